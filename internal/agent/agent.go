@@ -237,7 +237,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.closePort()
 	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()
 	if err := a.introduce(ctx); err != nil {
-		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.Close())
+		return errors.Join(unlessStopped(ctx, err), a.persistExit(), a.data.Close())
 	}
 	if err := a.open(ctx); err != nil {
 		return unlessStopped(ctx, err)
@@ -246,7 +246,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.logger.Warn("mysqld runs as root: run the agent as an account of its own, as packaging/quorate.service does")
 	}
 	err := a.runAll(ctx)
-	err = errors.Join(err, a.settle())
+	err = errors.Join(err, a.persistExit())
 	return errors.Join(err, a.log.Close(), a.data.Close())
 }
 
@@ -372,7 +372,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			a.api.Unlisten() // while the socket is ours
-			err = errors.Join(err, a.settle(), a.data.Close())
+			err = errors.Join(err, a.persistExit(), a.data.Close())
 		}
 	}()
 	if err := a.api.ListenControl(); err != nil {
@@ -447,7 +447,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
+		upper.Go(func() error { return a.disk.run(upperCtx, a.writeProbe) })
 		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
@@ -507,7 +507,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 }
 
 // stepped notes a step of the role machine.
-func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects []role.Effect) {
+func (a *Agent) stepped(m *role.Machine, in role.Input, before role.Phase, effects []role.Effect) {
 	a.lastStep.Store(new(time.Now()))
 	if f, ok := in.(role.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")

@@ -20,7 +20,7 @@
 // # Goroutines (all under Run)
 //
 //	consensus, transport, bulk, log, feed, router, api   their packages' Run
-//	role        primary.Shell: takes inputs, steps role.Node, executes effects
+//	role        primary.Shell: takes inputs, steps role.Machine, executes effects
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication

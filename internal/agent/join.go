@@ -71,13 +71,16 @@ func (j *joiner) AsSelf() membership.Self { return j.a.asSelf() }
 func (j *joiner) Members() []cluster.Member { return j.a.board.Members() }
 
 // AskPlan implements join.Node.
-func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (p join.Plan, err error) {
+func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (p join.Offer, err error) {
 	err = j.a.requests.Request(ctx, of, seedPlanRequest, struct{}{}, &p)
 	return p, err
 }
 
 // Follow implements join.Node.
-func (j *joiner) Follow(p cluster.StatePoint) { j.a.Follower.Follow(p, false) }
+func (j *joiner) Follow(p join.Offer) error {
+	j.a.Follower.Follow(p.State, false)
+	return j.a.data.known.Learn(p.Known)
+}
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.stance.Refused(by, r) }
@@ -112,7 +115,7 @@ func (j *joiner) Begin(cluster.NodeID) error { return j.a.data.Clear() }
 
 // CopyData implements join.Node: a mysqld in a directory of its own copies the data, and they
 // become this node's.
-func (j *joiner) CopyData(ctx context.Context, plan join.Plan, from cluster.NodeID) (err error) {
+func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.NodeID) (err error) {
 	a := j.a
 	cfg := a.mysqldConfig()
 	cfg.DataDir = a.data.Join(datadir.SeedDir)
@@ -239,7 +242,7 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 }
 
 // Finish implements join.Node.
-func (j *joiner) Finish(ctx context.Context, plan join.Plan) error {
+func (j *joiner) Finish(ctx context.Context, plan join.Offer) error {
 	if err := j.copyAudit(ctx, plan); err != nil {
 		j.a.logger.Warn("the audit log begins here with what comes from now on: what was before is on the other nodes", "error", err)
 	}
@@ -247,7 +250,7 @@ func (j *joiner) Finish(ctx context.Context, plan join.Plan) error {
 }
 
 // copyAudit takes over what the audit log of the node has that is copied.
-func (j *joiner) copyAudit(ctx context.Context, plan join.Plan) error {
+func (j *joiner) copyAudit(ctx context.Context, plan join.Offer) error {
 	from, err := plan.State.State.Member(plan.Node)
 	if err != nil {
 		return err

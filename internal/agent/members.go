@@ -154,9 +154,9 @@ func (a *Agent) end(err error) {
 	}
 }
 
-// settle notes durably what this node is now, if it cannot go on as it was.
-func (a *Agent) settle() error {
-	settled, err := a.departing.Settle()
+// persistExit notes durably what this node is now, if it cannot go on as it was.
+func (a *Agent) persistExit() error {
+	settled, err := a.departing.PersistExit()
 	a.again = a.again || settled
 	return err
 }

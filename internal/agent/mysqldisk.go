@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -44,19 +43,22 @@ type diskProbe struct {
 }
 
 // run writes to the disk at intervals. A write that hangs outlives run: nothing can end it.
-func (p *diskProbe) run(ctx context.Context, dir string) error {
+func (p *diskProbe) run(ctx context.Context, write func() error) error {
 	return every(ctx, diskProbeInterval, func() error {
 		now := time.Now()
 		if p.began.CompareAndSwap(nil, &now) {
 			go func() {
 				// mysqld finds the same error, and reports it better.
-				_ = writeProbe(filepath.Join(dir, probeFile))
+				_ = write()
 				p.began.Store(nil)
 			}()
 		}
 		return nil
 	})
 }
+
+// writeProbe writes the probe beside the server's tables.
+func (a *Agent) writeProbe() error { return writeProbe(a.data.Join("mysql", probeFile)) }
 
 // writeProbe returns once one byte is on disk. It is always the same byte, so that nothing else
 // has to be written. What is no file of the probe's alone goes, for the next write.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,7 +63,7 @@ func TestDiskProbe(t *testing.T) {
 		p.began.Store(&began) // a write is under way
 		ctx, stop := context.WithTimeout(t.Context(), diskPatience-diskProbeInterval)
 		defer stop()
-		if err := p.run(ctx, dir); err != nil {
+		if err := p.run(ctx, func() error { t.Error("a second write is begun"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if took := p.hangs(time.Now()); took != 0 {
@@ -88,43 +89,38 @@ func TestDiskProbe(t *testing.T) {
 	})
 }
 
-// TestDiskProbeOfADiskThatHangs writes into a pipe that nobody reads, the one file
-// here that keeps a writer waiting.
+// TestDiskProbeOfADiskThatHangs: a write that does not end hangs, keeps no stop waiting, and is
+// over once it ends.
 func TestDiskProbeOfADiskThatHangs(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, probeFile)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var p diskProbe
-	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx, dir) }()
-	await := func(what string, cond func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !cond(); {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not so", what)
-			}
-			<-time.After(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var p diskProbe
+		var writes atomic.Int64
+		disk, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ended <- p.run(ctx, func() error {
+				writes.Add(1)
+				<-disk
+				return nil
+			})
+		}()
+		time.Sleep(diskPatience + diskProbeInterval)
+		p.hangs(time.Now())
+		time.Sleep(diskProbeInterval)
+		if took := p.hangs(time.Now()); took < diskPatience || writes.Load() != 1 {
+			t.Errorf("a write that does not end hangs for %s; %d were begun", took, writes.Load())
 		}
-	}
-	await("a write is under way", func() bool { return p.began.Load() != nil })
-	p.hangs(time.Now().Add(diskPatience))
-	if took := p.hangs(time.Now().Add(diskPatience + diskProbeInterval)); took < diskPatience {
-		t.Errorf("a write that does not end hangs for %s", took)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("the agent stops: %v", err)
-	}
-	r, err := os.OpenFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	await("the write has ended", func() bool { return p.began.Load() == nil })
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the agent stops: %v", err)
+		}
+		close(disk)
+		synctest.Wait()
+		if took := p.hangs(time.Now()); took != 0 || p.began.Load() != nil {
+			t.Errorf("the write has ended, and hangs for %s", took)
+		}
+	})
 }
 
 // TestWhomABadDiskFences: a primary and a node that is being promoted, on a disk

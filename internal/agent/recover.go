@@ -92,17 +92,17 @@ func (r *Recovery) Close() (err error) {
 // Judge asks the other members what they have, and says what speaks against going on
 // without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
-	return r.node.Judge(func(others []cluster.Member) []recovery.Node { return r.ask(ctx, others) })
+	return r.node.Judge(func(others []cluster.Member) []recovery.Finding { return r.ask(ctx, others) })
 }
 
 // ask asks the agents of all other members at once.
-func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.Node {
+func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.Finding {
 	var peers []transport.Peer
 	for _, m := range others {
 		peers = append(peers, transport.PeerOf(m))
 	}
 	asking := transport.New(r.a.transportConfig(asker{data: r.a.data}, peers))
-	nodes := make([]recovery.Node, len(peers))
+	nodes := make([]recovery.Finding, len(peers))
 	var all sync.WaitGroup
 	for i, p := range peers {
 		all.Go(func() {

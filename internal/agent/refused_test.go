@@ -206,7 +206,7 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 		if led {
 			a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 		}
-		if err := a.settle(); err != nil || !a.again {
+		if err := a.persistExit(); err != nil || !a.again {
 			t.Fatalf("it is not settled: %v", err)
 		}
 		if out := a.data.Own().Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {

@@ -95,7 +95,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	if err := a.data.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.settle(), a.data.Close()) }()
+	defer func() { err = errors.Join(err, a.persistExit(), a.data.Close()) }()
 	last, err := a.data.LastState()
 	if err != nil {
 		return err

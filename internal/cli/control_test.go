@@ -207,7 +207,7 @@ func TestDeletingAsks(t *testing.T) {
 // TestDeletingAsksOnATerminal: it says what it means, and takes yes for yes alone.
 func TestDeletingAsksOnATerminal(t *testing.T) {
 	var asked control.Request
-	plan := cluster.ChangeResult{What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"2 of 2 then"}}}
+	plan := cluster.ChangeResult{What: "it", DryRun: true, Impact: cluster.Impact{Notes: []string{"2 of 2 then"}}}
 	answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, plan)}
 	addr := agentThat(t, &answer, &asked)
 	for typed, want := range map[string]int{"y\n": exitOK, "YES\n": exitOK, "n\n": exitFailure, "\n": exitFailure, "node\n": exitFailure} {
@@ -292,9 +292,9 @@ func TestChangeText(t *testing.T) {
 	var asked control.Request
 	addr := agentThat(t, &answer, &asked)
 	for want, result := range map[string]cluster.ChangeResult{
-		"it could be done now: it\nnote: c could take over\n":               {What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"c could take over"}}},
-		"it would be refused without --force: it\nwrites stop: b is away\n": {What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}},
-		"done: it\nwrites stop: b is away\n":                                {What: "it", Changed: true, Version: 4, Plan: cluster.Plan{Stops: []string{"b is away"}}},
+		"it could be done now: it\nnote: c could take over\n":               {What: "it", DryRun: true, Impact: cluster.Impact{Notes: []string{"c could take over"}}},
+		"it would be refused without --force: it\nwrites stop: b is away\n": {What: "it", DryRun: true, Impact: cluster.Impact{Stops: []string{"b is away"}}},
+		"done: it\nwrites stop: b is away\n":                                {What: "it", Changed: true, Version: 4, Impact: cluster.Impact{Stops: []string{"b is away"}}},
 	} {
 		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, result)}
 		wantCode := exitOK
@@ -339,7 +339,7 @@ func TestJSON(t *testing.T) {
 		{"restart-mysqld a --dry-run", done(cluster.Restarted{Node: "a", DryRun: true, Incarnation: 1<<53 + 1, Moved: &blocked}), map[string]any{
 			"node": "a", "dry_run": true, "incarnation": float64(1<<53 + 1), "seconds": 0.0, "possible": false, "notes": []any{},
 			"moved": map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"}}}, exitFailure},
-		{"maintenance off --dry-run", done(cluster.ChangeResult{What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}}), map[string]any{
+		{"maintenance off --dry-run", done(cluster.ChangeResult{What: "it", DryRun: true, Impact: cluster.Impact{Stops: []string{"b is away"}}}), map[string]any{
 			"changed": false, "what": "it", "dry_run": true, "version": 0.0, "stops": []any{"b is away"}, "possible": false, "notes": []any{}}, exitFailure},
 		{"fence b --dry-run", done(cluster.FenceResult{Fence: fence, Changed: true, DryRun: true, Notes: []string{"n"}}), map[string]any{
 			"changed": false, "dry_run": true, "possible": true, "notes": []any{"n"}}, exitOK},

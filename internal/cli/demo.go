@@ -334,13 +334,13 @@ func (d *demo) mend(ctx context.Context, load *ledger.Workload, victim int, kill
 
 // check holds every server to what the writers were told.
 func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
-	var nodes []ledger.Node
+	var nodes []ledger.Server
 	for _, i := range d.cluster.Full() {
 		dsn, err := d.cluster.LocalDSN(i)
 		if err != nil {
 			return err
 		}
-		nodes = append(nodes, ledger.Node{Name: d.cluster.Name(i), DSN: dsn})
+		nodes = append(nodes, ledger.Server{Name: d.cluster.Name(i), DSN: dsn})
 	}
 	verdict, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, load.History(), demoSettleWait)
 	if err != nil {

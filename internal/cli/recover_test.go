@@ -49,12 +49,12 @@ func TestRecoverLooksAgain(t *testing.T) {
 // TestRecoverText: a person sees who has what, what is lost, and what nobody can know.
 func TestRecoverText(t *testing.T) {
 	const uuid = "588d03dd-d479-40b0-b02d-efdf7e9bc2b8"
-	silent := recovery.Node{Name: "db3", Voter: true, Problem: "dial peer: i/o timeout"}
+	silent := recovery.Finding{Name: "db3", Voter: true, Problem: "dial peer: i/o timeout"}
 	v, err := recovery.Judge(recovery.Situation{
 		Cluster: "shop", Survivor: "db2", Mysqld: true, Voters: []string{"db1", "db2", "db3", "db4", "db5"},
 		Fenced: "fenced by ann@db1",
 		Log:    recovery.Log{First: 1, Last: 70, Term: 3, Commit: 68, GTIDs: uuid + ":1-71"},
-		Nodes: []recovery.Node{
+		Nodes: []recovery.Finding{
 			{Name: "db1", Voter: true, Reachable: true, Report: &recovery.Report{
 				Node: "db1", Log: recovery.Log{First: 12, Last: 97, Term: 3, Commit: 95, GTIDs: uuid + ":1-98"},
 			}},
@@ -89,7 +89,7 @@ against it: node db4 answers, but does not say what it has: node db4: this node'
 // switched off.
 func TestRecoverTextOfRefusal(t *testing.T) {
 	off := "make sure that these nodes are off"
-	refuses := recovery.Node{Name: "db1", Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
+	refuses := recovery.Finding{Name: "db1", Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
 	for _, c := range []struct {
 		voters     []string
 		has, lacks string
@@ -97,7 +97,7 @@ func TestRecoverTextOfRefusal(t *testing.T) {
 		{[]string{"db1", "db2", "db3", "db4", "db5"}, off + ": if one still runs, both sides take writes: db1, db3", "may run without"},
 		{[]string{"db1", "db2", "db3"}, "against it: a majority of the 3 voters may run without", off},
 	} {
-		v, err := recovery.Judge(recovery.Situation{Survivor: "db2", Mysqld: true, Voters: c.voters, Nodes: []recovery.Node{refuses, {Name: "db3", Voter: true}}})
+		v, err := recovery.Judge(recovery.Situation{Survivor: "db2", Mysqld: true, Voters: c.voters, Nodes: []recovery.Finding{refuses, {Name: "db3", Voter: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -192,8 +192,8 @@ type ChangeResult struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// Version is the state's now.
 	Version uint64 `json:"version"`
-	// Plan is what it means; of a change that was made, if there was reason to warn.
-	Plan
+	// Impact is what it means; of a change that was made, if there was reason to warn.
+	Impact
 }
 
 // Ask says how a change is asked for.
@@ -204,8 +204,8 @@ type Ask struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// Plan says what a change means, as far as that can be known of the nodes now.
-type Plan struct {
+// Impact says what a change means, as far as that can be known of the nodes now.
+type Impact struct {
 	// Notes are sentences: what changes by it.
 	Notes []string `json:"notes,omitempty"`
 	// Stops are sentences: why writes would stop at once.

@@ -16,7 +16,7 @@ type plan struct {
 }
 
 // move begins a switchover, which only a primary can.
-func (n *Node) move(in Move) {
+func (n *Machine) move(in Move) {
 	p, ok := n.phase.(primary)
 	if why := n.notNow(); why != "" || !ok {
 		n.planEnded(cmp.Or(why, "this node is not the primary but "+string(n.Phase())))
@@ -27,7 +27,7 @@ func (n *Node) move(in Move) {
 
 // restart begins to start mysqld again. Of a primary it closes writes first, and
 // the node keeps leadership meanwhile.
-func (n *Node) restart(in Restart) {
+func (n *Machine) restart(in Restart) {
 	why := n.noRestart()
 	if why != "" || in.DryRun {
 		n.planEnded(why)
@@ -41,7 +41,7 @@ func (n *Node) restart(in Restart) {
 }
 
 // noRestart says why mysqld cannot be started again here by plan; "" = it can.
-func (n *Node) noRestart() string {
+func (n *Machine) noRestart() string {
 	switch why := n.notNow(); {
 	case why != "":
 		return why
@@ -58,7 +58,7 @@ func (n *Node) noRestart() string {
 }
 
 // notNow says why no plan can begin; "" = it can.
-func (n *Node) notNow() string {
+func (n *Machine) notNow() string {
 	switch {
 	case n.stopping:
 		return "the agent stops"
@@ -70,7 +70,7 @@ func (n *Node) notNow() string {
 	return ""
 }
 
-func (n *Node) planned() bool {
+func (n *Machine) planned() bool {
 	switch p := n.phase.(type) {
 	case closing:
 		return p.plan != nil
@@ -83,7 +83,7 @@ func (n *Node) planned() bool {
 }
 
 // planEnded tells the operator how his plan ended: "" = as it should.
-func (n *Node) planEnded(reason string) { n.emit(Effect{Kind: PlanEnded, Reason: reason}) }
+func (n *Machine) planEnded(reason string) { n.emit(Effect{Kind: PlanEnded, Reason: reason}) }
 
 // closing: CloseWrites is under way, for a plan or because the agent stops.
 type closing struct {
@@ -94,14 +94,14 @@ type closing struct {
 
 func (closing) name() Phase { return PhaseClosing }
 
-func (p closing) check(n *Node) {
+func (p closing) check(n *Machine) {
 	if why := n.cannotCommit(p.term); p.term != 0 && why != "" {
 		n.fence(why)
 	}
 }
 
 // cannotCommit says why sessions of this term's primary wait in vain; "" = they do not.
-func (n *Node) cannotCommit(term uint64) string {
+func (n *Machine) cannotCommit(term uint64) string {
 	if !n.leads(term) {
 		return lostLeadership(term)
 	}
@@ -109,7 +109,7 @@ func (n *Node) cannotCommit(term uint64) string {
 }
 
 // done goes on with the plan once nothing waits for an ACK any more.
-func (p closing) done(n *Node, _ Done) {
+func (p closing) done(n *Machine, _ Done) {
 	switch {
 	case n.stopping:
 		if p.plan != nil {
@@ -125,7 +125,7 @@ func (p closing) done(n *Node, _ Done) {
 	}
 }
 
-func (p closing) failed(n *Node, in Done) {
+func (p closing) failed(n *Machine, in Done) {
 	if p.plan != nil && !n.stopping && n.leads(p.term) {
 		n.callOff(p.term, in.Reason)
 		return
@@ -133,7 +133,7 @@ func (p closing) failed(n *Node, in Done) {
 	n.fence(in.Reason)
 }
 
-func (p closing) leave(n *Node, why string) {
+func (p closing) leave(n *Machine, why string) {
 	n.unserve(p.term)
 	if p.plan != nil {
 		n.planEnded(why)
@@ -143,7 +143,7 @@ func (p closing) leave(n *Node, why string) {
 // awaiting: writes are closed for a switchover, and AwaitTarget is under way.
 type awaiting struct{ closing }
 
-func (p awaiting) check(n *Node) {
+func (p awaiting) check(n *Machine) {
 	switch {
 	case n.leads(p.term):
 	case n.binlogsInVain():
@@ -158,7 +158,7 @@ func (p awaiting) check(n *Node) {
 
 // done hands leadership over: the other node has everything. mysqld here was never
 // stopped, and goes on as a replica.
-func (p awaiting) done(n *Node, _ Done) {
+func (p awaiting) done(n *Machine, _ Done) {
 	n.unserve(p.term)
 	n.phase = closed{}
 	if n.stopping {
@@ -170,7 +170,7 @@ func (p awaiting) done(n *Node, _ Done) {
 	n.replicateAgain(p.plan.why, PhaseUnverified)
 }
 
-func (p awaiting) failed(n *Node, in Done) {
+func (p awaiting) failed(n *Machine, in Done) {
 	if n.stopping {
 		p.done(n, in) // writes are closed already
 		return
@@ -187,13 +187,13 @@ type reopening struct {
 }
 
 // callOff opens writes again.
-func (n *Node) callOff(term uint64, why string) {
+func (n *Machine) callOff(term uint64, why string) {
 	n.begin(reopening{term: term, why: why, by: n.now + n.cfg.PromotionTimeout}, Effect{Kind: OpenWrites, Term: term, Reason: why})
 }
 
 func (reopening) name() Phase { return PhaseClosing }
 
-func (p reopening) check(n *Node) {
+func (p reopening) check(n *Machine) {
 	if why := n.cannotCommit(p.term); why != "" {
 		n.fence(why)
 	} else if n.now >= p.by {
@@ -201,12 +201,12 @@ func (p reopening) check(n *Node) {
 	}
 }
 
-func (p reopening) done(n *Node, _ Done) {
+func (p reopening) done(n *Machine, _ Done) {
 	n.serve(p.term)
 	n.planEnded(p.why)
 }
 
-func (p reopening) leave(n *Node, _ string) {
+func (p reopening) leave(n *Machine, _ string) {
 	n.unserve(p.term)
 	n.planEnded(p.why)
 }
@@ -219,10 +219,10 @@ type closed struct {
 
 func (closed) name() Phase { return PhaseClosing }
 
-func (closed) stop(n *Node) {
+func (closed) stop(n *Machine) {
 	if !n.awaitSuccessor() {
 		n.begin(ending{Phase: PhaseStopping}, Effect{Kind: StopMysqld})
 	}
 }
 
-func (p closed) leave(n *Node, _ string) { n.unserve(p.tap) }
+func (p closed) leave(n *Machine, _ string) { n.unserve(p.tap) }

@@ -1,7 +1,7 @@
 // Package role decides what a node does: the role of its mysqld, promotion,
 // demotion, fencing and whom to hand leadership to.
 //
-// A Node is a pure state machine: Step takes one Input and returns the Effects
+// A Machine is a pure state machine: Step takes one Input and returns the Effects
 // that follow from it. It has no goroutine, clock, I/O or randomness; time
 // comes in with Tick. The shell (primary.Shell) executes effects in order and
 // feeds their outcome back as Done. The hot path (tap, proposals, ACKs) does

@@ -6,7 +6,7 @@ type following struct {
 	Phase // PhaseUnverified, PhaseVerified, or PhaseReplica
 }
 
-func (following) check(n *Node) {
+func (following) check(n *Machine) {
 	if n.binlogsInVain() {
 		n.fence(inVain)
 	}
@@ -15,11 +15,11 @@ func (following) check(n *Node) {
 // inVain is why a mysqld ends whose applier binlogs for a promotion that ended.
 const inVain = "the applier must not go on binlogging without a promotion"
 
-func (n *Node) binlogsInVain() bool {
+func (n *Machine) binlogsInVain() bool {
 	return n.mysqld.replicaBinlog && !n.raft.Leading && !n.stopping
 }
 
-func (p following) next(n *Node) {
+func (p following) next(n *Machine) {
 	switch p.Phase {
 	case PhaseUnverified:
 		if n.raft.Leader != 0 {
@@ -35,7 +35,7 @@ func (p following) next(n *Node) {
 	}
 }
 
-func (p following) done(n *Node, _ Done) {
+func (p following) done(n *Machine, _ Done) {
 	if p.Phase == PhaseUnverified {
 		n.phase = following{Phase: PhaseVerified}
 		return
@@ -43,7 +43,7 @@ func (p following) done(n *Node, _ Done) {
 	n.phase, n.reason = following{Phase: PhaseReplica}, ""
 }
 
-func (following) failed(n *Node, in Done) {
+func (following) failed(n *Machine, in Done) {
 	switch in.Verdict {
 	case Errant:
 		n.kill(ending{Phase: PhaseErrant}, in.Reason)
@@ -55,11 +55,11 @@ func (following) failed(n *Node, in Done) {
 	}
 }
 
-func (following) stop(n *Node) { n.closeUnopened() }
+func (following) stop(n *Machine) { n.closeUnopened() }
 
 // closeUnopened closes writes that were not opened, for an agent that stops: a session
 // may wait all the same.
-func (n *Node) closeUnopened() {
+func (n *Machine) closeUnopened() {
 	n.cancel()
 	n.phase.leave(n, "")
 	n.begin(closing{}, Effect{Kind: CloseWrites})
@@ -67,7 +67,7 @@ func (n *Node) closeUnopened() {
 
 // replicateAgain goes on with a mysqld that was never open, or is closed. An applier that
 // binlogs would wait for an ACK, so such a mysqld has to end.
-func (n *Node) replicateAgain(why string, from Phase) {
+func (n *Machine) replicateAgain(why string, from Phase) {
 	if n.mysqld.replicaBinlog {
 		n.fence(why)
 		return

@@ -32,10 +32,10 @@ type tenure struct {
 }
 
 // mayLead tells whether this node may be opened for writes at all.
-func (n *Node) mayLead() bool { return n.mayNotLead() == "" }
+func (n *Machine) mayLead() bool { return n.mayNotLead() == "" }
 
 // mayNotLead says why this node may not be opened for writes; "" = it may.
-func (n *Node) mayNotLead() string {
+func (n *Machine) mayNotLead() string {
 	switch {
 	case n.cfg.Kind == cluster.KindLogger:
 		return "it is a logger"
@@ -54,7 +54,7 @@ func (n *Node) mayNotLead() string {
 
 // cannotLog says why nothing can be committed by this node's log; "" = it can. A disk
 // that hangs shows in the node's own status. An open primary is fenced for it by a Doubt.
-func (n *Node) cannotLog() string {
+func (n *Machine) cannotLog() string {
 	if n.logTrouble == "" && n.nodes.Own.LogBad {
 		return "the log's disk does not answer"
 	}
@@ -62,7 +62,7 @@ func (n *Node) cannotLog() string {
 }
 
 // handOver gives leadership away while mysqld here cannot serve soon, or never.
-func (n *Node) handOver() {
+func (n *Machine) handOver() {
 	if !n.raft.Leading || n.now < n.tenure.transferAt || n.keepsLeading() {
 		return
 	}
@@ -88,17 +88,17 @@ func (n *Node) handOver() {
 
 // restartsForXA tells whether the promotion in this term waits for a mysqld whose applier
 // binlogs.
-func (n *Node) restartsForXA() bool {
+func (n *Machine) restartsForXA() bool {
 	p, ok := n.phase.(starting)
 	return n.tenure.restarts || ok && p.replicaBinlog
 }
 
 // keepsLeading tells whether mysqld starts again here by plan: nobody else is asked
 // to lead meanwhile.
-func (n *Node) keepsLeading() bool { return n.now < n.keepsBy }
+func (n *Machine) keepsLeading() bool { return n.now < n.keepsBy }
 
 // transfer asks the best candidate to lead; with none it tries again later.
-func (n *Node) transfer() {
+func (n *Machine) transfer() {
 	best, ok := n.candidate()
 	n.tenure.passed = false
 	if !ok {
@@ -116,7 +116,7 @@ func (n *Node) transfer() {
 	n.transferTo(best, cmp.Or(n.cannotLog(), n.reason))
 }
 
-func (n *Node) transferTo(p Peer, why string) {
+func (n *Machine) transferTo(p Peer, why string) {
 	n.tenure.transferAt = n.now + n.cfg.RetryAfter
 	n.tenure.tries++
 	n.tenure.spent = true
@@ -127,7 +127,7 @@ func (n *Node) transferTo(p Peer, why string) {
 // preferHeavier hands over to a heavier node that is as far as this one. That is
 // before anything is opened, so it costs an election of a node that is ready, and
 // only once in a term: a node that does not take it keeps nobody from serving.
-func (n *Node) preferHeavier() bool {
+func (n *Machine) preferHeavier() bool {
 	if n.tenure.weighed || n.chosenTerm == n.raft.Term || n.keepsLeading() {
 		return false
 	}
@@ -141,7 +141,7 @@ func (n *Node) preferHeavier() bool {
 }
 
 // awaitSuccessor hands over while the node stops; true = wait for it to be done.
-func (n *Node) awaitSuccessor() bool {
+func (n *Machine) awaitSuccessor() bool {
 	if !n.raft.Leading || n.now >= n.stopBy {
 		return false
 	}
@@ -154,7 +154,7 @@ func (n *Node) awaitSuccessor() bool {
 
 // standing takes what is known of all nodes. A peer that came to be the primary
 // counts as one that was never asked.
-func (n *Node) standing(in Peers) {
+func (n *Machine) standing(in Peers) {
 	n.nodes = in
 	for _, p := range in.Peers {
 		if p.Role == status.RolePrimary {
@@ -164,23 +164,23 @@ func (n *Node) standing(in Peers) {
 }
 
 // candidate returns the node to hand over to.
-func (n *Node) candidate() (Peer, bool) { return n.nodes.candidate(n.askedAt) }
+func (n *Machine) candidate() (Peer, bool) { return n.nodes.candidate(n.askedAt) }
 
 // othersAreFurther tells whether a node that was not asked lately has applied more than
 // this one: it must not wait until this one has as much. Lags say nothing here: inside
 // of one transaction they grow, and a peer's is older than the own.
-func (n *Node) othersAreFurther() bool {
+func (n *Machine) othersAreFurther() bool {
 	best, ok := n.candidate()
 	return ok && n.askedAt(best.ID) == 0 && best.Applied > n.nodes.Own.Applied
 }
 
 // lacksLog tells whether a node has to be sent much before it can win: raft gives
 // a transfer up that takes longer than an election timeout.
-func (n *Node) lacksLog(p Peer) bool { return p.LogLast+entriesEqual < n.nodes.Own.LogLast }
+func (n *Machine) lacksLog(p Peer) bool { return p.LogLast+entriesEqual < n.nodes.Own.LogLast }
 
 // askedAt is when a peer was asked to lead, 0 if that is long ago: it has had
 // time for a promotion, and the nodes after it, too.
-func (n *Node) askedAt(id cluster.NodeID) time.Duration {
+func (n *Machine) askedAt(id cluster.NodeID) time.Duration {
 	if at := n.asked[id]; n.now < at+4*n.cfg.PromotionTimeout {
 		return at
 	}
@@ -189,7 +189,7 @@ func (n *Node) askedAt(id cluster.NodeID) time.Duration {
 
 // explain says that a node has no leader, or why it leads and never opens: a cluster
 // without a primary should tell what it waits for.
-func (n *Node) explain() {
+func (n *Machine) explain() {
 	n.unled = ""
 	switch {
 	case n.raft.Leader == 0:

@@ -11,14 +11,14 @@ type primary struct {
 	term uint64
 }
 
-func (n *Node) serve(term uint64) {
+func (n *Machine) serve(term uint64) {
 	n.phase, n.reason, n.keepsBy = primary{term: term}, "", 0
 	n.emit(Effect{Kind: Serve, Term: term})
 }
 
 func (primary) name() Phase { return PhasePrimary }
 
-func (p primary) check(n *Node) {
+func (p primary) check(n *Machine) {
 	switch {
 	case !n.leads(p.term):
 		p.deposed(n)
@@ -28,7 +28,7 @@ func (p primary) check(n *Node) {
 }
 
 // deposed follows the loss of leadership. A primary in order is settled.
-func (p primary) deposed(n *Node) {
+func (p primary) deposed(n *Machine) {
 	why := lostLeadership(p.term)
 	if n.cfg.SettleTimeout == 0 || n.stopping || n.mysqld.replicaBinlog || n.logTrouble != "" || n.fencedBy != "" {
 		n.fence(why)
@@ -38,15 +38,15 @@ func (p primary) deposed(n *Node) {
 	n.begin(settling{term: p.term, by: n.now + n.cfg.SettleTimeout}, Effect{Kind: Settle, Term: p.term, Reason: why})
 }
 
-func (p primary) stop(n *Node) {
+func (p primary) stop(n *Machine) {
 	n.begin(closing{term: p.term}, Effect{Kind: CloseWrites, Term: p.term})
 }
 
-func (p primary) leave(n *Node, _ string) { n.unserve(p.term) }
+func (p primary) leave(n *Machine, _ string) { n.unserve(p.term) }
 
 // unserve closes the router, then the tap of a mysqld that was open in a term (0 = it was
 // not).
-func (n *Node) unserve(term uint64) {
+func (n *Machine) unserve(term uint64) {
 	n.emit(Effect{Kind: Unserve})
 	if term != 0 {
 		n.emit(Effect{Kind: CloseTap})
@@ -63,7 +63,7 @@ type settling struct {
 func (settling) name() Phase { return PhaseSettling }
 
 // check ends what takes too long, or is not needed any more.
-func (p settling) check(n *Node) {
+func (p settling) check(n *Machine) {
 	switch {
 	case n.now >= p.by:
 		n.fence(fmt.Sprintf("%s, and was not settled within %v", n.reason, n.cfg.SettleTimeout))
@@ -78,9 +78,9 @@ func (p settling) check(n *Node) {
 // had nothing that is not committed (what a statement without rows may write later is
 // found when it is made a replica): it was never stopped, and is judged and
 // replicates as any other.
-func (p settling) done(n *Node, _ Done) {
+func (p settling) done(n *Machine, _ Done) {
 	n.unserve(p.term)
 	n.phase = following{Phase: PhaseUnverified}
 }
 
-func (p settling) leave(n *Node, _ string) { n.unserve(p.term) }
+func (p settling) leave(n *Machine, _ string) { n.unserve(p.term) }

@@ -8,7 +8,7 @@ type absent struct {
 	Phase // PhaseDown, PhaseFenced, PhaseErrant, PhaseEnded, or PhaseLogger
 }
 
-func (p absent) next(n *Node) {
+func (p absent) next(n *Machine) {
 	switch {
 	case p.Phase != PhaseDown && p.Phase != PhaseFenced:
 	case n.fencedBy != "":
@@ -18,7 +18,7 @@ func (p absent) next(n *Node) {
 	}
 }
 
-func (p absent) stop(n *Node) {
+func (p absent) stop(n *Machine) {
 	if p.Phase == PhaseEnded || p.Phase == PhaseLogger && n.awaitSuccessor() {
 		return
 	}
@@ -33,7 +33,7 @@ type starting struct {
 }
 
 // start starts a mysqld whose applier binlogs if the promotion in this term needs that.
-func (n *Node) start() {
+func (n *Machine) start() {
 	p := starting{replicaBinlog: n.raft.Leading && n.tenure.restarts}
 	n.tenure.restarts = false
 	n.begin(p, Effect{Kind: StartMysqld, ReplicaBinlog: p.replicaBinlog})
@@ -41,9 +41,9 @@ func (n *Node) start() {
 
 func (starting) name() Phase { return PhaseStarting }
 
-func (starting) stop(n *Node) { n.fence("the agent stops") }
+func (starting) stop(n *Machine) { n.fence("the agent stops") }
 
-func (p starting) done(n *Node, in Done) {
+func (p starting) done(n *Machine, in Done) {
 	if in.Incarnation <= n.exitedUpTo {
 		n.phase, n.retryAt = absent{Phase: PhaseDown}, n.now+n.cfg.RetryAfter
 		return
@@ -52,7 +52,7 @@ func (p starting) done(n *Node, in Done) {
 	n.phase, n.retryAt = following{Phase: PhaseUnverified}, 0
 }
 
-func (starting) failed(n *Node, _ Done) {
+func (starting) failed(n *Machine, _ Done) {
 	n.phase, n.retryAt, n.keepsBy = absent{Phase: PhaseFenced}, n.now+n.cfg.FencedAfter, 0
 }
 
@@ -65,9 +65,9 @@ type ending struct {
 }
 
 // fence ends whatever mysqld does by SIGKILL, the one way that is always right.
-func (n *Node) fence(reason string) { n.kill(ending{Phase: PhaseKilling}, reason) }
+func (n *Machine) fence(reason string) { n.kill(ending{Phase: PhaseKilling}, reason) }
 
-func (n *Node) kill(p ending, reason string) {
+func (n *Machine) kill(p ending, reason string) {
 	n.phase.leave(n, reason)
 	n.keepsBy = 0
 	n.cancel()
@@ -77,9 +77,9 @@ func (n *Node) kill(p ending, reason string) {
 
 // failed: mysqld cannot fail to end, the shell waits for the process. A failure means
 // that the agent itself is ending.
-func (p ending) failed(n *Node, in Done) { p.done(n, in) }
+func (p ending) failed(n *Machine, in Done) { p.done(n, in) }
 
-func (p ending) done(n *Node, _ Done) {
+func (p ending) done(n *Machine, _ Done) {
 	switch {
 	case p.doubted:
 		n.crashed()
@@ -97,7 +97,7 @@ func (p ending) done(n *Node, _ Done) {
 }
 
 // exited follows the end of a mysqld that was not told to end.
-func (n *Node) exited(in MysqldExited) {
+func (n *Machine) exited(in MysqldExited) {
 	n.exitedUpTo = max(n.exitedUpTo, in.Incarnation)
 	if !n.runs() || in.Incarnation != n.mysqld.incarnation {
 		return
@@ -112,13 +112,13 @@ func (n *Node) exited(in MysqldExited) {
 
 // steady tells whether mysqld ran, or took to end, for so long that its end is not one
 // in a row.
-func (n *Node) steady() bool { return n.now-n.mysqld.readyAt >= n.cfg.SteadyAfter }
+func (n *Machine) steady() bool { return n.now-n.mysqld.readyAt >= n.cfg.SteadyAfter }
 
 // crashed counts the ends of a mysqld that started well and was not told to end, or was
 // killed for a doubt about it (it does not answer, say). The first is followed by a start
 // at once. If the next one ends soon, too, it will do so again (a failing disk, a bug),
 // and each start costs a recovery: so there is a pause, twice as long each time.
-func (n *Node) crashed() {
+func (n *Machine) crashed() {
 	if n.steady() {
 		n.crashes = 0
 	}

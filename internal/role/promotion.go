@@ -16,7 +16,7 @@ type promotion struct {
 }
 
 // promote begins a promotion, in a term that can still have an epoch.
-func (n *Node) promote() {
+func (n *Machine) promote() {
 	if !n.raft.Leading || n.now < n.tenure.transferAt || n.cannotLog() != "" || !n.mayLead() {
 		return
 	}
@@ -32,12 +32,12 @@ func (n *Node) promote() {
 	p.begin(n, PhaseCatchingUp, Effect{Kind: CatchUp})
 }
 
-func (p *promotion) begin(n *Node, step Phase, e Effect) {
+func (p *promotion) begin(n *Machine, step Phase, e Effect) {
 	p.Phase, e.Term = step, p.term
 	n.begin(p, e)
 }
 
-func (p *promotion) done(n *Node, _ Done) {
+func (p *promotion) done(n *Machine, _ Done) {
 	switch p.Phase {
 	case PhaseCatchingUp:
 		p.begin(n, PhaseJudging, Effect{Kind: Judge, Promote: true})
@@ -51,7 +51,7 @@ func (p *promotion) done(n *Node, _ Done) {
 	}
 }
 
-func (p *promotion) failed(n *Node, in Done) {
+func (p *promotion) failed(n *Machine, in Done) {
 	switch {
 	case in.Verdict == Errant:
 		n.kill(ending{Phase: PhaseErrant}, in.Reason)
@@ -66,7 +66,7 @@ func (p *promotion) failed(n *Node, in Done) {
 	}
 }
 
-func (p *promotion) check(n *Node) {
+func (p *promotion) check(n *Machine) {
 	switch why := n.cannotLog(); {
 	case why != "":
 		p.giveUp(n, why, p.before())
@@ -79,13 +79,13 @@ func (p *promotion) check(n *Node) {
 	}
 }
 
-func (p *promotion) leave(n *Node, _ string) {
+func (p *promotion) leave(n *Machine, _ string) {
 	if p.Phase == PhaseTapping || p.Phase == PhaseEpoch {
 		n.emit(Effect{Kind: CloseTap})
 	}
 }
 
-func (*promotion) stop(n *Node) { n.closeUnopened() }
+func (*promotion) stop(n *Machine) { n.closeUnopened() }
 
 // before is where mysqld goes on without the promotion. While it catches up it is still a
 // replica, and goes on with what it is at: set up anew it would begin that from its start.
@@ -97,7 +97,7 @@ func (p *promotion) before() Phase {
 }
 
 // giveUp ends the promotion: mysqld replicates again and another node is asked to lead.
-func (p *promotion) giveUp(n *Node, reason string, from Phase) {
+func (p *promotion) giveUp(n *Machine, reason string, from Phase) {
 	n.reason = reason
 	n.tenure.passed = true
 	n.retryAt = n.now + n.cfg.RetryAfter
@@ -105,7 +105,7 @@ func (p *promotion) giveUp(n *Node, reason string, from Phase) {
 }
 
 // progress puts the limit of a catch-up off.
-func (n *Node) progress() {
+func (n *Machine) progress() {
 	n.mysqld.still = 0
 	if p, ok := n.phase.(*promotion); ok && p.Phase == PhaseCatchingUp && !n.othersAreFurther() {
 		p.by = n.now + n.cfg.PromotionTimeout
@@ -113,7 +113,7 @@ func (n *Node) progress() {
 }
 
 // tooLate ends a promotion that got no further within its limit.
-func (p *promotion) tooLate(n *Node) {
+func (p *promotion) tooLate(n *Machine) {
 	best, others := n.candidate()
 	catchesUp := p.Phase == PhaseCatchingUp
 	why := n.gotNoFurther(p.Phase)
@@ -132,7 +132,7 @@ func (p *promotion) tooLate(n *Node) {
 	}
 }
 
-func (n *Node) gotNoFurther(step Phase) string {
+func (n *Machine) gotNoFurther(step Phase) string {
 	return fmt.Sprintf("promotion got no further for %s in phase %s", n.cfg.PromotionTimeout, step)
 }
 
@@ -162,7 +162,7 @@ type opening struct {
 
 func (opening) name() Phase { return PhaseOpening }
 
-func (p opening) check(n *Node) {
+func (p opening) check(n *Machine) {
 	switch {
 	case !n.leads(p.term):
 		n.fence(lostLeadership(p.term))
@@ -173,8 +173,8 @@ func (p opening) check(n *Node) {
 	}
 }
 
-func (p opening) done(n *Node, _ Done) { n.serve(p.term) }
+func (p opening) done(n *Machine, _ Done) { n.serve(p.term) }
 
-func (opening) stop(n *Node) { n.fence("the agent stops") }
+func (opening) stop(n *Machine) { n.fence("the agent stops") }
 
-func (opening) leave(n *Node, _ string) { n.emit(Effect{Kind: CloseTap}) }
+func (opening) leave(n *Machine, _ string) { n.emit(Effect{Kind: CloseTap}) }

@@ -9,9 +9,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// Node is the state machine. Build it with New. What is valid in one phase alone is a
+// Machine is the state machine. Build it with New. What is valid in one phase alone is a
 // field of that phase.
-type Node struct {
+type Machine struct {
 	cfg   Config
 	now   time.Duration
 	raft  RaftChanged
@@ -63,8 +63,8 @@ type process struct {
 }
 
 // New returns a node whose mysqld is down, or a logger.
-func New(cfg Config) *Node {
-	n := &Node{cfg: cfg, phase: absent{Phase: PhaseDown}, asked: map[cluster.NodeID]time.Duration{}}
+func New(cfg Config) *Machine {
+	n := &Machine{cfg: cfg, phase: absent{Phase: PhaseDown}, asked: map[cluster.NodeID]time.Duration{}}
 	n.nodes.Own = Peer{ID: cfg.Self, Kind: cfg.Kind, Weight: cfg.Weight}
 	if cfg.Kind == cluster.KindLogger {
 		n.phase = absent{Phase: PhaseLogger}
@@ -73,13 +73,13 @@ func New(cfg Config) *Node {
 }
 
 // Phase returns the node's phase.
-func (n *Node) Phase() Phase { return n.phase.name() }
+func (n *Machine) Phase() Phase { return n.phase.name() }
 
 // Reason says why the node is in its phase or what it waits for; "" = all well.
-func (n *Node) Reason() string { return cmp.Or(n.unled, n.reason) }
+func (n *Machine) Reason() string { return cmp.Or(n.unled, n.reason) }
 
 // Role returns the phase as people read it.
-func (n *Node) Role() status.Role {
+func (n *Machine) Role() status.Role {
 	switch n.Phase() {
 	case PhaseUnverified, PhaseVerified:
 		return status.RoleUnverified
@@ -103,7 +103,7 @@ func (n *Node) Role() status.Role {
 
 // Idle tells that time alone changes nothing: a Tick may wait, but must come before the
 // next input.
-func (n *Node) Idle() bool {
+func (n *Machine) Idle() bool {
 	if n.op != 0 || n.stopping || n.cannotLog() != "" || n.now < n.retryAt {
 		return false
 	}
@@ -117,7 +117,7 @@ func (n *Node) Idle() bool {
 }
 
 // Step takes one input and returns what follows from it, in order.
-func (n *Node) Step(in Input) []Effect {
+func (n *Machine) Step(in Input) []Effect {
 	n.out = nil
 	if _, ok := in.(Tick); ok && n.Idle() {
 		defer func(phase Phase, reason string) {
@@ -168,10 +168,10 @@ func (n *Node) Step(in Input) []Effect {
 	return n.out
 }
 
-func (n *Node) emit(e Effect) { n.out = append(n.out, e) }
+func (n *Machine) emit(e Effect) { n.out = append(n.out, e) }
 
 // begin enters a phase, or its next step, by an operation. There is never more than one.
-func (n *Node) begin(p phase, e Effect) {
+func (n *Machine) begin(p phase, e Effect) {
 	invariant.Check(n.op == 0, "role", "%s while operation %d (%s) is under way", e, n.op, n.opKind)
 	n.lastOp++
 	e.Op = n.lastOp
@@ -179,7 +179,7 @@ func (n *Node) begin(p phase, e Effect) {
 	n.emit(e)
 }
 
-func (n *Node) cancel() {
+func (n *Machine) cancel() {
 	if n.op != 0 {
 		n.emit(Effect{Kind: Cancel, Op: n.op})
 		n.op = 0
@@ -187,7 +187,7 @@ func (n *Node) cancel() {
 }
 
 // done gives the outcome of the operation under way to the phase.
-func (n *Node) done(in Done) {
+func (n *Machine) done(in Done) {
 	if in.Op != n.op || n.op == 0 {
 		return
 	}
@@ -201,16 +201,16 @@ func (n *Node) done(in Done) {
 }
 
 // leads tells whether this node still leads in a term.
-func (n *Node) leads(term uint64) bool { return n.raft.Leading && n.raft.Term == term }
+func (n *Machine) leads(term uint64) bool { return n.raft.Leading && n.raft.Term == term }
 
 // runs tells that a mysqld runs that was not told to end.
-func (n *Node) runs() bool {
+func (n *Machine) runs() bool {
 	_, ends := n.phase.(ending)
 	return n.mysqld.incarnation != 0 && !ends
 }
 
 // advance does what the state asks for.
-func (n *Node) advance() {
+func (n *Machine) advance() {
 	n.phase.check(n)
 	if n.fencedBy != "" && n.runs() && !n.stopping {
 		n.fence(n.fencedBy)

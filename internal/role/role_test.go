@@ -67,7 +67,7 @@ func argText(d *datadriven.TestData) string {
 	return strings.Join(words, " ")
 }
 
-func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
+func parseInput(t *testing.T, n *Machine, now *time.Duration, line string) Input {
 	verb, rest, _ := strings.Cut(line, " ")
 	switch verb {
 	case "tick":
@@ -120,7 +120,7 @@ func parseOperator(t *testing.T, verb, rest string) Input {
 
 func unquote(s string) string { return strings.ReplaceAll(s, "-", " ") }
 
-func parseDone(t *testing.T, n *Node, rest string) Input {
+func parseDone(t *testing.T, n *Machine, rest string) Input {
 	words := strings.Fields(rest)
 	d := Done{Op: n.op, Verdict: Verdict(words[0])}
 	for _, w := range words[1:] {

@@ -77,7 +77,7 @@ func (c *cell) apply(ctx context.Context) error {
 	if err := c.system.StartApply(ctx, replica); err != nil {
 		return fmt.Errorf("start apply on node %s: %w", replica, err)
 	}
-	if err := c.settle(ctx, applyWait); err != nil {
+	if err := c.replicasFollow(ctx, applyWait); err != nil {
 		return fmt.Errorf("apply %d transactions: %w", queued, err)
 	}
 	took := time.Since(began).Seconds()

@@ -404,7 +404,7 @@ func dip(values []float64, at int) (percent, low float64, ok bool) {
 
 // judge waits for the replicas and holds the ledger against all servers.
 func (c *cell) judge(ctx context.Context, ledger workload.Timeline) error {
-	if err := c.settle(ctx, restoreWait); err != nil {
+	if err := c.replicasFollow(ctx, restoreWait); err != nil {
 		c.text("catch_up", "not: "+oneLine(err)) // the check says what that means
 	}
 	servers, err := c.servers(ctx)

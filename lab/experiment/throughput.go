@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// settleWait bounds the wait for replicas between warm-up and load, drainWait after the load.
-	settleWait = 5 * time.Minute
-	drainWait  = 15 * time.Minute
+	// replicasWait bounds the wait for replicas between warm-up and load, drainWait after the load.
+	replicasWait = 5 * time.Minute
+	drainWait    = 15 * time.Minute
 )
 
 // cellWait bounds a cell without its setup.
 func cellWait(s plan.Step) time.Duration {
 	switch s.Experiment {
 	case result.Throughput, result.Jitter:
-		return s.Warmup + s.Duration + settleWait + drainWait + 5*time.Minute
+		return s.Warmup + s.Duration + replicasWait + drainWait + 5*time.Minute
 	case result.RTO:
 		return s.Duration + 15*time.Minute
 	case result.RPO:
@@ -102,7 +102,7 @@ func (c *cell) throughput(ctx context.Context) error {
 		if _, err := bench.Run(ctx, writers, load); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
-		if err := c.settle(ctx, settleWait); err != nil {
+		if err := c.replicasFollow(ctx, replicasWait); err != nil {
 			return fmt.Errorf("let replicas catch up after the warm-up: %w", err)
 		}
 	}
@@ -143,7 +143,7 @@ func (c *cell) loaded(ctx context.Context, run func() (workload.Sample, error)) 
 	return s, late, errors.Join(err, beside.Wait())
 }
 
-func (c *cell) settle(ctx context.Context, limit time.Duration) error {
+func (c *cell) replicasFollow(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err := c.system.CatchUp(ctx)
@@ -184,7 +184,7 @@ func (c *cell) drain(ctx context.Context, s workload.Sample) error {
 		c.set(result.LagBytes, float64(bytes))
 	}
 	began := time.Now()
-	if err := c.settle(ctx, drainWait); err != nil {
+	if err := c.replicasFollow(ctx, drainWait); err != nil {
 		return fmt.Errorf("drain the replicas, %d transactions behind: %w", transactions, err)
 	}
 	drained := time.Since(began).Seconds()

@@ -209,9 +209,17 @@ func (a *agents) start(n *node) error {
 	return n.start(componentAgent, exec.Command(a.d.opts.Install.Quorate, "run", "--config", a.configOf(n)))
 }
 
-// ask runs one of quorate's own commands on node a.
+// ask runs one of quorate's own commands on the primary's node. The others may not know yet
+// that the cluster has begun.
 func (a *agents) ask(ctx context.Context, args ...string) error {
-	n := a.d.nodes[0]
+	name, err := a.primary(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := a.d.node(name)
+	if err != nil {
+		return fmt.Errorf("ask the primary's node: %w", err)
+	}
 	args = append(args, "--config", a.configOf(n))
 	return a.d.run(ctx, n.name, exec.Command(a.d.opts.Install.Quorate, args...), n.log())
 }

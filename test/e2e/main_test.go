@@ -348,13 +348,13 @@ func (f *fixture) check(t *testing.T, ctx context.Context) {
 // checkNodes holds some servers to the history.
 func (f *fixture) checkNodes(t *testing.T, ctx context.Context, on ...int) {
 	t.Helper()
-	var nodes []ledger.Node
+	var nodes []ledger.Server
 	for _, i := range on {
 		dsn, err := f.LocalDSN(i)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes = append(nodes, ledger.Node{Name: f.Name(i), DSN: dsn})
+		nodes = append(nodes, ledger.Server{Name: f.Name(i), DSN: dsn})
 	}
 	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, f.history, time.Minute)
 	if err != nil {

@@ -522,7 +522,7 @@ func (f *readersFixture) checkReplica(t *testing.T, ctx context.Context, r *stoc
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := []ledger.Node{{Name: f.Name(0), DSN: dsn}, {Name: "stock replica", DSN: r.dsn}}
+	nodes := []ledger.Server{{Name: f.Name(0), DSN: dsn}, {Name: "stock replica", DSN: r.dsn}}
 	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, f.history, time.Minute)
 	if err != nil {
 		t.Fatal(err)

@@ -43,14 +43,6 @@ func changingMembers() []mutation {
 			edits: one(leaveFile, "\treturn p.Index > own.Index && len(p.Outgoing) == 0 && slices", "\treturn p.Index < own.Index && slices"),
 		},
 		{
-			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
-			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
-		},
-		{
-			name: "vouch-unknowing", what: "an initial member that was rebuilt lets in another one that has lost its disk", from: 60605, seeds: 20, nodes: 3, members: true,
-			edits: one(knownFile, "\treturn d.joined && slices", "\treturn false && slices"),
-		},
-		{
 			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 300, nodes: 3, members: true,
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
@@ -80,6 +72,28 @@ func changingMembers() []mutation {
 		{
 			name: "no-reseed", what: "no leader has a node rebuilt that has lost its disk", seeds: 60, nodes: 3, members: true,
 			edits: one(repairFile, "\tcase sight.Empty && s.Reseed != ReseedManual && ", "\tcase sight.Empty && s.Reseed == ReseedManual && "),
+		},
+	}
+}
+
+// meeting breaks whom a node takes for a member, and who lets a node begin.
+func meeting() []mutation {
+	return []mutation{
+		{
+			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
+			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
+		},
+		{
+			name: "vouch-unknowing", what: "an initial member that was rebuilt lets in another one that has lost its disk", from: 60605, seeds: 20, nodes: 3, members: true,
+			edits: one(knownFile, "\treturn d.joined && slices", "\treturn false && slices"),
+		},
+		{
+			name: "joiner-vouches", what: "a node that waits to be added lets a member begin that has lost its disk", from: 3122, seeds: 3, nodes: 3, members: true,
+			edits: one(knownFile, "\tcase !ok && empty && d.ignorant:\n", "\tcase false:\n"),
+		},
+		{
+			name: "joiner-learns-nobody", what: "a node that joins does not learn whom the members have met", from: 2807, seeds: 3, nodes: 3, members: true,
+			edits: one(knownFile, "said && !ok && id != d.cfg.Self", "said && !ok && id == d.cfg.Self"),
 		},
 	}
 }

@@ -77,7 +77,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), holding(), settling(), changingMembers(), recovering(), preparing(), slowing(), feedingLearners()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), holding(), settling(), changingMembers(), meeting(), recovering(), preparing(), slowing(), feedingLearners()} {
 		all = append(all, some...)
 	}
 	return all
@@ -183,7 +183,7 @@ func proposing() []mutation {
 		{
 			name: "pass-dropped", what: "a proposal passes one that raft dropped", seeds: 20, nodes: 3,
 			setup: one(groupFile, "uncommittedBytesMax = 64 << 20", "uncommittedBytesMax = 2 << 10"),
-			edits: one(groupFile, "\t\tg.held, g.heldHeader = data, h\n\t\treturn\n", "\t\tg.next = h.Number + 1\n\t\treturn\n"),
+			edits: one(groupFile, "\t\tg.blocked, g.blockedHeader = data, h\n\t\treturn\n", "\t\tg.next = h.Number + 1\n\t\treturn\n"),
 		},
 		{
 			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 20, nodes: 3,

@@ -103,7 +103,12 @@ func (m *Mark) Advance(serverUUID string, mark replay.Mark) error {
 	return nil
 }
 
+// NewMarkRecord is the record of a mysqld's mark.
+func NewMarkRecord(serverUUID string, m replay.Mark) MarkRecord {
+	return MarkRecord{Index: m.Index, Witness: m.Witness.String(), ServerUUID: serverUUID}
+}
+
 // WriteMark replaces the durable mark by that of a mysqld of which nothing was known.
 func (d Dir) WriteMark(serverUUID string, m replay.Mark) error {
-	return d.replace(Durable, MarkRecord{Index: m.Index, Witness: m.Witness.String(), ServerUUID: serverUUID})
+	return d.replace(Durable, NewMarkRecord(serverUUID, m))
 }

@@ -34,9 +34,9 @@ type Node interface {
 	// configuration.
 	Members() []cluster.Member
 	// AskPlan asks a member for its Member.Plan.
-	AskPlan(ctx context.Context, of cluster.NodeID) (Plan, error)
-	// Follow has the node go by a cluster state that it was told of.
-	Follow(p cluster.StatePoint)
+	AskPlan(ctx context.Context, of cluster.NodeID) (Offer, error)
+	// Follow has the node go by the cluster state and the data directories that it was told of.
+	Follow(p Offer) error
 	// Rejected takes the weightiest of the members' rejections.
 	Rejected(by string, r *transport.RejectedError)
 	// Show shows where the join is, and why.
@@ -44,13 +44,13 @@ type Node interface {
 	// Begin removes what an earlier try has left: the copy from a member begins.
 	Begin(from cluster.NodeID) error
 	// CopyData copies the data of a member's mysqld, and notes their durable mark.
-	CopyData(ctx context.Context, p Plan, from cluster.NodeID) error
+	CopyData(ctx context.Context, p Offer, from cluster.NodeID) error
 	// CopyFailed takes it that a copy has failed, and may make space for the next try.
 	CopyFailed(err error)
 	// MakeLog makes the log, which begins at b (nil = with entry 1), and has fill fill it.
 	MakeLog(ctx context.Context, b *seglog.Begin, fill func(ctx context.Context, log logcopy.Log, from logcopy.Peers) error) error
 	// Finish makes the data directory durably that of a member.
-	Finish(ctx context.Context, p Plan) error
+	Finish(ctx context.Context, p Offer) error
 }
 
 // Config is what a Joiner needs. Fields are required unless it is said otherwise.
@@ -67,7 +67,7 @@ type Config struct {
 type Joiner struct {
 	cfg Config
 	// plans are the members' answers.
-	plans []Plan
+	plans []Offer
 	// copying: the last try went so far.
 	copying bool
 	// warned: it was said that the others look for this node elsewhere.
@@ -196,8 +196,10 @@ func (j *Joiner) Ask(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("node %s knows this node by another data directory", p.Node))
 			continue
 		}
+		if err := j.cfg.Node.Follow(p); err != nil {
+			return err
+		}
 		j.plans = append(j.plans, p)
-		j.cfg.Node.Follow(p.State)
 	}
 	if len(j.plans) > 0 {
 		return nil
@@ -206,7 +208,7 @@ func (j *Joiner) Ask(ctx context.Context) error {
 	return notTakenIn(j.cfg.Self, errs[0], rejections) // the others say the like
 }
 
-func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Plan, error) {
+func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Offer, error) {
 	ctx, cancel := j.cfg.Clock.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return j.cfg.Node.AskPlan(ctx, of)
@@ -225,7 +227,7 @@ func notTakenIn(self cluster.Member, first error, rejections []*transport.Reject
 }
 
 // choose chooses where from, and whether mysqld's data are copied.
-func (j *Joiner) choose() (plan Plan, clone bool, err error) {
+func (j *Joiner) choose() (plan Offer, clone bool, err error) {
 	offers := make([]membership.Offer, len(j.plans))
 	for i, p := range j.plans {
 		o := membership.Offer{First: p.Begin.First, Through: p.State.Through}
@@ -236,13 +238,13 @@ func (j *Joiner) choose() (plan Plan, clone bool, err error) {
 	}
 	at, clone, err := membership.ChooseSource(offers, j.cfg.Self.Kind != cluster.KindLogger)
 	if err != nil {
-		return Plan{}, false, err
+		return Offer{}, false, err
 	}
 	return j.plans[at], clone, nil
 }
 
 // copyLog makes this node's log, with all that is committed now.
-func (j *Joiner) copyLog(ctx context.Context, plan Plan, from cluster.NodeID) error {
+func (j *Joiner) copyLog(ctx context.Context, plan Offer, from cluster.NodeID) error {
 	begin, err := plan.Begin.log()
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 // fakeNode is node 9, which joins the members a (1), b (2) and c (3).
 type fakeNode struct {
 	logcopy.Peers // c leads, and has 7 entries
-	plans         map[cluster.NodeID]Plan
+	plans         map[cluster.NodeID]Offer
 	refused       map[cluster.NodeID]*transport.RejectedError
 	fails         int // so many copies fail
 
@@ -40,9 +40,9 @@ func (n *fakeNode) Members() []cluster.Member {
 	return []cluster.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 9, Name: "new"}}
 }
 
-func (n *fakeNode) AskPlan(_ context.Context, of cluster.NodeID) (Plan, error) {
+func (n *fakeNode) AskPlan(_ context.Context, of cluster.NodeID) (Offer, error) {
 	if r := n.refused[of]; r != nil {
-		return Plan{}, r
+		return Offer{}, r
 	}
 	p, ok := n.plans[of]
 	if !ok {
@@ -51,7 +51,7 @@ func (n *fakeNode) AskPlan(_ context.Context, of cluster.NodeID) (Plan, error) {
 	p.State.State.Members = n.Members()
 	return p, nil
 }
-func (n *fakeNode) Follow(cluster.StatePoint) {}
+func (n *fakeNode) Follow(Offer) error { return nil }
 func (n *fakeNode) Rejected(_ string, r *transport.RejectedError) {
 	n.rejected = r
 	n.leave(r)
@@ -61,7 +61,7 @@ func (n *fakeNode) Begin(cluster.NodeID) error {
 	n.did = append(n.did, "begin")
 	return nil
 }
-func (n *fakeNode) CopyData(_ context.Context, p Plan, _ cluster.NodeID) error {
+func (n *fakeNode) CopyData(_ context.Context, p Offer, _ cluster.NodeID) error {
 	n.did = append(n.did, "data of "+p.Node)
 	if n.fails--; n.fails >= 0 {
 		return errors.New("cut off")
@@ -72,7 +72,7 @@ func (n *fakeNode) CopyFailed(error) {}
 func (n *fakeNode) MakeLog(ctx context.Context, _ *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) error {
 	return fill(ctx, n, n)
 }
-func (n *fakeNode) Finish(context.Context, Plan) error {
+func (n *fakeNode) Finish(context.Context, Offer) error {
 	n.did = append(n.did, "finish")
 	return nil
 }
@@ -119,7 +119,7 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 // replica that lags least, and begins anew where that was cut off.
 func TestJoin(t *testing.T) {
 	begin := Begin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
-	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Plan{
+	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Offer{
 		1: {Node: "a", Begin: begin, Data: &Data{Role: status.RolePrimary}},
 		2: {Node: "b", Begin: begin, Data: &Data{Role: status.RoleReplica}},
 		3: {Node: "c", Begin: begin},
@@ -133,7 +133,7 @@ func TestJoin(t *testing.T) {
 // TestJoinTwoDirectories: a member that knows this node by another data directory gives it
 // nothing.
 func TestJoinTwoDirectories(t *testing.T) {
-	n := &fakeNode{plans: map[cluster.NodeID]Plan{1: {Node: "a", Begin: Begin{First: 1}}}}
+	n := &fakeNode{plans: map[cluster.NodeID]Offer{1: {Node: "a", Begin: Begin{First: 1}}}}
 	j := New(Config{Node: n, Self: cluster.Member{ID: 9}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
 	if err := j.Ask(t.Context()); err != nil {
 		t.Error(err)
@@ -148,7 +148,7 @@ func TestJoinTwoDirectories(t *testing.T) {
 // otherInstance is a node whose members give it another instance than it has.
 type otherInstance struct{ *fakeNode }
 
-func (o *otherInstance) AskPlan(ctx context.Context, of cluster.NodeID) (Plan, error) {
+func (o *otherInstance) AskPlan(ctx context.Context, of cluster.NodeID) (Offer, error) {
 	p, err := o.fakeNode.AskPlan(ctx, of)
 	for i := range p.State.State.Members {
 		p.State.State.Members[i].Instance = "former"

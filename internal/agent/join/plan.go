@@ -16,12 +16,15 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Plan is what a member can give to a node that joins. Agents send it to each other.
-type Plan struct {
+// Offer is what a member can give to a node that joins. Agents send it to each other.
+type Offer struct {
 	Node string `json:"node"`
 	// State has the node that joins as a member. What it is known through is not
 	// before Begin.
 	State cluster.StatePoint `json:"state"`
+	// Known are the data directories with which the member counts the others: one that they had
+	// before counts for the node that joins, too, though it was away since.
+	Known membership.Known `json:"known,omitempty"`
 	// Begin is where the new log would begin: where one of the member's segments does.
 	Begin Begin `json:"begin"`
 	// LogBytes is about how long the log is from there on.
@@ -51,7 +54,7 @@ type Data struct {
 // barrierTimeout is less than askTimeout, so that who asks hears why not.
 const barrierTimeout = 2 * time.Second
 
-// Member is a member that is asked for a Plan. All fields are required.
+// Member is a member that is asked for an Offer. All fields are required.
 type Member struct {
 	Name  string
 	Clock clock.Clock
@@ -60,6 +63,8 @@ type Member struct {
 	Barrier   func(ctx context.Context) error
 	Committed *consensus.Committed
 	Log       *seglog.Log
+	// Known are the data directories that it has pinned.
+	Known func() membership.Known
 	// Nodes has the status of every member as it is now, Own this one's.
 	Nodes func() []status.Node
 	Own   func() status.Node
@@ -72,19 +77,19 @@ type Member struct {
 }
 
 // Plan is what the member can give to a node. An error says why it gives nothing.
-func (m Member) Plan(ctx context.Context, joiner string) (Plan, error) {
+func (m Member) Plan(ctx context.Context, joiner string) (Offer, error) {
 	ctx, cancel := m.Clock.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
 	if err := m.Barrier(ctx); err != nil {
-		return Plan{}, fmt.Errorf("it is not known whether node %s is still to be seeded: %w", joiner, err)
+		return Offer{}, fmt.Errorf("it is not known whether node %s is still to be seeded: %w", joiner, err)
 	}
-	p := Plan{Node: m.Name, State: m.Committed.State()}
+	p := Offer{Node: m.Name, State: m.Committed.State(), Known: m.Known()}
 	err := membership.Seedable(p.State, joiner)
 	if err == nil {
 		p.Begin, p.LogBytes, err = m.Begin(joiner)
 	}
 	if err != nil {
-		return Plan{}, err
+		return Offer{}, err
 	}
 	if !m.RunsMysqld {
 		return p, nil

@@ -93,7 +93,7 @@ type Member struct {
 
 	// These are there from Init on.
 	Inbox    *primary.Inbox
-	Role     *role.Node // the role machine is RunRole's
+	Role     *role.Machine // the role machine is RunRole's
 	Shell    *primary.Shell
 	Slot     *primary.Slot
 	Duties   *primary.Duties
@@ -105,7 +105,7 @@ type Member struct {
 	Heard    retention.Heard
 
 	// These are there from Open on.
-	Raft     *consensus.Node
+	Raft     *consensus.Runner
 	Bulk     *bulk.Bulk
 	Learner  *logcopy.Learner
 	Marker   *retention.Marker
@@ -133,7 +133,7 @@ func (m *Member) Init(cfg Config) {
 	shell := cfg.Shell
 	shell.Inbox, shell.Service, shell.Steps, shell.PromotionTimeout, shell.Clock = m.Inbox, m.Duties, m.Duties, cfg.Promotion, slot.Clock
 	shell.Leads = func(term uint64) bool { return m.Raft.Role().Leads(term) }
-	shell.Stepped = func(r *role.Node, in role.Input, before role.Phase, effects []role.Effect) {
+	shell.Stepped = func(r *role.Machine, in role.Input, before role.Phase, effects []role.Effect) {
 		cfg.Shell.Stepped(r, in, before, effects)
 		cfg.Board.SetRole(r.Role(), r.Reason())
 	}
@@ -255,7 +255,7 @@ func (m *Member) StateNeed() replay.Need {
 // AsMember is this node to one that joins.
 func (m *Member) AsMember(password func(joiner string) string) join.Member {
 	return join.Member{
-		Name: m.cfg.Self.Name, Clock: m.cfg.Clock, Barrier: m.Raft.Barrier, Committed: m.Raft.Committed(), Log: m.log, Nodes: m.Nodes,
+		Name: m.cfg.Self.Name, Clock: m.cfg.Clock, Barrier: m.Raft.Barrier, Committed: m.Raft.Committed(), Log: m.log, Nodes: m.Nodes, Known: m.cfg.Known.Pins,
 		Own: m.cfg.Status, StateNeed: m.StateNeed, RunsMysqld: m.runsMysqld(), Durable: m.cfg.Host.Durable, Password: password,
 	}
 }

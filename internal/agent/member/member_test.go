@@ -45,7 +45,7 @@ func TestObserversComeFirst(t *testing.T) {
 		Self: self, Home: home, Board: table, State: new(datadir.State), Clock: clock.Machine{}, Now: time.Now, Logger: quiet,
 		Slot:  primary.SlotConfig{Clients: clients{}, Clock: clock.Machine{}},
 		Inbox: primary.InboxConfig{Clock: clock.Machine{}, Pick: rand.IntN},
-		Shell: primary.Shell{Stepped: func(*role.Node, role.Input, role.Phase, []role.Effect) {}},
+		Shell: primary.Shell{Stepped: func(*role.Machine, role.Input, role.Phase, []role.Effect) {}},
 	})
 	m.log = log
 	var saw []string

@@ -44,11 +44,11 @@ type DepartingConfig struct {
 type Departing struct {
 	cfg DepartingConfig
 
-	mu      sync.Mutex
-	because *Departure // nil = it stays
-	left    chan struct{}
-	ends    []context.CancelCauseFunc
-	settled bool
+	mu        sync.Mutex
+	because   *Departure // nil = it stays
+	left      chan struct{}
+	ends      []context.CancelCauseFunc
+	persisted bool
 }
 
 // NewDeparting returns that of a node that stays so far.
@@ -102,13 +102,13 @@ func (d *Departing) Context(ctx context.Context) (context.Context, context.Cance
 	return ctx, func() { end(nil) }
 }
 
-// Settle notes durably what the node is now, if it cannot go on as it was. Call it once the
-// node has ended. settled: a start finds it as what it is now.
-func (d *Departing) Settle() (settled bool, err error) {
+// PersistExit notes durably what the node is now, if it cannot go on as it was. Call it once the
+// node has ended. persisted: a start finds it as what it is now.
+func (d *Departing) PersistExit() (persisted bool, err error) {
 	e := d.Because()
 	switch node, home := d.cfg.Node, d.cfg.Home; {
-	case e == nil || d.settled:
-		return d.settled, nil
+	case e == nil || d.persisted:
+		return d.persisted, nil
 	case e.Superseded != nil:
 		var accepted bool
 		if accepted, err = node.Confirm(*e.Superseded); accepted {
@@ -121,6 +121,6 @@ func (d *Departing) Settle() (settled bool, err error) {
 	default:
 		err = home.Rebuild(e.Instance, d.cfg.Now())
 	}
-	d.settled = err == nil
-	return d.settled, err
+	d.persisted = err == nil
+	return d.persisted, err
 }

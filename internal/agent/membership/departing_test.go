@@ -64,8 +64,8 @@ func TestDeparting(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &leaver{accepts: c.accepts, fails: errors.New("disk")}
 			d := NewDeparting(DepartingConfig{Node: l, Home: l, Clock: restless{}, Now: func() time.Time { return time.Unix(70, 0) }, Logger: slog.New(slog.DiscardHandler)})
-			if settled, err := d.Settle(); settled || err != nil {
-				t.Fatalf("%s: before, it is settled: %t, %v", c.name, settled, err)
+			if persisted, err := d.PersistExit(); persisted || err != nil {
+				t.Fatalf("%s: before, it is persisted: %t, %v", c.name, persisted, err)
 			}
 			ctx, cancel := d.Context(t.Context())
 			defer cancel()
@@ -87,14 +87,14 @@ func TestDeparting(t *testing.T) {
 				t.Errorf("%s: it ends after %v, want %v", c.name, l.ended-began, c.grace)
 			}
 			if c.want != "" {
-				if settled, err := d.Settle(); settled || err == nil {
-					t.Errorf("%s: the disk has failed, and it is settled: %t, %v", c.name, settled, err)
+				if persisted, err := d.PersistExit(); persisted || err == nil {
+					t.Errorf("%s: the disk has failed, and it is persisted: %t, %v", c.name, persisted, err)
 				}
 			}
 			l.fails = nil
 			for range 2 {
-				if settled, err := d.Settle(); !settled || err != nil || l.did != c.want {
-					t.Errorf("%s: it is %q now, settled %t, %v", c.name, l.did, settled, err)
+				if persisted, err := d.PersistExit(); !persisted || err != nil || l.did != c.want {
+					t.Errorf("%s: it is %q now, persisted %t, %v", c.name, l.did, persisted, err)
 				}
 			}
 		})

@@ -62,6 +62,8 @@ type Directories struct {
 	members []cluster.NodeID
 	// joined: this node's data come from others, so it does not know who was there before.
 	joined bool
+	// ignorant: this node joins, and no member has told it so far what that member knows.
+	ignorant bool
 	// votes: this node is a voter in the state on its disk. See package doc.
 	votes bool
 	// reseed: a node that comes with an empty directory is rebuilt without an operator.
@@ -145,6 +147,8 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 		return refuse(transport.CodeReseed, "node %q has an empty data directory. Node %q was rebuilt, so it cannot tell "+
 			"whether node %q had data before. Node %q starts once it is rebuilt: if the leader does not do that by itself, run \"quorate node rebuild %s\"",
 			id.NodeName, d.cfg.Name, id.NodeName, id.NodeName, id.NodeName)
+	case !ok && empty && d.ignorant:
+		return refuse(transport.CodeEmpty, "")
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
@@ -236,6 +240,35 @@ func (d *Directories) Hear(joined Known) error {
 	return d.meet(here)
 }
 
+// Pins are the data directories with which the other nodes count. Nobody may change it.
+func (d *Directories) Pins() Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pins
+}
+
+// Learn pins the data directories that another member has pinned, of members alone, where this
+// node has none. A node that joins has not met those that are away: without that it would take
+// a voter in that comes back without its log.
+func (d *Directories) Learn(known Known) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	pins := maps.Clone(d.pins)
+	for _, id := range d.members {
+		instance, said := known[id]
+		if _, ok := pins[id]; said && !ok && id != d.cfg.Self && len(instance) <= instanceCharsMax {
+			pins[id] = instance
+		}
+	}
+	if !maps.Equal(pins, d.pins) {
+		if err := d.cfg.Store.WritePins(pins); err != nil {
+			return err
+		}
+	}
+	d.pins, d.ignorant = pins, false
+	return nil
+}
+
 // Expect pins the data directories that the cluster state names. kept: p is on this
 // node's disk.
 func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
@@ -285,7 +318,7 @@ func (d *Directories) Empty() (ids []cluster.NodeID) {
 func (d *Directories) Forget() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.joined = true
+	d.joined, d.ignorant = true, true
 	if len(d.pins) == 0 && len(d.met) == 0 {
 		return nil
 	}

@@ -226,7 +226,7 @@ func TestRebuiltNodeVouchesForNobody(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, rebuilt := range []func(*Directories){joins, told} {
+	for word, rebuilt := range map[transport.Code]func(*Directories){transport.CodeEmpty: joins, 0: told} {
 		r, ok := errors.AsType[*transport.RejectedError](ask(rebuilt, 1, 2))
 		if !ok || r.Code != transport.CodeReseed {
 			t.Fatalf("b is an initial member: %v", r)
@@ -236,12 +236,58 @@ func TestRebuiltNodeVouchesForNobody(t *testing.T) {
 			t.Errorf("b is told: %s", r.Text)
 		}
 		for _, initial := range [][]cluster.NodeID{{1}, {2}} { // one of the two was added: b waits for nobody's word, or begins by nobody's
-			if err := ask(rebuilt, initial...); err != nil {
-				t.Errorf("initial members %v: %v", initial, err)
+			var got transport.Code
+			if r, ok := errors.AsType[*transport.RejectedError](ask(rebuilt, initial...)); ok {
+				got = r.Code
+			}
+			if got != word {
+				t.Errorf("initial members %v: code %d, want %d", initial, got, word)
 			}
 		}
 	}
 	if err := ask(func(*Directories) {}, 1, 2); err != nil {
 		t.Errorf("a was there from the beginning: %v", err)
+	}
+}
+
+// TestJoinerLearnsWhoWasThere: a node that joins knows nobody's data directory, so who comes with an empty
+// one does not begin by its word. A member tells it; then it refuses who was away since, and lost the data.
+func TestJoinerLearnsWhoWasThere(t *testing.T) {
+	store := &memStore{}
+	d := New(Config{Self: 5, Name: "e", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	if err := d.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	code := func(id cluster.NodeID, instance byte) (c transport.Code) {
+		if r, ok := errors.AsType[*transport.RejectedError](d.Judge(transport.Identity{Node: id, NodeName: "x", Instance: [16]byte{instance}})); ok {
+			c = r.Code
+		}
+		return c
+	}
+	if got := code(4, 0); got != transport.CodeEmpty {
+		t.Errorf("before a member has told it: code %d", got)
+	}
+	p := cluster.StatePoint{State: cluster.NewState([]cluster.Member{{ID: 1, Name: "a"}, {ID: 4, Name: "d"}, {ID: 5, Name: "e"}, {ID: 6, Name: "f"}})}
+	four, long := "04000000000000000000000000000000", strings.Repeat("0", instanceCharsMax+1)
+	if err := errors.Join(d.Expect(p, false), d.Learn(Known{4: four, 5: "05", 6: long, 7: "07"})); err != nil {
+		t.Fatal(err)
+	}
+	if want := (Known{4: four}); !maps.Equal(d.Pins(), want) || !maps.Equal(store.pins, want) {
+		t.Errorf("it pins %v, and keeps %v", d.Pins(), store.pins)
+	}
+	for instance, want := range map[byte]transport.Code{0: transport.CodeReseed, 4: 0, 9: transport.CodePeer} {
+		if got := code(4, instance); got != want {
+			t.Errorf("node 4 with directory %d: code %d, want %d", instance, got, want)
+		}
+	}
+	if got := code(6, 0); got != 0 {
+		t.Errorf("nobody has met node 6: code %d", got)
+	}
+	if err := d.Learn(Known{4: "ff"}); err != nil || d.Pinned(4) != four {
+		t.Errorf("another member knows another directory: %q, %v", d.Pinned(4), err)
+	}
+	store.err = errors.New("disk")
+	if err := d.Learn(Known{1: four}); err == nil || d.Pinned(1) != "" {
+		t.Errorf("the disk fails: %q, %v", d.Pinned(1), err)
 	}
 }

@@ -17,7 +17,8 @@
 // Directories owns which data directory each other node comes with. Two maps are durable, in a
 // Store: the pinned directories, and those that were met. What else it decides by is in memory: the
 // members, their votes and the recovery in the newest cluster state; whether this node's own data
-// came from other nodes; which nodes have lately come with an empty directory.
+// came from other nodes, and whether it joins and knows nothing so far; which nodes have lately come
+// with an empty directory.
 //
 // A Repairer owns which nodes this leader had rebuilt, a Follower what it saw at its last looks, a
 // Departing why the node has to go: all three in memory. The rest are functions without state.

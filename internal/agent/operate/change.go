@@ -15,12 +15,12 @@ import (
 )
 
 // PlanChange says what a change of the cluster state means by what is known now.
-func (s *Server) PlanChange(c cluster.Change) (cluster.Plan, error) {
+func (s *Server) PlanChange(c cluster.Change) (cluster.Impact, error) {
 	c.ID = "plan"
 	before := s.Board.State()
 	after, err := before.With(c)
 	if err != nil {
-		return cluster.Plan{}, err
+		return cluster.Impact{}, err
 	}
 	sight := s.Node.Sight()
 	return status.PlanChange(before, after, sight.Nodes, sight.Primary), nil
@@ -52,16 +52,16 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 	}
 	d, err := s.ChangeState(ctx, by, c)
 	if result, ok := d.Result.(cluster.ChangeResult); ok && result.Changed {
-		result.Plan = plan
+		result.Impact = plan
 		d.Result = result
 	}
 	return d, err
 }
 
 // Planned is what a dry run answers.
-func (s *Server) Planned(c cluster.Change, plan cluster.Plan) Done {
+func (s *Server) Planned(c cluster.Change, plan cluster.Impact) Done {
 	return Done{ReadOnly: true, Result: cluster.ChangeResult{
-		What: c.String(), DryRun: true, Version: s.Node.Raft().Committed().State().State.Version, Plan: plan,
+		What: c.String(), DryRun: true, Version: s.Node.Raft().Committed().State().State.Version, Impact: plan,
 	}}
 }
 

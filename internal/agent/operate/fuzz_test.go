@@ -27,7 +27,7 @@ import (
 // is asked for.
 type leading struct {
 	*apart
-	node    *consensus.Node
+	node    *consensus.Runner
 	ignored error // what becomes of a change that was committed
 }
 

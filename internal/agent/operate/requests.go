@@ -48,7 +48,7 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error
 		}
 		notes = all
 		if len(lacking) > 0 && c.DryRun {
-			return s.Planned(c.SettingsChange.Change(), cluster.Plan{Notes: notes}), nil
+			return s.Planned(c.SettingsChange.Change(), cluster.Impact{Notes: notes}), nil
 		}
 		for _, k := range lacking {
 			if _, err := s.ChangeState(ctx, r.By, cluster.Change{Keys: &k}); err != nil {

@@ -3,7 +3,7 @@
 // to its end. It has no mysqld and no sockets: the agent gives it real ones, the simulator modelled ones.
 // So both run the same steps in the same order.
 //
-//	Inbox ──► Shell ──► role.Node ──► Shell: Service, and Steps, one at a time: Duties, which are
+//	Inbox ──► Shell ──► role.Machine ──► Shell: Service, and Steps, one at a time: Duties, which are
 //	what happens        what follows
 //
 //	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge

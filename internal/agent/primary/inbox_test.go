@@ -97,7 +97,7 @@ func TestShellTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shell, _ := operating(&noted{})
 		var seen []time.Duration
-		shell.Stepped = func(_ *role.Node, in role.Input, _ role.Phase, _ []role.Effect) {
+		shell.Stepped = func(_ *role.Machine, in role.Input, _ role.Phase, _ []role.Effect) {
 			if tick, ok := in.(role.Tick); ok {
 				seen = append(seen, tick.Now)
 			}

@@ -31,7 +31,7 @@ type Shell struct {
 	// PromotionTimeout bounds Judge and Replicate. The other operations have bounds of their own.
 	PromotionTimeout time.Duration
 	// Stepped is told of each step, before its effects are executed.
-	Stepped func(m *role.Node, in role.Input, before role.Phase, effects []role.Effect)
+	Stepped func(m *role.Machine, in role.Input, before role.Phase, effects []role.Effect)
 	// Began is told of each effect, Ended what each operation came to, before the role machine is.
 	Began func(e role.Effect)
 	Ended func(e role.Effect, d role.Done, err error)
@@ -41,7 +41,7 @@ type Shell struct {
 }
 
 // NewRole returns a node's role machine.
-func NewRole(self cluster.Member, promotionTimeout time.Duration) *role.Node {
+func NewRole(self cluster.Member, promotionTimeout time.Duration) *role.Machine {
 	return role.New(role.Config{
 		Self: self.ID, Kind: self.Kind, Weight: self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: promotionTimeout, IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: StopTimeout,
@@ -89,7 +89,7 @@ type operation struct {
 // Run returns nil after the role machine's Exit effect, and the cause of ctx's end once that has ended.
 // The machine sees first before the time, and the time before everything else. Effects live no
 // longer than ctx, but for a clean stop of mysqld.
-func (s *Shell) Run(ctx context.Context, m *role.Node, first role.Input) error {
+func (s *Shell) Run(ctx context.Context, m *role.Machine, first role.Input) error {
 	if s.step(ctx, m, first) {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *Shell) Run(ctx context.Context, m *role.Node, first role.Input) error {
 }
 
 // step steps the role machine once and executes what follows; it returns true after Exit.
-func (s *Shell) step(ctx context.Context, m *role.Node, in role.Input) bool {
+func (s *Shell) step(ctx context.Context, m *role.Machine, in role.Input) bool {
 	before := m.Phase()
 	effects := m.Step(in)
 	s.Stepped(m, in, before, effects)

@@ -74,7 +74,7 @@ func operating(s *noted) (shell *Shell, told func() []role.Input) {
 	inbox := NewInbox(InboxConfig{Clock: clock.Machine{}, Pick: func(int) int { return 0 }, Serving: func() bool { return false }})
 	return &Shell{
 		Inbox: inbox, Service: s, Steps: s, Leads: func(term uint64) bool { return term == 3 }, PromotionTimeout: time.Second / 2,
-		Stepped: func(*role.Node, role.Input, role.Phase, []role.Effect) {}, Began: func(role.Effect) {},
+		Stepped: func(*role.Machine, role.Input, role.Phase, []role.Effect) {}, Began: func(role.Effect) {},
 		Ended: func(role.Effect, role.Done, error) {}, Clock: clock.Machine{},
 	}, func() []role.Input { return inbox.queue }
 }

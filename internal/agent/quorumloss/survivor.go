@@ -59,7 +59,7 @@ func OpenSurvivor(c SurvivorConfig) (s *Survivor, err error) {
 func (s *Survivor) Close() error { return s.Log.Close() }
 
 // Judge says what speaks against going on without the other members. ask asks those at once.
-func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Node) (v recovery.Verdict, err error) {
+func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Finding) (v recovery.Verdict, err error) {
 	c, p := s.cfg, s.Survey.State
 	if _, ok := p.State.MemberByID(c.Self.ID); !ok {
 		return v, fmt.Errorf("node %s was removed from the cluster: recover on a member", c.Self.Name)
@@ -91,8 +91,8 @@ func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Node) (v r
 
 // NodeOf is what was learnt of a member that was asked for its report. answered: its agent runs
 // there, though it could not say.
-func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error) recovery.Node {
-	n := recovery.Node{Name: m.Name, Voter: m.Votes()}
+func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error) recovery.Finding {
+	n := recovery.Finding{Name: m.Name, Voter: m.Votes()}
 	if err == nil {
 		n.Reachable, n.Report = true, report
 		return n

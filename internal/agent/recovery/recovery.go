@@ -38,8 +38,8 @@ type Report struct {
 	Out string `json:"out,omitempty"`
 }
 
-// Node is what was learned of a member.
-type Node struct {
+// Finding is what was learned of a member.
+type Finding struct {
 	Name string `json:"name"`
 	// Voter: it counts for the majority.
 	Voter bool `json:"voter"`
@@ -72,7 +72,7 @@ type Situation struct {
 	Voters   []string `json:"voters"`
 	Outgoing []string `json:"outgoing,omitempty"`
 	// Nodes are the other members.
-	Nodes []Node `json:"nodes"`
+	Nodes []Finding `json:"nodes"`
 }
 
 // Objection is something that speaks against going on.
@@ -205,7 +205,7 @@ func (v *Verdict) majority() (there []string, voters int) {
 func (v *Verdict) majorityBeside() (there []string, voters int) {
 	up := v.up()
 	delete(up, v.Survivor)
-	refused := slices.ContainsFunc(v.Nodes, func(n Node) bool { return n.Refuses })
+	refused := slices.ContainsFunc(v.Nodes, func(n Finding) bool { return n.Refuses })
 	for _, of := range [][]string{v.Voters, v.Outgoing} {
 		there = among(up, of)
 		votes := len(there)

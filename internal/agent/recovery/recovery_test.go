@@ -14,20 +14,22 @@ const (
 )
 
 // reports makes a node that answers; of is what it has beside u1's first ten.
-func reports(name string, term, last uint64, of string, change ...func(*Report)) Node {
+func reports(name string, term, last uint64, of string, change ...func(*Report)) Finding {
 	r := &Report{Node: name, Log: Log{First: 1, Last: last, Term: term, GTIDs: strings.TrimSuffix(u1+":1-10,"+of, ",")}}
 	for _, c := range change {
 		c(r)
 	}
-	return Node{Name: name, Voter: true, Reachable: true, Report: r}
+	return Finding{Name: name, Voter: true, Reachable: true, Report: r}
 }
 
 // refuses makes a node that answers, and does not talk to the survivor.
-func refuses(name string) Node {
-	return Node{Name: name, Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
+func refuses(name string) Finding {
+	return Finding{Name: name, Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
 }
 
-func silent(name string) Node { return Node{Name: name, Voter: true, Problem: "connection refused"} }
+func silent(name string) Finding {
+	return Finding{Name: name, Voter: true, Problem: "connection refused"}
+}
 
 // judgeCase is one line of the table of who may go on, and what is lost. The survivor
 // is a, with a log of 20 entries, the last of term 3.
@@ -35,7 +37,7 @@ type judgeCase struct {
 	name   string
 	voters []string
 	change func(*Situation)
-	nodes  []Node
+	nodes  []Finding
 	// accept is what a person names; refused is a part of why it is refused all the
 	// same, "" = it may be done.
 	accept, refused string
@@ -45,7 +47,7 @@ type judgeCase struct {
 func voters(names ...string) []string { return names }
 
 // gone are nodes that do not answer, behind those that do.
-func gone(names string, there ...Node) []Node {
+func gone(names string, there ...Finding) []Finding {
 	for name := range strings.FieldsSeq(names) {
 		there = append(there, silent(name))
 	}
@@ -60,7 +62,7 @@ func whoIsThere() []judgeCase {
 	before := func(s *Situation) { s.Outgoing = three }
 	out := func(s *Situation) { s.Out = "recovered on b" }
 	outAsWell := func(r *Report) { r.Out = "b was recovered without" }
-	heals := Node{Name: "c", Voter: true, Reachable: true, Problem: "its log is being healed"}
+	heals := Finding{Name: "c", Voter: true, Reachable: true, Problem: "its log is being healed"}
 	return []judgeCase{
 		{name: "nobody answers", voters: three, nodes: gone("b c"), loss: None},
 		{name: "nobody answers, and nothing is given up", voters: three, nodes: gone("b c"), accept: None, loss: None},
@@ -98,17 +100,17 @@ func whoIsThere() []judgeCase {
 // not.
 func whoRefuses() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
-	older := func(name string) Node {
-		return Node{Name: name, Voter: true, Reachable: true, Problem: "its quorate is older"}
+	older := func(name string) Finding {
+		return Finding{Name: name, Voter: true, Reachable: true, Problem: "its quorate is older"}
 	}
 	hearsC := func(r *Report) { r.Hears = []string{"c"} }
 	before := func(s *Situation) { s.Outgoing = three }
 	const majority = "voters may run without the data of this node, because these nodes answer: "
 	return []judgeCase{
-		{name: "all others refuse", voters: three, nodes: []Node{refuses("b"), refuses("c")}, refused: "a majority of the 3 " + majority + "b, c;", loss: None},
-		{name: "all others refuse, whatever is said", voters: three, nodes: []Node{refuses("b"), refuses("c")}, accept: None,
+		{name: "all others refuse", voters: three, nodes: []Finding{refuses("b"), refuses("c")}, refused: "a majority of the 3 " + majority + "b, c;", loss: None},
+		{name: "all others refuse, whatever is said", voters: three, nodes: []Finding{refuses("b"), refuses("c")}, accept: None,
 			refused: "a majority of the 3 " + majority + "b, c;", loss: None},
-		{name: "no other says what it has", voters: three, nodes: []Node{older("b"), older("c")}, accept: None, refused: majority + "b, c;", loss: None},
+		{name: "no other says what it has", voters: three, nodes: []Finding{older("b"), older("c")}, accept: None, refused: majority + "b, c;", loss: None},
 		{name: "one refuses, and another is in the survivor's place", voters: three, nodes: gone("c", refuses("b")), accept: None,
 			refused: majority + "b;", loss: None},
 		{name: "one refuses, and another hears it", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), refuses("c")), accept: None,
@@ -119,15 +121,15 @@ func whoRefuses() []judgeCase {
 		{name: "learners refuse", voters: voters("a", "d", "e"), nodes: gone("d e", refuses("b"), refuses("c")), accept: None, loss: None},
 		{name: "the voters change: a majority of before refuses", voters: voters("a", "d", "e"), change: before,
 			nodes: gone("d e", refuses("b"), refuses("c")), accept: None, refused: majority + "b, c;", loss: None},
-		{name: "a learner is refused", voters: voters("b"), nodes: []Node{refuses("b")}, accept: None, refused: majority + "b;", loss: None},
+		{name: "a learner is refused", voters: voters("b"), nodes: []Finding{refuses("b")}, accept: None, refused: majority + "b;", loss: None},
 	}
 }
 
 // whatIsLost: a node that has more is the one to recover on.
 func whatIsLost() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
-	healing := Node{Name: "b", Voter: true, Reachable: true, Problem: "its log is being healed"}
-	learner := Node{Name: "l", Reachable: true, Report: reports("l", 3, 22, u2+":1-2").Report}
+	healing := Finding{Name: "b", Voter: true, Reachable: true, Problem: "its log is being healed"}
+	learner := Finding{Name: "l", Reachable: true, Report: reports("l", 3, 22, u2+":1-2").Report}
 	longer := gone("c d e", reports("b", 3, 21, u2+":1-3"))
 	logger := func(first uint64) func(*Situation) {
 		return func(s *Situation) { s.Mysqld, s.Log.First = false, first }
@@ -185,7 +187,7 @@ func TestJudge(t *testing.T) {
 // TestRecord: what nobody knows is not written down as nothing.
 func TestRecord(t *testing.T) {
 	for _, c := range []struct {
-		nodes []Node
+		nodes []Finding
 		want  string
 	}{
 		{gone("", reports("b", 3, 19, ""), reports("c", 3, 19, "")), "none"},
@@ -208,7 +210,7 @@ func TestRecord(t *testing.T) {
 // TestChanged: what a person has agreed to is what is done.
 func TestChanged(t *testing.T) {
 	three := []string{"a", "b", "c"}
-	judge := func(nodes []Node) Verdict {
+	judge := func(nodes []Finding) Verdict {
 		v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: three, Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: nodes})
 		if err != nil {
 			t.Fatal(err)
@@ -217,15 +219,15 @@ func TestChanged(t *testing.T) {
 	}
 	older := reports("b", 2, 9, "")
 	for name, c := range map[string]struct {
-		later []Node
+		later []Finding
 		want  bool
 	}{
 		"the same":              {gone("c", older), false},
 		"it does not answer":    {gone("b c"), true},
 		"it has something":      {gone("c", reports("b", 2, 9, u2+":1")), true},
-		"it does not say":       {gone("c", Node{Name: "b", Voter: true, Reachable: true, Problem: "x"}), true},
+		"it does not say":       {gone("c", Finding{Name: "b", Voter: true, Reachable: true, Problem: "x"}), true},
 		"it follows a leader":   {gone("c", reports("b", 2, 9, "", func(r *Report) { r.Leader = "c" })), true},
-		"the other one is back": {[]Node{older, reports("c", 2, 9, "")}, true},
+		"the other one is back": {[]Finding{older, reports("c", 2, 9, "")}, true},
 	} {
 		v := judge(gone("c", older))
 		if got := v.Changed(judge(c.later)); got != c.want {
@@ -236,7 +238,7 @@ func TestChanged(t *testing.T) {
 
 // TestRefusalReadsWhatIsAccepted: what is no set is no acceptance.
 func TestRefusalReadsWhatIsAccepted(t *testing.T) {
-	v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Node{silent("b"), silent("c")}})
+	v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Finding{silent("b"), silent("c")}})
 	if err != nil {
 		t.Fatal(err)
 	}

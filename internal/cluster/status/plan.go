@@ -32,7 +32,7 @@ func majorityNote(is, was Quorum) string {
 }
 
 // PlanChange says what it means that before becomes after.
-func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cluster.Plan) {
+func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cluster.Impact) {
 	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
 	if !slices.Equal(was.Voters, is.Voters) {
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the voters are %s: %s", strings.Join(is.Voters, ", "), majorityNote(is, was)))

@@ -35,32 +35,32 @@ func TestPlanChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		change cluster.Change
 		nodes  []Node
-		want   cluster.Plan
+		want   cluster.Impact
 	}{
-		"all, all there": {cluster.Change{Durability: &all}, well, cluster.Plan{Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"}}},
-		"all, one gone":  {cluster.Change{Durability: &all}, cGone, cluster.Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
-		"all, one behind": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogLast = 100 }), cluster.Plan{
+		"all, all there": {cluster.Change{Durability: &all}, well, cluster.Impact{Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"}}},
+		"all, one gone":  {cluster.Change{Durability: &all}, cGone, cluster.Impact{Stops: []string{"OKs would wait for c, which is not heard of"}}},
+		"all, one behind": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogLast = 100 }), cluster.Impact{
 			Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"},
 			Stops: []string{"OKs would wait for b, which lacks 8900 entries"}}},
-		"all, one full": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogState = LogFull }), cluster.Plan{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
-		"sites, all there": {cluster.Change{Durability: &sites}, well, cluster.Plan{Notes: []string{
+		"all, one full": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogState = LogFull }), cluster.Impact{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
+		"sites, all there": {cluster.Change{Durability: &sites}, well, cluster.Impact{Notes: []string{
 			"after that the cluster survives 0 failures (before: 1): OKs wait for b (durability site-majority)"}}},
-		"sites, one of two in a site gone": {cluster.Change{Durability: &sites}, cGone, cluster.Plan{}},
+		"sites, one of two in a site gone": {cluster.Change{Durability: &sites}, cGone, cluster.Impact{}},
 		"sites, the other site gone": {cluster.Change{Durability: &sites}, nodes(func(b, _ *Node) { b.Reachable = false }),
-			cluster.Plan{Stops: []string{"OKs would wait for b, which is not heard of"}}},
+			cluster.Impact{Stops: []string{"OKs would wait for b, which is not heard of"}}},
 		"require-ack of one that is gone": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes, DropAfter: &waits}}, cGone,
-			cluster.Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
-		"require-ack that ends by itself": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes, DropAfter: &second}}, cGone, cluster.Plan{}},
-		"require-ack of one that is there": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes}}, well, cluster.Plan{Notes: []string{
+			cluster.Impact{Stops: []string{"OKs would wait for c, which is not heard of"}}},
+		"require-ack that ends by itself": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes, DropAfter: &second}}, cGone, cluster.Impact{}},
+		"require-ack of one that is there": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes}}, well, cluster.Impact{Notes: []string{
 			"after that the cluster survives 0 failures (before: 1): OKs wait for c (require-ack)"}}},
-		"add": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindFull}}, well, cluster.Plan{Notes: []string{
+		"add": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindFull}}, well, cluster.Impact{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)"}}},
-		"add a learner": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLearner}}, well, cluster.Plan{}},
-		"remove": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, well, cluster.Plan{Notes: []string{
+		"add a learner": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLearner}}, well, cluster.Impact{}},
+		"remove": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, well, cluster.Impact{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
-		"weight 0 of the last": {cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(int)}}, cGone, cluster.Plan{Notes: []string{
+		"weight 0 of the last": {cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(int)}}, cGone, cluster.Impact{Notes: []string{
 			"after that no other node could take over from the primary"}}},
-		"maintenance": {cluster.Change{Maintenance: &cluster.MaintenanceChange{On: true}}, well, cluster.Plan{Notes: []string{
+		"maintenance": {cluster.Change{Maintenance: &cluster.MaintenanceChange{On: true}}, well, cluster.Impact{Notes: []string{
 			"if the primary fails, there is no primary until it is back or maintenance is off"}}},
 	} {
 		c.change.ID = "x"
@@ -87,7 +87,7 @@ func TestPlanChange(t *testing.T) {
 	before.Durability = cluster.DurabilityAll
 	after = before.Clone()
 	after.Members[1].Weight = 3
-	if d := cmp.Diff(cluster.Plan{}, PlanChange(before, after, cGone, "a")); d != "" {
+	if d := cmp.Diff(cluster.Impact{}, PlanChange(before, after, cGone, "a")); d != "" {
 		t.Errorf("it waits already (-want +got):\n%s", d)
 	}
 }
@@ -99,16 +99,16 @@ func TestPlanCountsWhoRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		change cluster.Change
 		nodes  []Node
-		want   cluster.Plan
+		want   cluster.Impact
 	}{
-		"remove one that is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, cGone, cluster.Plan{Notes: []string{
+		"remove one that is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, cGone, cluster.Impact{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)"}}},
-		"remove the other one": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "b"}}, cGone, cluster.Plan{Notes: []string{
+		"remove the other one": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "b"}}, cGone, cluster.Impact{Notes: []string{
 			"after that the voters are a, c: a majority is 2 of 2, writes cannot go on (before: 2 of 3, 0 may fail); c is not heard of",
 			"after that no other node could take over from the primary"}}},
-		"add, one is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLogger}}, cGone, cluster.Plan{Notes: []string{
+		"add, one is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLogger}}, cGone, cluster.Impact{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}}},
-		"weight 0 of the primary": {cluster.Change{Node: &cluster.NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *Node) {}), cluster.Plan{Notes: []string{
+		"weight 0 of the primary": {cluster.Change{Node: &cluster.NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *Node) {}), cluster.Impact{Notes: []string{
 			"a stays the primary until it fails or is moved (quorate switchover); with weight 0 it does not become the primary again"}}},
 	} {
 		c.change.ID = "x"

@@ -265,7 +265,8 @@ func (r *Router) copyToClient(s *session) {
 				return
 			}
 			s.answered.Store(passed)
-			if r.closeWithoutLease(s) {
+			// A request that came under the lease while this was written may get its answer, too.
+			if !s.waits() && r.closeWithoutLease(s) {
 				return
 			}
 		}

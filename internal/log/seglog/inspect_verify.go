@@ -70,7 +70,7 @@ func (in *Inspector) Verify(ctx context.Context, progress func(done, total int64
 		}
 	}
 	for at := range in.names {
-		if err := v.settle(in.names[at]); err != nil {
+		if err := v.verifySteady(in.names[at]); err != nil {
 			return nil, err
 		}
 	}
@@ -98,13 +98,13 @@ type verifier struct {
 	rules     rules
 }
 
-// settleMax bounds the looks at a segment that changes all the time.
-const settleMax = 5
+// steadyMax bounds the looks at a segment that changes all the time.
+const steadyMax = 5
 
-// settle verifies a segment, again if it may have changed under the reader.
-func (v *verifier) settle(name string) error {
+// verifySteady verifies a segment, again if it may have changed under the reader.
+func (v *verifier) verifySteady(name string) error {
 	var last verifier
-	for try := range settleMax {
+	for try := range steadyMax {
 		now := *v
 		now.Findings = append([]Finding(nil), v.Findings...)
 		now.rules = v.rules.clone()
@@ -121,7 +121,7 @@ func (v *verifier) settle(name string) error {
 		for _, f := range now.Findings[len(v.Findings):] {
 			again = again || f.Index > v.Commit
 		}
-		if !again || try == settleMax-1 || slices.Equal(last.Findings, now.Findings) {
+		if !again || try == steadyMax-1 || slices.Equal(last.Findings, now.Findings) {
 			*v = now
 			return nil
 		}

@@ -375,8 +375,8 @@ func (p *Process) StopGracefully(ctx context.Context) {
 	}
 }
 
-// newUUID returns a random UUID (RFC 9562, version 4).
-func newUUID() string {
+// NewUUID returns a random UUID (RFC 9562, version 4).
+func NewUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // Never fails (Go 1.24).
 	b[6] = b[6]&0x0f | 0x40

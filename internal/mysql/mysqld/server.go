@@ -94,7 +94,7 @@ func (s *Server) Initialize(ctx context.Context) error {
 // publish makes data.init, which is complete, the data directory, with a random server UUID:
 // mysqld derives one from time and a network address, which copies of one virtual machine share.
 func (s *Server) publish(id osIdentity) (uuid string, err error) {
-	uuid = newUUID()
+	uuid = NewUUID()
 	auto := filepath.Join(s.paths.dataTemp, "auto.cnf")
 	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+uuid+"\n"), 0o640, id); err != nil {
 		return "", fmt.Errorf("write server UUID: %w", err)

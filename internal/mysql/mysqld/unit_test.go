@@ -177,7 +177,7 @@ func TestChildEnv(t *testing.T) {
 
 func TestNewUUID(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	if a, b := newUUID(), newUUID(); !form.MatchString(a) || a == b {
+	if a, b := NewUUID(), NewUUID(); !form.MatchString(a) || a == b {
 		t.Errorf("UUIDs %s, %s", a, b)
 	}
 }

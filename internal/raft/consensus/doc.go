@@ -6,12 +6,12 @@
 //	        Input by method calls (Tick, Step, Propose, …), output by Ready.
 //	Driver  what a node does around its Group: the order of what follows from a
 //	        turn, the group commits of the log, a full and a hanging disk.
-//	Node    the shell: the lock and the clocks. A goroutine with work drives
+//	Runner  the shell: the lock and the clocks. A goroutine with work drives
 //	        the Driver, and makes the write that follows if it may wait for a disk
-//	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
+//	        (runner_turn.go). Goroutines of its own are the keeper, for ticks,
 //	        calls and what is left over, the writer, which only writes, and a waiter for
 //	        what the log reads ahead. A Machine gives it clocks and goroutines: the
-//	        simulator runs the same Node on virtual time.
+//	        simulator runs the same Runner on virtual time.
 //
 // What raft does otherwise than a Group needs, and what a Group does about it, is in
 // quirks.go.

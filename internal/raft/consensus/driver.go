@@ -20,7 +20,7 @@ const appendsMax = 1024
 
 // Driver is what a node does around its Group: the order of what follows from a turn, the
 // group commits of the log, what a full disk lets pass, when a hanging one is told of.
-// It has no goroutine, no clock and no lock: those are Node's.
+// It has no goroutine, no clock and no lock: those are Runner's.
 //
 // A turn takes what was left (Inbox.Take), reads the clocks and counts the ticks that have
 // passed (Advance); then comes at most one call that brings something (Woken, or one of its

@@ -75,7 +75,7 @@ func TestFullDiskStoresEveryVote(t *testing.T) {
 type voter struct {
 	t    *testing.T
 	ctx  context.Context
-	node *Node
+	node *Runner
 	disk *vfs.Mem
 	// full: only what the state file writes over has room. copies: not even that.
 	full, copies atomic.Bool

@@ -143,11 +143,11 @@ type Group struct {
 	asked map[uint64]uint64
 
 	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 =
-	// none; next is the number that it takes next. held is the proposal that
+	// none; next is the number that it takes next. blocked is the proposal that
 	// raft dropped; while it is there nothing else is taken.
-	epoch, next uint64
-	held        []byte
-	heldHeader  entry.Header
+	epoch, next   uint64
+	blocked       []byte
+	blockedHeader entry.Header
 
 	lease lease
 	ahead time.Duration // by how much the wall clock was before the boot clock at the last tick
@@ -375,7 +375,7 @@ func (g *Group) VotesAt() time.Duration { return g.voteAfter }
 // Propose offers one entry to the gate; refusals come back in Output.Refused.
 // Ready must be drained before the next call when Blocked is true.
 func (g *Group) Propose(data []byte) {
-	invariant.Check(g.held == nil, "I2", "a proposal passes the one that is held")
+	invariant.Check(g.blocked == nil, "I2", "a proposal passes the one that is held")
 	h, body, err := entry.Parse(data)
 	if err == nil && h.Kind == entry.KindState {
 		err = errors.New("a change of the cluster state is of no epoch")
@@ -423,10 +423,10 @@ func (g *Group) admit(h entry.Header) error {
 func (g *Group) submit(h entry.Header, data []byte) {
 	if err := g.rn.Propose(data); err != nil {
 		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
-		g.held, g.heldHeader = data, h
+		g.blocked, g.blockedHeader = data, h
 		return
 	}
-	g.held = nil
+	g.blocked = nil
 	if h.Kind == entry.KindEpoch {
 		g.epoch, g.next = h.Term, 1
 		return
@@ -435,14 +435,14 @@ func (g *Group) submit(h entry.Header, data []byte) {
 }
 
 // Blocked tells that a proposal is held and no other may be offered.
-func (g *Group) Blocked() bool { return g.held != nil }
+func (g *Group) Blocked() bool { return g.blocked != nil }
 
 func (g *Group) retryHeld() {
-	if g.held == nil {
+	if g.blocked == nil {
 		return
 	}
-	h, data := g.heldHeader, g.held
-	g.held = nil
+	h, data := g.blockedHeader, g.blocked
+	g.blocked = nil
 	if err := g.admit(h); err != nil {
 		g.refuse(h.Term, err)
 		return

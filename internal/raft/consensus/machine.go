@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Machine is what a Node runs on. Its Tasks wait and run beside one another.
+// Machine is what a Runner runs on. Its Tasks wait and run beside one another.
 type Machine interface {
 	clock.Tasks
 	// Boot and Wall are the clocks of a lease: see clocks.go.
@@ -21,7 +21,7 @@ type Machine interface {
 	Random() uint64
 }
 
-// Timer is what Node uses of a time.Timer.
+// Timer is what Runner uses of a time.Timer.
 type Timer interface {
 	Reset(d time.Duration) bool
 	Stop() bool

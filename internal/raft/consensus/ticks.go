@@ -47,7 +47,7 @@ func (d *Driver) tickAt() time.Duration {
 // spareTicks is how many of the next ticks change nothing by themselves.
 func (g *Group) spareTicks() int {
 	spare := spareTicksMax*g.cfg.HeartbeatTicks - 1
-	if g.held != nil || g.campaignAt != 0 || g.committed.joint() {
+	if g.blocked != nil || g.campaignAt != 0 || g.committed.joint() {
 		return 0
 	}
 	switch {

@@ -9,7 +9,7 @@ import (
 
 // Entries shows a node's committed log to a peer that copies it. It implements bulk.Entries.
 type Entries struct {
-	Node *consensus.Node
+	Node *consensus.Runner
 	Log  func() bulk.Reader
 }
 

@@ -51,7 +51,7 @@ type LearnerConfig struct {
 	Self      cluster.NodeID
 	Committed *consensus.Committed
 	Role      func() consensus.RoleState
-	// Step has raft take entries of the source: see consensus.Node.StepRelayed.
+	// Step has raft take entries of the source: see consensus.Runner.StepRelayed.
 	Step   func(ctx context.Context, r consensus.Relayed) error
 	Peers  SourcePeers
 	Table  Table

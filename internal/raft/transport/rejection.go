@@ -41,7 +41,8 @@ const (
 	// one (Order.Instance). The cluster will have it rebuilt: it is to ask again.
 	CodeReseed Code = 11
 	// CodeEmpty: the answering node has an empty data directory, and its configuration
-	// does not name the dialling node.
+	// does not name the dialling node. Or it joins, and so cannot tell whether the dialling
+	// node, whose directory is empty, had data before.
 	CodeEmpty Code = 12
 	// CodeKey: one of the nodes has not the key that the other one knows it by.
 	CodeKey Code = 13

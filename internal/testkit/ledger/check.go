@@ -17,15 +17,15 @@ import (
 
 // Bounds of a check.
 const (
-	// settlePoll is the interval at which the nodes' gtid_executed is read.
-	settlePoll = 100 * time.Millisecond
+	// agreePoll is the interval at which the nodes' gtid_executed is read.
+	agreePoll = 100 * time.Millisecond
 	// readsMax bounds how often the tables are read again because a
 	// transaction was applied meanwhile. Nobody writes: the second read does.
 	readsMax = 5
 )
 
-// Node is one server to check.
-type Node struct {
+// Server is one server to check.
+type Server struct {
 	Name string
 	// DSN reaches this very server (not the router) with an account that may
 	// read the table.
@@ -48,7 +48,7 @@ type Result struct {
 // nodes have executed the same transactions, then reads every row of every
 // node. Nodes that never agree are a finding, not an error; an error means
 // that a node could not be read.
-func Check(ctx context.Context, log *slog.Logger, nodes []Node, history []Attempt, settle time.Duration) (Result, error) {
+func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Attempt, settle time.Duration) (Result, error) {
 	readers := make([]*reader, len(nodes))
 	for i, n := range nodes {
 		db, err := open(n.DSN)
@@ -116,7 +116,7 @@ func judge(readers []*reader, history []Attempt, settled time.Duration) Result {
 // awaitAgreement polls until all nodes have the same gtid_executed; false when
 // the deadline passes first.
 func awaitAgreement(ctx context.Context, readers []*reader, deadline time.Time) (bool, error) {
-	tick := time.NewTicker(settlePoll)
+	tick := time.NewTicker(agreePoll)
 	defer tick.Stop()
 	for {
 		if err := each(ctx, readers, (*reader).readGTIDs); err != nil {

@@ -146,11 +146,12 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	}
 	c.commits = append(c.commits, a.Raft.Committed().Mark().Index)
 	had := c.commits[max(0, len(c.commits)-logLooks)]
-	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
+	bound, count, over, near, doubtful := a.w.maxApplyLag.Seconds(), 0, true, false, false
 	within, gone := map[*node]bool{}, map[*node]int{}
 	for _, s := range a.board.Nodes() {
 		o := a.w.node(s.ID)
 		may := a.mayWaitFor(o)
+		doubtful = doubtful || !may && a.applies(o) && a.w.net.connected(a.n.id, o.id)
 		if gone[o] = c.gone[o] + 1; may {
 			gone[o] = 0
 			count++
@@ -169,7 +170,8 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	} else {
 		c.over = nil
 	}
-	if c.needless++; !limited || count > 0 && !near {
+	// A link that loses packets or is slow brings news, too: of a replica that counts, perhaps.
+	if c.needless++; !limited || doubtful || count > 0 && !near {
 		c.needless = 0
 	}
 	if c.needless == needlessLooks {
@@ -188,13 +190,16 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	}
 }
 
-// mayWaitFor tells whether a node could take over, as the world is.
-func (a *agent) mayWaitFor(o *node) bool {
+// mayWaitFor tells whether a node could take over, as the world is, and its links have no fault.
+func (a *agent) mayWaitFor(o *node) bool { return a.applies(o) && a.w.net.sound(a.n.id, o.id) }
+
+// applies tells whether a node could take over, whatever its links are like.
+func (a *agent) applies(o *node) bool {
 	b := o.agent
 	if o == a.n || b == nil || !o.runsMysqld() || o.stalledUntil > a.w.sched.now || b.Role.Phase() != role.PhaseReplica {
 		return false
 	}
 	m, err := a.board.State().Member(o.member.Name)
 	return err == nil && m.Votes() && m.Weight > 0 && b.process != nil && b.process.ready && !b.process.dead &&
-		b.process.ApplierError() == "" && a.w.net.sound(a.n.id, o.id)
+		b.process.ApplierError() == ""
 }

@@ -20,11 +20,16 @@ import (
 type durableLog struct {
 	terms []uint64 // of the entries from 1 on
 	hs    seglog.HardState
+	// changes is the index of the last entry that came and changes the members.
+	changes uint64
 }
 
 func (d *durableLog) appended(run consensus.AppendRun) {
 	for _, e := range run.Entries {
 		d.terms = append(d.terms[:e.Index-1], e.Term)
+		if e.Type != 0 {
+			d.changes = e.Index
+		}
 	}
 	if run.HardState != nil {
 		d.hs = *run.HardState

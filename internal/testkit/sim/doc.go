@@ -2,15 +2,15 @@
 // decision, a model of everything around it, one seed for all that is left to
 // chance. The same seed is the same run, byte for byte.
 //
-//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Node ───► seglog.Log
+//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Runner ─► seglog.Log
 //	              (lease)          ▲   │                        │    │             │
 //	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
-//	                 role.Node ────┘                              network        (disk)
+//	                 role.Machine ─┘                              network        (disk)
 //	         mysqlwire.DumpWriter ─┴◄── replay.Cursor ◄── committed log
 //
 // # What is real and what is not
 //
-// Real: member.Member, which ties together what follows; the role machine, consensus.Node and its Group
+// Real: member.Member, which ties together what follows; the role machine, consensus.Runner and its Group
 // with commit check, gate and lease, primary,
 // raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
 // replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there

@@ -215,7 +215,7 @@ func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err
 	if err != nil {
 		return nil, v, err
 	}
-	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Node) {
+	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Finding) {
 		for _, m := range others {
 			report, answered, err := l.ask(n, l.w.node(m.ID))
 			nodes = append(nodes, quorumloss.NodeOf(m, report, answered, err))
@@ -267,7 +267,9 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	_, err = s.Do("operator", v, time.Unix(0, int64(l.w.sched.now)), n.newInstance())
 	if err != nil {
 		n.log("recovery", "cut off: %v", err)
-		if made, finish := quorumloss.Finish(n.disk.open(), "."); !made || finish != nil {
+		_, finish := quorumloss.Finish(n.disk.open(), ".")
+		// The record may be gone already: its removal is the last step but one.
+		if made := n.state(s.Log.FirstIndex()).State.Version > s.Survey.State.State.Version; !made || finish != nil {
 			return errors.Join(finish, err)
 		}
 	}

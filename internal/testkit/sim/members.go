@@ -194,14 +194,16 @@ func (w *World) mayTamper(n *node) bool {
 // mayRot tells whether the log of a node may be damaged. Where the members change, a voter's log
 // is not damaged while another voter loses its vote or its disk: two of three voters would be
 // damaged, the change needs both, and neither is healed without the other. No cluster survives
-// that. No change of the voters is asked for until the leader sees that the node is silent.
+// that. A change that stands in some log may still be committed, however long ago it was asked
+// for. No change of the voters is asked for until the leader sees that the node is silent.
 func (w *World) mayRot(n *node) bool {
 	if !w.membersChange {
 		return true
 	}
 	o, voters := w.operator, w.check.state().Voters()
+	pending := func(n *node) bool { return n.durable.changes > uint64(len(w.check.entries)) }
 	switch {
-	case o == nil || len(voters) < 3 || slices.ContainsFunc(w.nodes, (*node).empty):
+	case o == nil || slices.ContainsFunc(w.nodes, pending) || len(voters) < 3 || slices.ContainsFunc(w.nodes, (*node).empty):
 		return false
 	case !slices.Contains(voters, n.id) && !slices.Contains(w.check.votersBefore, n.id):
 		return true

@@ -17,7 +17,7 @@ const (
 
 // CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
 // with the connection, and with either process.
-func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) error {
+func (j *joiner) CopyData(_ context.Context, plan join.Offer, of cluster.NodeID) error {
 	from := j.w.node(of)
 	if from.agent == nil {
 		return errNoAnswer

@@ -141,7 +141,7 @@ func (a *agent) run() {
 }
 
 // stepped and what follows see the role machine.
-func (a *agent) stepped(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
+func (a *agent) stepped(m *role.Machine, _ role.Input, before role.Phase, _ []role.Effect) {
 	if p := m.Phase(); p != before {
 		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.Raft.Role().Term, m.Reason())
 	}

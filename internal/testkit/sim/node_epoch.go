@@ -113,7 +113,7 @@ func (e *epoch) Settled(number uint64) { e.a.n.check.settles(e.a, e, number) }
 
 // proposer is consensus, as the primary asks it.
 type proposer struct {
-	*consensus.Node
+	*consensus.Runner
 	a *agent
 }
 
@@ -122,7 +122,7 @@ func (p proposer) Propose(ctx context.Context, data []byte) error {
 	if chance(p.a.n.rng, 10) {
 		p.a.linger()
 	}
-	return p.Node.Propose(ctx, data)
+	return p.Runner.Propose(ctx, data)
 }
 
 // linger has a goroutine that is about to propose lose its processor, in one of

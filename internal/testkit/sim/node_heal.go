@@ -86,7 +86,7 @@ func (h *healer) ended(err error) {
 	switch {
 	case h.departing.Because() != nil:
 		n.rotten = false
-		n.settle(h.departing)
+		n.persistExit(h.departing)
 	case errors.Is(err, seglog.ErrFull), errors.Is(err, syscall.ENOSPC):
 		n.log("heal", "cannot go on: %v", err)
 		n.w.restartAgent(n)

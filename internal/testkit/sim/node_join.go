@@ -159,27 +159,28 @@ func (j *joiner) ended(err error) {
 		j.n.live()
 		return
 	}
-	j.n.settle(j.departing)
+	j.n.persistExit(j.departing)
 }
 
 // Members implements join.Node.
 func (j *joiner) Members() []cluster.Member { return j.board.Members() }
 
 // AskPlan implements join.Node.
-func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Plan, error) {
-	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (join.Plan, error) {
+func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Offer, error) {
+	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (join.Offer, error) {
 		return a.AsMember(func(string) string { return "" }).Plan(context.Background(), j.n.member.Name)
 	})
 }
 
 // Follow implements join.Node.
-func (j *joiner) Follow(p cluster.StatePoint) {
-	if p.State.Version >= j.board.State().Version {
-		j.board.SetState(p.State)
-		if err := j.known.Expect(p, false); err != nil {
+func (j *joiner) Follow(p join.Offer) error {
+	if p.State.State.Version >= j.board.State().Version {
+		j.board.SetState(p.State.State)
+		if err := j.known.Expect(p.State, false); err != nil {
 			j.n.log("members", "%v", err)
 		}
 	}
+	return j.known.Learn(p.Known)
 }
 
 // Rejected implements join.Node.
@@ -213,7 +214,7 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 }
 
 // Finish implements join.Node.
-func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
+func (j *joiner) Finish(_ context.Context, plan join.Offer) error {
 	if err := j.n.write(j.life, func() error { return j.n.home.Joined(plan.State) }); err != nil {
 		return err
 	}

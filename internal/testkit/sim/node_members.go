@@ -151,13 +151,13 @@ func (v leaver) WriteState(p cluster.StatePoint) error {
 	return v.kept.Write(p)
 }
 
-// settle notes what the node is, whose process has ended, unless that is cut off.
-func (n *node) settle(d *membership.Departing) {
+// persistExit notes what the node is, whose process has ended, unless that is cut off.
+func (n *node) persistExit(d *membership.Departing) {
 	if chance(n.rng, 20) {
 		n.disk.callsLeft = n.rng.IntN(8)
 	}
 	if !chance(n.rng, 15) {
-		if _, err := d.Settle(); err != nil {
+		if _, err := d.PersistExit(); err != nil {
 			n.log("members", "not settled: %v", err)
 		}
 	}
@@ -171,7 +171,7 @@ func (a *agent) newDeparting() *membership.Departing {
 			a.w.sched.after(0, func() {
 				if a.n.agent == a {
 					a.n.killAgent("it leaves")
-					a.n.settle(a.departing)
+					a.n.persistExit(a.departing)
 				}
 			})
 		})

@@ -73,7 +73,7 @@ func (n *node) startOutsider() {
 	p.departing = leaver{host: p, end: func() {
 		if n.out == p {
 			n.endOutsider()
-			n.settle(p.departing)
+			n.persistExit(p.departing)
 		}
 	}}.departing()
 	p.life.start(p.runDial)

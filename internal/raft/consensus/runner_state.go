@@ -76,7 +76,7 @@ func (w *stateWaiters) stop() {
 // committed. It fails with ErrNotLeader, ErrNotReady or what State.With says if
 // nothing was proposed, with ErrStale or ErrUnfit if the change was committed and had
 // no effect, and with ErrUncertain if ctx ended before it was known.
-func (n *Node) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome, error) {
+func (n *Runner) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome, error) {
 	w, err := n.states.add(c.ID)
 	if err != nil {
 		return StateOutcome{}, err
@@ -100,7 +100,7 @@ func (n *Node) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome
 
 // CheckState tells whether this node, as the leader, would take a change now: nil,
 // or what ProposeState would fail with. It proposes nothing.
-func (n *Node) CheckState(ctx context.Context, c cluster.Change) error {
+func (n *Runner) CheckState(ctx context.Context, c cluster.Change) error {
 	refused, err := ask(ctx, n, func(now time.Duration) error {
 		_, err := n.group.CheckState(now, c)
 		return err

@@ -25,7 +25,7 @@ import (
 // happens but what is asked for.
 type follower struct {
 	t    *testing.T
-	node *Node
+	node *Runner
 	stop context.CancelFunc
 	ends chan error
 	// broken has what ended Run if it did not return.
@@ -98,7 +98,7 @@ func (f *follower) hook(op vfs.Op, name string) error {
 	if op == vfs.OpSyncData {
 		c := f.hang.Load() // before it is counted: who sees the count may change it
 		f.syncs.Add(1)
-		if strings.Contains(string(debug.Stack()), "(*Node).Work(") {
+		if strings.Contains(string(debug.Stack()), "(*Runner).Work(") {
 			f.worked.Store(true)
 		}
 		if c != nil {
@@ -179,7 +179,7 @@ func (f *follower) waitsFor(name string) {
 	stacks := make([]byte, 1<<20)
 	awaitStalled(f.t, testContext(f.t), "a goroutine is in "+name, func() bool {
 		return slices.ContainsFunc(strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n"), func(s string) bool {
-			return strings.Contains(s, name) && strings.Contains(s, "(*Node)")
+			return strings.Contains(s, name) && strings.Contains(s, "(*Runner)")
 		})
 	})
 }
@@ -298,7 +298,7 @@ func TestWriterOnlyWrites(t *testing.T) {
 	freeNext := f.hangs()
 	var turns atomic.Int64
 	stop := f.busy(func(int) {
-		if on := string(debug.Stack()); strings.Contains(on, "(*Node).write(") && strings.Contains(on, "(*Node).turn(") {
+		if on := string(debug.Stack()); strings.Contains(on, "(*Runner).write(") && strings.Contains(on, "(*Runner).turn(") {
 			turns.Add(1)
 		}
 	})
@@ -486,7 +486,7 @@ func TestRunWaitsForAReadersWrite(t *testing.T) {
 	}()
 	f.writes(true)
 	f.stop()
-	f.waitsFor("(*Node).awaitBeside")
+	f.waitsFor("(*Runner).awaitBeside")
 	f.returns("an append for nobody", func() { f.node.Step(appendOf(3), false) })
 	select {
 	case <-f.ends:
@@ -516,7 +516,7 @@ func TestEndDuringAReadersWrite(t *testing.T) {
 	beyond.Commit, beyond.Term = new(uint64(99)), new(beyond.GetTerm()+1) // a leader that may know more
 	f.returns("a heartbeat", func() { f.node.Step(beyond, false) })
 	f.ended("the node", f.node.stopped)
-	f.waitsFor("(*Node).awaitBeside")
+	f.waitsFor("(*Runner).awaitBeside")
 	select {
 	case <-f.ends:
 		t.Fatal("Run has returned while a write is under way")

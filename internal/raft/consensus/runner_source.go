@@ -9,7 +9,7 @@ import (
 )
 
 // StepRelayed takes entries that this learner's source gave.
-func (n *Node) StepRelayed(ctx context.Context, r Relayed) error {
+func (n *Runner) StepRelayed(ctx context.Context, r Relayed) error {
 	refused, err := ask(ctx, n, func(time.Duration) error { return n.group.StepRelayed(r) })
 	if err != nil {
 		return fmt.Errorf("take entries of the source: %w", err)
@@ -18,6 +18,6 @@ func (n *Node) StepRelayed(ctx context.Context, r Relayed) error {
 }
 
 // SetFed is Group.SetFed.
-func (n *Node) SetFed(ctx context.Context, ids []cluster.NodeID) {
+func (n *Runner) SetFed(ctx context.Context, ids []cluster.NodeID) {
 	n.do(ctx, func(time.Duration) { n.group.SetFed(ids) })
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// ErrStopped is returned to callers of a Node that is not running any more.
+// ErrStopped is returned to callers of a Runner that is not running any more.
 var ErrStopped = errors.New("consensus: stopped")
 
-// Config is what a Node is built from.
+// Config is what a Runner is built from.
 type Config struct {
 	Self    cluster.NodeID
 	Members []cluster.Member
@@ -34,7 +34,7 @@ type Config struct {
 	Fresh bool
 	// Promised is as in GroupConfig.
 	Promised time.Duration
-	// Machine is what the Node runs on; nil = this machine.
+	// Machine is what the Runner runs on; nil = this machine.
 	Machine Machine
 	Logger  *slog.Logger
 	// Send hands messages to the transport; it never blocks. All of these are called in a
@@ -69,7 +69,7 @@ type Config struct {
 	// node lacks, again and again until it has it. It must not block.
 	OnWanted func(Wanted)
 	// OnBarrier is called with the answer to a read barrier that was begun at
-	// the Group. It must not block. Node has its own. nil = nobody listens.
+	// the Group. It must not block. Runner has its own. nil = nobody listens.
 	OnBarrier func(Barrier)
 	// OnFull is called when the log has no space left on
 	// its disk, with the error, and when it has space again, with nil. It must
@@ -81,8 +81,8 @@ type Config struct {
 	OnStalled func(term uint64, took time.Duration)
 }
 
-// Node is the shell around a Driver. Build it with New, then Run it.
-type Node struct {
+// Runner is the shell around a Driver. Build it with New, then Run it.
+type Runner struct {
 	cfg     Config
 	machine Machine
 	driver  *Driver
@@ -110,9 +110,9 @@ type Node struct {
 	states stateWaiters
 }
 
-// New builds a Node; it starts nothing.
-func New(cfg Config) (*Node, error) {
-	n := &Node{
+// New builds a Runner; it starts nothing.
+func New(cfg Config) (*Runner, error) {
+	n := &Runner{
 		cfg:     cfg,
 		machine: cfg.Machine,
 		inbox:   Inbox{room: make(chan struct{}, 1)},
@@ -141,44 +141,44 @@ func New(cfg Config) (*Node, error) {
 
 // Group is what the node drives. What is asked of it outside of a turn may be of the middle of one:
 // that is for whoever has the node on a single thread.
-func (n *Node) Group() *Group { return n.group }
+func (n *Runner) Group() *Group { return n.group }
 
 // Committed is the commit check, readable by everybody.
-func (n *Node) Committed() *Committed { return n.driver.Committed() }
+func (n *Runner) Committed() *Committed { return n.driver.Committed() }
 
 // Role returns the newest state.
-func (n *Node) Role() RoleState { return n.driver.Role() }
+func (n *Runner) Role() RoleState { return n.driver.Role() }
 
 // Lease is Driver.Lease.
-func (n *Node) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
+func (n *Runner) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
 
 // LeaseLeft is for how long the lease holds by the boot clock, and whether there is one.
-func (n *Node) LeaseLeft() (time.Duration, bool) {
+func (n *Runner) LeaseLeft() (time.Duration, bool) {
 	until, _ := n.driver.Lease()
 	return until - n.machine.Boot(), until != 0
 }
 
 // Leads tells whether this node may serve as the leader now (I5).
-func (n *Node) Leads() bool {
+func (n *Runner) Leads() bool {
 	now := readClocks(n.machine)
 	return n.driver.LeadsAt(now.boot, now.wall)
 }
 
 // Acks is Driver.Acks.
-func (n *Node) Acks() *cluster.AckStatus { return n.driver.Acks() }
+func (n *Runner) Acks() *cluster.AckStatus { return n.driver.Acks() }
 
 // Stalled is Driver.Stalled, now.
-func (n *Node) Stalled() time.Duration { return n.driver.Stalled(n.machine.Boot()) }
+func (n *Runner) Stalled() time.Duration { return n.driver.Stalled(n.machine.Boot()) }
 
 // VotesIn is for how long this node, just restarted, votes for no other one yet.
-func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-n.machine.Boot()) }
+func (n *Runner) VotesIn() time.Duration { return max(0, n.group.VotesAt()-n.machine.Boot()) }
 
 // Collectors are the node's own metrics.
-func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
+func (n *Runner) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
 // CommitSeconds are how long this node's own proposals take: until it has them on its disk, and
 // from there until a majority has.
-func (n *Node) CommitSeconds() (own, majority prometheus.Histogram) {
+func (n *Runner) CommitSeconds() (own, majority prometheus.Histogram) {
 	return n.driver.timings.fsyncedSeconds, n.driver.timings.majoritySeconds
 }
 
@@ -186,7 +186,7 @@ func (n *Node) CommitSeconds() (own, majority prometheus.Histogram) {
 // brings it now: then one turn serves both. A short append is written to the log before
 // Step returns, unless a write is under way: what comes meanwhile is the next group commit.
 // Step waits for the turn where very much is left to do.
-func (n *Node) Step(m *pb.Message, more bool) {
+func (n *Runner) Step(m *pb.Message, more bool) {
 	switch full := n.inbox.Message(m); {
 	case full:
 		n.waitTurn(nil)
@@ -198,7 +198,7 @@ func (n *Node) Step(m *pb.Message, more bool) {
 // Propose queues one entry (package entry). It blocks while the
 // queue is full. A nil error means queued, no more: the entry may still be
 // refused (Config.OnRefused) and counts only once it is committed.
-func (n *Node) Propose(ctx context.Context, data []byte) error {
+func (n *Runner) Propose(ctx context.Context, data []byte) error {
 	for !n.isStopped() {
 		if n.inbox.Propose(data) {
 			n.work(false)
@@ -211,7 +211,7 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 	return ErrStopped
 }
 
-func (n *Node) isStopped() bool {
+func (n *Runner) isStopped() bool {
 	select {
 	case <-n.stopped:
 		return true
@@ -222,46 +222,46 @@ func (n *Node) isStopped() bool {
 
 // TryPropose is Propose where the queue has room; else it does nothing. The caller calls
 // Work then.
-func (n *Node) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
+func (n *Runner) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
 
 // Work does what was left to be done, unless somebody is at it, and makes a short write to
 // the log that follows from it. The caller must be a goroutine that may wait for the disk.
-func (n *Node) Work() { n.work(true) }
+func (n *Runner) Work() { n.work(true) }
 
 // TransferTo asks raft to make another node the leader, if this one still leads
 // in the given term. The lease of the term ends before TransferTo returns.
-func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
+func (n *Runner) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
 	n.do(ctx, func(time.Duration) { n.group.TransferTo(term, id) })
 }
 
 // Resign gives leadership of the given term up without a successor and stands
 // for election anew.
-func (n *Node) Resign(ctx context.Context, term uint64) {
+func (n *Runner) Resign(ctx context.Context, term uint64) {
 	n.do(ctx, func(time.Duration) { n.group.Resign(term) })
 }
 
 // PeerRefused says that a fresh dial to a peer was refused: its process is dead.
-func (n *Node) PeerRefused(id cluster.NodeID) {
+func (n *Runner) PeerRefused(id cluster.NodeID) {
 	n.do(context.Background(), func(now time.Duration) { n.group.LeaderGone(now, id) })
 }
 
 // PeerUnreachable says that messages to a peer were dropped.
-func (n *Node) PeerUnreachable(id cluster.NodeID) {
+func (n *Runner) PeerUnreachable(id cluster.NodeID) {
 	n.do(context.Background(), func(time.Duration) { n.group.Unreachable(id) })
 }
 
 // Barrier returns once this node has passed its commit check up to everything
 // that was committed anywhere when Barrier was called. It fails only with ctx
 // or when the node stops; without a leader it waits.
-func (n *Node) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
+func (n *Runner) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
 
 // AskLeader returns once a leader has answered that a majority still followed when
 // AskLeader was called, or later, with an index that covers all that was committed anywhere then.
 // This node may not have got that yet. It fails as Barrier does.
-func (n *Node) AskLeader(ctx context.Context) (index uint64, err error) { return n.barriers.Ask(ctx) }
+func (n *Runner) AskLeader(ctx context.Context) (index uint64, err error) { return n.barriers.Ask(ctx) }
 
 // reportState tells of a change that was committed.
-func (n *Node) reportState(o StateOutcome) {
+func (n *Runner) reportState(o StateOutcome) {
 	if n.cfg.OnState != nil {
 		n.cfg.OnState(o)
 	}
@@ -280,7 +280,7 @@ type Tail struct {
 }
 
 // Tail asks a majority, and then says where the log is.
-func (n *Node) Tail(ctx context.Context) (Tail, error) {
+func (n *Runner) Tail(ctx context.Context) (Tail, error) {
 	before := n.Role()
 	if err := n.Barrier(ctx); err != nil {
 		return Tail{}, err

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // raft allows.
 type nodes struct {
 	t       *testing.T
-	all     []*Node
+	all     []*Runner
 	logs    []*seglog.Log
 	running sync.WaitGroup
 	ended   []chan error
@@ -117,7 +117,7 @@ func (ns *nodes) send(msgs []*pb.Message) {
 }
 
 // carry is the reader of a connection.
-func (ns *nodes) carry(ctx context.Context, wire <-chan *pb.Message, n *Node) {
+func (ns *nodes) carry(ctx context.Context, wire <-chan *pb.Message, n *Runner) {
 	for {
 		select {
 		case m := <-wire:
@@ -135,7 +135,7 @@ func (ns *nodes) refused(r Refusal) {
 }
 
 // leader waits until a node leads, stands behind a barrier, and returns it.
-func (ns *nodes) leader(ctx context.Context) *Node {
+func (ns *nodes) leader(ctx context.Context) *Runner {
 	ns.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -159,7 +159,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func (ns *nodes) open(ctx context.Context, n *Node) (term uint64) {
+func (ns *nodes) open(ctx context.Context, n *Runner) (term uint64) {
 	term = n.Role().Term
 	data := entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
 	if err := n.Propose(ctx, data); err != nil {

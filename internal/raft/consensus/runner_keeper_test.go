@@ -145,7 +145,7 @@ func TestMuchLeftBlocksReaders(t *testing.T) {
 		}
 	}()
 	awaitStalled(t, testContext(t), "very much is left", func() bool { return left.Load() >= messagesMax })
-	f.waitsFor("(*Node).waitTurn")
+	f.waitsFor("(*Runner).waitTurn")
 	if got := left.Load(); got != messagesMax {
 		t.Errorf("%d messages are left, at most %d may", got, messagesMax)
 	}

@@ -30,7 +30,7 @@ const turnsMax = 16
 // work has turns until nothing is left, or another goroutine has the turn, which then looks
 // again after it. writes: this goroutine may make a write that is not long; all others are
 // the writer's.
-func (n *Node) work(writes bool) {
+func (n *Runner) work(writes bool) {
 	for range turnsMax {
 		if !n.mu.TryLock() {
 			return
@@ -51,14 +51,14 @@ func (n *Node) work(writes bool) {
 }
 
 // waitTurn waits for the turn, and begins its own with f.
-func (n *Node) waitTurn(f func(now time.Duration)) {
+func (n *Runner) waitTurn(f func(now time.Duration)) {
 	n.mu.Lock()
 	n.handOver(n.turn(f))
 }
 
 // handOver leaves what a turn has left to others: the write to the writer, the rest to the
 // keeper.
-func (n *Node) handOver(w *Write) {
+func (n *Runner) handOver(w *Write) {
 	if w != nil {
 		n.runBeside(func() { n.write(w) })
 	}
@@ -66,7 +66,7 @@ func (n *Node) handOver(w *Write) {
 }
 
 // runBeside runs f beside the caller. Run waits for its end.
-func (n *Node) runBeside(f func()) {
+func (n *Runner) runBeside(f func()) {
 	n.beside.Add(1)
 	n.machine.Go(func() {
 		defer n.leave()
@@ -75,7 +75,7 @@ func (n *Node) runBeside(f func()) {
 }
 
 // leave is the end of what beside counts.
-func (n *Node) leave() {
+func (n *Runner) leave() {
 	n.beside.Add(-1)
 	select {
 	case n.left <- struct{}{}:
@@ -84,13 +84,13 @@ func (n *Node) leave() {
 }
 
 // lookAgain leaves to the keeper what was left.
-func (n *Node) lookAgain() {
+func (n *Runner) lookAgain() {
 	if n.inbox.Left() {
 		n.wakeKeeper()
 	}
 }
 
-func (n *Node) wakeKeeper() {
+func (n *Runner) wakeKeeper() {
 	select {
 	case n.kept <- struct{}{}:
 	default:
@@ -99,7 +99,7 @@ func (n *Node) wakeKeeper() {
 
 // turn is one turn, of a caller who has locked mu, and gives mu back. The caller makes the
 // write that it returns, or leaves it to the writer.
-func (n *Node) turn(f func(now time.Duration)) *Write {
+func (n *Runner) turn(f func(now time.Duration)) *Write {
 	defer n.mu.Unlock()
 	if n.ended {
 		n.inbox.drop()
@@ -137,7 +137,7 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 }
 
 // make makes a write, without the turn. What was left in the turn before does not wait for it.
-func (n *Node) make(w *Write) {
+func (n *Runner) make(w *Write) {
 	defer n.leave()
 	n.lookAgain()
 	began := time.Now()
@@ -150,7 +150,7 @@ func (n *Node) make(w *Write) {
 }
 
 // end stops the node. The caller has the turn.
-func (n *Node) end(err error) {
+func (n *Runner) end(err error) {
 	if n.ended {
 		return
 	}
@@ -165,7 +165,7 @@ func (n *Node) end(err error) {
 
 // Run drives the group until ctx ends (nil) or the log fails (an error). Then no write is
 // under way any more.
-func (n *Node) Run(ctx context.Context) error {
+func (n *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n.alarm.timer = n.machine.AfterFunc(0, n.ring)
@@ -182,7 +182,7 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // awaitBeside waits for the end of what runs beside Run.
-func (n *Node) awaitBeside() {
+func (n *Runner) awaitBeside() {
 	for n.beside.Load() > 0 {
 		_ = n.machine.Wait(context.Background(), 0, n.left)
 	}
@@ -190,7 +190,7 @@ func (n *Node) awaitBeside() {
 
 // write makes a write that is left to the writer, and what follows on it at once. Everything else
 // that was left is the keeper's, or a write would wait for it.
-func (n *Node) write(w *Write) {
+func (n *Runner) write(w *Write) {
 	for w != nil {
 		n.make(w)
 		if w = nil; n.mu.TryLock() {
@@ -201,7 +201,7 @@ func (n *Node) write(w *Write) {
 }
 
 // readAhead has raft go on with peers for which the log was read ahead.
-func (n *Node) readAhead(ctx context.Context) {
+func (n *Runner) readAhead(ctx context.Context) {
 	for n.machine.Wait(ctx, 0, n.cfg.Log.Arrived()) == nil {
 		n.do(ctx, func(time.Duration) { n.group.SendMore() })
 	}
@@ -210,7 +210,7 @@ func (n *Node) readAhead(ctx context.Context) {
 // do has f done in a turn of the keeper, and returns after it, unless ctx ends or the node
 // stops before: f may be done later then. A broken invariant in it ends the process, whoever
 // calls: net/http would recover from it.
-func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
+func (n *Runner) do(ctx context.Context, f func(now time.Duration)) {
 	c := &call{f: f, done: make(chan struct{})}
 	if ctx.Err() != nil || !n.inbox.call(c) {
 		return
@@ -222,7 +222,7 @@ func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
 }
 
 // ask is do for what has an answer. It fails with ErrStopped, or with the cause of ctx's end.
-func ask[T any](ctx context.Context, n *Node, f func(now time.Duration) T) (none T, err error) {
+func ask[T any](ctx context.Context, n *Runner, f func(now time.Duration) T) (none T, err error) {
 	answer := make(chan T, 1)
 	n.do(ctx, func(now time.Duration) { answer <- f(now) })
 	select {
@@ -238,7 +238,7 @@ func ask[T any](ctx context.Context, n *Node, f func(now time.Duration) T) (none
 
 // keep has the turns that nobody else has: the alarms, those of ticks as well, the calls,
 // and what was left. It has one at a time, or a tick would wait for the others.
-func (n *Node) keep(ctx context.Context) {
+func (n *Runner) keep(ctx context.Context) {
 	for n.machine.Wait(ctx, 0, n.kept) == nil && !n.isStopped() {
 		if n.alarm.rang.CompareAndSwap(true, false) {
 			n.waitTurn(func(now time.Duration) {
@@ -257,13 +257,13 @@ func (n *Node) keep(ctx context.Context) {
 }
 
 // answer does a call. Its caller goes on also where the process ends with it.
-func (n *Node) answer(c *call) {
+func (n *Runner) answer(c *call) {
 	defer close(c.done)
 	n.waitTurn(c.f)
 }
 
 // ring is the alarm.
-func (n *Node) ring() {
+func (n *Runner) ring() {
 	n.alarm.rang.Store(true)
 	n.wakeKeeper()
 }
