@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
@@ -221,5 +222,24 @@ func TestLostLogIsRefused(t *testing.T) {
 	}
 	if err := d.CheckLog(); err != nil {
 		t.Fatalf("the log is there: %v", err)
+	}
+}
+
+// TestNoAgentWhileAdopting: what was interrupted is taken up, or undone, before anything starts.
+func TestNoAgentWhileAdopting(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, dir)
+	for text, want := range map[string]string{
+		`{"format": 1, "from": "/srv/db"}`:               `the adoption of /srv/db was interrupted: run "quorate adopt /srv/db" again`,
+		`{"format": 1, "from": "/srv/db", "undo": true}`: "undoing the adoption of /srv/db was interrupted",
+		`{"format": 2}`: "has format 2, this quorate reads up to 1",
+		`{`:             "read " + filepath.Join(cfg.DataDir, founding.File),
+	} {
+		if err := errors.Join(os.MkdirAll(cfg.DataDir, 0o755), os.WriteFile(filepath.Join(cfg.DataDir, founding.File), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := prepareDataDir(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -170,9 +171,11 @@ func parseUUID(text string) [16]byte {
 }
 
 // logIdentity ties the log to its cluster and node.
-func (a *Agent) logIdentity() (id [16]byte) {
-	binary.LittleEndian.PutUint64(id[:], a.cfg.ClusterID())
-	binary.LittleEndian.PutUint64(id[8:], uint64(a.self.ID))
+func (a *Agent) logIdentity() (id [16]byte) { return logIdentity(a.cfg) }
+
+func logIdentity(cfg config.Config) (id [16]byte) {
+	binary.LittleEndian.PutUint64(id[:], cfg.ClusterID())
+	binary.LittleEndian.PutUint64(id[8:], uint64(cfg.Self().ID))
 	return id
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -42,6 +43,9 @@ func newDataDir(path string, self cluster.Member, initial ...cluster.Member) *da
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := newDataDir(cfg.DataDir, cfg.Self(), cfg.ClusterMembers()...)
+	if err := checkAdopted(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	home, err := datadir.Visit(d.Dir, datadir.Identity{
 		Format: datadir.FormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 		Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: datadir.NewInstance(),
@@ -52,6 +56,21 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	}
 	d.Home = home
 	return d, checkIdentity(d.Own(), cfg)
+}
+
+// checkAdopted refuses a directory in which an adoption was interrupted.
+func checkAdopted(dir string) error {
+	r, phase, err := founding.Look(vfs.OS{}, dir)
+	switch {
+	case err != nil:
+		return err
+	case phase == founding.Underway:
+		return fmt.Errorf("data directory %s: the adoption of %s was interrupted: run \"quorate adopt %s\" again, or \"quorate adopt --undo\"",
+			dir, r.From, r.From)
+	case phase == founding.Undoing:
+		return fmt.Errorf("data directory %s: undoing the adoption of %s was interrupted: run \"quorate adopt --undo\" again", dir, r.From)
+	}
+	return nil
 }
 
 // open takes the directory's lock, writes whose it is, and reads whom it knows.

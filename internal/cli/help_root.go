@@ -38,7 +38,8 @@ func helpGroups() []helpGroup {
 			{"init", "files of a new cluster"}, {"config", "checks, shows a file"},
 			{"run", "the agent, with mysqld"}, {"key", "by which it is known"},
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
-			{"version", "of this program"}, {"completion", "for your shell"},
+			{"adopt", "data that are there"}, {"version", "of this program"},
+			{"completion", "for your shell"},
 		}},
 	}
 }

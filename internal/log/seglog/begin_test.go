@@ -66,3 +66,31 @@ func TestBeginWithoutEntries(t *testing.T) {
 		t.Errorf("open: %v", err)
 	}
 }
+
+// TestBeginBeforeAnyEpoch: a log that begins with a database that was there before has no
+// epoch's event to begin with.
+func TestBeginBeforeAnyEpoch(t *testing.T) {
+	before, err := gtid.ParseSet("00000000-0000-0000-0000-000000000001:1-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := smallOptions(vfs.NewMem())
+	o.Begin = &Begin{First: 2, PreviousTerm: 1, GTIDs: before}
+	l := mustOpen(t, o)
+	mustAppend(t, l, &HardState{Term: 1, Commit: 2}, Entry{Index: 2, Term: 1})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Begin = nil
+	l = mustOpen(t, o)
+	got := l.Segments()[0]
+	if diff := cmp.Diff(builtinFormatDescription(), got.FormatDescription); diff != "" {
+		t.Errorf("the log begins with another event (-want +got):\n%s", diff)
+	}
+	if !got.GTIDsBefore.Equal(before) || got.FirstIndex != 2 || l.LastIndex() != 2 {
+		t.Errorf("the log begins with %+v and ends at %d", got, l.LastIndex())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -70,7 +70,8 @@ type Begin struct {
 	First, PreviousTerm uint64
 	// GTIDs holds the transactions of all entries before First.
 	GTIDs *gtid.Set
-	// FormatDescription is the event at that segment's start.
+	// FormatDescription is the event at that segment's start; nil = the built-in one, where
+	// no epoch is before First.
 	FormatDescription []byte
 }
 

@@ -348,6 +348,9 @@ func (l *Log) firstSegment() error {
 		return l.startSegment(builtinFormatDescription())
 	}
 	l.writer.gtids = b.GTIDs.Clone()
+	if b.FormatDescription == nil {
+		return l.startSegment(builtinFormatDescription())
+	}
 	return l.startSegment(b.FormatDescription)
 }
 

@@ -1,0 +1,312 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/founding"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// Adoption makes a server's data directory this node's, in place. Its agent does not run. The
+// data are kept from every server until Close.
+type Adoption struct {
+	a       *Agent
+	release func()
+	// about is what was read.
+	about founding.Situation
+}
+
+// OpenAdoption reads what there is to know of the data directory from. It changes nothing there
+// but for a temporary file, and nothing in this node's.
+func OpenAdoption(ctx context.Context, cfg config.Config, from string, logger *slog.Logger, version string) (_ *Adoption, err error) {
+	if cfg.Joins() {
+		return nil, errors.New("this node is to join a cluster ([join]): the first node of a new cluster adopts data")
+	}
+	if from, err = filepath.Abs(from); err == nil {
+		from, err = filepath.EvalSymlinks(from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the data: %w", err)
+	}
+	a, err := New(cfg, logger, version)
+	if err != nil {
+		return nil, err
+	}
+	if !a.data.Fresh() {
+		return nil, fmt.Errorf("data directory %s is a node's already: adopt into an empty one", cfg.DataDir)
+	}
+	release, err := mysqld.HoldData(from)
+	if err != nil {
+		return nil, err
+	}
+	ad := &Adoption{a: a, release: release}
+	if err := ad.read(ctx, from); err != nil {
+		ad.Close()
+		return nil, err
+	}
+	return ad, nil
+}
+
+// Close lets servers start on the data again.
+func (ad *Adoption) Close() { ad.release() }
+
+// read reads the data directory from.
+func (ad *Adoption) read(ctx context.Context, from string) (err error) {
+	a := ad.a
+	server := a.mysqldConfig()
+	server.OSUser = mysqldAccount(a.cfg)
+	s := founding.Situation{Members: a.cfg.ClusterMembers(), Self: a.cfg.Node}
+	if s.Place, err = placeOf(from, a.cfg.DataDir); err != nil {
+		return err
+	}
+	s.Place.Account = accountName(server.OSUser)
+	if !a.runsMysqld() { // the members say so
+		ad.about = s
+		return nil
+	}
+	s.Version = a.install.Version
+	if s.Files, err = server.LookAtFiles(from); err != nil {
+		return err
+	}
+	if founding.Startable(s) {
+		survey, err := server.Survey(ctx, from)
+		if err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+		s.Survey = &survey
+	}
+	ad.about = s
+	return nil
+}
+
+// mysqldAccount is whom mysqld runs as: the configuration's, or, where root adopts for an agent
+// that is not root, whose the node's data directory is. "" = this process's own.
+func mysqldAccount(cfg config.Config) string {
+	if cfg.MySQL.User != "" || os.Geteuid() != 0 {
+		return cfg.MySQL.User
+	}
+	uid, _, ok := ownerOf(cfg.DataDir)
+	if !ok || uid == 0 {
+		return ""
+	}
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return "" // an account without a name: the files will be found to be another's
+	}
+	return u.Username
+}
+
+func accountName(name string) string {
+	if name != "" {
+		return name
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Geteuid())
+}
+
+// ownerOf tells whose a file is.
+func ownerOf(path string) (uid, gid int, ok bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return int(st.Uid), int(st.Gid), true
+}
+
+// placeOf looks whether the data can get another name.
+func placeOf(from, dataDir string) (p founding.Place, err error) {
+	p = founding.Place{From: from, DataDir: dataDir}
+	parent := filepath.Dir(from)
+	there := dataDir // or what of it is there
+	for {
+		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
+			break
+		}
+		there = filepath.Dir(there)
+	}
+	device := func(path string) (dev uint64) {
+		var st unix.Stat_t
+		err = errors.Join(err, unix.Stat(path, &st))
+		return st.Dev
+	}
+	real, err := filepath.EvalSymlinks(there)
+	if err != nil {
+		return p, fmt.Errorf("look at the data directory: %w", err)
+	}
+	real += strings.TrimPrefix(dataDir, there)
+	p.Nested = below(from, real) || below(real, from)
+	p.MountPoint = device(from) != device(parent)
+	p.OtherDisk = !p.MountPoint && device(from) != device(there)
+	if err != nil {
+		return p, fmt.Errorf("look at the data directory: %w", err)
+	}
+	for _, dir := range []string{parent, from} {
+		if err := unix.Access(dir, unix.W_OK); err != nil && p.Unmovable == "" {
+			p.Unmovable = fmt.Sprintf("this account may not write in %s, so it cannot give %s another name", dir, from)
+		}
+	}
+	return p, nil
+}
+
+// below tells whether a path is another one, or is in it.
+func below(path, in string) bool {
+	rel, err := filepath.Rel(in, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// AdoptionReport is what was found of a data directory.
+type AdoptionReport struct {
+	From     string             `json:"data_directory"`
+	Cluster  string             `json:"cluster"`
+	Node     string             `json:"node"`
+	Version  string             `json:"version,omitempty"`
+	Bytes    int64              `json:"bytes"`
+	Executed string             `json:"gtid_executed,omitempty"`
+	Result   founding.State     `json:"result"`
+	Checks   []founding.Finding `json:"checks"`
+}
+
+// Report says what speaks against it.
+func (ad *Adoption) Report() AdoptionReport {
+	s := ad.about
+	r := AdoptionReport{
+		From: s.Place.From, Cluster: ad.a.cfg.Cluster, Node: ad.a.cfg.Node, Bytes: s.Files.Bytes, Checks: founding.Judge(s),
+	}
+	if r.Result = founding.Worst(r.Checks); s.Survey != nil {
+		r.Executed, r.Version = s.Survey.Executed, s.Version.String()
+	}
+	return r
+}
+
+// Do adopts the data, which Report does not speak against. An error may leave it half done:
+// FinishAdoption goes on, UndoAdoption goes back.
+func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
+	a, s := ad.a, ad.about
+	if s.Survey == nil || founding.Worst(founding.Judge(s)) == founding.Fail {
+		return founding.Record{}, errors.New("something speaks against the adoption: nothing was done")
+	}
+	executed, err := gtid.ParseSet(s.Survey.Executed)
+	if err != nil {
+		return founding.Record{}, fmt.Errorf("parse gtid_executed: %w", err)
+	}
+	r, err := founding.New(founding.Adoption{
+		From: s.Place.From, By: by, At: now, Executed: executed, UUIDBefore: s.Files.UUID, ServerUUID: mysqld.NewUUID(),
+		Identity: a.data.Own(), Members: a.cfg.ClusterMembers(),
+	})
+	if err != nil {
+		return r, err
+	}
+	if err := a.data.Reserve(); err != nil {
+		return r, err
+	}
+	err = r.Make(vfs.OS{}, a.cfg.DataDir, adoptedLog(a.cfg, a.logger))
+	if err == nil {
+		err = giveAway(a.cfg.DataDir)
+	}
+	return r, errors.Join(err, a.data.Close())
+}
+
+func adoptedLog(cfg config.Config, logger *slog.Logger) seglog.Options {
+	return seglog.Options{
+		FS: vfs.OS{}, Dir: filepath.Join(cfg.DataDir, "log"), Identity: logIdentity(cfg), Logger: logger,
+		SegmentBytesMax: int64(cfg.Log.SegmentSize),
+	}
+}
+
+// giveAway gives what root has made in a data directory to whose that is. mysqld's data are
+// whose they were.
+func giveAway(dir string) error {
+	uid, gid, ok := ownerOf(dir)
+	if !ok || os.Geteuid() != 0 || uid == 0 {
+		return nil
+	}
+	data := filepath.Join(dir, "mysql", "data")
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == data:
+			return fs.SkipDir
+		}
+		return os.Lchown(path, uid, gid)
+	})
+	if err != nil {
+		return fmt.Errorf("give the node's files to its account: %w", err)
+	}
+	return nil
+}
+
+// AdoptionOf reads which adoption there is in the data directory of a configuration.
+func AdoptionOf(cfg config.Config) (founding.Record, founding.Phase, error) {
+	return founding.Look(vfs.OS{}, cfg.DataDir)
+}
+
+// FinishAdoption goes on with an adoption that was interrupted, or with undoing one.
+func FinishAdoption(cfg config.Config, logger *slog.Logger) (founding.Record, error) {
+	return resumeAdoption(cfg, func(r founding.Record) error {
+		if err := checkIdentity(r.Identity, cfg); err != nil {
+			return err
+		}
+		if err := founding.Finish(vfs.OS{}, cfg.DataDir, adoptedLog(cfg, logger)); err != nil {
+			return err
+		}
+		return giveAway(cfg.DataDir)
+	})
+}
+
+// UndoAdoption puts the data back to where they were, as long as mysqld was not started here.
+func UndoAdoption(cfg config.Config) (founding.Record, error) {
+	return resumeAdoption(cfg, func(founding.Record) error { return founding.Undo(vfs.OS{}, cfg.DataDir) })
+}
+
+// resumeAdoption has no agent run, and no server on the data, while do goes on.
+func resumeAdoption(cfg config.Config, do func(founding.Record) error) (founding.Record, error) {
+	home := datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false))
+	if err := home.TakeLock(); err != nil {
+		return founding.Record{}, err
+	}
+	r, _, err := AdoptionOf(cfg)
+	if err == nil {
+		err = holdWhile(r, cfg.DataDir, func() error { return do(r) })
+	}
+	return r, errors.Join(err, home.Close())
+}
+
+// holdWhile keeps servers from an adoption's data, wherever these are.
+func holdWhile(r founding.Record, dataDir string, do func() error) error {
+	for _, dir := range []string{r.From, filepath.Join(dataDir, "mysql", "data")} {
+		release, err := mysqld.HoldData(dir)
+		if errors.Is(err, mysqld.ErrNoData) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return do()
+}

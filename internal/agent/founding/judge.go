@@ -1,0 +1,249 @@
+package founding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// State is how a finding is.
+type State string
+
+// The states.
+const (
+	OK   State = "ok"
+	Warn State = "warn" // it will be otherwise than before
+	Fail State = "fail" // it speaks against it
+)
+
+// Finding is what was found of one subject.
+type Finding struct {
+	Subject string `json:"subject"`
+	State   State  `json:"state"`
+	// Found says it in a line, Do what to do about it; "" = nothing.
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"`
+}
+
+// Place is where the data are, and where they are to go.
+type Place struct {
+	// From and DataDir are the two directories, Account is whom mysqld runs as.
+	From, DataDir, Account string
+	// MountPoint: From is one. OtherDisk: the two are on different file systems. Nested: one is
+	// below the other. Unmovable says why From cannot get another name; "" = it can.
+	MountPoint, OtherDisk, Nested bool
+	Unmovable                     string
+}
+
+// Situation is what is judged.
+type Situation struct {
+	Place Place
+	// Members are the configuration's, Self is this node's name.
+	Members []cluster.Member
+	Self    string
+	// Version is that of the mysqld that is to run here.
+	Version install.Version
+	Files   mysqld.Files
+	// Survey is what was read of the server; nil = it was not started, as the rest speaks
+	// against it.
+	Survey *mysqld.Survey
+}
+
+// Worst is the worst state of findings.
+func Worst(findings []Finding) State {
+	worst := OK
+	for _, f := range findings {
+		if f.State == Fail || f.State == Warn && worst == OK {
+			worst = f.State
+		}
+	}
+	return worst
+}
+
+// Judge says of each subject whether it speaks against the adoption.
+func Judge(s Situation) []Finding {
+	findings := slices.Concat(judgeCluster(s), judgePlace(s.Place), judgeFiles(s))
+	if s.Survey == nil {
+		return findings
+	}
+	return slices.Concat(findings, judgeTransactions(s.Survey), judgeData(s.Survey), judgeServer(s.Survey), judgeAccounts(s.Survey))
+}
+
+// Startable tells whether a server may be started on the data, to look at them: one of another
+// version would have to upgrade them.
+func Startable(s Situation) bool { return Worst(judgeFiles(s)) != Fail }
+
+// judgeOf is a finding that speaks against it, or that all is well.
+func judgeOf(subject string, bad bool, state State, found, do, good string) Finding {
+	if bad {
+		return Finding{subject, state, found, do}
+	}
+	return Finding{Subject: subject, State: OK, Found: good}
+}
+
+// shown names what is in a list, a few of many.
+func shown(list []string) string {
+	const few = 5
+	if len(list) <= few {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), len(list)-few)
+}
+
+func judgeCluster(s Situation) []Finding {
+	alone := len(s.Members) == 1 && s.Members[0].Name == s.Self && s.Members[0].Kind != cluster.KindLogger
+	return []Finding{judgeOf("members", !alone, Fail,
+		fmt.Sprintf("the configuration has %s, and must have this node alone", units.Count(len(s.Members), "[[member]]", "[[member]]s")),
+		"leave one [[member]], this full node; the others join it, with [join] and \"quorate node add\"",
+		"this node alone, as at the beginning of a cluster")}
+}
+
+func judgePlace(p Place) []Finding {
+	const subject = "place"
+	switch {
+	case p.Nested:
+		return []Finding{{subject, Fail, fmt.Sprintf("one of %s and data_dir %s is below the other", p.From, p.DataDir), "set data_dir to a directory beside it"}}
+	case p.MountPoint:
+		return []Finding{{subject, Fail, p.From + " is a mount point, so it cannot get another name",
+			"move its files into a directory below it, and set data_dir to another one there"}}
+	case p.OtherDisk:
+		return []Finding{{subject, Fail, fmt.Sprintf("%s and data_dir %s are on different file systems", p.From, p.DataDir),
+			"set data_dir to a directory on the data's: nothing is copied"}}
+	case p.Unmovable != "":
+		return []Finding{{subject, Fail, p.Unmovable, "run this as root"}}
+	}
+	return []Finding{{Subject: subject, State: OK, Found: fmt.Sprintf("%s can become %s/mysql/data", p.From, p.DataDir)}}
+}
+
+func judgeFiles(s Situation) []Finding {
+	f := s.Files
+	older := f.Version != (install.Version{}) && f.Version != s.Version
+	return []Finding{
+		judgeOf("version", older, Fail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
+			"start that mysqld on them once, with the configuration that they have now, and shut it down: it upgrades them, which nothing undoes",
+			"MySQL "+s.Version.String()),
+		judgeOf("links", len(f.Links) > 0, Fail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
+		judgeOf("owner", len(f.Foreign) > 0, Fail, fmt.Sprintf("files that are not of the account %s: %s", s.Place.Account, shown(f.Foreign)),
+			fmt.Sprintf("chown -R %s %s, or run quorate and mysqld as the account that has them", s.Place.Account, s.Place.From),
+			"all files are of the account "+s.Place.Account),
+		judgeOf("binlogs", f.Binlogs > 0, Warn,
+			fmt.Sprintf("%s of %s stay among the data, and nobody reads them any more", units.Count(f.Binlogs, "binlog or relay log file", "binlog and relay log files"), units.Size(f.BinlogBytes)),
+			"copy them elsewhere if backups need them; delete them once the cluster runs", "none among the data"),
+		judgeOf("persisted", len(f.Persisted) > 0, Warn, "SET PERSIST has kept "+shown(f.Persisted)+", which does not count any more",
+			"write what is still wanted into [mysql.variables]", "no variables of SET PERSIST"),
+	}
+}
+
+func judgeTransactions(v *mysqld.Survey) []Finding {
+	executed, err := gtid.ParseSet(v.Executed)
+	if err != nil {
+		return []Finding{{"gtids", Fail, "gtid_executed cannot be read: " + err.Error(), "report this"}}
+	}
+	intervals, sources := 0, map[gtid.Source]bool{}
+	for source := range executed.Intervals() {
+		intervals++
+		sources[source] = true
+	}
+	return []Finding{
+		judgeOf("gtids", executed.IsEmpty(), Fail, "gtid_executed is empty: this server has not written with GTIDs",
+			"turn gtid_mode on, step by step, as MySQL's manual says (\"Enabling GTID Transactions Online\"), and write something",
+			fmt.Sprintf("%s of %s", units.Count(executed.Count(), "transaction", "transactions"), units.Count(len(sources), "server", "servers"))),
+		judgeOf("holes", intervals > len(sources), Warn,
+			fmt.Sprintf("gtid_executed has %s: transactions that this server does not have", units.Count(intervals-len(sources), "hole", "holes")),
+			"make sure that this server is the one with all data: what it lacks is lost", "gtid_executed has no holes"),
+		judgeOf("xa", v.PreparedXA > 0, Fail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
+			"start the server again, and end each one: XA RECOVER, XA COMMIT or XA ROLLBACK", "no prepared XA transactions"),
+	}
+}
+
+func judgeData(v *mysqld.Survey) []Finding {
+	return []Finding{
+		judgeOf("engines", len(v.NotInnoDB) > 0, Fail, "tables that are not InnoDB's, which no replica could follow: "+shown(v.NotInnoDB),
+			"ALTER TABLE … ENGINE = InnoDB, or drop them", "all tables are InnoDB's"),
+		judgeOf("encryption", len(v.Encrypted) > 0, Fail, "encrypted: "+shown(v.Encrypted),
+			"quorate has not been tried with a keyring: ALTER TABLE … ENCRYPTION = 'N'", "nothing is encrypted"),
+		judgeOf("outside", len(v.Outside) > 0, Fail, "files of tables elsewhere: "+shown(v.Outside),
+			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
+		judgeOf("definers", len(v.NoDefiner) > 0, Warn, "by accounts that are not there: "+shown(v.NoDefiner),
+			"they fail now as they will then: create the account, or define them anew", "every definer is an account"),
+		judgeOf("events", len(v.Events) > 0, Warn, "enabled events, which never run: quorate keeps the scheduler off: "+shown(v.Events),
+			"run them from outside, for example by cron through port 6446", "no enabled events"),
+		judgeOf("router metadata", v.RouterMetadata, Fail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
+			"dissolve the InnoDB Cluster, and drop the schema", "no InnoDB Cluster"),
+	}
+}
+
+func judgeServer(v *mysqld.Survey) []Finding {
+	bad := slices.DeleteFunc(slices.Clone(v.Plugins), func(name string) bool { return !harmfulPlugin(name) })
+	known := slices.DeleteFunc(slices.Clone(v.Plugins), harmfulPlugin)
+	return []Finding{
+		judgeOf("replication", len(v.Channels) > 0, Fail, "it replicates: "+shown(v.Channels), "STOP REPLICA; RESET REPLICA ALL, for each channel", "it replicates from nobody"),
+		judgeOf("plugins", len(bad) > 0, Fail, "installed for good, and not beside quorate: "+shown(bad), "UNINSTALL PLUGIN "+strings.Join(bad, "; UNINSTALL PLUGIN "),
+			orNone("no plugins of INSTALL PLUGIN", known)),
+		judgeOf("components", len(v.Components) > 0, Warn, "installed for good: "+shown(v.Components)+"; every node needs their files",
+			"install the same MySQL on all nodes, or UNINSTALL COMPONENT", "no components"),
+	}
+}
+
+func orNone(none string, list []string) string {
+	if len(list) == 0 {
+		return none
+	}
+	return "of INSTALL PLUGIN: " + shown(list)
+}
+
+// harmfulPlugin tells whether a plugin replicates in a way of its own. quorate loads semi-sync by itself.
+func harmfulPlugin(name string) bool {
+	return name == "group_replication" || strings.HasPrefix(name, "rpl_semi_sync_")
+}
+
+func judgeAccounts(v *mysqld.Survey) []Finding {
+	findings := []Finding{
+		judgeOf("own accounts", len(v.Reserved) > 0, Fail, "accounts with names of quorate's own: "+shown(v.Reserved),
+			"RENAME USER, or drop them: quorate makes its own at each start", "no account has a name of quorate's own"),
+		judgeOf("hosts", len(v.FarHosts) > 0, Warn, "accounts that cannot log in through quorate's ports, where all clients come from 127.0.0.1: "+shown(v.FarHosts),
+			"RENAME USER … TO …@'%', unless they use mysqld's own port (mysql.bind)", "every account can log in from 127.0.0.1"),
+	}
+	if len(v.Grants) == 0 {
+		return append(findings, Finding{Subject: "privileges", State: OK, Found: "no account could bypass the acknowledgement, but root, which is locked"})
+	}
+	for _, some := range byAccount(v.Grants) {
+		findings = append(findings, judgeGrants(some))
+	}
+	return findings
+}
+
+// byAccount sorts grants, which are in the order of their accounts, into one list for each.
+func byAccount(grants []mysqld.Grant) (all [][]mysqld.Grant) {
+	for i, g := range grants {
+		if i == 0 || grants[i-1].Account != g.Account {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], g)
+	}
+	return all
+}
+
+// revokedMax is how many privileges are revoked one by one. Who has more administers.
+const revokedMax = 3
+
+func judgeGrants(grants []mysqld.Grant) Finding {
+	account := grants[0].Account
+	var names []string
+	plain := true
+	for _, g := range grants {
+		names = append(names, g.Privilege)
+		plain = plain && !strings.HasPrefix(g.Privilege, "role ") && !strings.HasPrefix(g.Privilege, "write ")
+	}
+	do := fmt.Sprintf("REVOKE %s ON *.* FROM %s", strings.Join(names, ", "), account)
+	if !plain || len(names) > revokedMax {
+		do = fmt.Sprintf("REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s, and its roles; once the cluster runs, GRANT quorate_dba TO it", account)
+	}
+	return Finding{"privileges", Fail, account + " could bypass the acknowledgement: " + shown(names), do}
+}

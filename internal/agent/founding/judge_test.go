@@ -1,0 +1,125 @@
+package founding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// sound is a situation in which nothing speaks against the adoption.
+func sound() Situation {
+	return Situation{
+		Place:   Place{From: "/var/lib/mysql", DataDir: "/var/lib/quorate", Account: "mysql"},
+		Members: []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull}}, Self: "a",
+		Version: install.Version{Major: 9, Minor: 7, Patch: 4},
+		Files:   mysqld.Files{UUID: oldUUID, Version: install.Version{Major: 9, Minor: 7, Patch: 4}},
+		Survey:  &mysqld.Survey{Executed: oldUUID + ":1-90"},
+	}
+}
+
+func TestJudgeSound(t *testing.T) {
+	for _, f := range Judge(sound()) {
+		if f.State != OK || f.Do != "" || f.Found == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if got := Worst(Judge(sound())); got != OK {
+		t.Errorf("at worst %s", got)
+	}
+}
+
+// TestJudge changes one thing of a sound situation: that alone is found.
+func TestJudge(t *testing.T) {
+	many := strings.Split("a b c d e f g", " ")
+	for name, c := range map[string]struct {
+		change  func(*Situation)
+		state   State
+		subject string
+		found   string // part of it
+		do      string // part of it
+	}{
+		"three members":  {func(s *Situation) { s.Members = append(s.Members, s.Members[0], s.Members[0]) }, Fail, "members", "has 3 [[member]]s", "leave one [[member]]"},
+		"another":        {func(s *Situation) { s.Self = "b" }, Fail, "members", "this node alone", "leave one"},
+		"logger":         {func(s *Situation) { s.Members[0].Kind = cluster.KindLogger }, Fail, "members", "this node alone", "this full node"},
+		"nested":         {func(s *Situation) { s.Place.Nested = true }, Fail, "place", "below the other", "beside it"},
+		"mount":          {func(s *Situation) { s.Place.MountPoint = true }, Fail, "place", "is a mount point", "a directory below it"},
+		"disk":           {func(s *Situation) { s.Place.OtherDisk = true }, Fail, "place", "different file systems", "on the data's"},
+		"unmovable":      {func(s *Situation) { s.Place.Unmovable = "/var/lib is not writable" }, Fail, "place", "not writable", "as root"},
+		"older":          {func(s *Situation) { s.Files.Version.Patch = 3 }, Fail, "version", "of MySQL 9.7.3, and mysqld here is 9.7.4", "it upgrades them"},
+		"links":          {func(s *Situation) { s.Files.Links = many }, Fail, "links", "a, b, c, d, e and 2 more", "in their places"},
+		"owner":          {func(s *Situation) { s.Files.Foreign = many[:1] }, Fail, "owner", "not of the account mysql: a", "chown -R mysql /var/lib/mysql"},
+		"binlogs":        {func(s *Situation) { s.Files.Binlogs, s.Files.BinlogBytes = 2, 3<<20 }, Warn, "binlogs", "2 binlog and relay log files of 3MiB", "delete them"},
+		"persisted":      {func(s *Situation) { s.Files.Persisted = many[:1] }, Warn, "persisted", "has kept a", "[mysql.variables]"},
+		"no GTIDs":       {func(s *Situation) { s.Survey.Executed = "" }, Fail, "gtids", "is empty", "turn gtid_mode on"},
+		"bad GTIDs":      {func(s *Situation) { s.Survey.Executed = "x" }, Fail, "gtids", "cannot be read", "report"},
+		"hole":           {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:7-9," + newUUID + ":1" }, Warn, "holes", "1 hole", "all data"},
+		"xa":             {func(s *Situation) { s.Survey.PreparedXA = 1 }, Fail, "xa", "1 prepared XA transaction", "XA ROLLBACK"},
+		"engine":         {func(s *Situation) { s.Survey.NotInnoDB = []string{"shop.t (MyISAM)"} }, Fail, "engines", "shop.t (MyISAM)", "ENGINE = InnoDB"},
+		"encrypted":      {func(s *Situation) { s.Survey.Encrypted = many[:1] }, Fail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
+		"outside":        {func(s *Situation) { s.Survey.Outside = many[:1] }, Fail, "outside", "elsewhere: a", "into the data directory"},
+		"definer":        {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, Warn, "definers", "not there: a", "define them anew"},
+		"events":         {func(s *Situation) { s.Survey.Events = many[:1] }, Warn, "events", "never run", "cron"},
+		"innodb cluster": {func(s *Situation) { s.Survey.RouterMetadata = true }, Fail, "router metadata", "InnoDB Cluster", "dissolve"},
+		"replica":        {func(s *Situation) { s.Survey.Channels = []string{"x from h"} }, Fail, "replication", "x from h", "RESET REPLICA ALL"},
+		"group":          {func(s *Situation) { s.Survey.Plugins = []string{"audit", "group_replication"} }, Fail, "plugins", ": group_replication", "UNINSTALL PLUGIN group_replication"},
+		"semi-sync":      {func(s *Situation) { s.Survey.Plugins = []string{"rpl_semi_sync_source"} }, Fail, "plugins", "rpl_semi_sync_source", "UNINSTALL"},
+		"component":      {func(s *Situation) { s.Survey.Components = many[:1] }, Warn, "components", "a; every node", "UNINSTALL COMPONENT"},
+		"own name":       {func(s *Situation) { s.Survey.Reserved = []string{"'dba'@'localhost'"} }, Fail, "own accounts", "'dba'@'localhost'", "RENAME USER"},
+		"host":           {func(s *Situation) { s.Survey.FarHosts = many[:1] }, Warn, "hosts", "127.0.0.1: a", "RENAME USER"},
+		"replication account": {func(s *Situation) {
+			s.Survey.Grants = []mysqld.Grant{{Account: "'r'@'%'", Privilege: "REPLICATION SLAVE"}}
+		},
+			Fail, "privileges", "'r'@'%' could bypass", "REVOKE REPLICATION SLAVE ON *.* FROM 'r'@'%'"},
+		"administrator": {func(s *Situation) {
+			for _, p := range []string{"SUPER", "RELOAD", "SHUTDOWN", "BINLOG_ADMIN"} {
+				s.Survey.Grants = append(s.Survey.Grants, mysqld.Grant{Account: "'ann'@'%'", Privilege: p})
+			}
+		}, Fail, "privileges", "SUPER, RELOAD, SHUTDOWN, BINLOG_ADMIN", "GRANT quorate_dba TO it"},
+		"writes grants": {func(s *Situation) { s.Survey.Grants = []mysqld.Grant{{Account: "'r'@'%'", Privilege: "write mysql.*"}} },
+			Fail, "privileges", "write mysql.*", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'r'@'%'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sound()
+			c.change(&s)
+			all := Judge(s)
+			if got := Worst(all); got != c.state {
+				t.Errorf("at worst %s, want %s", got, c.state)
+			}
+			var bad []Finding
+			for _, f := range all {
+				if f.State != OK {
+					bad = append(bad, f)
+				}
+			}
+			if len(bad) != 1 || bad[0].Subject != c.subject || bad[0].State != c.state ||
+				!strings.Contains(bad[0].Found, c.found) || !strings.Contains(bad[0].Do, c.do) {
+				t.Errorf("found %+v, want one of %s: %q, %q", bad, c.subject, c.found, c.do)
+			}
+		})
+	}
+}
+
+// TestJudgeEachAccount: each account that could bypass the acknowledgement is named.
+func TestJudgeEachAccount(t *testing.T) {
+	s := sound()
+	s.Survey.Grants = []mysqld.Grant{{Account: "a", Privilege: "SUPER"}, {Account: "a", Privilege: "RELOAD"}, {Account: "b", Privilege: "SUPER"}}
+	var got []string
+	for _, f := range Judge(s) {
+		if f.State == Fail {
+			got = append(got, f.Do)
+		}
+	}
+	if d := cmp.Diff([]string{"REVOKE SUPER, RELOAD ON *.* FROM a", "REVOKE SUPER ON *.* FROM b"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	// What was not read is not judged.
+	s.Survey = nil
+	if got := Worst(Judge(s)); got != OK {
+		t.Errorf("without a survey at worst %s", got)
+	}
+}

@@ -1,0 +1,321 @@
+package founding
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+)
+
+const (
+	// File says what becomes of a data directory, while it is adopted or that is undone.
+	File = "adopting.json"
+	// DoneFile is its name once the data directory is adopted. It says how to undo that.
+	DoneFile = "adopted.json"
+	format   = 1
+
+	autoFile = "auto.cnf"
+	autoKey  = "server-uuid="
+	// firstEntry is where the log begins: what is before it is the database as it was.
+	firstEntry = 2
+	firstTerm  = 1
+)
+
+// Record is the content of adopting.json and adopted.json: the files as they are to be.
+type Record struct {
+	Format int `json:"format"`
+	// From is where the data were: an absolute path.
+	From string `json:"from"`
+	// Undo: it is being undone.
+	Undo bool `json:"undo,omitempty"`
+	// By and At say who adopted it, and when.
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Executed is the server's gtid_executed.
+	Executed string `json:"executed"`
+	// UUIDBefore is the server's UUID, ServerUUID its new one: the number of transactions of the
+	// old one may be used by another copy of the server.
+	UUIDBefore string              `json:"uuid_before"`
+	ServerUUID string              `json:"server_uuid"`
+	Identity   datadir.Identity    `json:"identity"`
+	State      datadir.StateRecord `json:"state"`
+	Durable    datadir.MarkRecord  `json:"durable"`
+}
+
+// Adoption is what is adopted. All fields are required.
+type Adoption struct {
+	// From is where the data are: an absolute path.
+	From string
+	By   string
+	At   time.Time
+	// Executed is the server's gtid_executed, UUIDBefore its UUID, and ServerUUID its new one.
+	Executed               *gtid.Set
+	UUIDBefore, ServerUUID string
+	// Identity is a new node's, Members are the configuration's.
+	Identity datadir.Identity
+	Members  []cluster.Member
+}
+
+// New is the record of an adoption.
+func New(a Adoption) (Record, error) {
+	witness, ok := lastOf(a.Executed)
+	if !ok {
+		return Record{}, errors.New("gtid_executed is empty")
+	}
+	id := a.Identity
+	id.Joining, id.Log, id.State = false, true, true
+	return Record{
+		Format: format, From: a.From, By: a.By, At: a.At.UTC().Truncate(time.Second),
+		Executed: a.Executed.String(), UUIDBefore: a.UUIDBefore, ServerUUID: a.ServerUUID, Identity: id,
+		State: datadir.NewStateRecord(cluster.StatePoint{State: cluster.NewState(a.Members), Through: firstEntry - 1}),
+		// The server was shut down in order: what it has is on disk.
+		Durable: datadir.NewMarkRecord(a.ServerUUID, replay.Mark{Index: firstEntry - 1, Witness: witness}),
+	}, nil
+}
+
+// lastOf is a transaction of a set.
+func lastOf(s *gtid.Set) (gtid.GTID, bool) {
+	for source, interval := range s.Intervals() {
+		return gtid.GTID{UUID: source.UUID, Tag: source.Tag, N: interval.End}, true
+	}
+	return gtid.GTID{}, false
+}
+
+// Phase is how far an adoption is.
+type Phase int
+
+// The phases.
+const (
+	None     Phase = iota // there is none
+	Underway              // adopting.json is there
+	Undoing               // adopting.json is there, and says undo
+	Done                  // adopted.json is there
+)
+
+// Look reads which adoption there is in a data directory.
+func Look(fs vfs.FS, dir string) (Record, Phase, error) {
+	for _, f := range []struct {
+		name  string
+		phase Phase
+	}{{File, Underway}, {DoneFile, Done}} {
+		b, err := datadir.ReadFile(fs, filepath.Join(dir, f.name))
+		if errors.Is(err, iofs.ErrNotExist) {
+			continue
+		}
+		var r Record
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		if err != nil {
+			return r, f.phase, fmt.Errorf("read %s: %w", filepath.Join(dir, f.name), err)
+		}
+		if r.Format > format {
+			return r, f.phase, &datadir.VersionError{Path: filepath.Join(dir, f.name), Has: r.Format, Newest: format}
+		}
+		if f.phase == Underway && r.Undo {
+			return r, Undoing, nil
+		}
+		return r, f.phase, nil
+	}
+	return Record{}, None, nil
+}
+
+// Make adopts. log says how the node's log is opened; its Begin is set here. An error may leave
+// it done, half done, or not begun: Look says.
+func (r Record) Make(fs vfs.FS, dir string, log seglog.Options) error {
+	if err := datadir.Replace(fs, dir, File, r); err != nil {
+		return err
+	}
+	return Finish(fs, dir, log)
+}
+
+// Finish makes what adopting.json says, if there is one. It can be done again, from the
+// beginning, wherever it was interrupted.
+func Finish(fs vfs.FS, dir string, log seglog.Options) error {
+	r, phase, err := Look(fs, dir)
+	switch {
+	case err != nil:
+		return err
+	case phase == Underway:
+		return r.adopt(fs, dir, log)
+	case phase == Undoing:
+		return r.undo(fs, dir)
+	}
+	return nil
+}
+
+// ErrStarted refuses to undo what has changed since.
+var ErrStarted = errors.New("mysqld was started here since: it cannot be undone any more")
+
+// Undo puts the data back to where they were, from whichever state an adoption is in, and
+// leaves nothing else in dir but its lock. It returns ErrStarted once mysqld was started.
+func Undo(fs vfs.FS, dir string) error {
+	r, phase, err := Look(fs, dir)
+	if err != nil || phase == None {
+		return err
+	}
+	switch _, err := fs.Stat(filepath.Join(dir, "mysql", "incarnation")); {
+	case err == nil:
+		return ErrStarted
+	case !errors.Is(err, iofs.ErrNotExist):
+		return fmt.Errorf("look whether mysqld was started: %w", err)
+	}
+	if phase != Undoing {
+		r.Undo = true
+		if err := datadir.Replace(fs, dir, File, r); err != nil {
+			return err
+		}
+	}
+	return r.undo(fs, dir)
+}
+
+func (r Record) adopt(fs vfs.FS, dir string, log seglog.Options) error {
+	mysql := filepath.Join(dir, "mysql")
+	return run([]func() error{
+		func() error { return fs.MkdirAll(mysql) },
+		func() error { return move(fs, r.From, filepath.Join(mysql, "data")) },
+		func() error { return setUUID(fs, filepath.Join(mysql, "data", autoFile), r.UUIDBefore, r.ServerUUID) },
+		func() error { return r.makeLog(fs, log) },
+		func() error { return datadir.Replace(fs, dir, datadir.Durable, r.Durable) },
+		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
+		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
+		func() error { return fs.Rename(filepath.Join(dir, File), filepath.Join(dir, DoneFile)) },
+		func() error { return fs.SyncDir(dir) },
+	})
+}
+
+func (r Record) undo(fs vfs.FS, dir string) error {
+	data := filepath.Join(dir, "mysql", "data")
+	return run([]func() error{
+		func() error { return clearAllBut(fs, dir, File, datadir.LockFile, "mysql", "lost+found") },
+		func() error {
+			if there, err := find(fs, data); err != nil || !there {
+				return err
+			}
+			return setUUID(fs, filepath.Join(data, autoFile), r.ServerUUID, r.UUIDBefore)
+		},
+		func() error { return move(fs, data, r.From) },
+		// What is left are directories of quorate's: move has seen that the data are elsewhere.
+		func() error { return fs.RemoveAll(filepath.Join(dir, "mysql")) },
+		func() error { return fs.Remove(filepath.Join(dir, File)) },
+		func() error { return fs.SyncDir(dir) },
+	})
+}
+
+func run(steps []func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func find(fs vfs.FS, path string) (bool, error) {
+	_, err := fs.Stat(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// move gives a directory another name, unless it has that one, durably.
+func move(fs vfs.FS, from, to string) error {
+	before, err := find(fs, from)
+	if err != nil {
+		return fmt.Errorf("move the data: %w", err)
+	}
+	after, err := find(fs, to)
+	switch {
+	case err != nil:
+		return fmt.Errorf("move the data: %w", err)
+	case before && after:
+		return fmt.Errorf("move the data from %s to %s: both are there; move one of them away", from, to)
+	case !before && !after:
+		return fmt.Errorf("move the data: neither %s nor %s is there: mount the disk", from, to)
+	case before:
+		if err := fs.Rename(from, to); err != nil {
+			return fmt.Errorf("move the data: %w", err)
+		}
+	}
+	// A rename of before may not be on disk. What from was in may be gone since.
+	err = fs.SyncDir(filepath.Dir(from))
+	if errors.Is(err, iofs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(fs.SyncDir(filepath.Dir(to)), err)
+}
+
+// setUUID gives mysqld another UUID, in place: the file stays its own, and the change is within
+// a sector.
+func setUUID(fs vfs.FS, path, before, after string) (err error) {
+	auto, err := datadir.ReadFile(fs, path)
+	if err != nil {
+		return fmt.Errorf("read mysqld's UUID: %w", err)
+	}
+	if bytes.Contains(auto, []byte(autoKey+after)) {
+		before = after // it is written again: it may not be on disk
+	}
+	at := bytes.Index(auto, []byte(autoKey+before))
+	if at < 0 || len(before) != len(after) {
+		return fmt.Errorf("%s does not name server-uuid %s: it was changed meanwhile", path, before)
+	}
+	f, err := fs.OpenReadWrite(path)
+	if err != nil {
+		return fmt.Errorf("write mysqld's UUID: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err = f.WriteAt([]byte(after), int64(at+len(autoKey))); err != nil {
+		return fmt.Errorf("write mysqld's UUID: %w", err)
+	}
+	return f.Sync()
+}
+
+// makeLog makes the node's log, anew if there is part of one.
+func (r Record) makeLog(fs vfs.FS, o seglog.Options) (err error) {
+	executed, err := gtid.ParseSet(r.Executed)
+	if err != nil {
+		return fmt.Errorf("parse gtid_executed: %w", err)
+	}
+	if err := fs.RemoveAll(o.Dir); err != nil {
+		return fmt.Errorf("remove the part of a log: %w", err)
+	}
+	o.Begin = &seglog.Begin{First: firstEntry, PreviousTerm: firstTerm, GTIDs: executed}
+	log, err := seglog.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	return log.Append([]seglog.Entry{{Index: firstEntry, Term: firstTerm}}, &seglog.HardState{Term: firstTerm, Commit: firstEntry})
+}
+
+// clearAllBut removes what is in a directory, but for some names.
+func clearAllBut(fs vfs.FS, dir string, keep ...string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	kept := map[string]bool{}
+	for _, name := range keep {
+		kept[name] = true
+	}
+	for _, name := range names {
+		if kept[name] {
+			continue
+		}
+		if err := fs.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("remove what the adoption has made: %w", err)
+		}
+	}
+	return fs.SyncDir(dir)
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/agent/founding"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
+)
+
+// adoptOptions is what the command line says.
+type adoptOptions struct {
+	path                string
+	check, undo, asJSON bool
+	version             string
+}
+
+func newAdoptCommand(deps Deps) *cobra.Command {
+	o := adoptOptions{version: deps.Version}
+	cmd := &cobra.Command{
+		Use:   "adopt DATADIR [--check] | adopt --undo",
+		Short: "Make a server's data directory this node's, in place",
+		Long: `Makes the data directory of a MySQL server that is not quorate's the first node of
+a new cluster. Nothing is copied: the directory is given another name, below
+data_dir, on the same file system. So it takes seconds, whatever its size.
+
+The server must have GTIDs on, and be shut down in order. The configuration names
+this node as the only [[member]], and an empty data_dir. Other nodes join
+afterwards, with "quorate node add", and copy the data.
+
+--check looks alone, and needs a server that is shut down, too. It starts mysqld
+on the data, read-only and without network, and says what speaks against it
+("fail") and what will be otherwise than before ("warn"). Without --check the same
+is looked at first, and nothing is done if something speaks against it.
+
+What was interrupted is taken up by the same command. --undo puts everything back
+to where it was, also what was interrupted, until the agent has started mysqld
+for the first time: that start makes quorate's accounts, and locks root.
+
+Run it as root where the agent is not the account that owns the directory above
+DATADIR; the files stay that account's whose they are.
+
+Exit code 0 if it was done, or could be; 1 if something speaks against it, or it
+failed; 2 if the configuration is wrong.`,
+		Example: `  quorate adopt /var/lib/mysql --check
+  quorate adopt /var/lib/mysql
+  quorate adopt --undo`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.undo {
+				return noArgs(cmd, args)
+			}
+			return oneArg("DATADIR")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.undo && o.check {
+				return usage(errors.New("--check and --undo are not for each other: use one of them"))
+			}
+			cfg, err := loadConfig(o.path)
+			if err != nil {
+				return err
+			}
+			if o.undo {
+				return o.runUndo(cfg, cmd.OutOrStdout())
+			}
+			return o.run(cmd.Context(), cfg, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	configFlag(cmd, &o.path)
+	cmd.Flags().BoolVar(&o.check, "check", false, "look alone, and change nothing")
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "put the data back to where they were")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found, and done, in JSON")
+	return cmd
+}
+
+// adopted is what "quorate adopt --json" prints.
+type adopted struct {
+	*agent.AdoptionReport
+	// Done says what was done; "" = nothing.
+	Done string `json:"done,omitempty"`
+}
+
+func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, out, errOut io.Writer) (err error) {
+	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if done, err := o.takeUp(cfg, from, logger, out); done || err != nil {
+		return err
+	}
+	ad, err := agent.OpenAdoption(ctx, cfg, from, logger, o.version)
+	if err != nil {
+		return err
+	}
+	defer ad.Close()
+	report := ad.Report()
+	result := adopted{AdoptionReport: &report}
+	if !o.asJSON {
+		if err := printText(out, adoptText(report)); err != nil {
+			return err
+		}
+	}
+	if report.Result != founding.Fail && !o.check {
+		r, err := ad.Do(whoAsks(), time.Now())
+		if err != nil {
+			return fmt.Errorf("%w; run the same command again, or \"quorate adopt --undo\"", err)
+		}
+		result.Done = adoptedText(cfg, r)
+	}
+	if o.asJSON {
+		err = printJSON(out, result)
+	} else {
+		err = printText(out, verdictText(result, o.check))
+	}
+	if err == nil && report.Result == founding.Fail {
+		err = &exitError{code: exitFailure}
+	}
+	return err
+}
+
+// takeUp goes on with what was interrupted; done tells whether there was something.
+func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logger, out io.Writer) (done bool, err error) {
+	r, phase, err := agent.AdoptionOf(cfg)
+	if err != nil || phase == founding.None {
+		return false, err
+	}
+	if phase == founding.Undoing {
+		return true, fmt.Errorf("undoing the adoption of %s was interrupted: run \"quorate adopt --undo\" again", r.From)
+	}
+	if asked, err := filepath.Abs(from); err != nil || asked != r.From {
+		if real, err := filepath.EvalSymlinks(filepath.Dir(asked)); err != nil || filepath.Join(real, filepath.Base(asked)) != r.From {
+			return true, fmt.Errorf("data directory %s is that of an adoption of %s: name that, or undo it first (quorate adopt --undo)", cfg.DataDir, r.From)
+		}
+	}
+	if o.check {
+		return true, fmt.Errorf("%s was adopted, or that was interrupted: there is nothing to check", r.From)
+	}
+	if r, err = agent.FinishAdoption(cfg, logger); err != nil {
+		return true, err
+	}
+	return true, o.printDone(out, adoptedText(cfg, r))
+}
+
+func (o *adoptOptions) runUndo(cfg config.Config, out io.Writer) error {
+	_, phase, err := agent.AdoptionOf(cfg)
+	if err != nil {
+		return err
+	}
+	if phase == founding.None {
+		return fmt.Errorf("nothing was adopted into data directory %s: there is nothing to undo", cfg.DataDir)
+	}
+	r, err := agent.UndoAdoption(cfg)
+	if err != nil {
+		return err
+	}
+	return o.printDone(out, fmt.Sprintf("%s is as it was before: start its mysqld as ever", r.From))
+}
+
+func (o *adoptOptions) printDone(out io.Writer, done string) error {
+	if o.asJSON {
+		return printJSON(out, adopted{Done: done})
+	}
+	return printText(out, done+"\n")
+}
+
+// adoptText shows what was found: a line for each subject, and what to do below it.
+func adoptText(r agent.AdoptionReport) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, %s, to become node %s of cluster %s\n\n", r.From, units.Size(r.Bytes), r.Node, r.Cluster)
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, c := range r.Checks {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
+		if c.Do != "" {
+			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
+		}
+	}
+	table.Flush() // it writes to memory
+	if r.Executed == "" {
+		text.WriteString("\nmysqld was not started on the data: what is in them was not looked at\n")
+	} else {
+		fmt.Fprintf(&text, "\ngtid_executed: %s\n", oneLine(r.Executed))
+	}
+	return text.String() + "\n"
+}
+
+// verdictText says what follows.
+func verdictText(r adopted, check bool) string {
+	switch {
+	case r.Done != "":
+		return r.Done + "\n"
+	case r.Result == founding.Fail:
+		return "it cannot be adopted as it is: nothing was done\n"
+	case check:
+		return "it could be adopted: the same without --check\n"
+	}
+	return ""
+}
+
+// adoptedText says what was done, and what comes next.
+func adoptedText(cfg config.Config, r founding.Record) string {
+	return fmt.Sprintf("%s is node %s of cluster %s now. Start its agent; then let the other nodes join (quorate node add). "+
+		"Until the agent starts, \"quorate adopt --undo\" puts it back.", r.From, cfg.Node, cfg.Cluster)
+}

@@ -1,0 +1,157 @@
+package mysqldtest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // the driver
+
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// Plain is a server as others run it, without quorate: with a binlog and GTIDs, and its data
+// where its account wants them. Its root has no password. It dies with this process.
+type Plain struct {
+	in      *install.Installation
+	dir     string
+	options []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd     // nil = it does not run
+	done chan struct{} // closed once cmd has ended
+}
+
+// pollPlain is how often it is looked whether the server answers.
+const pollPlain = 50 * time.Millisecond
+
+// NewPlain makes a server in a directory, which is made. options are lines of its option file; it
+// has a network only if they name a port.
+func NewPlain(in *install.Installation, dir string, options ...string) (*Plain, error) {
+	p := &Plain{in: in, dir: dir, options: options}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make server: %w", err)
+	}
+	if err := os.WriteFile(p.config(), []byte(p.render()), 0o644); err != nil {
+		return nil, fmt.Errorf("make server: %w", err)
+	}
+	argv := append(in.MysqldArgv(), "--defaults-file="+p.config(), "--initialize-insecure")
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initialise server: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// Data is its data directory.
+func (p *Plain) Data() string { return filepath.Join(p.dir, "data") }
+
+// Socket is where it listens.
+func (p *Plain) Socket() string { return filepath.Join(p.dir, "s.sock") }
+
+// DSN is root's way to it.
+func (p *Plain) DSN() string {
+	return "root@unix(" + p.Socket() + ")/?multiStatements=true&interpolateParams=true"
+}
+
+func (p *Plain) config() string { return filepath.Join(p.dir, "my.cnf") }
+
+func (p *Plain) render() string {
+	lines := []string{
+		"[mysqld]", "datadir=" + p.Data(), "socket=" + p.Socket(), "pid_file=" + filepath.Join(p.dir, "pid"),
+		"plugin_dir=" + p.in.PluginDir, "secure_file_priv=NULL", "loose_mysqlx=OFF", "server_id=1001",
+		"gtid_mode=ON", "enforce_gtid_consistency=ON", "log_bin=binlog", "relay_log=relay",
+		"innodb_buffer_pool_size=32M", "innodb_redo_log_capacity=16M",
+	}
+	if p.in.ShareDir != "" {
+		lines = append(lines, "lc_messages_dir="+p.in.ShareDir)
+	}
+	if p.in.CharsetsDir != "" {
+		lines = append(lines, "character_sets_dir="+p.in.CharsetsDir)
+	}
+	if os.Geteuid() == 0 {
+		lines = append(lines, "user=root")
+	}
+	if !slices.ContainsFunc(p.options, func(o string) bool { return strings.HasPrefix(o, "port=") }) {
+		lines = append(lines, "skip_networking")
+	}
+	return strings.Join(append(lines, p.options...), "\n") + "\n"
+}
+
+// Start starts the server and waits until it answers.
+func (p *Plain) Start(ctx context.Context) error {
+	argv := append(p.in.MysqldArgv(), "--defaults-file="+p.config())
+	cmd := exec.Command(argv[0], argv[1:]...)
+	out, err := os.OpenFile(filepath.Join(p.dir, "error.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("start server: %w", err)
+	}
+	defer out.Close() // the child has its own
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the parent-death signal is the thread's
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start server: %w", err)
+	}
+	p.mu.Lock()
+	p.cmd, p.done = cmd, done
+	p.mu.Unlock()
+	db, err := sql.Open("mysql", p.DSN())
+	if err != nil {
+		return errors.Join(err, p.Kill())
+	}
+	defer db.Close() // it only asks
+	tick := time.NewTicker(pollPlain)
+	defer tick.Stop()
+	for {
+		if err = db.PingContext(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-done:
+			return fmt.Errorf("start server: it has ended; see %s", out.Name())
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("start server: %w", err), p.Kill())
+		}
+	}
+}
+
+// Stop shuts the server down in order, and waits until it is gone.
+func (p *Plain) Stop() error { return p.end(syscall.SIGTERM) }
+
+// Kill kills the server, and waits until it is gone. One that does not run is no matter.
+func (p *Plain) Kill() error { return p.end(syscall.SIGKILL) }
+
+func (p *Plain) end(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end server: %w", err)
+	}
+	<-p.done
+	p.cmd = nil
+	return nil
+}

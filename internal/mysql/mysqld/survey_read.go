@@ -1,0 +1,127 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// Survey is what was read of a server that is not quorate's. Lists have at most listMax names.
+type Survey struct {
+	// Executed is gtid_executed.
+	Executed string `json:"executed"`
+	// NotInnoDB are tables of other engines, Encrypted tablespaces that are encrypted, Outside
+	// files of tables that are not in the data directory.
+	NotInnoDB []string `json:"not_innodb,omitempty"`
+	Encrypted []string `json:"encrypted,omitempty"`
+	Outside   []string `json:"outside,omitempty"`
+	// PreparedXA counts XA transactions that are prepared.
+	PreparedXA int `json:"prepared_xa"`
+	// Channels are those over which it replicates, as CHANNEL FROM HOST.
+	Channels []string `json:"channels,omitempty"`
+	// Plugins are those that INSTALL PLUGIN has kept, Components likewise.
+	Plugins    []string `json:"plugins,omitempty"`
+	Components []string `json:"components,omitempty"`
+	// Grants are privileges that could bypass the ACK.
+	Grants []Grant `json:"grants,omitempty"`
+	// Reserved are accounts with names that quorate gives to its own.
+	Reserved []string `json:"reserved,omitempty"`
+	// FarHosts are accounts for hosts from which nobody comes who comes through the router.
+	FarHosts []string `json:"far_hosts,omitempty"`
+	// Events are those that are enabled, NoDefiner views, routines, triggers and events whose
+	// definer is no account.
+	Events    []string `json:"events,omitempty"`
+	NoDefiner []string `json:"no_definer,omitempty"`
+	// RouterMetadata: it has the schema with which MySQL Router knows an InnoDB Cluster.
+	RouterMetadata bool `json:"router_metadata"`
+}
+
+// ownSchemas are those of the server itself.
+const ownSchemas = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+
+// surveyQueries yield one text a row.
+func (s *Survey) queries() []struct {
+	into  *[]string
+	query string
+} {
+	return []struct {
+		into  *[]string
+		query string
+	}{
+		{&s.NotInnoDB, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
+			WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN ` + ownSchemas + ` ORDER BY 1`},
+		{&s.Encrypted, `SELECT name FROM information_schema.innodb_tablespaces WHERE encryption = 'Y' ORDER BY 1`},
+		{&s.Outside, `SELECT path FROM information_schema.innodb_datafiles WHERE path LIKE '/%' OR path LIKE '../%' ORDER BY 1`},
+		{&s.Channels, `SELECT CONCAT(IF(channel_name = '', 'the default channel', channel_name), ' from ', COALESCE(host, ''))
+			FROM mysql.slave_master_info WHERE COALESCE(host, '') <> '' OR channel_name LIKE 'group_replication%' ORDER BY 1`},
+		{&s.Plugins, `SELECT name FROM mysql.plugin ORDER BY 1`},
+		{&s.Components, `SELECT component_urn FROM mysql.component ORDER BY 1`},
+		{&s.Reserved, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE host = 'localhost' AND user IN
+			('` + strings.Join([]string{AdminUser, TapUser, CloneUser, RouterUser, DBAUser}, "', '") + `')
+			OR host = '%' AND user = '` + DBARole + `' ORDER BY 1`},
+		// 'localhost' is the socket, as names are not looked up.
+		{&s.FarHosts, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user
+			WHERE account_locked = 'N' AND host <> 'localhost' AND '127.0.0.1' NOT LIKE host AND host NOT LIKE '127.0.0.0/%' ORDER BY 1`},
+		{&s.Events, `SELECT CONCAT(event_schema, '.', event_name) FROM information_schema.events WHERE status = 'ENABLED' ORDER BY 1`},
+		{&s.NoDefiner, `SELECT CONCAT(what, ' by ', definer) FROM (
+				SELECT CONCAT(table_schema, '.', table_name) AS what, definer FROM information_schema.views WHERE table_schema NOT IN ` + ownSchemas + `
+				UNION ALL SELECT CONCAT(routine_schema, '.', routine_name), definer FROM information_schema.routines WHERE routine_schema NOT IN ` + ownSchemas + `
+				UNION ALL SELECT CONCAT(trigger_schema, '.', trigger_name), definer FROM information_schema.triggers WHERE trigger_schema NOT IN ` + ownSchemas + `
+				UNION ALL SELECT CONCAT(event_schema, '.', event_name), definer FROM information_schema.events) AS d
+			WHERE NOT EXISTS (SELECT * FROM mysql.user u WHERE CONVERT(CONCAT(u.user, '@', u.host) USING utf8mb4) COLLATE utf8mb4_bin
+				= CONVERT(d.definer USING utf8mb4) COLLATE utf8mb4_bin) ORDER BY 1`},
+	}
+}
+
+// readSurvey reads what is to be known of a server.
+func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
+	fail := func(err error) (Survey, error) { return Survey{}, fmt.Errorf("look at the data: %w", err) }
+	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&s.Executed); err != nil {
+		return fail(err)
+	}
+	s.Executed = oneLine(s.Executed)
+	for _, q := range s.queries() {
+		if *q.into, err = texts(ctx, db, q.query+fmt.Sprintf(" LIMIT %d", listMax)); err != nil {
+			return fail(err)
+		}
+	}
+	metadata, err := texts(ctx, db, "SELECT schema_name FROM information_schema.schemata WHERE schema_name = 'mysql_innodb_cluster_metadata'")
+	if err != nil {
+		return fail(err)
+	}
+	s.RouterMetadata = len(metadata) > 0
+	if s.PreparedXA, err = countRows(ctx, db, "XA RECOVER"); err != nil {
+		return fail(err)
+	}
+	grants, err := (&Admin{db: db}).ScanGrants(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	for _, g := range grants {
+		// It is locked by the first start, and keeps what it has.
+		if g.Account != "'root'@'localhost'" && len(s.Grants) < listMax {
+			s.Grants = append(s.Grants, g)
+		}
+	}
+	return s, nil
+}
+
+func texts(ctx context.Context, db *sql.DB, query string) ([]string, error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return collect[string](rows)
+}
+
+func countRows(ctx context.Context, db *sql.DB, query string) (n int, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	for rows.Next() {
+		n++
+	}
+	return n, rows.Err()
+}
