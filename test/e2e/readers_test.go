@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -77,12 +76,14 @@ func TestReaders(t *testing.T) {
 	l.stop(t)
 	f.check(t, ctx)
 	f.checkReplica(t, ctx, replica)
+	f.leaveByReplica(t, ctx, next(now))
 
 	want, rows := f.executed(t, ctx, now), f.ledgerIDs(t, ctx, now)
 	for _, r := range followers {
 		r.finish(t, ctx, f, next(now))
 		r.check(t, want, rows)
 	}
+	f.leaveInPlace(t, ctx, now)
 }
 
 // readersFixture is a cluster whose nodes have a port for readers.
@@ -454,7 +455,33 @@ type stockReplica struct {
 	db     *sql.DB
 }
 
+// startStock starts a server with new data.
 func startStock(t *testing.T, ctx context.Context, install *install.Installation) *stockReplica {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "qr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	data := filepath.Join(dir, "d")
+	init := exec.Command(install.MysqldArgv()[0], append(stockArgs(install, data), "--initialize-insecure", "--skip-log-bin")...)
+	if out, err := init.CombinedOutput(); err != nil {
+		t.Fatalf("initialise the replica: %v\n%s", err, out)
+	}
+	return runStock(t, ctx, install, data)
+}
+
+// stockArgs are the arguments of mysqld with a data directory.
+func stockArgs(install *install.Installation, data string) []string {
+	return append(install.MysqldArgv()[1:], "--no-defaults", "--datadir="+data,
+		"--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir, "--plugin-dir="+install.PluginDir,
+		"--secure-file-priv=NULL", "--mysqlx=OFF", "--innodb-buffer-pool-size=64M", "--skip-networking", "--user=root",
+		"--server-id=4711", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+		"--relay-log-recovery=ON", "--skip-replica-start")
+}
+
+// runStock runs a server until the test ends. The more arguments are mysqld's.
+func runStock(t *testing.T, ctx context.Context, install *install.Installation, data string, more ...string) *stockReplica {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qr") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -462,31 +489,22 @@ func startStock(t *testing.T, ctx context.Context, install *install.Installation
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	argv := append(install.MysqldArgv(), "--no-defaults", "--datadir="+filepath.Join(dir, "d"),
-		"--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir, "--plugin-dir="+install.PluginDir,
-		"--secure-file-priv=NULL", "--mysqlx=OFF", "--innodb-buffer-pool-size=64M", "--skip-networking", "--user=root",
-		"--socket="+socket, "--server-id=4711", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
-		"--relay-log-recovery=ON", "--skip-replica-start")
-	command := func(args ...string) *exec.Cmd { return exec.Command(argv[0], append(argv[1:], args...)...) }
-	if out, err := command("--initialize-insecure", "--skip-log-bin").CombinedOutput(); err != nil {
-		t.Fatalf("initialise the replica: %v\n%s", err, out)
-	}
-	cmd := command()
+	cmd := exec.Command(install.MysqldArgv()[0], append(append(stockArgs(install, data), "--socket="+socket), more...)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var once sync.Once
 	t.Cleanup(func() {
-		once.Do(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("the replica:\n%s", log.String())
+			t.Logf("the server on %s:\n%s", data, log.String())
 		}
 	})
 	r := &stockReplica{socket: socket, dsn: fmt.Sprintf("root@unix(%s)/", socket)}
 	r.db = openDSN(t, r.dsn, nil)
-	if err := devcluster.Poll(ctx, "the replica answers", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.Poll(ctx, "the server on "+data+" answers", func(ctx context.Context) (bool, string, error) {
 		err := r.db.PingContext(ctx)
 		return err == nil, fmt.Sprint(err), nil
 	}); err != nil {
@@ -522,17 +540,24 @@ func (f *readersFixture) checkReplica(t *testing.T, ctx context.Context, r *stoc
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := []ledger.Server{{Name: f.Name(0), DSN: dsn}, {Name: "stock replica", DSN: r.dsn}}
-	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, f.history, time.Minute)
+	if !f.checkServers(t, ctx, ledger.Server{Name: f.Name(0), DSN: dsn}, ledger.Server{Name: "stock replica", DSN: r.dsn}) {
+		var ioError, applierError string
+		_ = r.db.QueryRowContext(ctx, "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_connection_status").Scan(&ioError)
+		_ = r.db.QueryRowContext(ctx, "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0").Scan(&applierError)
+		t.Errorf("the replica: I/O: %s; applier: %s", ioError, applierError)
+	}
+}
+
+// checkServers holds servers to the history, as if they were nodes.
+func (f *readersFixture) checkServers(t *testing.T, ctx context.Context, servers ...ledger.Server) bool {
+	t.Helper()
+	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), servers, f.history, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !res.OK() {
-		var ioError, applierError string
-		_ = r.db.QueryRowContext(ctx, "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_connection_status").Scan(&ioError)
-		_ = r.db.QueryRowContext(ctx, "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0").Scan(&applierError)
-		t.Errorf("the replica: lost %d, diverged %d: %v %v; I/O: %s; applier: %s", len(res.Lost), len(res.Diverged),
-			res.Lost[:min(len(res.Lost), 3)], res.Diverged[:min(len(res.Diverged), 3)], ioError, applierError)
+		t.Errorf("lost %d, diverged %d: %v %v", len(res.Lost), len(res.Diverged), res.Lost[:min(len(res.Lost), 3)], res.Diverged[:min(len(res.Diverged), 3)])
 	}
-	t.Logf("the replica has %d rows", res.Rows)
+	t.Logf("%s has %d rows", servers[len(servers)-1].Name, res.Rows)
+	return res.OK()
 }
