@@ -25,6 +25,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/agent/readers"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
@@ -73,7 +74,7 @@ type Agent struct {
 	reads        *reads
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
-	readersTLS   *readersTLS
+	readersCert  *readers.Certificate
 	api          *api.Server
 	server       *mysqld.Server
 

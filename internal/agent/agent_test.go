@@ -243,3 +243,24 @@ func TestNoAgentWhileAdopting(t *testing.T) {
 		}
 	}
 }
+
+// TestDataDirIsNotWritableForOthers: what the agent reads there it believes.
+func TestDataDirIsNotWritableForOthers(t *testing.T) {
+	for mode, want := range map[os.FileMode]bool{0o755: true, 0o700: true, 0o775: false, 0o757: false} {
+		cfg := testConfig(t, t.TempDir())
+		if err := errors.Join(os.MkdirAll(cfg.DataDir, 0o700), os.Chmod(cfg.DataDir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		d, err := prepareDataDir(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.open()
+		if (err == nil) != want {
+			t.Errorf("%v: %v", mode, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -202,12 +202,12 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if got := !fileExists(path); got != want {
-			t.Errorf("%s is gone: %t, want %t", path, got, want)
+		if _, err := os.Stat(path); (err != nil) != want {
+			t.Errorf("%s: %v, want it gone: %t", path, err, want)
 		}
 	}
 	gone(reserved(), filepath.Join(top, "quorate"), true)
-	if !fileExists(top) {
+	if _, err := os.Stat(top); err != nil {
 		t.Error("a directory that was there is gone")
 	}
 	d := reserved()

@@ -37,14 +37,14 @@ func TestFenceIsKept(t *testing.T) {
 		t.Errorf("none: %+v, %v", in, err)
 	}
 	f := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "its disk"}
-	if err := writeJSON(a.data.Join(datadir.Fence), f); err != nil {
+	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, f); err != nil {
 		t.Fatal(err)
 	}
 	want := role.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
 	if in, err := a.fencedBefore(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}
-	if err := writeJSON(a.data.Join(datadir.Fence), 7); err != nil {
+	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, 7); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.fencedBefore(); err == nil {

@@ -149,7 +149,7 @@ func TestRecoverAgain(t *testing.T) {
 	if err := a.data.Supersede(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(a.data.Join(datadir.Fence), cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
+	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")

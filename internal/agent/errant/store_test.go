@@ -1,4 +1,4 @@
-package agent
+package errant
 
 import (
 	"errors"
@@ -16,18 +16,18 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// errantFixture is a store and binlog files with the transactions 1 to 6, three in
+// fixture is a store and binlog files with the transactions 1 to 6, three in
 // each.
-type errantFixture struct {
-	errantStore
+type fixture struct {
+	Store
 	files        []string
 	transactions [][]byte
 }
 
-func newErrantFixture(t *testing.T) *errantFixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := t.TempDir()
-	f := &errantFixture{errantStore: errantStore{path: filepath.Join(dir, errantDir), savesMax: 2, bytesMax: 1 << 20}}
+	f := &fixture{Store: Store{path: filepath.Join(dir, Dir), savesMax: 2, bytesMax: 1 << 20}}
 	next := uint64(1)
 	for _, name := range []string{"q0000000001.000001", "q0000000002.000001"} {
 		w := binlogtest.New(name)
@@ -46,7 +46,7 @@ func newErrantFixture(t *testing.T) *errantFixture {
 	return f
 }
 
-func errantSet(numbers ...uint64) *gtid.Set {
+func setOf(numbers ...uint64) *gtid.Set {
 	set := &gtid.Set{}
 	for _, n := range numbers {
 		set.Add(binlogtest.GTID(n))
@@ -78,16 +78,16 @@ func savedIn(t *testing.T, path string) (numbers []uint64) {
 	return numbers
 }
 
-func TestErrantSave(t *testing.T) {
-	f := newErrantFixture(t)
+func TestSave(t *testing.T) {
+	f := newFixture(t)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	errant := errantSet(2, 4, 6, 9)
-	save, dir, err := f.save(t.Context(), at, errant, f.files)
+	errant := setOf(2, 4, 6, 9)
+	save, dir, err := f.Save(t.Context(), at, errant, f.files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := errantSave{
-		Format: errantFormat, At: at, Errant: errant.String(), Saved: errantSet(2, 4, 6).String(),
+	want := Record{
+		Format: recordFormat, At: at, Errant: errant.String(), Saved: setOf(2, 4, 6).String(),
 		Files: []string{"q0000000001.000001", "q0000000002.000001"},
 	}
 	if d := cmp.Diff(want, save); d != "" {
@@ -101,20 +101,20 @@ func TestErrantSave(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	readme, err := os.ReadFile(filepath.Join(dir, errantReadme))
+	readme, err := os.ReadFile(filepath.Join(dir, readmeFile))
 	if err != nil || !strings.Contains(string(readme), save.Saved+"\n\n") || !strings.Contains(string(readme), "ERROR 1227") {
 		t.Errorf("README %q, %v", readme, err)
 	}
 	// The agent starts again: the same is not saved twice, and needs no binlog.
-	again, sameDir, err := f.save(t.Context(), at.Add(time.Hour), errant, nil)
+	again, sameDir, err := f.Save(t.Context(), at.Add(time.Hour), errant, nil)
 	if d := cmp.Diff(want, again); err != nil || d != "" || sameDir != dir {
 		t.Errorf("%s, %v (-want +got):\n%s", sameDir, err, d)
 	}
 }
 
-func TestErrantSaveHasNoBinlog(t *testing.T) {
-	f := newErrantFixture(t)
-	save, dir, err := f.save(t.Context(), time.Unix(0, 0), errantSet(9), f.files)
+func TestSaveHasNoBinlog(t *testing.T) {
+	f := newFixture(t)
+	save, dir, err := f.Save(t.Context(), time.Unix(0, 0), setOf(9), f.files)
 	if err != nil || save.Saved != "" || dir != "" {
 		t.Errorf("saved %q in %q, %v", save.Saved, dir, err)
 	}
@@ -123,20 +123,20 @@ func TestErrantSaveHasNoBinlog(t *testing.T) {
 	}
 }
 
-// TestErrantSaveIsBounded: the oldest stay, and nothing is left of what is refused.
-func TestErrantSaveIsBounded(t *testing.T) {
-	f := newErrantFixture(t)
+// TestSaveIsBounded: the oldest stay, and nothing is left of what is refused.
+func TestSaveIsBounded(t *testing.T) {
+	f := newFixture(t)
 	f.bytesMax = int64(len(f.transactions[0]))
-	if _, _, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 2), f.files); err == nil || !strings.Contains(err.Error(), "no room") {
+	if _, _, err := f.Save(t.Context(), time.Unix(0, 0), setOf(1, 2), f.files); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("two transactions where there is room for one: %v", err)
 	}
 	f.bytesMax = 1 << 20
 	for n := range uint64(2) {
-		if _, _, err := f.save(t.Context(), time.Unix(int64(n), 0), errantSet(n+1), f.files); err != nil {
+		if _, _, err := f.Save(t.Context(), time.Unix(int64(n), 0), setOf(n+1), f.files); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := f.save(t.Context(), time.Unix(3, 0), errantSet(3), f.files); err == nil || !strings.Contains(err.Error(), "holds 2 saves") {
+	if _, _, err := f.Save(t.Context(), time.Unix(3, 0), setOf(3), f.files); err == nil || !strings.Contains(err.Error(), "holds 2 saves") {
 		t.Errorf("the third save: %v", err)
 	}
 	left, err := os.ReadDir(f.path)
@@ -145,10 +145,10 @@ func TestErrantSaveIsBounded(t *testing.T) {
 	}
 }
 
-// TestErrantSaveOfDamagedBinlogs: what is whole is saved, what is not is told,
+// TestSaveOfDamagedBinlogs: what is whole is saved, what is not is told,
 // unless it is the end that a killed mysqld leaves.
-func TestErrantSaveOfDamagedBinlogs(t *testing.T) {
-	f := newErrantFixture(t)
+func TestSaveOfDamagedBinlogs(t *testing.T) {
+	f := newFixture(t)
 	first, err := os.ReadFile(f.files[0])
 	if err != nil {
 		t.Fatal(err)
@@ -165,11 +165,11 @@ func TestErrantSaveOfDamagedBinlogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	save, dir, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 2, 5, 6), f.files)
+	save, dir, err := f.Save(t.Context(), time.Unix(0, 0), setOf(1, 2, 5, 6), f.files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := errantSet(1, 5).String(); save.Saved != want {
+	if want := setOf(1, 5).String(); save.Saved != want {
 		t.Errorf("saved %s, want %s", save.Saved, want)
 	}
 	if !strings.Contains(save.Damaged, f.files[0]) || strings.Contains(save.Damaged, f.files[1]) {
@@ -180,19 +180,19 @@ func TestErrantSaveOfDamagedBinlogs(t *testing.T) {
 	}
 }
 
-// TestErrantSaveOfForeignFiles: what mysqld's account put in a binlog's place, a link to another
+// TestSaveOfForeignFiles: what mysqld's account put in a binlog's place, a link to another
 // account's file or a FIFO without a writer, is neither read nor waited for.
-func TestErrantSaveOfForeignFiles(t *testing.T) {
-	f := newErrantFixture(t)
+func TestSaveOfForeignFiles(t *testing.T) {
+	f := newFixture(t)
 	fifo, link := f.files[0]+".fifo", f.files[0]+".link"
 	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink(f.files[1], link)); err != nil {
 		t.Fatal(err)
 	}
-	save, _, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 5), []string{fifo, link, f.files[0]})
+	save, _, err := f.Save(t.Context(), time.Unix(0, 0), setOf(1, 5), []string{fifo, link, f.files[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := errantSet(1).String(); save.Saved != want {
+	if want := setOf(1).String(); save.Saved != want {
 		t.Errorf("saved %s, want %s", save.Saved, want)
 	}
 	for _, path := range []string{fifo, link} {

@@ -1,4 +1,4 @@
-package agent
+package readers
 
 import (
 	"bytes"
@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/feed"
@@ -23,8 +19,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// readersLog is a log in memory of which the first entries are committed.
-type readersLog struct {
+// memLog is a log in memory of which the first entries are committed.
+type memLog struct {
 	entries   []seglog.Entry
 	segments  []seglog.SegmentInfo
 	committed uint64
@@ -32,15 +28,15 @@ type readersLog struct {
 	has       gtid.Set
 }
 
-func (l *readersLog) Segments() []seglog.SegmentInfo { return l.segments }
-func (l *readersLog) FirstIndex() uint64             { return l.segments[0].FirstIndex }
-func (l *readersLog) ReadStage(entry.StageID) (io.ReadCloser, error) {
+func (l *memLog) Segments() []seglog.SegmentInfo { return l.segments }
+func (l *memLog) FirstIndex() uint64             { return l.segments[0].FirstIndex }
+func (l *memLog) ReadStage(entry.StageID) (io.ReadCloser, error) {
 	return nil, seglog.ErrNoStage
 }
 
-func (l *readersLog) Close() {}
+func (l *memLog) Close() {}
 
-func (l *readersLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
+func (l *memLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
 	if index < l.FirstIndex() {
 		return nil, false, fmt.Errorf("read: %w", seglog.ErrCompacted)
 	}
@@ -51,7 +47,7 @@ func (l *readersLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error
 }
 
 // add appends an entry, in a segment of its own if format is set.
-func (l *readersLog) add(data []byte, format []byte, ids ...uint64) {
+func (l *memLog) add(data []byte, format []byte, ids ...uint64) {
 	l.entries = append(l.entries, seglog.Entry{Index: uint64(len(l.entries) + 1), Term: 1, Data: data})
 	index := uint64(len(l.entries))
 	if format != nil {
@@ -62,22 +58,22 @@ func (l *readersLog) add(data []byte, format []byte, ids ...uint64) {
 	}
 }
 
-func (l *readersLog) source() *readerSource {
-	return &readerSource{
-		log:     func() feed.Log { return l },
-		changed: func() (consensus.Mark, <-chan struct{}) { return consensus.Mark{Index: l.committed}, l.changed },
-		gtids:   func() *gtid.Set { return &l.has },
-		open:    func(entry.StageID) (mysqlwire.StageEvents, error) { return nil, nil },
-		logger:  slog.New(slog.DiscardHandler),
-	}
+func (l *memLog) source() *Source {
+	return NewSource(Config{
+		Log:     func() feed.Log { return l },
+		Changed: func() (consensus.Mark, <-chan struct{}) { return consensus.Mark{Index: l.committed}, l.changed },
+		GTIDs:   func() *gtid.Set { return &l.has },
+		Open:    func(entry.StageID) (mysqlwire.StageEvents, error) { return nil, nil },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
 }
 
-// newReadersLog makes a log of ten entries, of which the last two, a rotation and
+// newMemLog makes a log of ten entries, of which the last two, a rotation and
 // a transaction, are not committed.
-func newReadersLog() *readersLog {
+func newMemLog() *memLog {
 	w := binlogtest.New("q.000001")
 	first, other := w.FormatDescription(1), w.Event(15, append(w.FormatDescription(1)[19:117], 0, 1))
-	l := &readersLog{committed: 8, changed: make(chan struct{})}
+	l := &memLog{committed: 8, changed: make(chan struct{})}
 	transaction := func() []byte {
 		data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 1, Number: w.Next})
 		return append(data, binlogtest.Join(w.Rows(10)...)...)
@@ -108,7 +104,7 @@ func readerFiles(numbers ...uint64) (files []mysqlwire.ReaderFile) {
 }
 
 func TestReaderFiles(t *testing.T) {
-	l := newReadersLog()
+	l := newMemLog()
 	s := l.source()
 	for range 2 { // the second time from what is known
 		files, err := s.Files()
@@ -135,7 +131,7 @@ func TestReaderFiles(t *testing.T) {
 // A reader gets what is committed from where it asks on, and the format in force
 // before, whatever an entry that may still be replaced would bring.
 func TestReaderCursor(t *testing.T) {
-	l := newReadersLog()
+	l := newMemLog()
 	s := l.source()
 	read := func(from uint64) (indexes []uint64, format []byte) {
 		t.Helper()
@@ -174,7 +170,7 @@ func TestReaderCursor(t *testing.T) {
 
 // A reader that is ahead waits at the beginning, too.
 func TestReaderCursorWaits(t *testing.T) {
-	l := newReadersLog()
+	l := newMemLog()
 	c, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +201,7 @@ func TestReaderFindsItsPlace(t *testing.T) {
 		{"", 0, 3}, {"1", 0, 4}, {"1-2", 0, 5}, {"1-3", 0, 6}, {"1-4", 0, 8}, {"1-5", 0, 8}, {"1-9", 0, 8},
 		{"2-5", 0, 3}, {"", 2, 0}, {"1", 2, 4}, {"2-9", 2, 0}, {"1-5", 2, 8},
 	} {
-		l := newReadersLog()
+		l := newMemLog()
 		l.segments = l.segments[tc.purged:]
 		has := &gtid.Set{}
 		if tc.has != "" {
@@ -218,11 +214,11 @@ func TestReaderFindsItsPlace(t *testing.T) {
 		if e, ok := errors.AsType[*mysqlwire.ServerError](err); ok != (tc.want == 0) || ok && e.Code != 1236 {
 			t.Errorf("%+v: %v", tc, err)
 		}
-		if got, ok := c.(*readerCursor); ok && got.from != tc.want {
+		if got, ok := c.(*cursor); ok && got.from != tc.want {
 			t.Errorf("%+v: from %d", tc, got.from)
 		}
 	}
-	l := newReadersLog()
+	l := newMemLog()
 	l.segments = l.segments[2:]
 	_, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 3})
 	if e, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || e.Code != 1236 {
@@ -238,29 +234,5 @@ func TestReaderFindsItsPlace(t *testing.T) {
 	}
 	if e, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || e.Code != 1236 {
 		t.Errorf("purged under a reader: %v", err)
-	}
-}
-
-func TestReaderAccounts(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string, mode os.FileMode) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	got, err := readerAccount(config.Reader{User: "cdc", PasswordFile: write("good", "secret\n", 0o640), Decompress: true})
-	if err != nil || got.PasswordHash != mysqlwire.HashPassword("secret") || !got.Decompress {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for name, path := range map[string]string{
-		"everybody may read": write("open", "secret", 0o644), "is empty": write("empty", "\n", 0o600),
-		"has 2000 bytes": write("long", strings.Repeat("x", 2000), 0o600), "no such file": filepath.Join(dir, "none"),
-	} {
-		if _, err := readerAccount(config.Reader{User: "cdc", PasswordFile: path}); err == nil || !strings.Contains(err.Error(), name) ||
-			strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

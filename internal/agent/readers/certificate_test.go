@@ -1,4 +1,4 @@
-package agent
+package readers
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// TestReadersTLS: the port shows what the files hold now, and what they held before where they
+// TestCertificate: the port shows what the files hold now, and what they held before where they
 // cannot be read. Only where the operator has named none it makes one.
-func TestReadersTLS(t *testing.T) {
+func TestCertificate(t *testing.T) {
 	var read *tls.Certificate
 	var fault error
 	newCert := func() *tls.Certificate {
@@ -25,25 +25,25 @@ func TestReadersTLS(t *testing.T) {
 	}
 	for _, own := range []bool{false, true} {
 		var log strings.Builder
-		r := &readersTLS{own: own, logger: slog.New(slog.NewTextHandler(&log, nil)), read: func(context.Context) (*tls.Certificate, error) { return read, fault }}
+		r := NewCertificate(func(context.Context) (*tls.Certificate, error) { return read, fault }, own, slog.New(slog.NewTextHandler(&log, nil)))
 		read, fault = nil, errors.New("no such file")
 		for range 3 {
-			r.look(t.Context())
+			r.Look(t.Context())
 		}
-		first := r.Certificate()
+		first := r.Current()
 		if (first != nil) != own || strings.Count(log.String(), "level=ERROR") != map[bool]int{false: 1, true: 0}[own] {
 			t.Errorf("own %t, no file: %v\n%s", own, first, log.String())
 		}
 		for range 2 {
 			read, fault = newCert(), nil
-			r.look(t.Context())
-			if r.Certificate() != read {
+			r.Look(t.Context())
+			if r.Current() != read {
 				t.Errorf("own %t: another certificate than that of the file", own)
 			}
 		}
 		fault = errors.New("no such file")
-		r.look(t.Context())
-		if r.Certificate() != read {
+		r.Look(t.Context())
+		if r.Current() != read {
 			t.Errorf("own %t: the certificate went with its file", own)
 		}
 	}

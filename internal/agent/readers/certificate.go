@@ -1,4 +1,4 @@
-package agent
+package readers
 
 import (
 	"bytes"
@@ -6,17 +6,12 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// certificateLook is how often the files of the readers' port's certificate are looked at.
-const certificateLook = 30 * time.Second
-
-// readersTLS has the certificate of the readers' port: what clients see of this node's mysqld.
-type readersTLS struct {
-	// read reads it. own: the operator has named no files.
+// Certificate has the certificate of the readers' port: what clients see of this node's mysqld.
+type Certificate struct {
 	read   func(context.Context) (*tls.Certificate, error)
 	own    bool
 	logger *slog.Logger
@@ -26,26 +21,18 @@ type readersTLS struct {
 	said string
 }
 
-func (a *Agent) newReadersTLS() *readersTLS {
-	c := a.mysqldConfig()
-	if !a.runsMysqld() {
-		c.OSUser = "" // the account may not exist on a host without mysqld
-	}
-	return &readersTLS{read: c.ServerCertificate, own: c.OwnTLS(), logger: a.logger.With("port", "readers")}
+// NewCertificate returns the certificate that read reads. own: the operator has named no files.
+func NewCertificate(read func(context.Context) (*tls.Certificate, error), own bool, logger *slog.Logger) *Certificate {
+	return &Certificate{read: read, own: own, logger: logger}
 }
 
-// Certificate implements mysqlwire.ReadersConfig's.
-func (t *readersTLS) Certificate() *tls.Certificate { return t.current.Load() }
+// Current is what the port shows; nil = nothing, so readers from other hosts are refused.
+func (t *Certificate) Current() *tls.Certificate { return t.current.Load() }
 
-// run looks at the files until ctx ends.
-func (t *readersTLS) run(ctx context.Context) error {
-	return every(ctx, certificateLook, func() error { t.look(ctx); return nil })
-}
-
-// look reads the files. What cannot be read leaves the port what it has. Where the operator has
+// Look reads the files. What cannot be read leaves the port what it has. Where the operator has
 // named no files and mysqld has made none (a logger has no mysqld, that of a new node has not
 // started), the port makes a certificate: nobody could verify mysqld's own, either.
-func (t *readersTLS) look(ctx context.Context) {
+func (t *Certificate) Look(ctx context.Context) {
 	c, err := t.read(ctx)
 	before := t.current.Load()
 	if err != nil && t.own && before == nil {
