@@ -449,7 +449,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.disk.run(upperCtx, a.writeProbe) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter} {
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter, a.runEvents} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

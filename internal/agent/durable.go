@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -53,17 +52,4 @@ func (m markedMysqld) FlushExecuted(ctx context.Context) (*gtid.Set, bool, error
 		return nil, false, fmt.Errorf("parse gtid_executed: %w", err)
 	}
 	return executed, f.XA, nil
-}
-
-// lookForEvents notes the events of a primary, which nobody runs.
-func (a *Agent) lookForEvents(ctx context.Context, p *mysqld.Process) {
-	var n int64
-	var names []string
-	if a.board.Own().Role == status.RolePrimary {
-		var err error
-		if n, names, err = p.Admin().Events(ctx); err != nil {
-			return // it is asked again, or is going
-		}
-	}
-	a.board.Update(func(s *status.Node) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
 }

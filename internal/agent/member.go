@@ -39,7 +39,6 @@ func (a *Agent) memberConfig() member.Config {
 				return nil
 			},
 			Also: func(ctx context.Context, m retention.Mysqld) {
-				a.lookForEvents(ctx, m.(markedMysqld).process)
 				a.lookForNames(ctx, m.(markedMysqld).process)
 			},
 		},

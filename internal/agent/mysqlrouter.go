@@ -84,7 +84,7 @@ func (a *Agent) updateMetadata(ctx context.Context, p *mysqld.Process, s routing
 	ctx, cancel := context.WithTimeout(ctx, mysqlRouterTimeout)
 	defer cancel()
 	t, is := &a.told, routermeta.Metadata{}
-	db, err := p.OpenRouterSchema()
+	db, err := p.OpenOwnSchemas()
 	if err == nil {
 		defer func() { _ = db.Close() }()
 		is, wrote, err = routermeta.New(db).Update(ctx, s.State.MySQLRouter, func(found routermeta.Metadata) routermeta.Metadata {

@@ -40,6 +40,7 @@ type clusterSettings struct {
 	// PeerSecurity is "" where connections between agents are not protected.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security"`
 	MySQLRouter  bool                 `json:"mysql_router"`
+	EventsOff    bool                 `json:"events_off"`
 	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
 	// RequireAck has the nodes that OKs wait for, with how that degrades.
 	RequireAck map[string]string `json:"require_ack"`
@@ -66,7 +67,7 @@ node list", the variables' values in "quorate variables list".`,
 				return err
 			}
 			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
-				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.MySQLRouter, st.Maintenance, map[string]string{}, o.clusterVariables(cmd), st.Recovered}
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.MySQLRouter, st.EventsOff, st.Maintenance, map[string]string{}, o.clusterVariables(cmd), st.Recovered}
 			for _, n := range st.Nodes {
 				if n.RequireAck != "" {
 					s.RequireAck[n.Name] = n.RequireAck
@@ -100,8 +101,8 @@ func (s clusterSettings) String() string {
 		names = "not known: the agent's control socket does not answer"
 	}
 	text := fmt.Sprintf("cluster        %s\nversion        %d\ndurability     %s\nrequire-ack    %s\nreseed         %s\nerrant         %s\nretain-max     %s\n"+
-		"peer-security  %s\nrouter         %s\nvariables      %s\nmaintenance    %s", s.Cluster, s.StateVersion, s.Durability, cmp.Or(strings.Join(acks, ", "), "none"), s.Reseed, s.Errant, retain,
-		cmp.Or(s.PeerSecurity, "none"), cluster.OnOff(s.MySQLRouter), cmp.Or(names, "none"), maintenance)
+		"peer-security  %s\nrouter         %s\nevents         %s\nvariables      %s\nmaintenance    %s", s.Cluster, s.StateVersion, s.Durability, cmp.Or(strings.Join(acks, ", "), "none"), s.Reseed, s.Errant, retain,
+		cmp.Or(s.PeerSecurity, "none"), cluster.OnOff(s.MySQLRouter), cluster.OnOff(!s.EventsOff), cmp.Or(names, "none"), maintenance)
 	if r := s.Recovered; r != nil {
 		text += fmt.Sprintf("recovered      %s\n", oneLine(r.String()))
 	}
@@ -151,6 +152,8 @@ mysql_innodb_cluster_metadata: MySQL Router finds primary and replicas by it
 ("mysqlrouter --bootstrap"). Clients of it reach the mysqlds, so each needs
 mysql.bind. off takes the members out: then Router refuses its clients.
 
+--events on has MySQL's event scheduler run on the primary (default); off: nowhere.
+
 --dry-run shows the consequences. A change that would stop writes at once, because
 OKs would wait for a node that is away, is refused without --force.
 
@@ -158,7 +161,7 @@ Exit codes are those of "quorate node set".`,
 		Example: `  quorate cluster set --durability all
   quorate cluster set --durability all --dry-run
   quorate cluster set --errant rebuild --retain-max 200GiB
-  quorate cluster set --router on`,
+  quorate cluster set --router on --events off`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			change, err := f.change()

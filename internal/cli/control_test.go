@@ -167,6 +167,7 @@ errant         keep
 retain-max     off
 peer-security  none
 router         off
+events         on
 variables      sql_mode
 maintenance    off
 `
@@ -180,7 +181,7 @@ maintenance    off
 	}
 	set := clusterSettings{Cluster: "c", Durability: cluster.DurabilityAll, Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild,
 		RetainBytesMax: 1500 << 20, Variables: map[string]string{"sql_mode": "", "max_connections": "5"}, RequireAck: map[string]string{"c": "wait"}, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
-	if text := set.String(); !strings.Contains(text, "retain-max     1500MiB\npeer-security  none\nrouter         off\nvariables      max_connections, sql_mode\nmaintenance    on since 1970-01-01 00:00:00 UTC, by ann@db1") ||
+	if text := set.String(); !strings.Contains(text, "retain-max     1500MiB\npeer-security  none\nrouter         off\nevents         on\nvariables      max_connections, sql_mode\nmaintenance    on since 1970-01-01 00:00:00 UTC, by ann@db1") ||
 		!strings.Contains(text, "require-ack    c (wait)\n") {
 		t.Errorf("%q", text)
 	}

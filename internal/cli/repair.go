@@ -13,7 +13,7 @@ import (
 )
 
 // settingsFlags are the flags of "quorate cluster set".
-type settingsFlags struct{ durability, reseed, errant, retainMax, peerSecurity, router string }
+type settingsFlags struct{ durability, reseed, errant, retainMax, peerSecurity, router, events string }
 
 func (f *settingsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.durability, "durability", "", "what an OK waits for, a `policy`: majority, all, site-majority")
@@ -21,13 +21,14 @@ func (f *settingsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.errant, "errant", "", "what happens to an errant node: `policy` keep or rebuild")
 	cmd.Flags().StringVar(&f.peerSecurity, "peer-security", "", "protect connections between agents: `step` both, then require")
 	cmd.Flags().StringVar(&f.router, "router", "", "keep the metadata that MySQL Router reads: on or off")
+	cmd.Flags().StringVar(&f.events, "events", "", "run the events of the server's scheduler on the primary: on or off")
 	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "keep the log for a node that is away up to this `size`, or off")
 }
 
 // change returns what the flags ask for.
 func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if *f == (settingsFlags{}) {
-		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant, --retain-max, --peer-security or --router is missing"))
+		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant, --retain-max, --peer-security, --router or --events is missing"))
 	}
 	if f.durability != "" {
 		c.Durability = new(cluster.Durability(f.durability))
@@ -48,6 +49,10 @@ func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if f.router != "" {
 		c.MySQLRouter = new(f.router == cluster.OnOff(true))
 		err = errors.Join(err, oneOf("router", f.router, cluster.OnOff(true), cluster.OnOff(false)))
+	}
+	if f.events != "" {
+		c.EventsOff = new(f.events == cluster.OnOff(false))
+		err = errors.Join(err, oneOf("events", f.events, cluster.OnOff(true), cluster.OnOff(false)))
 	}
 	if f.retainMax != "" {
 		c.RetainBytesMax = new(int64)

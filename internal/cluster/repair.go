@@ -69,6 +69,7 @@ type SettingsChange struct {
 	// PeerSecurity only rises, by a step at a time.
 	PeerSecurity *PeerSecurity `json:"peer_security,omitempty"`
 	MySQLRouter  *bool         `json:"mysql_router,omitempty"`
+	EventsOff    *bool         `json:"events_off,omitempty"`
 }
 
 // Change returns the change that asks for it: one that older nodes tell people of as
@@ -104,6 +105,9 @@ func (c SettingsChange) String() string {
 	if c.MySQLRouter != nil {
 		said = append(said, "router "+OnOff(*c.MySQLRouter))
 	}
+	if c.EventsOff != nil {
+		said = append(said, "events "+OnOff(!*c.EventsOff))
+	}
 	return strings.Join(said, ", ")
 }
 
@@ -137,6 +141,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	set(&s.Errant, c.Errant)
 	set(&s.RetainBytesMax, c.RetainBytesMax)
 	set(&s.MySQLRouter, c.MySQLRouter)
+	set(&s.EventsOff, c.EventsOff)
 	if s.Reseed == ReseedAuto { // so that a state without the setting is the same one
 		s.Reseed = ""
 	}
@@ -153,18 +158,22 @@ type settings struct {
 	retainBytesMax int64
 	peerSecurity   PeerSecurity
 	mysqlRouter    bool
+	eventsOff      bool
 }
 
 func (s State) settings() settings {
-	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity, s.MySQLRouter}
+	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity, s.MySQLRouter, s.EventsOff}
 }
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 5
+const StateFormat = 6
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if s.EventsOff {
+		return 6
+	}
 	if s.MySQLRouter {
 		return 5
 	}
@@ -290,6 +299,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	if c.Settings != nil && c.Settings.EventsOff != nil {
+		return 6
+	}
 	if c.Settings != nil && c.Settings.MySQLRouter != nil {
 		return 5
 	}

@@ -82,13 +82,15 @@ func TestSettings(t *testing.T) {
 		want   settings
 		format int
 	}{
-		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0, "", false}, 2},
+		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0, "", false, false}, 2},
 		{SettingsChange{Reseed: new(ReseedManual), RetainBytesMax: new(int64(RetainBytesMin))},
-			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin, "", false}, 2},
+			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin, "", false, false}, 2},
 		{SettingsChange{Reseed: new(ReseedAuto), Errant: new(ErrantKeep), RetainBytesMax: new(int64(0)), Durability: new(DurabilityAll)},
-			settings{DurabilityAll, "", "", 0, "", false}, 1},
-		{SettingsChange{MySQLRouter: new(true)}, settings{DurabilityAll, "", "", 0, "", true}, 5},
-		{SettingsChange{MySQLRouter: new(false)}, settings{DurabilityAll, "", "", 0, "", false}, 1},
+			settings{DurabilityAll, "", "", 0, "", false, false}, 1},
+		{SettingsChange{MySQLRouter: new(true)}, settings{DurabilityAll, "", "", 0, "", true, false}, 5},
+		{SettingsChange{EventsOff: new(true)}, settings{DurabilityAll, "", "", 0, "", true, true}, 6},
+		{SettingsChange{EventsOff: new(false)}, settings{DurabilityAll, "", "", 0, "", true, false}, 5},
+		{SettingsChange{MySQLRouter: new(false)}, settings{DurabilityAll, "", "", 0, "", false, false}, 1},
 	} {
 		next, err := s.With(change(step.change.Change()))
 		if err != nil {

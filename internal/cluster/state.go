@@ -94,6 +94,8 @@ type State struct {
 	Variables map[string]string `json:"variables,omitempty"`
 	// MySQLRouter: the primary keeps the metadata by which MySQL Router finds the members.
 	MySQLRouter bool `json:"mysql_router,omitempty"`
+	// EventsOff: the event scheduler runs nowhere, else on the primary.
+	EventsOff bool `json:"events_off,omitempty"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`

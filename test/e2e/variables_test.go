@@ -18,6 +18,7 @@ func TestVariables(t *testing.T) {
 	f.scenario(t, "Doctor", f.doctored)
 	f.scenario(t, "Set", f.variablesSet)
 	f.scenario(t, "Start", f.variablesStart)
+	f.scenario(t, "Events", f.eventsRun)
 }
 
 // doctored: a host whose agent runs has its own ports, and peers whose keys fit.

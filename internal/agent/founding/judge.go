@@ -172,8 +172,8 @@ func judgeData(v *mysqld.Survey) []Finding {
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
 		judgeOf("definers", len(v.NoDefiner) > 0, Warn, "by accounts that are not there: "+shown(v.NoDefiner),
 			"they fail now as they will then: create the account, or define them anew", "every definer is an account"),
-		judgeOf("events", len(v.Events) > 0, Warn, "enabled events, which never run: quorate keeps the scheduler off: "+shown(v.Events),
-			"run them from outside, for example by cron through port 6446", "no enabled events"),
+		judgeOf("events", len(v.Events) > 0, Warn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
+			"disable those that are to wait: ALTER EVENT … DISABLE, or later quorate cluster set --events off", "no enabled events"),
 		judgeOf("router metadata", v.RouterMetadata, Fail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
 			"dissolve the InnoDB Cluster, and drop the schema", "no InnoDB Cluster"),
 	}

@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"encrypted":      {func(s *Situation) { s.Survey.Encrypted = many[:1] }, Fail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
 		"outside":        {func(s *Situation) { s.Survey.Outside = many[:1] }, Fail, "outside", "elsewhere: a", "into the data directory"},
 		"definer":        {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, Warn, "definers", "not there: a", "define them anew"},
-		"events":         {func(s *Situation) { s.Survey.Events = many[:1] }, Warn, "events", "never run", "cron"},
+		"events":         {func(s *Situation) { s.Survey.Events = many[:1] }, Warn, "events", "run on the primary", "DISABLE"},
 		"innodb cluster": {func(s *Situation) { s.Survey.RouterMetadata = true }, Fail, "router metadata", "InnoDB Cluster", "dissolve"},
 		"replica":        {func(s *Situation) { s.Survey.Channels = []string{"x from h"} }, Fail, "replication", "x from h", "RESET REPLICA ALL"},
 		"group":          {func(s *Situation) { s.Survey.Plugins = []string{"audit", "group_replication"} }, Fail, "plugins", ": group_replication", "UNINSTALL PLUGIN group_replication"},

@@ -205,8 +205,8 @@ type Node struct {
 	// StageBlocked says which large transaction waits because disks are full, and
 	// whose, or because it cannot be copied, and why; "" = none does.
 	StageBlocked string `json:"stage_blocked,omitempty"`
-	// Events is how many events exist on a primary that would run if there were an
-	// event scheduler, EventNames some of their names.
+	// Events is how many events of a primary do not run though they are not disabled,
+	// EventNames some of their names.
 	Events     int64  `json:"events,omitempty"`
 	EventNames string `json:"event_names,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
@@ -330,6 +330,8 @@ type Cluster struct {
 	RetainBytesMax int64                `json:"retain_bytes_max,omitempty"`
 	// MySQLRouter: the primary keeps the metadata by which MySQL Router finds the members.
 	MySQLRouter bool `json:"mysql_router,omitempty"`
+	// EventsOff: the event scheduler runs nowhere.
+	EventsOff bool `json:"events_off,omitempty"`
 	// PeerSecurity says how connections between agents are protected; "" = not at all.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.

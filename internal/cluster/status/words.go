@@ -196,6 +196,9 @@ func (c Cluster) settings() string {
 	if c.MySQLRouter {
 		said = append(said, "router on")
 	}
+	if c.EventsOff {
+		said = append(said, "events off")
+	}
 	return strings.Join(said, ", ")
 }
 
@@ -280,12 +283,12 @@ func (c Cluster) fedBy(n Node) string {
 	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)
 }
 
-// eventsText says that events exist and are not run; "" = there are none.
+// eventsText says which events of a primary do not run though they are not disabled; "" = there are none.
 func (n Node) eventsText() string {
 	if n.Events == 0 || n.Role != RolePrimary {
 		return ""
 	}
-	text := fmt.Sprintf("%d exist and never run: %s", n.Events, n.EventNames)
+	text := fmt.Sprintf("%d do not run: %s", n.Events, n.EventNames)
 	if int64(strings.Count(n.EventNames, ", ")+1) < n.Events {
 		text += ", …"
 	}

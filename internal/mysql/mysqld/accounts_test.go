@@ -40,14 +40,6 @@ func TestDBAPrivileges(t *testing.T) {
 		"FLUSH TABLES", "FLUSH STATUS", "SHOW BINARY LOGS", "SELECT * FROM mysql.user", "SELECT 1 FROM performance_schema.threads LIMIT 1",
 	)
 	mustBeForbidden(t, dba, forbiddenToDBA()...)
-	if n, names, err := p.Admin().Events(ctx(t)); err != nil || n != 0 {
-		t.Errorf("%d events, %v, %v", n, names, err)
-	}
-	mustExec(t, dba, "CREATE EVENT app.one ON SCHEDULE EVERY 1 HOUR DO DO 1", "CREATE EVENT app.off ON SCHEDULE EVERY 1 HOUR DISABLE DO DO 1",
-		"CREATE EVENT app.three ON SCHEDULE EVERY 1 HOUR DISABLE ON SLAVE DO DO 1")
-	if n, names, err := p.Admin().Events(ctx(t)); err != nil || n != 2 || !slices.Equal(names, []string{"app.one", "app.three"}) {
-		t.Errorf("%d events, %v, %v", n, names, err)
-	}
 	if grants, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
 		t.Errorf("ScanGrants after what dba may do: %v, %v", grants, err)
 	}

@@ -33,6 +33,8 @@ const (
 const (
 	errLockWaitTimeout = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errNoSuchThread    = 1094 // ER_NO_SUCH_THREAD
+	errBadDB           = 1049 // ER_BAD_DB_ERROR
+	errNoSuchTable     = 1146 // ER_NO_SUCH_TABLE
 )
 
 // ErrWritesPending: super_read_only could not be set in time, because sessions

@@ -10,7 +10,7 @@ import (
 
 const (
 	// RouterUser is the account with which the agent of a primary writes what MySQL Router
-	// reads: @localhost, and into RouterSchema alone.
+	// reads, and which events run: @localhost, and into RouterSchema and EventsSchema alone.
 	RouterUser = "quorate_router"
 	// RouterSchema is where MySQL Router looks for a cluster's members.
 	RouterSchema = "mysql_innodb_cluster_metadata"
@@ -28,14 +28,15 @@ func (c Config) routerStatements() []string {
 		"CREATE USER " + name + identifiedBy(c.Secrets.Router()),
 		"GRANT SYSTEM_USER, CONNECTION_ADMIN ON *.* TO " + name,
 		"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW ON " + RouterSchema + ".* TO " + name,
+		"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON " + EventsSchema + ".* TO " + name,
 		"GRANT SELECT ON performance_schema.global_variables TO " + name, // a view names it, for the server's UUID
 	}
 }
 
-// OpenRouterSchema returns sessions of RouterUser, one at a time, each for one use. What they write goes
+// OpenOwnSchemas returns sessions of RouterUser, one at a time, each for one use. What they write goes
 // the way of a client's transactions: through the binlog, and with an OK once a majority has it. A lock is
 // waited for 2 s, so that a transaction which waits for its OK has few others behind it.
-func (p *Process) OpenRouterSchema() (*sql.DB, error) {
+func (p *Process) OpenOwnSchemas() (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd = RouterUser, p.server.cfg.Secrets.Router()
 	cfg.Net, cfg.Addr = "unix", p.server.cfg.Socket

@@ -26,7 +26,7 @@ func TestRouterAccount(t *testing.T) {
 		"CREATE PROCEDURE "+RouterSchema+".p() SELECT 1", "CREATE TRIGGER "+RouterSchema+".t BEFORE INSERT ON "+RouterSchema+".routers FOR EACH ROW SET @a = 1")
 	mustBeForbidden(t, dba, "ALTER USER "+RouterUser+"@localhost IDENTIFIED BY 'Aa1-mine'", "DROP USER "+RouterUser+"@localhost")
 
-	db, err := p.OpenRouterSchema()
+	db, err := p.OpenOwnSchemas()
 	if err != nil {
 		t.Fatal(err)
 	}

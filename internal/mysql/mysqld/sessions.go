@@ -97,25 +97,3 @@ func (a *Admin) InCommit(ctx context.Context) (bool, error) {
 func (a *Admin) NextBinlog(ctx context.Context) error {
 	return a.exec(ctx, "begin a new binlog file", "FLUSH LOCAL BINARY LOGS")
 }
-
-// eventNamesMax is how many names Events returns.
-const eventNamesMax = 3
-
-// Events returns how many events exist that a scheduler would run on a primary, and
-// some of their names. Those that came by replication are disabled on a replica alone.
-func (a *Admin) Events(ctx context.Context) (n int64, names []string, err error) {
-	// LIKE: SLAVESIDE_DISABLED, REPLICA_SIDE_DISABLED.
-	const enabled = `FROM information_schema.events WHERE (status = 'ENABLED' OR status LIKE '%SIDE%')
-		AND event_schema NOT IN ('mysql', 'sys')`
-	if err := a.query1(ctx, "events", "SELECT COUNT(*) "+enabled, nil, &n); err != nil || n == 0 {
-		return n, nil, err
-	}
-	rows, err := a.db.QueryContext(ctx, "SELECT CONCAT(event_schema, '.', event_name) "+enabled+" ORDER BY 1 LIMIT ?", eventNamesMax)
-	if err != nil {
-		return 0, nil, fmt.Errorf("list events: %w", err)
-	}
-	if names, err = collect[string](rows); err != nil {
-		return 0, nil, fmt.Errorf("list events: %w", err)
-	}
-	return n, names, nil
-}

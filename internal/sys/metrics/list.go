@@ -102,7 +102,7 @@ var sections = []Section{
 		gauge("quorate_xa_prepared", "XA transactions of the log that are prepared and have no end.", "A transaction manager has died: who ends them?"),
 		gauge("quorate_xa_prepared_age_seconds", "Age of the oldest of them: it holds the purge of all logs back.", "It is more than some minutes."),
 		counter("quorate_xa_rolled_back_total", "Prepared XA transactions that this node rolled back for their age.", "A transaction manager complains."),
-		gauge("quorate_events", "Events that exist on this primary, and never run: there is no event scheduler.", "After data were loaded from another server."),
+		gauge("quorate_events", "Events of this primary that do not run though they are not disabled.", "After a failover: `quorate status` names them, and docs/dba.md says what to do."),
 	}},
 	{"MySQL Router", "While the cluster has `router on`; of the primary, 0 elsewhere.", []Desc{
 		gauge("quorate_mysql_router_view", "The view of the members that this primary tells MySQL Router.", "Router's log names the view that it has: is it this one?"),

@@ -62,9 +62,10 @@ var allowed = map[string][]string{
 	"internal/agent/variables":          {"cluster", "mysql/mysqld"},
 	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey"},
 	"internal/agent/member":             {"agent/board", "agent/datadir", "agent/join", "agent/membership", "agent/primary", "agent/quorumloss", "cluster", "cluster/status", "log/retention", "log/seglog", "mysql/feed", "mysql/replay", "mysql/tap", "raft/bulk", "raft/consensus", "raft/logcopy", "raft/transport", "role", "sys/clock"},
+	"internal/agent/events":             {"mysql/mysqld"},
 	"internal/agent/errant":             {"agent/datadir", "log/vfs", "mysql/binlog", "mysql/gtid", "mysql/mysqld"},
 	"internal/agent/readers":            {"config", "log/seglog", "mysql/feed", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "raft/consensus", "raft/entry", "raft/nodekey"},
-	"internal/agent":                    {"agent/routing", "mysql/routermeta", "sys/notify", "agent/hooks", "agent/member", "agent/variables", "agent/errant", "agent/readers", "agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/founding", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "sys/metrics", "config/units", "log/vfs"},
+	"internal/agent":                    {"agent/routing", "mysql/routermeta", "sys/notify", "agent/hooks", "agent/member", "agent/variables", "agent/errant", "agent/events", "agent/readers", "agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/founding", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "sys/metrics", "config/units", "log/vfs"},
 	"internal/testkit/devcluster":       {"front/api", "raft/nodekey", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
 	"internal/testkit/hostile":          {"raft/frame"}, // for tests alone
 	"internal/testkit/ledger":           {},
@@ -87,13 +88,13 @@ var allowed = map[string][]string{
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/agent/routing", "internal/config/units", "lab/plan", "lab/report"}
+var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/agent/routing", "internal/agent/events", "internal/config/units", "lab/plan", "lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/cluster/status", "internal/agent/recovery", "internal/agent/routing", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
+var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/cluster/status", "internal/agent/recovery", "internal/agent/routing", "internal/agent/events", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
 
 type source struct {
 	path, dir string

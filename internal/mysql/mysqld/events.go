@@ -1,0 +1,237 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// EventsSchema has the table events: which events of the scheduler are to run. A replica's server
+// forgets that (EventElsewhere), and the table is replicated as all tables are.
+const EventsSchema = "quorate"
+
+// EventsMax bounds how many events are looked after.
+const EventsMax = 1000
+
+// EventStatus is whether the scheduler runs an event.
+type EventStatus string
+
+// The three states of an event. EventElsewhere is what a replica makes of both others:
+// REPLICA_SIDE_DISABLED, before 8.2 SLAVESIDE_DISABLED.
+const (
+	EventEnabled   EventStatus = "ENABLED"
+	EventDisabled  EventStatus = "DISABLED"
+	EventElsewhere EventStatus = "ELSEWHERE"
+)
+
+// EventName names an event.
+type EventName struct{ Schema, Name string }
+
+func (n EventName) String() string { return n.Schema + "." + n.Name }
+
+// EventRow is a row of EventsSchema's table: the status of an event since Altered, in seconds since 1970.
+// The server's time of the last change is replicated with the change, so on each server an event that has
+// the same name and time is the same one.
+type EventRow struct {
+	EventName
+	Status  EventStatus
+	Altered uint64
+}
+
+// Event is an event of the server's scheduler.
+type Event struct {
+	EventRow
+	// Definer is USER@HOST.
+	Definer string
+	// Charset and Collation are what its statements are read with: those of whoever wrote it.
+	Charset, Collation string
+	// Once: it runs at one time only, which Due tells is past. Ended: it does not run any more.
+	Once, Due, Ended bool
+}
+
+// EventsLook is what a server has.
+type EventsLook struct {
+	// Now is its clock, in seconds since 1970.
+	Now    uint64
+	Events []Event
+	Rows   []EventRow
+}
+
+// LookAtEvents reads the events and the table. It fails where there are more than EventsMax.
+func (a *Admin) LookAtEvents(ctx context.Context) (l EventsLook, err error) {
+	if err := a.query1(ctx, "time", "SELECT UNIX_TIMESTAMP()", nil, &l.Now); err != nil {
+		return l, err
+	}
+	// The times of an event are shown in its own time zone. Where that is not known, a time counts as past.
+	const now = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', time_zone)"
+	events, err := a.db.QueryContext(ctx, `SELECT event_schema, event_name, IF(status LIKE '%SIDE%', 'ELSEWHERE', status),
+			CAST(UNIX_TIMESTAMP(last_altered) AS UNSIGNED), definer, character_set_client, collation_connection, execute_at IS NOT NULL,
+			COALESCE(execute_at <= `+now+`, execute_at IS NOT NULL), COALESCE(ends <= `+now+`, ends IS NOT NULL)
+		FROM information_schema.events WHERE event_schema NOT IN ('mysql', 'sys') ORDER BY 1, 2 LIMIT ?`, EventsMax+1)
+	if err == nil {
+		l.Events, err = collectWith(events, func(e *Event) []any {
+			return []any{&e.Schema, &e.Name, &e.Status, &e.Altered, &e.Definer, &e.Charset, &e.Collation, &e.Once, &e.Due, &e.Ended}
+		})
+	}
+	if err == nil && len(l.Events) > EventsMax {
+		err = fmt.Errorf("there are more than %d", EventsMax)
+	}
+	if err != nil {
+		return l, fmt.Errorf("read events: %w", err)
+	}
+	rows, err := a.db.QueryContext(ctx, "SELECT event_schema, event_name, status, altered FROM "+EventsSchema+".events LIMIT ?", 2*EventsMax)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == errNoSuchTable || e.Number == errBadDB) {
+		return l, nil
+	}
+	if err == nil {
+		l.Rows, err = collectWith(rows, func(r *EventRow) []any { return []any{&r.Schema, &r.Name, &r.Status, &r.Altered} })
+	}
+	if err != nil {
+		return l, fmt.Errorf("read %s.events: %w", EventsSchema, err)
+	}
+	return l, nil
+}
+
+// collectWith reads all rows; into names where the columns of one go.
+func collectWith[T any](rows *sql.Rows, into func(*T) []any) ([]T, error) {
+	defer func() { _ = rows.Close() }()
+	var all []T
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(into(&v)...); err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}
+
+// SetEvents gives events a status on this server alone: it is not in the binlog, and the time of their last
+// change stays. All else about an event stays as it is, its definer too.
+func (p *Process) SetEvents(ctx context.Context, events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	conn, err := p.Admin().db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open session that sets events: %w", err)
+	}
+	defer func() {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its time and its timeout are for this
+		_ = conn.Close()
+	}()
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout=2"); err != nil {
+		return fmt.Errorf("bound the wait for locks: %w", err)
+	}
+	for _, e := range events {
+		if err := e.set(ctx, conn, p.server.cfg.Installation.Version); err != nil {
+			return fmt.Errorf("set event %v: %w", e.EventName, err)
+		}
+	}
+	return nil
+}
+
+// set runs ALTER EVENT, which would make the session's time and character set those of the event.
+func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error {
+	var alter []byte // in that character set
+	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+quoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
+		return err
+	}
+	for _, statement := range []string{
+		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, quoteName(e.Charset), quoteName(e.Collation)),
+		string(alter), "SET NAMES utf8mb4",
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alter is the statement that gives the event its status. It names the definer: else that would become whoever
+// runs the statement.
+func (e Event) alter(v install.Version) string {
+	status := "ENABLE"
+	switch {
+	case e.Status == EventDisabled:
+		status = "DISABLE"
+	case e.Status == EventElsewhere && v.AtLeast(8, 4, 0):
+		status = "DISABLE ON REPLICA"
+	case e.Status == EventElsewhere:
+		status = "DISABLE ON SLAVE"
+	}
+	user, host := e.Definer, ""
+	if at := strings.LastIndexByte(e.Definer, '@'); at >= 0 {
+		user, host = e.Definer[:at], e.Definer[at+1:]
+	}
+	return fmt.Sprintf("ALTER DEFINER=%s@%s EVENT %s.%s %s", quoteName(user), quoteName(host), quoteName(e.Schema), quoteName(e.Name), status)
+}
+
+func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// RecordEvents writes rows, and removes those of forgotten events: a transaction of the log, as a client's.
+func (p *Process) RecordEvents(ctx context.Context, rows []EventRow, forget []EventName) error {
+	if len(rows) == 0 && len(forget) == 0 {
+		return nil
+	}
+	db, err := p.OpenOwnSchemas()
+	if err != nil {
+		return fmt.Errorf("open session that records events: %w", err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := recordEvents(ctx, db, rows, forget); err != nil {
+		return fmt.Errorf("record events in %s.events: %w", EventsSchema, err)
+	}
+	return nil
+}
+
+func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []EventName) error {
+	if len(rows) > 0 { // else there is a row, which is forgotten
+		const name = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+		var tables int
+		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+EventsSchema+"' AND table_name = 'events'").Scan(&tables)
+		if err == nil && tables == 0 { // in the log only once
+			_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+EventsSchema)
+			if err == nil {
+				_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+EventsSchema+".events (event_schema "+name+", event_name "+name+
+					", status VARCHAR(16) NOT NULL, altered BIGINT UNSIGNED NOT NULL, PRIMARY KEY (event_schema, event_name))"+
+					" ENGINE=InnoDB COMMENT='kept by quorate: which events run on the primary'")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	for _, r := range rows {
+		if _, err := tx.ExecContext(ctx, "REPLACE INTO "+EventsSchema+".events VALUES (?, ?, ?, ?)", r.Schema, r.Name, r.Status, r.Altered); err != nil {
+			return err
+		}
+	}
+	for _, n := range forget {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+EventsSchema+".events WHERE event_schema = ? AND event_name = ?", n.Schema, n.Name); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// SetScheduler has the server run events, or not.
+func (a *Admin) SetScheduler(ctx context.Context, on bool) error {
+	value := "OFF"
+	if on {
+		value = "ON"
+	}
+	return a.exec(ctx, "set event_scheduler", "SET GLOBAL event_scheduler = "+value)
+}
