@@ -277,7 +277,11 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 	if h.Leader && !s.Node.Raft().Role().Leading {
 		return s.refusal(control.CodeNotLeader, "node %s does not lead", s.Self.Name)
 	}
-	d, err := h.Run(ctx, r)
+	var d Done
+	err := h.refuseFromAfar(r)
+	if err == nil {
+		d, err = h.Run(ctx, r)
+	}
 	if !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrNotReady) { // it is asked again then
 		s.audited(h, r, d, err)
 	}
@@ -291,11 +295,22 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 		s.Logger.Warn("request refused", "name", r.Name, "by", r.By, "from", r.From, "code", code, "error", err)
 		return s.refusal(code, "%v", err)
 	}
+	if h.Audited && r.From != "" { // who has asked there is that node's word
+		s.Logger.Info("carried out what another node passed on", "name", r.Name, "by", r.By, "from", r.From)
+	}
 	result, err := json.Marshal(d.Result)
 	if err != nil {
 		return s.refusal(control.CodeFailed, "the request was carried out, but its result cannot be encoded: %v", err)
 	}
 	return control.Answer{Code: control.CodeOK, Node: s.Self.Name, Index: d.Index, Result: result}
+}
+
+// refuseFromAfar refuses from another node what no agent passes on: an order for the agent that is asked.
+func (h Handler) refuseFromAfar(r control.Request) error {
+	if r.From == "" || !h.Audited || h.Leader || h.OnNode {
+		return nil
+	}
+	return control.Errorf(control.CodeInvalid, "%s is for the node on which it is asked: it is not taken from node %s", r.Name, r.From)
 }
 
 func (s *Server) refusal(code control.Code, format string, args ...any) control.Answer {

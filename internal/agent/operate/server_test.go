@@ -101,6 +101,28 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
+// TestFromAfar: what changes something, and what no agent passes on, is taken from this host alone.
+func TestFromAfar(t *testing.T) {
+	s := serveLeading(t)
+	done := func(context.Context, control.Request) (Done, error) { return Done{}, nil }
+	s.Handle(map[string]Handler{"here": {Audited: true, Run: done}, "leader": {Leader: true, Audited: true, Run: done},
+		"node": {OnNode: true, Audited: true, Run: done}, "question": {Run: done}})
+	for name, refused := range map[string]bool{"here": true, "leader": false, "node": false, "question": false} {
+		r := control.Request{Name: name, By: "ann@db1", Args: []byte(`{"node":"a"}`)}
+		if answer := s.Serve(t.Context(), r); answer.Code != control.CodeOK {
+			t.Errorf("%s, on this host: %+v", name, answer)
+		}
+		r.From = "b"
+		if answer := s.Serve(t.Context(), r); (answer.Code == control.CodeInvalid) != refused {
+			t.Errorf("%s, of node b: %+v", name, answer)
+		}
+	}
+	lines, err := s.Records.Audit.Newest(10)
+	if n := len(lines); err != nil || n != 6 {
+		t.Errorf("%d lines of the audit log, want 6: one for each order; %v", n, err)
+	}
+}
+
 // TestFence: it is on disk before the role machine hears of it, and goes as it came; a primary is not
 // fenced but by force.
 func TestFence(t *testing.T) {
