@@ -43,15 +43,8 @@ func (f *attacked) takeOver(t *testing.T, ctx context.Context) (taken int, other
 // the others are to leave, to make their data anew, or have been left behind.
 func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	taken, others := f.takeOver(t, ctx)
-	key, err := nodekey.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", f.PeerAddr(taken))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var orders [][]byte
+	var marks []mark
 	for _, to := range others {
 		orders = append(orders,
 			withCRC(codeRemoved, []byte(`{"text":"you were removed"}`)),
@@ -59,6 +52,30 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 			withCRC(codeRebuild, fmt.Appendf(nil, `{"text":"begin anew","state_version":%d,"instance":"00112233445566778899aabbccddeeff"}`, uint64(1<<40))),
 			withCRC(codeRecovered, []byte(`{"text":"left behind","recovery":{"version":1099511627776,"cluster":"dev","node":"x","at":"2030-01-01T00:00:00Z"}}`)),
 		)
+		marks = append(marks, f.mark(t, to))
+	}
+	if heard := f.impersonate(t, ctx, taken, others, orders); heard > 0 {
+		t.Errorf("%d connections said who dials", heard)
+	}
+	for _, m := range marks {
+		f.logged(t, ctx, m, `msg="cannot connect to peer" peer=`+f.Name(taken), 40)
+		if len(f.since(t, m, "which is not the key of node")) == 0 {
+			t.Errorf("the log of %s does not say that another key answers", f.Name(m.node))
+		}
+	}
+}
+
+// impersonate answers at the address of a node until each order was given in plain text and with TLS, and
+// returns how many of those that came have said who they are.
+func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, others []int, orders [][]byte) int64 {
+	t.Helper()
+	key, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", f.PeerAddr(taken))
+	if err != nil {
+		t.Fatal(err)
 	}
 	var heard, came atomic.Int64
 	var serving sync.WaitGroup
@@ -68,16 +85,12 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 			if err != nil {
 				return
 			}
-			came.Add(1)
 			if answer(conn, n%2 == 0, *key.Certificate(), orders[n/2%len(orders)]) {
 				heard.Add(1)
 			}
+			came.Add(1)
 		}
 	})
-	var marks []mark
-	for _, i := range others {
-		marks = append(marks, f.mark(t, i))
-	}
 	f.underAttack(t, ctx, others, func() {
 		want := int64(2 * len(orders))
 		if err := devcluster.Poll(ctx, "the others have come to the impostor", func(context.Context) (bool, string, error) {
@@ -91,15 +104,7 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 		t.Error(err)
 	}
 	serving.Wait()
-	if n := heard.Load(); n > 0 {
-		t.Errorf("%d connections said who dials", n)
-	}
-	for _, m := range marks {
-		f.logged(t, ctx, m, `msg="cannot connect to peer" peer=`+f.Name(taken), 40)
-		if len(f.since(t, m, "which is not the key of node")) == 0 && f.Key(taken) != "" {
-			t.Errorf("the log of %s does not say that another key answers", f.Name(m.node))
-		}
-	}
+	return heard.Load()
 }
 
 // answer gives an order to whoever dials, and tells whether that one has said who it is.

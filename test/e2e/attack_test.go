@@ -23,23 +23,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // TestAttack attacks a cluster over the network, in the ways of docs/security.md, while writers
 // write: by listening, from addresses without a key, with a key that is not enough, at the address
-// of a node that is down, and with a member's key. Nothing is told, nothing is lost, nobody goes
+// of a node that is down, and with a member's key, of a node that is down and of one that runs. Nothing is told, nothing is lost, nobody goes
 // down, and each attack is in the log of the node, in a few lines.
 func TestAttack(t *testing.T) {
-	f := newAttacked(t)
+	f := newAttacked(t, false)
 	f.scenario(t, "Listener", f.listener)
 	f.scenario(t, "NoKey", f.noKey)
 	f.scenario(t, "NoPassword", f.noPassword)
 	f.scenario(t, "AnothersKey", f.anothersKey)
 	f.scenario(t, "Impostor", f.impostor)
 	f.scenario(t, "BrokenMember", f.brokenMember)
+	f.scenario(t, "StolenKey", f.stolenKey)
 	f.scenario(t, "Silence", f.silence)
 	f.scenario(t, "RemovedMember", f.removedMember)
 }
@@ -47,14 +48,16 @@ func TestAttack(t *testing.T) {
 // attacked is a cluster whose nodes have all ports, and that listens to its own agents.
 type attacked struct {
 	*readersFixture
+	// plain: members come without TLS.
+	plain bool
 	// wireBytes have passed between the agents, wireMarkers pieces of that had the marker of a row.
 	wireBytes, wireMarkers atomic.Int64
 	marker                 string
 }
 
-func newAttacked(t *testing.T) *attacked {
-	f := &attacked{marker: "row " + rand.Text()}
-	f.readersFixture = &readersFixture{fixture: newCluster(t, devcluster.Options{Nodes: 3, Network: true, Wire: func(b []byte) {
+func newAttacked(t *testing.T, plain bool) *attacked {
+	f := &attacked{plain: plain, marker: "row " + rand.Text()}
+	f.readersFixture = &readersFixture{fixture: newCluster(t, devcluster.Options{Nodes: 3, Network: true, PlainPeers: plain, Wire: func(b []byte) {
 		f.wireBytes.Add(int64(len(b)))
 		if bytes.Contains(b, []byte(f.marker)) {
 			f.wireMarkers.Add(1)
@@ -170,55 +173,75 @@ func (f *attacked) listener(t *testing.T, ctx context.Context) {
 
 // noKey comes to the peer port with all that members say of themselves, and without a member's key.
 func (f *attacked) noKey(t *testing.T, ctx context.Context) {
-	f.heal(t, ctx)
-	unknown, err := nodekey.New()
-	if err != nil {
-		t.Fatal(err)
+	primary := f.heal(t, ctx)
+	from := f.writeSecret(t, ctx, primary)
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			as := (i + 1) % f.Len()
+			for n, c := range append(f.withoutTLS(t, as, i), f.withoutKey(t, as, i)...) {
+				m, a := f.mark(t, i), attackerAt(1, n+1)
+				f.toldNothing(t, ctx, a, i, c)
+				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
+			}
+			for n, conf := range []*tls.Config{nil, stranger(t)} {
+				if h := f.raid(t, ctx, attackerAt(8, n+1), as, i, conf, from); h != (haul{}) {
+					t.Errorf("%s gives away %+v", f.Name(i), h)
+				}
+			}
+		}
+	})
+}
+
+// attempt is a connection that nobody may open.
+type attempt struct {
+	name string
+	tls  *tls.Config
+	says []byte
+}
+
+// withoutTLS are the attempts in plain text, as a node, at another one.
+func (f *attacked) withoutTLS(t *testing.T, from, at int) (all []attempt) {
+	as, to := f.claimOf(t, from), f.claimOf(t, at).NodeID
+	all = []attempt{
+		{"plain, of another cluster", nil, as.ofAnother().hello(classControl, 0)},
+		{"plain HTTP", nil, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
+		{"no TLS behind its first byte", nil, append([]byte{0x16, 3, 1}, as.hello(classControl, to)...)},
 	}
+	for class := classControl; class <= classRead; class++ {
+		all = append(all, attempt{fmt.Sprintf("plain, as a member for class %d", class), nil, as.hello(class, to)})
+	}
+	return all
+}
+
+// withoutKey are the attempts with TLS.
+func (f *attacked) withoutKey(t *testing.T, from, at int) (all []attempt) {
+	as, to := f.claimOf(t, from), f.claimOf(t, at).NodeID
 	_, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.underAttack(t, ctx, f.all(), func() {
-		for i := range f.Len() {
-			from := (i + 1) % f.Len()
-			as, to := f.claimOf(t, from), f.claimOf(t, i).NodeID
-			stranger := as
-			stranger.Cluster, stranger.ClusterID, stranger.Node, stranger.NodeID = "other", 1, "x", 2
-			old := shows(f.certificateOf(t, from))
-			old.MaxVersion = tls.VersionTLS12
-			for n, c := range []struct {
-				name string
-				tls  *tls.Config
-				says []byte
-			}{
-				{"plain, of another cluster", nil, stranger.hello(classControl, 0)},
-				{"plain, as a member for control", nil, as.hello(classControl, to)},
-				{"plain, as a member for append", nil, as.hello(classAppend, to)},
-				{"plain, as a member for a client", nil, as.hello(classRoute, to)},
-				{"plain, as a member for a copy", nil, as.hello(classBulk, to)},
-				{"plain, as a member for a call", nil, as.hello(classCall, to)},
-				{"plain HTTP", nil, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
-				{"TLS without a certificate", shows(), as.hello(classControl, to)},
-				{"TLS with an unknown key", shows(*unknown.Certificate()), as.hello(classControl, to)},
-				{"TLS with an unknown key for a client", shows(*unknown.Certificate()), as.hello(classRoute, to)},
-				{"TLS with an unknown key for a copy", shows(*unknown.Certificate()), as.hello(classBulk, to)},
-				{"TLS with an unknown key for a call", shows(*unknown.Certificate()), as.hello(classCall, to)},
-				{"TLS with a key of another kind", shows(selfSigned(t, other)), as.hello(classControl, to)},
-				{"TLS 1.2 with a member's key", old, as.hello(classControl, to)},
-				{"no TLS behind its first byte", nil, append([]byte{0x16, 3, 1}, as.hello(classControl, to)...)},
-			} {
-				if c.tls != nil {
-					c.tls.VerifyConnection = func(s tls.ConnectionState) error { return saysNothing(s.PeerCertificates[0]) }
-				}
-				m, a := f.mark(t, i), attackerAt(1, n+1)
-				if told := a.hears(t, ctx, f.PeerAddr(i), c.tls, c.says); told.code != -1 {
-					t.Errorf("%s: %s says %d, %q", c.name, f.Name(i), told.code, told.text)
-				}
-				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
-			}
-		}
-	})
+	old := shows(f.certificateOf(t, from))
+	old.MaxVersion = tls.VersionTLS12
+	all = []attempt{
+		{"TLS without a certificate", shows(), as.hello(classControl, to)},
+		{"TLS with a key of another kind", shows(selfSigned(t, other)), as.hello(classControl, to)},
+		{"TLS 1.2 with a member's key", old, as.hello(classControl, to)},
+	}
+	for class := classControl; class <= classRead; class++ {
+		all = append(all, attempt{fmt.Sprintf("TLS with an unknown key for class %d", class), stranger(t), as.hello(class, to)})
+	}
+	return all
+}
+
+// toldNothing makes an attempt.
+func (f *attacked) toldNothing(t *testing.T, ctx context.Context, a attacker, at int, c attempt) {
+	t.Helper()
+	if c.tls != nil {
+		c.tls.VerifyConnection = func(s tls.ConnectionState) error { return saysNothing(s.PeerCertificates[0]) }
+	}
+	if told := a.hears(t, ctx, f.PeerAddr(at), c.tls, c.says); told.code != -1 {
+		t.Errorf("%s: %s says %d, %q", c.name, f.Name(at), told.code, told.text)
+	}
 }
 
 // selfSigned returns a certificate without a word.
@@ -286,7 +309,7 @@ func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
 		for i := range f.Len() {
 			as, key := f.claimOf(t, (i+1)%f.Len()), (i+2)%f.Len()
 			want := greeting{codeKey, fmt.Sprintf(`{"text":"node \"%s\" shows the key of another node"}`, as.Node)}
-			for class := classControl; class <= classCall; class++ {
+			for class := classControl; class <= classRead; class++ {
 				m, a := f.mark(t, i), attackerAt(3, int(class))
 				told := a.hears(t, ctx, f.PeerAddr(i), f.member(t, key), as.hello(class, f.claimOf(t, i).NodeID))
 				if told != want {
@@ -298,25 +321,32 @@ func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
 	})
 }
 
-// removedMember comes with the key of a node that was removed: it is told that, and nothing else.
+// removedMember has a member remove another one, which any member can, with a line in the audit log; then it
+// comes with the key of the removed one: it is told that, and nothing else.
 func (f *attacked) removedMember(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	gone, stays := f.others(primary)[0], f.others(primary)[1]
-	f.must(t, ctx, primary, "node", "remove", f.Name(gone), "--yes")
+	m, member := f.mark(t, primary), f.claimOf(t, stays)
+	if done := attackerAt(9, 40).orders(t, ctx, f.PeerAddr(primary), f.member(t, stays), member.hello(classCall, f.claimOf(t, primary).NodeID),
+		"node.remove", fmt.Sprintf(`{"change":{"name":%q}}`, f.Name(gone))); done.Code != control.CodeOK {
+		t.Fatalf("%+v", done)
+	}
+	f.logged(t, ctx, m, `msg="carried out what another node passed on" name=node.remove by=root@somewhere from=`+f.Name(stays), 1)
+	for _, i := range []int{primary, stays} {
+		f.awaitAudit(t, ctx, i, "remove node "+f.Name(gone))
+	}
 	if err := f.WaitNode(ctx, gone, "removed", func(n status.Node) bool { return n.Role == status.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}
 	as := f.claimOf(t, gone)
 	want := greeting{codeRemoved, fmt.Sprintf(`{"text":"node \"%s\" was removed from cluster \"%s\""}`, as.Node, as.Cluster)}
-	elsewhere := as
-	elsewhere.Cluster, elsewhere.ClusterID = "other", 1
 	f.underAttack(t, ctx, []int{primary, stays}, func() {
 		for n, i := range []int{primary, stays} {
 			to := f.claimOf(t, i).NodeID
-			for class := classControl; class <= classCall; class++ {
+			for class := classControl; class <= classRead; class++ {
 				m, a := f.mark(t, i), attackerAt(6+n, int(class))
 				for what, says := range map[string][]byte{
-					"to it": as.hello(class, to), "to nobody": as.hello(class, 0), "of another cluster": elsewhere.hello(class, to),
+					"to it": as.hello(class, to), "to nobody": as.hello(class, 0), "of another cluster": as.elsewhere().hello(class, to),
 				} {
 					if told := a.hears(t, ctx, f.PeerAddr(i), f.member(t, gone), says); told != want {
 						t.Errorf("class %d %s: %s says %d, %s", class, what, f.Name(i), told.code, told.text)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/frame"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
@@ -30,6 +31,7 @@ const (
 	classRoute   byte = 3
 	classBulk    byte = 4
 	classCall    byte = 5
+	classRead    byte = 6
 )
 
 // Codes of rejections.
@@ -84,6 +86,93 @@ func (a attacker) hears(t *testing.T, ctx context.Context, addr string, conf *tl
 	return readGreeting(conn)
 }
 
+// Types of the frames of copies (docs/formats.md, "Bulk streams").
+const (
+	copyPut     byte = 1
+	copyGet     byte = 2
+	copyEntries byte = 3
+	copyReady   byte = 5
+	copyData    byte = 6
+	copyEnd     byte = 7
+	copyDone    byte = 8
+	copyRefused byte = 10
+	copyFollow  byte = 11
+)
+
+// copyFrame is a frame of a copy, with numbers.
+func copyFrame(kind byte, numbers ...uint64) []byte {
+	b := make([]byte, frame.HeaderBytes)
+	for _, n := range numbers {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	frame.Format{Magic: 0x4251, Version: 1}.Fill(b, kind)
+	return b
+}
+
+// copies asks for a copy, and returns the type of the first frame that comes (0 = none does), and what comes.
+func (a attacker) copies(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello, request []byte) (kind byte, all []byte) {
+	t.Helper()
+	conn := a.welcomed(t, ctx, addr, conf, hello)
+	if conn == nil {
+		return 0, nil
+	}
+	defer conn.Close()
+	if _, err := conn.Write(request); err != nil {
+		return 0, nil
+	}
+	room := func(uint8, uint32) ([]byte, error) { return nil, nil }
+	r := frame.NewReader(conn, frame.Format{Magic: 0x4251, Version: 1}, errors.New("no frame"), room)
+	for len(all) < 8<<20 {
+		k, payload, err := r.Next()
+		if err != nil {
+			break
+		}
+		if kind == 0 {
+			kind = k
+		}
+		all = append(all, payload...)
+		if k == copyEnd || k == copyDone || k == copyRefused {
+			break
+		}
+	}
+	return kind, all
+}
+
+// orders makes an operator's request, and returns the answer; without one it is zero.
+func (a attacker) orders(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello []byte, name, args string) (answer control.Answer) {
+	t.Helper()
+	conn := a.welcomed(t, ctx, addr, conf, hello)
+	if conn == nil {
+		return answer
+	}
+	defer conn.Close()
+	err := conn.SetDeadline(time.Now().Add(30 * time.Second)) // some take long
+	if err == nil {
+		err = control.WriteRequest(conn, control.Request{Name: name, By: "root@somewhere", Args: json.RawMessage(args), From: "somebody"})
+	}
+	if err == nil {
+		answer, err = control.ReadAnswer(conn)
+	}
+	if err != nil {
+		t.Logf("%s: %v", name, err)
+	}
+	return answer
+}
+
+// welcomed is a connection behind a handshake that came to something, else nil.
+func (a attacker) welcomed(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello []byte) net.Conn {
+	t.Helper()
+	conn, err := a.open(ctx, addr, conf, hello)
+	if conn == nil {
+		t.Fatal(err)
+	}
+	if err != nil || readGreeting(conn).code != 0 {
+		_ = conn.Close()
+		return nil
+	}
+	return conn
+}
+
 // greeting is what a node says first.
 type greeting struct {
 	code int // -1: nothing was said
@@ -105,10 +194,10 @@ func readGreeting(conn net.Conn) greeting {
 	return greeting{code: int(head[6]), text: string(text)}
 }
 
-// withCRC returns a greeting of protocol version 3.
+// withCRC returns a greeting of the protocol versions 3 and 4.
 func withCRC(word byte, body []byte) []byte {
 	le := binary.LittleEndian
-	b := append([]byte("QRTE"), 3, 0, word, 3)
+	b := append([]byte("QRTE"), 3, 0, word, 4)
 	b = le.AppendUint32(b, uint32(len(body)))
 	b = le.AppendUint32(b, uint32(frame.CRC(0).Add(b).Add(body)))
 	return append(b, body...)
@@ -127,6 +216,18 @@ func (f *fixture) claimOf(t *testing.T, i int) (c claim) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// elsewhere is that node in another cluster, ofAnother a node that is in no way known.
+func (c claim) elsewhere() claim {
+	c.Cluster, c.ClusterID = "other", 1
+	return c
+}
+
+func (c claim) ofAnother() claim {
+	c = c.elsewhere()
+	c.Node, c.NodeID = "x", 2
 	return c
 }
 
@@ -153,26 +254,33 @@ func shows(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: certs}
 }
 
-// certificateOf is what a node shows. Without keys in the cluster it is one that nobody knows.
+// certificateOf is what a node shows.
 func (f *fixture) certificateOf(t *testing.T, i int) tls.Certificate {
 	t.Helper()
 	k, err := nodekey.Load(f.keyFile(i))
-	if errors.Is(err, os.ErrNotExist) {
-		k, err = nodekey.New()
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return *k.Certificate()
 }
 
-// member is TLS with the key of a node, nil in a cluster without keys.
-func (f *fixture) member(t *testing.T, i int) *tls.Config {
+// member is TLS with the key of a node, nil where members are taken without.
+func (f *attacked) member(t *testing.T, i int) *tls.Config {
 	t.Helper()
-	if f.Key(i) == "" {
+	if f.plain {
 		return nil
 	}
 	return shows(f.certificateOf(t, i))
+}
+
+// stranger is TLS with a key that nobody knows.
+func stranger(t *testing.T) *tls.Config {
+	t.Helper()
+	k, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shows(*k.Certificate())
 }
 
 // saysNothing checks a certificate that is shown to everybody.

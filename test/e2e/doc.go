@@ -27,11 +27,12 @@
 // 127.66.0.0/16 in the ways of docs/security.md. It is here, and no package of its own, because it needs the
 // fixture, the program, the servers and the writers of the other tests. An attack comes from an address of its
 // own, by which its lines in the agents' logs are found. What is said on the peer port is made here, not by
-// package transport: that could not say what agents refuse. With Options.PlainPeers, the rows about keys and
-// listening fail.
+// package transport: that could not say what agents refuse. TestAttackPlain has the same attackers get what they
+// are after, in a cluster without keys: so the attacks can fail.
 //
 // The row Silence prints how many rows were written while connections that say nothing come and stay. It
-// judges only that writes go on: where cores are shared, the rate says little.
+// judges that no write waits for them: where cores are shared, the rate says little. docs/security.md has the rate
+// of a quiet machine.
 //
 // What tests leave that fail, or are ended, is removed but for agent.log and node.toml.
 //

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+)
+
+// TestAttackPlain attacks a cluster that began without keys, on its way to them. Without keys it gives away
+// what TestAttack is after, which shows that those attacks would notice. While it changes over (peer-security
+// both), it tells nothing to who comes with another key, and what comes in plain text it takes for a member:
+// that is all that there is to be had then. Once it requires keys, nothing is.
+func TestAttackPlain(t *testing.T) {
+	t.Parallel()
+	f := newAttacked(t, true)
+	f.scenario(t, "None", f.givesAway)
+	f.scenario(t, "Both", f.changesOver)
+	f.scenario(t, "BothStolenKey", f.stolenKey)
+	f.scenario(t, "BothBrokenMember", f.brokenMember)
+	f.scenario(t, "Require", f.closes)
+}
+
+// givesAway has everything given away: to who listens, who comes, and who answers.
+func (f *attacked) givesAway(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	f.inPlain(t, ctx, primary)
+	if f.wireMarkers.Load() == 0 {
+		t.Error("who listens sees no row")
+	}
+	taken, others := f.takeOver(t, ctx)
+	if heard := f.impersonate(t, ctx, taken, others, [][]byte{nil}); heard == 0 {
+		t.Error("nobody says to an impostor who dials")
+	}
+}
+
+// inPlain has each node take who comes in plain text for a member.
+func (f *attacked) inPlain(t *testing.T, ctx context.Context, primary int) {
+	t.Helper()
+	from := f.writeSecret(t, ctx, primary)
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			a, as := attackerAt(20, i+1), f.claimOf(t, (i+1)%f.Len())
+			if h := f.raid(t, ctx, a, (i+1)%f.Len(), i, nil, from); h != everything {
+				t.Errorf("%s gives away %+v", f.Name(i), h)
+			}
+			wrong := as
+			wrong.Instance = "00112233445566778899aabbccddeeff"
+			if told := a.hears(t, ctx, f.PeerAddr(i), nil, wrong.hello(classCall, f.claimOf(t, i).NodeID)); !strings.Contains(told.text, as.Instance) {
+				t.Errorf("%s does not tell which data directory %s has: %d, %s", f.Name(i), as.Node, told.code, told.text)
+			}
+		}
+	})
+}
+
+// changesOver: rows are not seen any more, and keys that nobody has are told nothing. Plain text is taken as
+// before, and the way back is closed.
+func (f *attacked) changesOver(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	f.awaitSecurity(t, ctx, primary, "both")
+	for _, i := range f.all() {
+		if err := f.WaitNode(ctx, i, "it has no connection without TLS", func(n status.Node) bool { return len(n.PlainPeers) == 0 }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := f.wireMarkers.Load()
+	f.inPlain(t, ctx, primary)
+	if n := f.wireMarkers.Load() - seen; n > 0 {
+		t.Errorf("who listens sees %d rows", n)
+	}
+	from := f.writeSecret(t, ctx, primary)
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			as := (i + 1) % f.Len()
+			for n, c := range f.withoutKey(t, as, i) {
+				m, a := f.mark(t, i), attackerAt(21, n+1)
+				f.toldNothing(t, ctx, a, i, c)
+				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
+			}
+			if h := f.raid(t, ctx, attackerAt(22, i+1), as, i, stranger(t), from); h != (haul{}) {
+				t.Errorf("%s gives away %+v", f.Name(i), h)
+			}
+		}
+	})
+	f.refused(t, ctx, primary, []int{2}, "peer-security must be", "cluster", "set", "--peer-security", "none")
+}
+
+// closes: what was opened in plain text ends, and what comes then is told nothing.
+func (f *attacked) closes(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	as := f.claimOf(t, f.others(primary)[0])
+	stream := attackerAt(23, 1).welcomed(t, ctx, f.PeerAddr(primary), nil, as.hello(classRoute, f.claimOf(t, primary).NodeID))
+	if stream == nil {
+		t.Fatal("a plain stream is refused before its time")
+	}
+	defer stream.Close()
+	f.awaitSecurity(t, ctx, primary, "require")
+	f.plain = false
+	if err := stream.SetDeadline(time.Now().Add(3 * time.Second)); err != nil { // mysqld ends it after 10 s
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, stream); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a plain stream goes on")
+	}
+	f.noKey(t, ctx)
+	f.refused(t, ctx, primary, []int{2}, "does not go back", "cluster", "set", "--peer-security", "both")
+}
