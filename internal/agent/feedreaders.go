@@ -94,6 +94,7 @@ func (p provider) readerMetrics() (m []metrics.Sample) {
 		metrics.Of("quorate_readers_connections", f.Connections),
 		metrics.Of("quorate_readers_refused_total", f.Refused),
 		metrics.Of("quorate_readers_expelled_total", f.Expelled),
+		metrics.Of("quorate_readers_turned_away_total", f.TurnedAway),
 	}
 	for _, r := range p.readers.ReaderStats() {
 		name := r.User

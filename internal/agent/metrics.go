@@ -260,6 +260,7 @@ func (p provider) peerMetrics() []metrics.Sample {
 	m := []metrics.Sample{
 		metrics.Of("quorate_peer_refused_total", s.HandshakesRejected),
 		metrics.Of("quorate_peer_expelled_total", s.HandshakesExpelled),
+		metrics.Of("quorate_peer_turned_away_total", s.HandshakesTurnedAway),
 		metrics.Of("quorate_peer_misaddressed_total", s.Misaddressed),
 		metrics.Of("quorate_peer_unexpected_total", s.Unexpected),
 		metrics.Of("quorate_status_too_large_total", s.StatusTooLarge),

@@ -25,6 +25,12 @@ const (
 	strangersMax       = 256
 	strangersPerSource = 16
 	strangersSpare     = time.Second
+	// readersTurns is how many TLS handshakes with an address that no reader has come from are under way at a
+	// time, readersTurnEvery the time from one to the next of all those addresses together: 50 a second, at 1 ms of a
+	// processor each (RSA). readersWaiting wait for theirs, up to 1 s.
+	readersTurns     = 2
+	readersTurnEvery = 20 * time.Millisecond
+	readersWaiting   = 50
 	// handshakeTimeout is how long a client may take to log in.
 	handshakeTimeout = 10 * time.Second
 	// commandTimeout is how long a client may be silent before it asks for a
@@ -156,8 +162,8 @@ type FeedStats struct {
 	Connections, Dumps int
 	// ConnectionsTotal have logged in, Refused were turned away because of the limit, a
 	// wrong password, where they came from, or no TLS. Expelled had not logged in, and made
-	// room for others.
-	ConnectionsTotal, Refused, Expelled uint64
+	// room for others; TurnedAway found too many that waited for TLS.
+	ConnectionsTotal, Refused, Expelled, TurnedAway uint64
 	// DumpsTotal were begun.
 	DumpsTotal uint64
 	// Bytes and Events were sent, artificial events included.
@@ -172,14 +178,8 @@ func NewFeed(cfg FeedConfig) (*Feed, error) {
 	if cfg.ServerID == 0 || cfg.ServerUUID == nil || cfg.ServerVersion == nil || cfg.Source == nil && cfg.Readers == nil {
 		return nil, errors.New("feed without server id, UUID, version or source")
 	}
-	limits := strangers.Limits{Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare}
-	if cfg.Readers != nil {
-		limits.Allow = cfg.Readers.allow()
-	}
-	f := &Feed{
-		cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{},
-		strangers: strangers.New(limits, cfg.Logger),
-	}
+	f := &Feed{cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{}}
+	f.strangers = strangers.New(f.strangersLimits(), cfg.Logger)
 	if cfg.Readers != nil {
 		return f, f.checkReaders()
 	}
@@ -187,6 +187,15 @@ func NewFeed(cfg FeedConfig) (*Feed, error) {
 		return nil, errors.New("feed without user or password")
 	}
 	return f, nil
+}
+
+func (f *Feed) strangersLimits() strangers.Limits {
+	l := strangers.Limits{Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare}
+	if f.cfg.Readers != nil {
+		l.Allow, l.Known = f.cfg.Readers.allow(), f.isReaders
+		l.Turns, l.TurnEvery, l.TurnsWaiting = readersTurns, readersTurnEvery, readersWaiting
+	}
+	return l
 }
 
 // Listen opens the port. Run serves it, and closes it when it ends.
@@ -320,6 +329,7 @@ func (f *Feed) Stats() FeedStats {
 		ConnectionsTotal: f.stats.connections.Load(),
 		Refused:          f.stats.refused.Load() + waiting.Refused,
 		Expelled:         waiting.Expelled,
+		TurnedAway:       waiting.TurnedAway,
 		DumpsTotal:       f.stats.dumps.Load(),
 		Bytes:            f.stats.bytes.Load(),
 		Events:           f.stats.events.Load(),

@@ -173,6 +173,8 @@ type readerAccount struct {
 	dumping      atomic.Int64
 	transactions atomic.Uint64
 	index        atomic.Uint64
+	// from is where its newest login came from.
+	from atomic.Pointer[netip.Addr]
 }
 
 // ReaderStats counts what one account was sent since the feed was made.
@@ -218,10 +220,11 @@ func (f *Feed) checkReaders() error {
 
 // greetReader logs a reader in. Whether it has to use TLS is told by where it comes from, not by
 // where the port listens: on 0.0.0.0 a reader on the node's own host sends nothing over a network.
-func (s *feedSession) greetReader() error {
+func (s *feedSession) greetReader(ctx context.Context) error {
 	l := welcome{
 		version: s.feed.cfg.ServerVersion(), connectionID: s.id, verify: s.isReader, admit: s.admit,
 		tlsRequired: !strangers.FromHere(s.conn),
+		turn:        func() (func(), error) { return s.stay.Turn(ctx) },
 	}
 	if s.feed.cfg.Readers.Certificate() != nil {
 		l.tls = s.feed.tls
@@ -240,8 +243,17 @@ func (s *feedSession) isReader(user string, auth, nonce []byte) bool {
 		account.stats.refused.Add(1)
 		return false
 	}
+	account.from.Store(new(strangers.Source(s.conn.RemoteAddr())))
 	s.reader, s.plain = account, account.Decompress
 	return true
+}
+
+// isReaders tells whether the newest login of a reader came from a source.
+func (f *Feed) isReaders(source netip.Addr) bool {
+	return slices.ContainsFunc(f.accounts, func(a *readerAccount) bool {
+		from := a.from.Load()
+		return from != nil && *from == source
+	})
 }
 
 // allow is where any of the accounts may connect from; empty = from anywhere.

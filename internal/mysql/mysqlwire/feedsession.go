@@ -59,7 +59,7 @@ func (s *feedSession) run(ctx context.Context) error {
 	if err := s.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return fmt.Errorf("set deadline: %w", err)
 	}
-	if err := s.greet(); err != nil {
+	if err := s.greet(ctx); err != nil {
 		if errors.Is(err, errAccessDenied) || errors.Is(err, errNoTLS) {
 			s.feed.stats.refused.Add(1)
 		}
@@ -83,10 +83,10 @@ func (s *feedSession) run(ctx context.Context) error {
 	}
 }
 
-func (s *feedSession) greet() error {
+func (s *feedSession) greet(ctx context.Context) error {
 	cfg := &s.feed.cfg
 	if cfg.Readers != nil {
-		return s.greetReader()
+		return s.greetReader(ctx)
 	}
 	return welcome{version: cfg.ServerVersion(), connectionID: s.id, verify: isAccount(cfg.User, cfg.Password), admit: s.admit}.greet(s.wire)
 }

@@ -174,6 +174,8 @@ type welcome struct {
 	// tls is for clients that ask for it; nil = it is not offered. tlsRequired refuses the others.
 	tls         *tls.Config
 	tlsRequired bool
+	// turn waits until a TLS handshake may begin, which ends with done.
+	turn func() (done func(), err error)
 }
 
 // greet is the server's side of a login by one account, without TLS.

@@ -2,11 +2,18 @@ package mysqlwire
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // dialFeedFrom connects to a feed from an address.
@@ -82,4 +89,39 @@ func TestReadersAllowedFromElsewhereAreNotGreeted(t *testing.T) {
 		t.Error("b logged in from where only a may come from")
 	}
 	waitUntil(t, "what was refused", func() bool { return feed.Stats().Refused == 2 })
+}
+
+// TestFloodKeepsNoReaderOut: TLS handshakes of those who are no readers have a pace. A reader comes in at once where
+// it was before.
+func TestFloodKeepsNoReaderOut(t *testing.T) {
+	cert, roots := newCertificate(t)
+	var now atomic.Pointer[tls.Certificate]
+	now.Store(cert)
+	feed := newTLSReaders(t, samples(t), &now)
+	limits := feed.strangersLimits()
+	if limits.TurnEvery != readersTurnEvery || time.Duration(limits.TurnsWaiting)*limits.TurnEvery > handshakeTimeout/2 {
+		t.Errorf("the last one who waits has no time left to log in: %+v", limits)
+	}
+	limits.TurnEvery, limits.TurnsWaiting = time.Hour, 0
+	feed.strangers = strangers.New(limits, slog.New(slog.DiscardHandler))
+	runReaders(t, feed)
+	come := func(last byte) error {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
+		conn, err := client.ConnectWithDialer(t.Context(), "tcp", feed.Addr().String(), "cdc", "cdc's secret", "", d.DialContext, func(conn *client.Conn) error {
+			conn.SetTLSConfig(&tls.Config{RootCAs: roots, ServerName: readersName})
+			return nil
+		})
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	for n, c := range []struct {
+		from byte
+		away uint64
+	}{{1, 0}, {66, 1}, {67, 2}, {1, 2}} { // the first one has the turn of an hour
+		if err := come(c.from); (err == nil) != (c.from == 1) || feed.Stats().TurnedAway != c.away {
+			t.Errorf("number %d: %v, %d were turned away", n, err, feed.Stats().TurnedAway)
+		}
+	}
 }

@@ -25,7 +25,7 @@ func (l welcome) readLogin(w *wire) ([]byte, error) {
 	case asks && (l.tls == nil || len(payload) != sslRequestBytes):
 		return nil, fmt.Errorf("%w: a request for TLS, which was not offered, of %d bytes", ErrMalformed, len(payload))
 	case asks:
-		if err := w.startTLS(l.tls); err != nil {
+		if err := l.startTLS(w); err != nil {
 			return nil, err
 		}
 		if payload, err = w.read(); err != nil {
@@ -41,8 +41,13 @@ func (l welcome) readLogin(w *wire) ([]byte, error) {
 
 // startTLS goes on inside of TLS. What was read ahead is the beginning of it: none of it is
 // taken for a packet.
-func (w *wire) startTLS(c *tls.Config) error {
-	conn := tls.Server(&aheadConn{w.conn, w.in.r}, c)
+func (l welcome) startTLS(w *wire) error {
+	done, err := l.turn()
+	if err != nil {
+		return fmt.Errorf("wait for TLS: %w", err)
+	}
+	defer done()
+	conn := tls.Server(&aheadConn{w.conn, w.in.r}, l.tls)
 	if err := conn.Handshake(); err != nil {
 		return fmt.Errorf("begin TLS: %w", err)
 	}

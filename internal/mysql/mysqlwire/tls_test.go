@@ -75,6 +75,16 @@ func (elsewhereConn) RemoteAddr() net.Addr {
 // certificate is what now holds.
 func startTLSReaders(t *testing.T, log ReaderSource, far bool, now *atomic.Pointer[tls.Certificate]) *Feed {
 	t.Helper()
+	feed := newTLSReaders(t, log, now)
+	if far {
+		feed.listener = elsewhere{feed.listener}
+	}
+	runReaders(t, feed)
+	return feed
+}
+
+func newTLSReaders(t *testing.T, log ReaderSource, now *atomic.Pointer[tls.Certificate]) *Feed {
+	t.Helper()
 	cfg := readersConfig(log, cdcAccounts()...)
 	cfg.Readers.Certificate = now.Load
 	feed, err := NewFeed(cfg)
@@ -84,9 +94,11 @@ func startTLSReaders(t *testing.T, log ReaderSource, far bool, now *atomic.Point
 	if err := feed.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	if far {
-		feed.listener = elsewhere{feed.listener}
-	}
+	return feed
+}
+
+func runReaders(t *testing.T, feed *Feed) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- feed.Run(ctx) }()
@@ -96,7 +108,6 @@ func startTLSReaders(t *testing.T, log ReaderSource, far bool, now *atomic.Point
 			t.Errorf("feed ended with %v", err)
 		}
 	})
-	return feed
 }
 
 // connectTLS logs cdc in with go-mysql's client.

@@ -18,6 +18,8 @@ type Stats struct {
 	HandshakesFailed uint64
 	// HandshakesExpelled counts the ones of those that had to make room for others.
 	HandshakesExpelled uint64
+	// HandshakesTurnedAway counts the ones of those that found too many waiting for TLS.
+	HandshakesTurnedAway uint64
 	// Misaddressed counts messages to nodes that are not peers.
 	Misaddressed uint64
 	// Unexpected counts Raft messages from peers that ended their connection: no agent
@@ -66,13 +68,15 @@ type ClassStats struct {
 
 // Stats returns a snapshot of the counters.
 func (t *Transport) Stats() Stats {
+	waiting := t.strangers.Stats()
 	s := Stats{
-		HandshakesRejected: t.handshakesRejected.Load(),
-		HandshakesFailed:   t.handshakesFailed.Load(),
-		HandshakesExpelled: t.strangers.Stats().Expelled,
-		Misaddressed:       t.misaddressed.Load(),
-		Unexpected:         t.unexpected.Load(),
-		StatusTooLarge:     t.statusTooLarge.Load(),
+		HandshakesRejected:   t.handshakesRejected.Load(),
+		HandshakesFailed:     t.handshakesFailed.Load(),
+		HandshakesExpelled:   waiting.Expelled,
+		HandshakesTurnedAway: waiting.TurnedAway,
+		Misaddressed:         t.misaddressed.Load(),
+		Unexpected:           t.unexpected.Load(),
+		StatusTooLarge:       t.statusTooLarge.Load(),
 	}
 	for _, p := range t.allPeers() {
 		s.Peers = append(s.Peers, PeerStats{

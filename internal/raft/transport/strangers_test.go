@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // stayers opens connections to a node that say nothing, from an address of their own.
@@ -127,6 +128,58 @@ func TestHandshakesOfStrangersTakeTurns(t *testing.T) {
 	}
 	if err := shake(net.IPv4(127, 0, 0, 1), patience); err != nil {
 		t.Errorf("from a peer's address: %v", err)
+	}
+}
+
+// TestFloodFromManyAddressesKeepsNoMemberOut: TLS handshakes with all who are no peers have a pace; of those
+// who wait for theirs there is a bound. A peer neither waits nor is turned away.
+func TestFloodFromManyAddressesKeepsNoMemberOut(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	secured(t, cluster.PeersRequire, a, b)
+	a.tune.handshakeTimeout = time.Minute
+	limits := a.strangersLimits()
+	if limits.TurnEvery != strangersTurnEvery || time.Duration(limits.TurnsWaiting)*limits.TurnEvery > handshakeTimeout/2 {
+		t.Errorf("the last one who waits has no time left for a handshake: %+v", limits)
+	}
+	const waiting, more = 8, 24
+	limits.TurnEvery, limits.TurnsWaiting = time.Hour, waiting
+	a.Transport.strangers = strangers.New(limits, a.cfg.Logger)
+	a.start(t)
+	shown := *newKey(t).Certificate()
+	ended := make(chan error, 1+waiting+more)
+	for n := range cap(ended) {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(n+1))}}).Dial("tcp", a.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		go func() {
+			ended <- tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{shown}}).Handshake()
+		}()
+	}
+	served := 0
+	for range 1 + more {
+		if within(t, ended, "a handshake") == nil {
+			served++
+		}
+	}
+	if got := a.Stats().HandshakesTurnedAway; served != 1 || got != more {
+		t.Errorf("%d handshakes of strangers, %d were turned away, want 1 and %d", served, got, more)
+	}
+	b.start(t)
+	a.expect(t, nodeB, "up")
+	b.expect(t, nodeA, "up")
+	for range 3 {
+		conn, err := b.DialRoute(t.Context(), nodeA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		_ = within(t, a.routes, "a route").Close()
+	}
+	if s := a.strangers.Stats(); s.Inside != waiting || a.Stats().HandshakesTurnedAway != more {
+		t.Errorf("%d strangers wait, %d were turned away, want %d and %d", s.Inside, a.Stats().HandshakesTurnedAway, waiting, more)
 	}
 }
 

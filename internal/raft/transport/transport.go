@@ -52,6 +52,10 @@ const (
 	// strangersTurns is how many TLS handshakes with an address that is no peer's are under way at
 	// a time: each costs some 0.3 ms of a processor, and whoever comes has not shown a key so far.
 	strangersTurns = 2
+	// strangersTurnEvery is the time from one such handshake to the next, of all those addresses together:
+	// 100 a second. strangersWaiting wait for theirs, up to 1 s: half of what the whole handshake may take.
+	strangersTurnEvery = 10 * time.Millisecond
+	strangersWaiting   = 100
 	// routesOpenedMax bounds the routes to one peer that are being opened. When a primary is found
 	// there is one for each client that is held (1000): TLS with all of them at once would take
 	// longer than a handshake may.
@@ -258,9 +262,7 @@ func New(cfg Config) *Transport {
 		notify:           make(chan struct{}, 1),
 		rejectionsLogged: map[string]bool{},
 	}
-	t.strangers = strangers.New(strangers.Limits{
-		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers, Turns: strangersTurns, // none lingers: a handshake has its own deadline
-	}, cfg.Logger)
+	t.strangers = strangers.New(t.strangersLimits(), cfg.Logger)
 	t.peers.Store(&map[cluster.NodeID]*peer{})
 	t.security.Store(&cfg.Security)
 	t.key.Store(cfg.Key)
@@ -273,6 +275,13 @@ func New(cfg Config) *Transport {
 	}, Holder: t.holder}
 	t.SetPeers(cfg.Peers)
 	return t
+}
+
+func (t *Transport) strangersLimits() strangers.Limits {
+	return strangers.Limits{
+		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers, // none lingers: a handshake has its own deadline
+		Turns: strangersTurns, TurnEvery: strangersTurnEvery, TurnsWaiting: strangersWaiting,
+	}
 }
 
 // Listen binds the port, so that a port in use is known before anything else

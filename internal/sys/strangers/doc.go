@@ -11,7 +11,7 @@
 //
 // A port may know where those are at home that log in there. Strangers from there go last, where
 // no others are left. Those from elsewhere take turns at what costs this host much, a few of each
-// source at a time.
+// source at a time, and all sources together at a pace: of more some wait, the others are turned away.
 //
 // A source is an IPv4 address or, as one host may use any address of its network, the first
 // 64 bits of an IPv6 address.

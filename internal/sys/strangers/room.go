@@ -12,8 +12,13 @@ import (
 	"time"
 )
 
-// ErrExpelled ends the connection of a stranger that had to make room for another.
-var ErrExpelled = errors.New("too many connections have not logged in")
+// Errors that end a stranger's connection.
+var (
+	// ErrExpelled: it had to make room for another.
+	ErrExpelled = errors.New("too many connections have not logged in")
+	// ErrTurnedAway: as many as may wait for their turn.
+	ErrTurnedAway = errors.New("too many connections wait for their turn")
+)
 
 // Limits are those of a Room.
 type Limits struct {
@@ -27,6 +32,10 @@ type Limits struct {
 	Known func(source netip.Addr) bool
 	// Turns is how many strangers of another source have a turn (Stay.Turn) at a time.
 	Turns int
+	// TurnEvery is the time from one turn to the next of all other sources together, TurnsWaiting how many
+	// may wait for theirs beyond what Turns holds back; of more each is turned away. 0 = no bound.
+	TurnEvery    time.Duration
+	TurnsWaiting int
 	// Allow is where strangers may come from; empty = from anywhere.
 	Allow []netip.Prefix
 }
@@ -35,8 +44,9 @@ type Limits struct {
 type Stats struct {
 	// Inside is the number of strangers now.
 	Inside int
-	// Expelled had to make room for others, Refused came from where nobody may come from.
-	Expelled, Refused uint64
+	// Expelled had to make room for others, Refused came from where nobody may come from, TurnedAway
+	// found too many that waited for a turn.
+	Expelled, Refused, TurnedAway uint64
 }
 
 // Room holds the strangers of one port.
@@ -48,9 +58,10 @@ type Room struct {
 
 	mu sync.Mutex
 	// sources has those that have strangers.
-	sources  map[netip.Addr]*group
-	inside   int
-	expelled uint64
+	sources              map[netip.Addr]*group
+	inside               int
+	pace                 pace
+	expelled, turnedAway uint64
 }
 
 // group is the strangers of one source, oldest first.
@@ -74,7 +85,10 @@ type Stay struct {
 
 // New returns an empty Room. It logs whom it expels.
 func New(limits Limits, logger *slog.Logger) *Room {
-	return &Room{limits: limits, log: NewLog(logger), sources: make(map[netip.Addr]*group)}
+	return &Room{
+		limits: limits, log: NewLog(logger), sources: make(map[netip.Addr]*group),
+		pace: pace{every: limits.TurnEvery, waiting: limits.TurnsWaiting},
+	}
 }
 
 // Log is for what else there is to say of this port's strangers.
@@ -154,8 +168,8 @@ func (r *Room) remove(s *Stay) {
 }
 
 // Turn waits until it is the stranger's turn to do what costs this host much, and lasts until done is
-// called: before Leave. Who comes from a known source need not wait. The error is ctx's, or
-// ErrExpelled.
+// called: before Leave. Who comes from a known source need not wait. The error is ctx's, ErrExpelled
+// or ErrTurnedAway.
 func (s *Stay) Turn(ctx context.Context) (done func(), err error) {
 	s.room.mu.Lock()
 	g, known := s.group, s.group.known
@@ -165,11 +179,41 @@ func (s *Stay) Turn(ctx context.Context) (done func(), err error) {
 	}
 	select {
 	case g.turns <- struct{}{}:
-		return func() { <-g.turns }, nil
 	case <-s.gone:
 		return nil, ErrExpelled
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if err := s.keepPace(ctx); err != nil {
+		<-g.turns
+		return nil, err
+	}
+	return func() { <-g.turns }, nil
+}
+
+// keepPace waits for the turn among all sources. Those who wait here have a turn of their source: one
+// source cannot have all places.
+func (s *Stay) keepPace(ctx context.Context) error {
+	r := s.room
+	r.mu.Lock()
+	wait, ok := r.pace.take(time.Now())
+	if !ok {
+		r.turnedAway++
+	}
+	r.mu.Unlock()
+	if !ok {
+		r.log.Warn(s.from, "closed a connection: too many wait for their turn to show who they are")
+		return ErrTurnedAway
+	}
+	begins := time.NewTimer(wait)
+	defer begins.Stop()
+	select {
+	case <-begins.C:
+		return nil
+	case <-s.gone:
+		return ErrExpelled
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -189,5 +233,5 @@ func (s *Stay) Leave() bool {
 func (r *Room) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{Inside: r.inside, Expelled: r.expelled, Refused: r.refused.Load()}
+	return Stats{Inside: r.inside, Expelled: r.expelled, Refused: r.refused.Load(), TurnedAway: r.turnedAway}
 }
