@@ -26,6 +26,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/readers"
+	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
@@ -71,7 +72,8 @@ type Agent struct {
 	log          *seglog.Log
 	peers        *transport.Transport
 	router       *router.Router
-	reads        *reads
+	reads        *reading.Port
+	heard        reading.Heard
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
 	readersCert  *readers.Certificate
@@ -270,7 +272,7 @@ func (a *Agent) listen() error {
 		name   string
 		listen func() error
 	}{
-		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"read-only port", a.reads.listen}, {"api port", a.api.Listen},
+		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"read-only port", a.reads.Listen}, {"api port", a.api.Listen},
 	} {
 		if err := l.listen(); err != nil {
 			return fmt.Errorf("open %s: %w", l.name, err)
@@ -321,7 +323,7 @@ func (a *Agent) unlisten() {
 	}
 	a.peers.Unlisten()
 	a.router.Unlisten()
-	a.reads.unlisten()
+	a.reads.Unlisten()
 	a.api.Unlisten()
 }
 

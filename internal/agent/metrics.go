@@ -230,8 +230,8 @@ func (p provider) routerMetrics() []metrics.Sample {
 		return p.peerMetrics() // this node is out
 	}
 	m := routerMetrics(p.router.Stats(), "read_write")
-	if p.reads.router != nil {
-		m = append(m, routerMetrics(p.reads.router.Stats(), "read_only")...)
+	if p.reads.Router() != nil {
+		m = append(m, routerMetrics(p.reads.Router().Stats(), "read_only")...)
 	}
 	return append(m, p.peerMetrics()...)
 }

@@ -101,7 +101,7 @@ func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.
 
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
 
-func (h peerHandler) RouteRead(conn net.Conn, _ cluster.NodeID) { h.a.reads.handle(conn) }
+func (h peerHandler) RouteRead(conn net.Conn, _ cluster.NodeID) { h.a.reads.Handle(conn) }
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	if h.a.Raft != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -34,8 +35,7 @@ type port struct {
 	// wants says which packets should pass now.
 	wants func() netfence.State
 	// wake has room for one signal: the lease or heard may have changed.
-	wake  chan struct{}
-	heard heard
+	wake chan struct{}
 
 	mu  sync.Mutex
 	set netfence.State // the kernel's state
@@ -230,19 +230,13 @@ func windowLasts(has, wants netfence.Window, now time.Duration) bool {
 		has.Boot-now >= (wants.Boot-now)/2
 }
 
-// windowOf lasts from now on. Its end on the wall clock has no monotonic reading: else times
-// would be compared by that.
-func windowOf(life time.Duration) netfence.Window {
-	return netfence.Window{Wall: time.Now().Add(life).Round(0), Boot: consensus.BootTime() + life}
-}
-
 // portWants says which packets should pass now. It reads the clocks first: a window counts from
 // before the state was read, however long the agent stands still in between. It reads the lease
 // before serving, too: the lease is of the term that serving is asked about, or of an ended term.
 func (a *Agent) portWants() netfence.State {
-	in := portInput{frozen: windowOf(a.cfg.Raft.ElectionTimeout)}
+	in := portInput{frozen: reading.WindowOf(a.cfg.Raft.ElectionTimeout)}
 	in.lease.Boot, in.lease.Wall = a.Raft.Lease()
-	in.heard = a.port.heard.window()
+	in.heard = a.heard.Window()
 	in.serving, in.moving, in.answering = a.Slot.Serving(), a.Orders.MovesAway(), a.Slot.Answering()
 	own, leader := a.board.Own(), a.Raft.Role().Leader
 	in.promoting, in.reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
@@ -327,7 +321,7 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 	defer ticker.Stop()
 	commit := func() uint64 { return a.Raft.Committed().Mark().Index }
 	for {
-		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.heard.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader, commit) && a.port.fence != nil {
+		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.heard.Hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader, commit) && a.port.fence != nil {
 			a.leaseChanged()
 		}
 		select {
@@ -347,7 +341,7 @@ func (c clients) Hold()                              { c.leaseChanged() }
 func (c clients) CloseAll()                          { c.router.CloseAll() }
 func (c clients) OwnPort() bool                      { return c.port.fence != nil }
 func (c clients) AwaitPort()                         { c.awaitPort() }
-func (c clients) EndReads(ctx context.Context) error { return c.reads.end(ctx) }
+func (c clients) EndReads(ctx context.Context) error { return c.reads.End(ctx) }
 func (c clients) ClosePort(ctx context.Context) error { // runPort is about to do it, too
 	return c.port.told(ctx, c.work.Go)
 }

@@ -108,7 +108,7 @@ func fencedAgent(t *testing.T, f fence) *Agent {
 	t.Cleanup(func() { _ = log.Close() })
 	cfg := testConfig(t, "/data")
 	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), logger: slog.New(slog.DiscardHandler)}
-	a.reads = &reads{a: a}
+	a.buildReads()
 	openBoard(a)
 	a.Raft, err = consensus.New(consensus.Config{
 		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,

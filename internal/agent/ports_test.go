@@ -79,7 +79,7 @@ func TestReadersPortIsOpenedOnce(t *testing.T) {
 	defer a.unlisten()
 	a.peers.Unlisten() // what served while it joined has ended
 	a.router.Unlisten()
-	a.reads.unlisten()
+	a.reads.Unlisten()
 	a.api.Unlisten()
 	if err := a.listen(); err != nil {
 		t.Error(err)

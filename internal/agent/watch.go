@@ -191,7 +191,7 @@ func (a *Agent) lagStatus(s *status.Node) {
 	s.LagUnknown = s.LagUnknown || !logged
 	if s.Role == status.RoleReplica && a.asksLeader() {
 		oldest := time.Duration((s.LagAge + s.LagSeconds) * float64(time.Second))
-		s.LagUnknown = !a.port.heard.knowsLag(a.Raft.Committed().Mark().Index, s.Applied, oldest) || s.LagUnknown
+		s.LagUnknown = !a.heard.KnowsLag(a.Raft.Committed().Mark().Index, s.Applied, oldest) || s.LagUnknown
 	}
 }
 

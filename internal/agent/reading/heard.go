@@ -1,4 +1,4 @@
-package agent
+package reading
 
 import (
 	"context"
@@ -16,14 +16,20 @@ type answer struct {
 	until netfence.Window
 }
 
+// WindowOf lasts from now on. Its end on the wall clock has no monotonic reading: else times
+// would be compared by that.
+func WindowOf(life time.Duration) netfence.Window {
+	return netfence.Window{Wall: time.Now().Add(life).Round(0), Boot: consensus.BootTime() + life}
+}
+
 // lasted tells whether a window was open some time ago. It reads the wall clock first, and believes neither clock alone, as a
 // lease does not (consensus/clocks.go).
 func lasted(w netfence.Window, ago time.Duration) bool {
 	return time.Now().Round(0).Add(-ago).Before(w.Wall) && consensus.BootTime()-ago < w.Boot
 }
 
-// heard is what leaders have answered. The zero value is ready.
-type heard struct {
+// Heard is what leaders have answered. The zero value is ready.
+type Heard struct {
 	mu sync.Mutex
 	// answers are those that count, oldest first. There is a question each quarter of an election timeout, and its answer
 	// counts for an election timeout: so there are five.
@@ -34,9 +40,9 @@ type heard struct {
 	known netfence.Window
 }
 
-// hear asks a leader what is committed. Its answer counts for as long as life, from now on.
-func (h *heard) hear(ctx context.Context, life time.Duration, ask func(context.Context) (uint64, error), commit func() uint64) bool {
-	a := answer{until: windowOf(life)}
+// Hear asks a leader what is committed. Its answer counts for as long as life, from now on.
+func (h *Heard) Hear(ctx context.Context, life time.Duration, ask func(context.Context) (uint64, error), commit func() uint64) bool {
+	a := answer{until: WindowOf(life)}
 	ctx, cancel := context.WithTimeout(ctx, life)
 	defer cancel()
 	var err error
@@ -60,8 +66,8 @@ func (h *heard) hear(ctx context.Context, life time.Duration, ask func(context.C
 	return true
 }
 
-// window is until when a leader counts as heard.
-func (h *heard) window() netfence.Window {
+// Window is until when a leader counts as heard.
+func (h *Heard) Window() netfence.Window {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := len(h.answers); n > 0 {
@@ -70,11 +76,11 @@ func (h *heard) window() netfence.Window {
 	return netfence.Window{}
 }
 
-// knowsLag tells whether the lag of this replica's mysqld is known. For that, what is committed here has to be what was
+// KnowsLag tells whether the lag of this replica's mysqld is known. For that, what is committed here has to be what was
 // committed anywhere, an election timeout ago or later. A replica that was down or cut off gets first what it has missed,
 // and the age of that is not known. So mysqld has to have all of that, or to lack something from before: oldest is for how long
 // it lacks that.
-func (h *heard) knowsLag(commit, applied uint64, oldest time.Duration) bool {
+func (h *Heard) KnowsLag(commit, applied uint64, oldest time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.passed(commit); !ok {
@@ -88,7 +94,7 @@ func (h *heard) knowsLag(commit, applied uint64, oldest time.Duration) bool {
 }
 
 // passed returns the newest answer that counts of which everything is committed here.
-func (h *heard) passed(commit uint64) (newest answer, ok bool) {
+func (h *Heard) passed(commit uint64) (newest answer, ok bool) {
 	for _, a := range h.answers {
 		if a.index <= commit && lasted(a.until, 0) {
 			newest, ok = a, true

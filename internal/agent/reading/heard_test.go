@@ -1,4 +1,4 @@
-package agent
+package reading
 
 import (
 	"context"
@@ -25,16 +25,16 @@ func answers(index uint64, after time.Duration) func(context.Context) (uint64, e
 func TestHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Second
-		var h heard
+		var h Heard
 		for _, c := range []struct {
 			after time.Duration
 			want  bool
 		}{{0, true}, {900 * time.Millisecond, true}, {1100 * time.Millisecond, false}} {
-			asked, before := time.Now(), h.window()
-			if got := h.hear(t.Context(), life, answers(1, c.after), func() uint64 { return 1 }); got != c.want {
+			asked, before := time.Now(), h.Window()
+			if got := h.Hear(t.Context(), life, answers(1, c.after), func() uint64 { return 1 }); got != c.want {
 				t.Errorf("answered after %v: %t", c.after, got)
 			}
-			w := h.window()
+			w := h.Window()
 			if w.Wall != w.Wall.Round(0) {
 				t.Errorf("%v has a monotonic reading", w.Wall)
 			}
@@ -48,25 +48,25 @@ func TestHear(t *testing.T) {
 // TestLagOfAReplicaThatMissedSomething: a replica that was down or cut off knows its lag again once its mysqld has
 // what it has missed. What it gets of that is committed here a moment ago, and elsewhere an hour ago.
 func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
-	var h heard
+	var h Heard
 	commit := uint64(10)
 	hear := func(index uint64) {
 		t.Helper()
-		if !h.hear(t.Context(), time.Hour, answers(index, 0), func() uint64 { return commit }) {
+		if !h.Hear(t.Context(), time.Hour, answers(index, 0), func() uint64 { return commit }) {
 			t.Fatal("no answer")
 		}
 	}
 	expect := func(what string, applied uint64, oldest time.Duration, want bool) {
 		t.Helper()
-		if got := h.knowsLag(commit, applied, oldest); got != want {
+		if got := h.KnowsLag(commit, applied, oldest); got != want {
 			t.Errorf("%s: known %t", what, got)
 		}
 	}
 	lapse := func() { // all that was answered is over
 		for i := range h.answers {
-			h.answers[i].until = windowOf(-time.Minute)
+			h.answers[i].until = WindowOf(-time.Minute)
 		}
-		h.known = windowOf(-time.Minute)
+		h.known = WindowOf(-time.Minute)
 	}
 	expect("no leader has answered", 10, 0, false)
 	hear(1000)
@@ -93,15 +93,19 @@ func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
 	expect("what mysqld lacks had come before", 1003, 2*time.Minute, true)
 	expect("mysqld has all that it missed", 2000, 0, true)
 	expect("mysqld lags once more", 1999, time.Second, true)
+	for i := range h.answers {
+		h.answers[i].until.Wall = time.Now().Round(0).Add(-1)
+	}
+	expect("the wall clock was set forward since", 2000, 0, false)
 }
 
 // TestHeardIsBounded: what is over goes.
 func TestHeardIsBounded(t *testing.T) {
-	var h heard
+	var h Heard
 	for range 100 {
-		h.hear(t.Context(), time.Hour, answers(1, 0), func() uint64 { return 1 })
+		h.Hear(t.Context(), time.Hour, answers(1, 0), func() uint64 { return 1 })
 		for i := range h.answers[:max(0, len(h.answers)-4)] {
-			h.answers[i].until = windowOf(-1)
+			h.answers[i].until = WindowOf(-1)
 		}
 	}
 	if len(h.answers) != 5 {
@@ -111,7 +115,7 @@ func TestHeardIsBounded(t *testing.T) {
 
 // TestLasted: neither clock is believed alone.
 func TestLasted(t *testing.T) {
-	open := windowOf(time.Hour)
+	open := WindowOf(time.Hour)
 	for name, c := range map[string]struct {
 		w    netfence.Window
 		ago  time.Duration
@@ -121,8 +125,8 @@ func TestLasted(t *testing.T) {
 		"never open":          {netfence.Window{}, 0, false},
 		"over by the wall":    {netfence.Window{Boot: open.Boot, Wall: open.Wall.Add(-2 * time.Hour)}, 0, false},
 		"over since it slept": {netfence.Window{Boot: open.Boot - 2*time.Hour, Wall: open.Wall}, 0, false},
-		"it was open":         {windowOf(-time.Minute), time.Hour, true},
-		"it was over":         {windowOf(-time.Hour), time.Minute, false},
+		"it was open":         {WindowOf(-time.Minute), time.Hour, true},
+		"it was over":         {WindowOf(-time.Hour), time.Minute, false},
 	} {
 		if got := lasted(c.w, c.ago); got != c.want {
 			t.Errorf("%s: %t", name, got)

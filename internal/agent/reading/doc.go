@@ -1,0 +1,17 @@
+// Package reading decides who may be read at the read-only port: which node a client is sent to, and when
+// it has to leave again.
+//
+//	client ── router.Router ──► Port ──► this mysqld, as long as it is a replica's
+//	                             │   └─► another node, by its agent
+//	leader's answers ──► Heard ──┘       for how long this replica may be read, and whether its lag is known
+//
+// Port is the router's backend. It owns whether this node's mysqld takes readers (open), and whether some
+// have come since their sessions were ended last (served): End shuts the port before a promotion opens
+// mysqld for writes, and whoever was let in before is ended there. Both are behind one mutex, so that no
+// client is let in between. Run serves the port until its context ends; its one goroutine looks at the nodes.
+//
+// Heard is what the leader has said when this replica asked whether it still leads. An answer counts from
+// when it was asked for, by two clocks, and for an election timeout. Heard has five answers at most.
+//
+// Nothing here is durable.
+package reading
