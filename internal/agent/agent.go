@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/ownport"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/readers"
@@ -134,7 +135,7 @@ type Agent struct {
 	// foreignXAPolled: it is being looked for what clients end on this replica.
 	foreignXAPolled atomic.Bool
 
-	port port
+	port ownport.Port
 	// told is what this node tells MySQL Router while it is the primary.
 	told mysqlRouter
 
