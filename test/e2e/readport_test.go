@@ -342,9 +342,7 @@ func (f *fixture) readersOfAPromoted(t *testing.T, ctx context.Context) {
 	if err := f.local(t, next).QueryRowContext(ctx, "SELECT COUNT(*) FROM "+ledger.Database+".read_on").Scan(&rows); err != nil || rows != 0 {
 		t.Errorf("%d rows were written by a session that had come to read, %v", rows, err)
 	}
-	for _, r := range f.readers(t, ctx, 2, next, f.others(next)...) {
-		_ = r.Close()
-	}
+	f.awaitReaders(t, ctx, next, f.others(next)...) // the former primary takes readers once it knows its lag
 	end()
 }
 
