@@ -12,7 +12,7 @@ const (
 func copying() []mutation {
 	return []mutation{
 		{
-			name: "heal-from-follower", what: "a damaged log is healed up to where a follower is", seeds: 60, nodes: 3,
+			name: "heal-from-follower", what: "a damaged log is healed up to where a follower is", from: 732, seeds: 3, nodes: 3,
 			setup: behindItsLeader(),
 			edits: one(aimFile, "if t.Leading && t.Term >= best.Term {", "if t.Term >= best.Term {"),
 		},

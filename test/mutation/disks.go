@@ -34,7 +34,7 @@ func losingDisks() []mutation {
 			edits: one(purgeFile, "!errant && m.DurableMark+1 < n.From {", "!errant && m.DurableMark > n.From {"),
 		},
 		{
-			name: "errant-passes", what: "a mysqld passes with transactions that were never committed", seeds: 100, from: 95, nodes: 3,
+			name: "errant-passes", what: "a mysqld passes with transactions that were never committed", seeds: 40, nodes: 3,
 			edits: one(judgeFile, "\tcase !v.Errant.IsEmpty():\n", "\tcase false:\n"),
 		},
 	}

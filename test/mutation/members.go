@@ -66,7 +66,7 @@ func changingMembers() []mutation {
 			},
 		},
 		{
-			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", from: 300, seeds: 150, nodes: 3, members: true,
+			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", from: 204, seeds: 3, nodes: 3, members: true,
 			edits: one(newcomeFile, "\tcase r != nil || i.Joins && len(got.Welcomes) > 0:\n", "\tcase r != nil || i.Joins:\n"),
 		},
 		{
