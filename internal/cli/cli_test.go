@@ -82,7 +82,7 @@ b     full  errant       0       119             80KiB  1.2s, 42 tx  running
 c     full  unreachable  0       90 (29 behind)  70KiB  unknown      -
 d     full  unknown      0       -               -      -            -
 
-a: events: 4 do not run: app.a, app.b, app.c, …
+a: events: 4 not run: app.a, app.b, app.c, …
 b: not in the log
 b: errant: uuid:1-2
 b: saved: 2 of 2 transactions in /d

@@ -288,7 +288,7 @@ func (n Node) eventsText() string {
 	if n.Events == 0 || n.Role != RolePrimary {
 		return ""
 	}
-	text := fmt.Sprintf("%d do not run: %s", n.Events, n.EventNames)
+	text := fmt.Sprintf("%d not run: %s", n.Events, n.EventNames)
 	if int64(strings.Count(n.EventNames, ", ")+1) < n.Events {
 		text += ", …"
 	}
