@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -180,6 +181,54 @@ func TestBrokenLeaderIsReplaced(t *testing.T) {
 	w.run(2 * time.Second) // then it is taken in again
 	if r := w.node(1).g.Role(); r.Leader != w.node(2).g.Role().Leader {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestMadeUpCommitAfterAStart: a node that has just started cannot tell a leader that makes up what is committed from
+// a log of its own that lacks what it has acknowledged. So it ends, each time; nothing is lost, and once another node
+// leads it takes part again, and then refuses the same message. Not so a node whose log lacks something: it goes on
+// under no leader that has its acknowledgement for more.
+func TestMadeUpCommitAfterAStart(t *testing.T) {
+	const last = 3 // of writtenWorld's log
+	again := func(w *world, disk *vfs.Mem) {
+		n := w.node(2)
+		_ = n.log.Close()
+		n.fs = disk
+		w.start(2, false)
+	}
+	w := writtenWorld(t)
+	beyond := func(from, term uint64) *pb.Message {
+		m := forged(pb.MsgHeartbeat, from, 2)
+		m.Term, m.Commit = &term, new(uint64(last+9))
+		return m
+	}
+	for range 2 {
+		again(w, w.node(2).fs)
+		if what := panicOf(func() { w.node(2).g.Step(w.now, beyond(1, 1)) }); what != "log is behind: true" {
+			t.Fatalf("it ends as %s", what)
+		}
+	}
+	again(w, w.node(2).fs)
+	w.cut[1] = true // the service manager, or an operator, has stopped that one
+	w.run(5 * testElection * testTick)
+	leader := w.node(2).g.Role().Leader
+	if leader == 0 || leader == 1 || w.node(2).g.LastIndex() <= last {
+		t.Fatalf("node 2 does not take part: %+v, its log ends at %d", w.node(2).g.Role(), w.node(2).g.LastIndex())
+	}
+	if broken := w.steps(2, beyond(1, w.node(2).g.Role().Term+1)); len(broken) != 1 {
+		t.Errorf("the same message is not refused now: %v", broken)
+	}
+
+	w = writtenWorld(t)
+	again(w, vfs.NewMem()) // it has lost all
+	for range 3 {
+		if what := panicOf(func() { w.run(testElection * testTick) }); what != "log is behind: true" {
+			t.Fatalf("without its log, under a leader that has its acknowledgement: %s", what)
+		}
+		if role := w.node(2).g.Role(); role.Leading || w.node(2).log.HardState().Vote != 0 {
+			t.Errorf("it leads, or has voted: %+v", role)
+		}
+		again(w, w.node(2).fs)
 	}
 }
 
