@@ -249,16 +249,23 @@ func fenceWarnings(c config.Config) (texts []string) {
 		os.Geteuid(), c.MySQL.Bind)}
 }
 
+// readableHash says that everybody may read what is as good as a reader's password.
+func readableHash(path string, c config.Config) string {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o004 == 0 || !slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" }) {
+		return ""
+	}
+	return fmt.Sprintf("it has a password_hash, and everybody may read it (mode %#o): chmod o-r %s", info.Mode().Perm(), path)
+}
+
 // fileWarnings says who else may read or change files that nobody else should. The
 // readers' passwords open all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
-	info, err := os.Stat(path)
 	if text := changeable(path, c); text != "" {
 		texts = append(texts, text+": the agent would not start")
 	}
-	secret := slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" })
-	if err == nil && secret && info.Mode().Perm()&0o004 != 0 {
-		texts = append(texts, fmt.Sprintf("it has a password_hash, and everybody may read it (mode %#o): chmod o-r %s", info.Mode().Perm(), path))
+	if text := readableHash(path, c); text != "" {
+		texts = append(texts, text)
 	}
 	if c.API.TokensFile != "" {
 		if err := api.CheckTokens(c.API.TokensFile); err != nil {

@@ -89,6 +89,28 @@ func TestRunRefusesChangeableConfig(t *testing.T) {
 	}
 }
 
+// TestRunWarnsOfReadableHash: where everybody may read a reader's hash, the agent's log says so at each start.
+func TestRunWarnsOfReadableHash(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	text := "cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"127.0.0.1:7400\"\n[feed]\nreaders_listen = \"127.0.0.1:7403\"\n[[reader]]\nuser = \"cdc\"\npassword_hash = \"" +
+		strings.Repeat("ab", 32) + "\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		cmd := newRunCommand(Deps{RunAgent: func(context.Context, config.Config, *slog.Logger, string) error { return nil }})
+		cmd.SetArgs([]string{"--config", path})
+		cmd.SetErr(&log)
+		if err := cmd.ExecuteContext(t.Context()); err != nil || strings.Contains(log.String(), "everybody may read it (mode 0644)") != want {
+			t.Errorf("mode %v: %v, %q", mode, err, log.String())
+		}
+	}
+}
+
 // TestTokensWarning: an agent would not start with tokens that others may read, and config check says so.
 func TestTokensWarning(t *testing.T) {
 	var c config.Config

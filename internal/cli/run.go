@@ -53,7 +53,11 @@ everything else.`,
 			if err != nil {
 				return usage(err)
 			}
-			for _, text := range cfg.Warnings() {
+			warnings := cfg.Warnings()
+			if text := readableHash(path, cfg); text != "" {
+				warnings = append(warnings, text)
+			}
+			for _, text := range warnings {
 				logger.Warn("config: " + text)
 			}
 			cfg.Bootstrap = bootstrap

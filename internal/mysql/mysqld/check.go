@@ -209,6 +209,16 @@ const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + 
 const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
 	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `')))`
 
+// writesGrantTables is true where a condition is for one of the privileges with which the grant tables
+// are written, or what is in them gets lost.
+func writesGrantTables(condition string) string {
+	var any []string
+	for _, privilege := range []string{"INSERT", "UPDATE", "DELETE", "DROP", "ALTER", "CREATE"} {
+		any = append(any, fmt.Sprintf(condition, privilege))
+	}
+	return strings.Join(any, " OR ")
+}
+
 // ScanGrants returns the privileges that bypass the ACK and that an account
 // other than ours holds: itself or as a locked account that can be granted as a
 // role; reserved accounts granted as roles; and the right to write the grant
@@ -220,10 +230,9 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 			UNION ALL SELECT user, host, 'SUPER' FROM mysql.user WHERE super_priv = 'Y'
 			UNION ALL SELECT user, host, 'SHUTDOWN' FROM mysql.user WHERE shutdown_priv = 'Y'
 			UNION ALL SELECT user, host, 'RELOAD' FROM mysql.user WHERE reload_priv = 'Y'
-			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user
-				WHERE insert_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["INSERT"]}'), 0)
-				OR update_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["UPDATE"]}'), 0)
-			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (insert_priv = 'Y' OR update_priv = 'Y')
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user WHERE `+writesGrantTables(
+		`%[1]s_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["%[1]s"]}'), 0)`)+`
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (`+writesGrantTables("%s_priv = 'Y'")+`)
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.tables_priv WHERE db = 'mysql' AND table_priv REGEXP 'Insert|Update|Delete|Drop|Alter|Create'
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.columns_priv WHERE db = 'mysql' AND column_priv REGEXP 'Insert|Update'
 			UNION ALL SELECT user, host, priv FROM mysql.global_grants WHERE priv IN (`+bypassDynamic+`)
