@@ -85,7 +85,7 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 		until()
 		return float64(l.Stats().Acknowledged-acked) / time.Since(began).Seconds()
 	}
-	pass := func() { time.Sleep(2 * time.Second) }
+	pass := func() { time.Sleep(4 * time.Second) }
 	marks := []mark{f.mark(t, primary), f.mark(t, replica)}
 	vitals := f.vitals(t, ctx, f.all())
 	before := rate(pass)
