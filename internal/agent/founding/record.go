@@ -171,6 +171,9 @@ func Undo(fs vfs.FS, dir string) error {
 		return fmt.Errorf("look whether mysqld was started: %w", err)
 	}
 	if phase != Undoing {
+		if err := r.still(fs, dir, phase); err != nil {
+			return err
+		}
 		r.Undo = true
 		if err := datadir.Replace(fs, dir, File, r); err != nil {
 			return err
@@ -179,10 +182,41 @@ func Undo(fs vfs.FS, dir string) error {
 	return r.undo(fs, dir)
 }
 
+// ErrRebuilt refuses to undo where the data are no longer those that were adopted.
+var ErrRebuilt = errors.New("this node was rebuilt since: it cannot be undone any more. What was adopted is below old, if it is still kept")
+
+// still holds that the directory is what was adopted: a rebuild moves the data away, with all that
+// mysqld has left of its starts. Undoing would then remove them.
+func (r Record) still(fs vfs.FS, dir string, phase Phase) error {
+	id, found, err := datadir.New(fs, dir).Identity()
+	if err != nil {
+		return err
+	}
+	old, err := find(fs, filepath.Join(dir, datadir.OldDir))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether this node was rebuilt: %w", err)
+	case old || found && id.Instance != r.Identity.Instance:
+		return ErrRebuilt
+	case !found && phase == Done:
+		return fmt.Errorf("%s has no %s: it is not as it was adopted, and nothing was undone", dir, datadir.IdentityFile)
+	}
+	data := filepath.Join(dir, "mysql", "data")
+	after, err := find(fs, data)
+	if err == nil && !after && phase == Done {
+		err = fmt.Errorf("the data are not in %s: nothing was undone; mount the disk", data)
+	}
+	if err != nil {
+		return err
+	}
+	return r.apart(fs, data)
+}
+
 func (r Record) adopt(fs vfs.FS, dir string, log seglog.Options) error {
 	mysql := filepath.Join(dir, "mysql")
 	return run([]func() error{
 		func() error { return fs.MkdirAll(mysql) },
+		func() error { return r.apart(fs, filepath.Join(mysql, "data")) },
 		func() error { return move(fs, r.From, filepath.Join(mysql, "data")) },
 		func() error { return setUUID(fs, filepath.Join(mysql, "data", autoFile), r.UUIDBefore, r.ServerUUID) },
 		func() error { return r.makeLog(fs, log) },
@@ -197,6 +231,7 @@ func (r Record) adopt(fs vfs.FS, dir string, log seglog.Options) error {
 func (r Record) undo(fs vfs.FS, dir string) error {
 	data := filepath.Join(dir, "mysql", "data")
 	return run([]func() error{
+		func() error { return r.apart(fs, data) },
 		func() error { return clearAllBut(fs, dir, File, datadir.LockFile, "mysql", "lost+found") },
 		func() error {
 			if there, err := find(fs, data); err != nil || !there {
@@ -229,6 +264,21 @@ func find(fs vfs.FS, path string) (bool, error) {
 	return err == nil, err
 }
 
+// apart holds that the data are at one place alone. The node's directory was empty, so what is in
+// it are the data: what is where they were was made since, by an installation perhaps.
+func (r Record) apart(fs vfs.FS, data string) error {
+	before, err := find(fs, r.From)
+	after, err2 := find(fs, data)
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Errorf("look for the data: %w", err)
+	}
+	if before && after {
+		return fmt.Errorf("both %s and %s are there: the data are in %s. Something has made %s since: stop that, move %s away, and run this again",
+			r.From, data, data, r.From, r.From)
+	}
+	return nil
+}
+
 // move gives a directory another name, unless it has that one, durably.
 func move(fs vfs.FS, from, to string) error {
 	before, err := find(fs, from)
@@ -240,7 +290,7 @@ func move(fs vfs.FS, from, to string) error {
 	case err != nil:
 		return fmt.Errorf("move the data: %w", err)
 	case before && after:
-		return fmt.Errorf("move the data from %s to %s: both are there; move one of them away", from, to)
+		return fmt.Errorf("move the data from %s to %s: both are there", from, to)
 	case !before && !after:
 		return fmt.Errorf("move the data: neither %s nor %s is there: mount the disk", from, to)
 	case before:

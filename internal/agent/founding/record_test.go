@@ -278,13 +278,48 @@ func TestNotUndone(t *testing.T) {
 	wantAdopted(t, fs)
 }
 
+// TestNotUndoneAfterRebuild: a rebuild moves the data away, with mysqld's count of its starts.
+// Nothing is removed then, at whatever point of the rebuild.
+func TestNotUndoneAfterRebuild(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(fs *vfs.Mem, r Record) error
+		want   string
+	}{
+		"ordered": {func(fs *vfs.Mem, r Record) error {
+			r.Identity.Instance = strings.Repeat("cd", 16)
+			return datadir.Replace(fs, "node", datadir.IdentityFile, r.Identity)
+		}, ErrRebuilt.Error()},
+		"moved": {func(fs *vfs.Mem, _ Record) error {
+			return errors.Join(fs.MkdirAll("node/old/x"), fs.Rename("node/mysql", "node/old/x/mysql"))
+		}, ErrRebuilt.Error()},
+		"no identity": {func(fs *vfs.Mem, _ Record) error { return fs.Remove("node/identity.json") }, "has no identity.json"},
+		"no data":     {func(fs *vfs.Mem, _ Record) error { return fs.Rename("node/mysql/data", "elsewhere") }, "mount the disk"},
+		"made since":  {func(fs *vfs.Mem, _ Record) error { return fs.MkdirAll("srv/db") }, "move srv/db away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs, r := server(t), adoption(t)
+			if err := errors.Join(r.Make(fs, "node", logAt(fs)), c.change(fs, r)); err != nil {
+				t.Fatal(err)
+			}
+			before := contents(t, fs, "node")
+			err := Undo(fs, "node")
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("undo: %v, want %q", err, c.want)
+			}
+			if diff := cmp.Diff(before, contents(t, fs, "node")); diff != "" {
+				t.Errorf("undo has changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestAdoptionRefuses: what is not as it was is left alone.
 func TestAdoptionRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(fs *vfs.Mem) error
 		want   string
 	}{
-		"both":    {func(fs *vfs.Mem) error { return fs.MkdirAll("node/mysql/data") }, "both are there"},
+		"both":    {func(fs *vfs.Mem) error { return fs.MkdirAll("node/mysql/data") }, "the data are in node/mysql/data. Something has made srv/db since"},
 		"neither": {func(fs *vfs.Mem) error { return fs.RemoveAll("srv/db") }, "neither srv/db nor"},
 		"another server": {func(fs *vfs.Mem) error {
 			f, err := fs.Create("srv/db/auto.cnf")
