@@ -278,6 +278,11 @@ func FinishAdoption(cfg config.Config, logger *slog.Logger) (founding.Record, er
 	})
 }
 
+// AdoptionUnchanged tells whether an adoption that is done could still be undone: nil; or why not.
+func AdoptionUnchanged(cfg config.Config, r founding.Record) error {
+	return r.Unchanged(vfs.OS{}, cfg.DataDir)
+}
+
 // UndoAdoption puts the data back to where they were, as long as mysqld was not started here.
 func UndoAdoption(cfg config.Config) (founding.Record, error) {
 	return resumeAdoption(cfg, func(founding.Record) error { return founding.Undo(vfs.OS{}, cfg.DataDir) })

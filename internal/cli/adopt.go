@@ -142,6 +142,16 @@ func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logge
 	if o.check {
 		return true, fmt.Errorf("%s was adopted, or that was interrupted: there is nothing to check", r.From)
 	}
+	if phase == founding.Done {
+		err := agent.AdoptionUnchanged(cfg, r)
+		if errors.Is(err, founding.ErrStarted) || errors.Is(err, founding.ErrRebuilt) {
+			return true, o.printDone(out, fmt.Sprintf("%s was adopted as node %s of cluster %s at %s by %s, and this node has begun since: nothing was done",
+				r.From, cfg.Node, cfg.Cluster, units.Time(r.At), r.By))
+		}
+		if err != nil {
+			return true, err
+		}
+	}
 	if r, err = agent.FinishAdoption(cfg, logger); err != nil {
 		return true, err
 	}

@@ -164,22 +164,32 @@ func Undo(fs vfs.FS, dir string) error {
 	if err != nil || phase == None {
 		return err
 	}
-	switch _, err := fs.Stat(filepath.Join(dir, "mysql", "incarnation")); {
-	case err == nil:
-		return ErrStarted
-	case !errors.Is(err, iofs.ErrNotExist):
-		return fmt.Errorf("look whether mysqld was started: %w", err)
+	if err := r.unchanged(fs, dir, phase); err != nil {
+		return err
 	}
 	if phase != Undoing {
-		if err := r.still(fs, dir, phase); err != nil {
-			return err
-		}
 		r.Undo = true
 		if err := datadir.Replace(fs, dir, File, r); err != nil {
 			return err
 		}
 	}
 	return r.undo(fs, dir)
+}
+
+// Unchanged tells whether an adoption that is done could still be undone: nil; or why not.
+func (r Record) Unchanged(fs vfs.FS, dir string) error { return r.unchanged(fs, dir, Done) }
+
+func (r Record) unchanged(fs vfs.FS, dir string, phase Phase) error {
+	started, err := find(fs, filepath.Join(dir, "mysql", "incarnation"))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether mysqld was started: %w", err)
+	case started:
+		return ErrStarted
+	case phase == Undoing: // it was looked at before that began
+		return nil
+	}
+	return r.still(fs, dir, phase)
 }
 
 // ErrRebuilt refuses to undo where the data are no longer those that were adopted.
