@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -259,8 +261,9 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	victim := f.others(primary)[0]
 	third := f.others(primary)[1]
 	nodes := []int{primary, victim, third}
+	has := max(f.status(t, ctx, primary).LogFirst, f.status(t, ctx, third).LogFirst)
 	atOnce(t, nodes, f.KillAgent)
-	name := f.spoil(t, victim)
+	name := f.spoil(t, victim, has)
 	began := time.Now()
 	for _, i := range []int{victim, third} {
 		if err := f.Start(ctx, i); err != nil {
@@ -295,12 +298,17 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	f.verifyLogs(t, ctx)
 }
 
-// spoil flips a bit in the middle of the oldest segment of a node that is down.
-func (f *fixture) spoil(t *testing.T, i int) (name string) {
+// spoil flips a bit in the middle of a segment of a node that is down: of the oldest one that
+// begins at an index or later. What is before it the others may have purged, and nobody could heal it.
+func (f *fixture) spoil(t *testing.T, i int, from uint64) (name string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(f.logDir(i), "quorate.*"))
+	files = slices.DeleteFunc(files, func(path string) bool {
+		first, err := strconv.ParseUint(strings.TrimPrefix(filepath.Base(path), "quorate."), 10, 64)
+		return err != nil || first < from
+	})
 	if err != nil || len(files) < 2 {
-		t.Fatalf("%d segments, %v: too few to spoil one", len(files), err)
+		t.Fatalf("%d segments from entry %d on, %v: too few to spoil one", len(files), from, err)
 	}
 	b, err := os.ReadFile(files[0])
 	if err != nil {
