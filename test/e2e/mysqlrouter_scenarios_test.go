@@ -76,7 +76,7 @@ func (r *routed) switchRouterOn(t *testing.T, ctx context.Context) {
 		}
 		grants = append(grants, g)
 	}
-	if text := strings.Join(grants, "\n"); len(grants) != 4 || !strings.Contains(text, "GRANT USAGE ON *.*") || !strings.Contains(text, "GRANT CONNECTION_ADMIN,SYSTEM_USER ON *.*") {
+	if text := strings.Join(grants, "\n"); len(grants) != 5 || !strings.Contains(text, "GRANT USAGE ON *.*") || !strings.Contains(text, "GRANT CONNECTION_ADMIN,SYSTEM_USER ON *.*") {
 		t.Errorf("quorate_router has %s", text)
 	}
 }
