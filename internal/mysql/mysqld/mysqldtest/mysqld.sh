@@ -23,7 +23,9 @@ flock 9 # the first one initialises, the others wait
 if [ ! -d "$template" ]; then
 	@PROGRAM@ "$@"
 	rm -rf "$template.new"
-	cp -a --reflink=auto "$data" "$template.new"
+	# Without what need not be copied: zeros, and spare redo files, which a start makes anew.
+	cp -a --reflink=auto --sparse=always "$data" "$template.new"
+	rm -f "$template.new/#innodb_redo/"*_tmp
 	mv "$template.new" "$template"
 	exit
 fi
