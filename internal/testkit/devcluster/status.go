@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	// pollInterval is how often a condition is looked at. It bounds the error
-	// of the times that the demo prints.
+	// pollInterval is how often a condition is looked at.
 	pollInterval = 20 * time.Millisecond
+	// lastingIntervalMax is how often at least, where the condition lasts once it holds: a look takes
+	// the agent and this process a millisecond each, and a start takes seconds. It bounds the
+	// error of the times that the demo prints.
+	lastingIntervalMax = 100 * time.Millisecond
 	// statusTimeout bounds one status request: a stopped agent does not answer.
 	statusTimeout = 500 * time.Millisecond
 	// logTailBytes is how much of an agent's log goes into an error.
@@ -26,8 +29,17 @@ const (
 // Poll calls cond every few milliseconds until it says that what holds. It
 // gives up when ctx is done, with the last reason that cond gave, or at once
 // when cond returns an error.
-func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool, why string, err error)) error {
-	tick := time.NewTicker(pollInterval)
+func Poll(ctx context.Context, what string, cond condition) error {
+	return poll(ctx, what, pollInterval, cond)
+}
+
+// condition says whether it holds, and if not, why.
+type condition = func(context.Context) (ok bool, why string, err error)
+
+// poll is Poll, whose looks come ever less often, down to one in intervalMax.
+func poll(ctx context.Context, what string, intervalMax time.Duration, cond condition) error {
+	interval := pollInterval
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		ok, why, err := cond(ctx)
@@ -41,6 +53,8 @@ func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool,
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s (%s): %w", what, why, ctx.Err())
 		case <-tick.C:
+			interval = min(interval+interval/8, intervalMax)
+			tick.Reset(interval)
 		}
 	}
 }
@@ -96,7 +110,7 @@ func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 // WaitReady waits until node i is a replica or the primary, or a logger that
 // knows a leader.
 func (c *Cluster) WaitReady(ctx context.Context, i int) error {
-	return c.WaitNode(ctx, i, "ready", func(st status.Node) bool {
+	return c.waitNode(ctx, i, "ready", lastingIntervalMax, func(st status.Node) bool {
 		return st.Role == status.RoleReplica || st.Role == status.RolePrimary || st.Role == status.RoleLogger && st.Leader != 0
 	})
 }
@@ -119,7 +133,7 @@ func (c *Cluster) WaitAllReady(ctx context.Context) (int, error) {
 // up to index.
 func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 	what := fmt.Sprintf("ready with index %d applied", index)
-	return c.WaitNode(ctx, i, what, func(st status.Node) bool {
+	return c.waitNode(ctx, i, what, lastingIntervalMax, func(st status.Node) bool {
 		return (st.Role == status.RoleReplica || st.Role == status.RolePrimary) && st.Applied >= index
 	})
 }
@@ -127,8 +141,12 @@ func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 // WaitNode waits until cond holds for what node i says of itself. It ends at
 // once when the agent has exited.
 func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(status.Node) bool) error {
+	return c.waitNode(ctx, i, what, pollInterval, cond)
+}
+
+func (c *Cluster) waitNode(ctx context.Context, i int, what string, intervalMax time.Duration, cond func(status.Node) bool) error {
 	n := c.nodes[i]
-	return Poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), func(ctx context.Context) (bool, string, error) {
+	return poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), intervalMax, func(ctx context.Context) (bool, string, error) {
 		if n.running() == nil {
 			return false, "", c.exitOf(n)
 		}
