@@ -18,6 +18,7 @@ import (
 // TestHooks has each agent tell a program of its changes: through a switchover, and through an
 // agent that is killed while its program runs.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	hook := filepath.Join(dir, "hook")
 	// While the file "hang" is there the hook does not end.
