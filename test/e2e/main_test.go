@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 // threeAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
-// and waits for timeouts most of the time.
+// and three clusters use all of two cores.
 func threeAtOnce() error {
 	flag.Parse()
 	given := false
