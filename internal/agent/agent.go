@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/agent/backups"
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
@@ -112,6 +113,8 @@ type Agent struct {
 	// namesLooked is the durable marks' goroutine's.
 	namesLooked time.Time
 	seedings    seedings
+	// backups is this node as backups are taken of it.
+	backups *backups.Source
 	// again: once Run has ended, a start finds another node in the data directory.
 	again bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
@@ -194,6 +197,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
+	a.backups = a.backupSource()
 	a.teller = a.newTeller()
 	a.requests, a.stance = a.newOperate(), a.newStance()
 	a.Init(a.memberConfig())

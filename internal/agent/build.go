@@ -120,7 +120,7 @@ func (a *Agent) buildFeed() (err error) {
 func (a *Agent) buildAPI() {
 	a.api = api.New(api.Config{
 		Listen: a.cfg.API.Listen, Socket: a.cfg.ControlSocket(), Group: a.cfg.Control.Group,
-		TokensFile: a.cfg.API.TokensFile, Pprof: a.cfg.API.Pprof, Logger: a.logger,
+		TokensFile: a.cfg.API.TokensFile, Pprof: a.cfg.API.Pprof, Stream: a.stream, Logger: a.logger,
 	}, provider{a})
 }
 

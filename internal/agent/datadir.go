@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/restoring"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -70,7 +71,16 @@ func checkAdopted(dir string) error {
 	case phase == founding.Undoing:
 		return fmt.Errorf("data directory %s: undoing the adoption of %s was interrupted: run \"quorate adopt --undo\" again", dir, r.From)
 	}
-	return nil
+	return checkRestored(dir)
+}
+
+// checkRestored refuses a directory in which a restore was interrupted.
+func checkRestored(dir string) error {
+	r, underway, err := restoring.Underway(vfs.OS{}, dir)
+	if err == nil && underway {
+		err = fmt.Errorf("data directory %s: the restore of %s was interrupted: run the same \"quorate restore\" again", dir, r.Full)
+	}
+	return err
 }
 
 // open takes the directory's lock, writes whose it is, and reads whom it knows.

@@ -28,11 +28,13 @@ func helpGroups() []helpGroup {
 			{"mysql", "the client, as dba"}, {"variables", "of mysqld, everywhere"},
 			{"switchover", "moves the primary"}, {"restart-mysqld", "a new mysqld on a node"},
 			{"maintenance", "no failover meanwhile"}, {"node", "add, set, remove"},
-			{"cluster", "policies of them all"},
+			{"cluster", "policies of them all"}, {"backup", "a full one, lists, prunes"},
+			{"archive", "the log, as it grows"},
 		}},
 		{"When something is wrong", [][2]string{
 			{"fence", "keeps mysqld down"}, {"unfence", "lets it start again"},
 			{"log", "reads, exports, purges"}, {"recover", "without a majority"},
+			{"restore", "a point in time"},
 		}},
 		{"A node, and its files", [][2]string{
 			{"init", "files of a new cluster"}, {"config", "checks, shows a file"},

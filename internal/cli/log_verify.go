@@ -145,6 +145,13 @@ func (p *progressLine) show() func(done, total int64) {
 	}
 }
 
+// draw draws the line anew, if somebody sees it and it is time.
+func (p *progressLine) draw(done, total int64) {
+	if show := p.show(); show != nil {
+		show(done, total)
+	}
+}
+
 func (p *progressLine) clear() {
 	if !p.drawn.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")

@@ -52,6 +52,7 @@ type Config struct {
 	API     API
 	Control Control
 	Hooks   Hooks
+	Backup  Backup
 
 	// source says where each value came from, for messages; nil without a file.
 	source *source
@@ -209,6 +210,20 @@ type Hooks struct {
 	Timeout time.Duration
 }
 
+// Backup says where backups are kept. The agent does not look at it: "quorate backup", "archive" and
+// "restore" do.
+type Backup struct {
+	// Directory is where; "" = where the commands say. Those are /bin/sh's.
+	Directory                                          string
+	PutCommand, GetCommand, ListCommand, DeleteCommand string
+	// Recipients are age's public keys, for which all is encrypted; nil = nothing is.
+	Recipients []string
+	// Interval is how long a piece of the log may wait for more before it is kept.
+	Interval time.Duration
+	// KeepFull is how many full backups "quorate backup prune" keeps.
+	KeepFull int
+}
+
 // ControlSocket returns the path of the socket that takes operators' requests.
 func (c Config) ControlSocket() string {
 	return cmp.Or(c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
@@ -251,8 +266,9 @@ func Default() Config {
 			HoldMax:     1000,
 			Forward:     true,
 		},
-		API:   API{Listen: "127.0.0.1:7401"},
-		Hooks: Hooks{Timeout: 30 * time.Second},
+		API:    API{Listen: "127.0.0.1:7401"},
+		Hooks:  Hooks{Timeout: 30 * time.Second},
+		Backup: Backup{Interval: time.Minute, KeepFull: 7},
 	}
 }
 

@@ -148,6 +148,14 @@ func (c *Config) fields() map[string]func(string) error {
 		"control.socket":                  setText(&c.Control.Socket),
 		"control.group":                   setText(&c.Control.Group),
 		"hooks.timeout":                   setDuration(&c.Hooks.Timeout),
+		"backup.directory":                setText(&c.Backup.Directory),
+		"backup.put_command":              setText(&c.Backup.PutCommand),
+		"backup.get_command":              setText(&c.Backup.GetCommand),
+		"backup.list_command":             setText(&c.Backup.ListCommand),
+		"backup.delete_command":           setText(&c.Backup.DeleteCommand),
+		"backup.recipients":               setTexts(&c.Backup.Recipients),
+		"backup.interval":                 setDuration(&c.Backup.Interval),
+		"backup.keep_full":                setInt(&c.Backup.KeepFull),
 	}
 }
 
@@ -164,6 +172,16 @@ func (m *Member) fields() map[string]func(string) error {
 
 func setText(v *string) func(string) error {
 	return func(text string) error { *v = text; return nil }
+}
+
+// setTexts takes what joined has made of a list.
+func setTexts(v *[]string) func(string) error {
+	return func(text string) error {
+		for part := range strings.SplitSeq(text, ",") {
+			*v = append(*v, strings.TrimSpace(part))
+		}
+		return nil
+	}
 }
 
 func setKey(v *cluster.Key) func(string) error {
@@ -257,7 +275,7 @@ func (d *decoder) command(key string, value any) {
 // set gives one value to a field's setter. name is the key as messages show it.
 func (d *decoder) set(key, name string, value any, set func(string) error) {
 	text, ok := scalar(value)
-	if list, isList := value.([]any); isList && strings.HasSuffix(key, ".allow") {
+	if list, isList := value.([]any); isList && (strings.HasSuffix(key, ".allow") || key == "backup.recipients") {
 		if len(list) == 0 {
 			return // as if it were left out
 		}
@@ -273,7 +291,7 @@ func (d *decoder) set(key, name string, value any, set func(string) error) {
 	}
 }
 
-// joined returns a list of texts as one text with commas: networks may be written either way.
+// joined returns a list of texts as one text with commas: they may be written either way.
 func joined(list []any) (text string, ok bool) {
 	var parts []string
 	for _, value := range list {

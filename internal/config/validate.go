@@ -99,6 +99,7 @@ func (c Config) Validate() error {
 	c.validateListeners(l)
 	c.validateControl(l)
 	c.validateHooks(l)
+	c.validateBackup(l)
 	return l.err()
 }
 
@@ -408,6 +409,36 @@ func (c Config) validateHooks(l *problemList) {
 	for _, word := range command {
 		if len(word) > hookWordBytesMax || strings.ContainsRune(word, 0) {
 			l.add("hooks.on_change", "hooks.on_change has an argument of more than %d bytes, or with a NUL in it", hookWordBytesMax)
+		}
+	}
+}
+
+// Bounds of [backup].
+const (
+	backupIntervalMin = time.Second
+	backupIntervalMax = time.Hour
+	keepFullMax       = 1000
+)
+
+// validateBackup judges where backups are kept.
+func (c Config) validateBackup(l *problemList) {
+	b := c.Backup
+	checkDuration(l, "backup.interval", b.Interval, backupIntervalMin, backupIntervalMax)
+	if b.KeepFull < 1 || b.KeepFull > keepFullMax {
+		l.add("backup.keep_full", "backup.keep_full %d is out of range: between 1 and %d", b.KeepFull, keepFullMax)
+	}
+	commands := b.PutCommand + b.GetCommand + b.ListCommand + b.DeleteCommand
+	switch {
+	case b.Directory != "" && !filepath.IsAbs(b.Directory):
+		l.add("backup.directory", "backup.directory %q is not an absolute path: write a path that starts with /", b.Directory)
+	case b.Directory != "" && commands != "":
+		l.add("backup.directory", "backup.directory and the commands of [backup] both say where backups are: leave one of them out")
+	case commands != "" && (b.PutCommand == "" || b.GetCommand == "" || b.ListCommand == ""):
+		l.add("backup.put_command", "[backup] needs put_command, get_command and list_command, if it has any command")
+	}
+	for _, key := range b.Recipients {
+		if !strings.HasPrefix(key, "age1") {
+			l.add("backup.recipients", "backup.recipients: %q is no public key of age: age-keygen prints one, which begins with age1", key)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func httpStatus(code control.Code) int {
 		return http.StatusBadRequest
 	case control.CodeUnknown:
 		return http.StatusNotFound
-	case control.CodeStale, control.CodeFailed: // the cluster is not such that it could be done; no mistake of the server's
+	case control.CodeStale, control.CodeFailed, control.CodePurged, control.CodeBehind: // the cluster is not such that it could be done; no mistake of the server's
 		return http.StatusConflict
 	case control.CodeNoLeader, control.CodeNotLeader, control.CodeBusy:
 		return http.StatusServiceUnavailable

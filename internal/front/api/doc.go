@@ -19,6 +19,8 @@
 //
 //	POST /control/NAME  an operator's request: control.Request and control.Answer
 //	                in JSON
+//	POST /stream/NAME  a copy of the node's data or log, for root and the agent's own
+//	                account alone; its trailers say whether it is whole
 //
 // The names and meanings of the health endpoints are Patroni's, which HAProxy
 // and Kubernetes set-ups know. "No" is 503. The body is the node's own
@@ -41,5 +43,6 @@
 // the file of tokens every second: no request waits for its disk.
 // The package keeps no state; every answer is made from the Provider's
 // snapshot of that moment, but for the tokens.
-// A stream of events is its request's goroutine; there are streamsMax, for streamTime each.
+// A stream of events is its request's goroutine; there are streamsMax, for streamTime each. A copy is
+// its request's goroutine and one that waits for the end; there are copiesMax.
 package api

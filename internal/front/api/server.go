@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,7 +67,10 @@ type Config struct {
 	// none, and nobody operates there.
 	TokensFile string
 	// Pprof: the port answers with profiles, to this host alone.
-	Pprof  bool
+	Pprof bool
+	// Stream writes a copy of what the node has, for who asks on the control socket; nil = there is none.
+	// It ends with the request. It is called from many goroutines.
+	Stream func(context.Context, control.Request, io.Writer) error
 	Logger *slog.Logger
 }
 
@@ -83,6 +87,7 @@ type Server struct {
 	tokens    *tokens
 	strangers *strangers.Log
 	streams   chan struct{} // one place for each stream of events
+	copies    chan struct{} // one place for each copy of the data or the log
 	ended     chan struct{} // closed when Run ends: streams end by themselves
 
 	denied, streamsRefused atomic.Uint64
@@ -94,7 +99,7 @@ func New(config Config, provider Provider) *Server {
 	return &Server{
 		config: config, provider: provider, room: strangers.New(limits, config.Logger),
 		tokens: &tokens{path: config.TokensFile, logger: config.Logger}, strangers: strangers.NewLog(config.Logger),
-		streams: make(chan struct{}, streamsMax), ended: make(chan struct{}),
+		streams: make(chan struct{}, streamsMax), copies: make(chan struct{}, copiesMax), ended: make(chan struct{}),
 	}
 }
 
@@ -178,6 +183,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server)
 func (s *Server) controlHandler(port http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /control/{name}", s.answerControl)
+	if s.config.Stream != nil {
+		mux.HandleFunc("POST /stream/{name}", s.answerStream)
+	}
 	mux.Handle("GET /", port)
 	return mux
 }

@@ -50,6 +50,9 @@ const (
 	CodeUncertain Code = "uncertain"
 	// CodeStale: something else came first, and nothing was done.
 	CodeStale Code = "stale"
+	// CodePurged: the log was purged before the entry that is asked for. CodeBehind: it does not go so far.
+	CodePurged Code = "purged"
+	CodeBehind Code = "behind"
 	// CodeFailed: anything else; nothing was done unless Error says so.
 	CodeFailed Code = "failed"
 	// CodeUnauthorized and those after it are the API's. It has no token, or an unknown one.

@@ -6,11 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 )
 
 // CloneUser is the account with which the mysqld of another node copies the data of
@@ -89,6 +93,36 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 	return err
 }
 
+// CloneTo copies the data of this server into the directory dir of its host, which must not exist.
+// It returns once dir is complete and on disk. When ctx ends the copy is called off, and what there
+// is of it is left.
+func (a *Admin) CloneTo(ctx context.Context, dir string) error {
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("copy the data: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // back into the pool
+	id := uint64(0)
+	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		return fmt.Errorf("copy the data: %w", err)
+	}
+	// A connection that is closed would not end the statement.
+	stop := context.AfterFunc(ctx, func() {
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		_ = a.exec(kill, "call a copy off", "KILL QUERY ?", id) // it has ended, or goes on to its end
+	})
+	defer stop()
+	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(dir)
+	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "CLONE LOCAL DATA DIRECTORY = '"+quoted+"'"); err != nil {
+		return errors.Join(context.Cause(ctx), fmt.Errorf("copy the data: %w", err))
+	}
+	return context.Cause(ctx)
+}
+
+// killTimeout bounds the statement that calls a copy off.
+const killTimeout = 10 * time.Second
+
 // CloneProgress returns how many bytes of a clone under way were copied, and the
 // server's estimate of all.
 func (a *Admin) CloneProgress(ctx context.Context) (bytes, estimate int64, err error) {
@@ -135,4 +169,60 @@ func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error)
 		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
 	return s.publish(id)
+}
+
+// Restore makes the data directory of what fill writes into an empty one, with a random server UUID,
+// and returns that. It is atomic, as Initialize, and durable.
+func (s *Server) Restore(ctx context.Context, fill func(*os.Root) error) (uuid string, err error) {
+	if s.Initialized() {
+		return "", fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
+	}
+	id, err := s.cfg.identity()
+	if err != nil {
+		return "", err
+	}
+	if err := s.makeDirs(id); err != nil {
+		return "", err
+	}
+	lock, err := s.lockDirectory(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }() // Only drops the lock.
+	if err := emptyDir(s.paths.dataTemp, id.keeper()); err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(s.paths.dataTemp)
+	if err != nil {
+		return "", fmt.Errorf("open the new data directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := fill(root); err != nil {
+		return "", err
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = root.Lchown(path, id.uid, id.gid)
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("give the data to their account: %w", err)
+	}
+	if err := syncFileSystem(s.paths.dataTemp); err != nil {
+		return "", err
+	}
+	return s.publish(id)
+}
+
+// syncFileSystem has all that was written to the file system of a directory on its disk.
+func syncFileSystem(dir string) error {
+	d, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("sync the new data directory: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/agent/backups"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// backupSource is this node as backups are taken of it.
+func (a *Agent) backupSource() *backups.Source {
+	dir := a.data.Join("mysql", "tmp", "backup")
+	return backups.New(backups.Config{
+		Cluster: a.cfg.Cluster, ClusterID: formatID(a.cfg.ClusterID()), Node: a.self.Name, Version: a.version, Clock: clock.Machine{},
+		Own: a.ownStatus, Dir: dir, Free: func() (uint64, error) { return freeAt(filepath.Dir(dir)) },
+		Mysqld: func() (backups.Mysqld, string) {
+			p := a.currentProcess()
+			if p == nil {
+				return nil, ""
+			}
+			return p.Admin(), a.install.Version.String()
+		},
+		Log:     func() backups.Log { return a.logReader() },
+		Commit:  func() uint64 { return a.Raft.Committed().Mark().Index },
+		Durable: a.durable, State: func() cluster.StatePoint { return a.Raft.Committed().State() },
+	})
+}
+
+func freeAt(dir string) (uint64, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return 0, fmt.Errorf("look how much is free in %s: %w", dir, err)
+	}
+	return disk.Bavail * uint64(disk.Bsize), nil
+}
+
+// stream answers a request for a copy of what this node has.
+func (a *Agent) stream(ctx context.Context, r control.Request, w io.Writer) error {
+	switch {
+	case a.Raft == nil || a.log == nil:
+		return a.requests.NoPart()
+	case r.Name == cluster.StreamData && !a.runsMysqld():
+		return control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
+	case r.Name == cluster.StreamData:
+		a.logger.Info("the data are copied for a backup", "by", r.By)
+		return a.backups.Data(ctx, w)
+	case r.Name == cluster.StreamLog:
+		var args cluster.StreamLogRequest
+		if err := operate.Arguments(r, &args); err != nil {
+			return err
+		}
+		err := a.backups.Log(ctx, w, args.First)
+		switch {
+		case errors.Is(err, seglog.ErrCompacted):
+			return control.Errorf(control.CodePurged, "%v", err)
+		case errors.Is(err, backups.ErrBehind):
+			return control.Errorf(control.CodeBehind, "%v", err)
+		}
+		return err
+	}
+	return control.Errorf(control.CodeUnknown, "this agent knows no copy %q: it is older than the command", r.Name)
+}

@@ -1,0 +1,251 @@
+package backups
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// Mysqld is the server that is copied.
+type Mysqld interface {
+	// DataBytes is about how many bytes a copy has.
+	DataBytes(ctx context.Context) (int64, error)
+	// CloneTo copies the data into a directory that does not exist, on the disk of the data.
+	CloneTo(ctx context.Context, dir string) error
+}
+
+// Log is the node's log, and the committed part of it. Its reader closes it.
+type Log interface {
+	replay.CommittedLog
+	Term(index uint64) (uint64, error)
+	Close()
+}
+
+// Config is what Source needs. All fields are required.
+type Config struct {
+	Cluster, ClusterID, Node, Version string
+	Clock                             clock.Clock
+	// Own is the node's status as it is now.
+	Own func() status.Node
+	// Mysqld is the one that runs, and its version; nil = none does.
+	Mysqld func() (Mysqld, string)
+	// Dir is where it may copy to.
+	Dir string
+	// Free is how many bytes are free there.
+	Free func() (uint64, error)
+	// Log opens the log.
+	Log func() Log
+	// Commit is the commit index.
+	Commit func() uint64
+	// Durable is the mysqld's durable mark, State the committed cluster state.
+	Durable func() replay.Mark
+	State   func() cluster.StatePoint
+}
+
+// Source is this node as backups are taken of it.
+type Source struct {
+	c      Config
+	copies sync.Mutex // held while the data are copied
+}
+
+// New makes a Source.
+func New(c Config) *Source { return &Source{c: c} }
+
+// ErrBusy is returned where the data are being copied.
+var ErrBusy = errors.New("the data of this node are being copied for another backup")
+
+// reserve is left free beside a copy of the data: a tenth of it, and this.
+const reserve = 1 << 30
+
+// Data writes a copy of mysqld's data to w: see package archive.
+func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
+	if !s.copies.TryLock() {
+		return ErrBusy
+	}
+	defer s.copies.Unlock()
+	server, start, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.c.Dir); err != nil {
+		return fmt.Errorf("remove an earlier copy: %w", err)
+	}
+	buffered := bufio.NewWriterSize(w, 1<<18)
+	out := tar.NewWriter(buffered)
+	if err := writeJSON(out, archive.StartFile, start.At, start); err != nil {
+		return err
+	}
+	// Who asked sees now that it has begun.
+	if err := errors.Join(out.Flush(), buffered.Flush()); err != nil {
+		return fmt.Errorf("write the copy: %w", err)
+	}
+	defer func() {
+		if e := os.RemoveAll(s.c.Dir); e != nil {
+			err = errors.Join(err, fmt.Errorf("remove the copy: %w", e))
+		}
+	}()
+	if err := server.CloneTo(ctx, s.c.Dir); err != nil {
+		return err
+	}
+	commit := s.c.Commit()
+	if err := writeTree(ctx, out, s.c.Dir); err != nil {
+		return err
+	}
+	if err := writeJSON(out, archive.EndFile, start.At, archive.End{At: time.Now().UTC(), Index: commit}); err != nil {
+		return err
+	}
+	if err := errors.Join(out.Close(), buffered.Flush()); err != nil {
+		return fmt.Errorf("write the copy: %w", err)
+	}
+	return nil
+}
+
+// start says what is copied, or why nothing is.
+func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
+	start := archive.Start{
+		Format: archive.Format, Cluster: s.c.Cluster, ClusterID: s.c.ClusterID, Node: s.c.Node, Quorate: s.c.Version,
+		At: time.Now().UTC().Truncate(time.Second),
+	}
+	own := s.c.Own()
+	server, version := s.c.Mysqld()
+	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
+	if !healthy || own.LogState != status.LogOK || server == nil {
+		return nil, start, fmt.Errorf("node %s is %s, and its log is %s: a backup is taken of a replica, or of the primary, with a log that is ok", s.c.Node, own.Role, own.LogState)
+	}
+	start.MySQL = version
+	var err error
+	if start.DataBytes, err = server.DataBytes(ctx); err != nil {
+		return nil, start, err
+	}
+	free, err := s.c.Free()
+	if err != nil {
+		return nil, start, err
+	}
+	if need := uint64(start.DataBytes) + uint64(start.DataBytes)/10 + reserve; free < need {
+		return nil, start, fmt.Errorf("the copy needs %s on the disk of %s, beside the data, and %s are free", units.Size(int64(need)), s.c.Dir, units.Size(int64(free)))
+	}
+	mark := s.c.Durable() // before the copy begins
+	if start.MarkIndex = mark.Index; mark.Index > 0 {
+		start.MarkWitness = mark.Witness.String()
+	}
+	point := s.c.State()
+	if start.State, err = json.Marshal(datadir.NewStateRecord(point)); err != nil {
+		return nil, start, fmt.Errorf("encode the cluster state: %w", err)
+	}
+	start.Begin, err = s.begin(min(mark.Index, point.Through))
+	return server, start, err
+}
+
+// begin is the newest beginning of a segment that is not behind the entry after one.
+func (s *Source) begin(after uint64) (b archive.Begin, err error) {
+	log := s.c.Log()
+	defer log.Close()
+	segments := log.Segments()
+	at := len(segments) - 1
+	for at > 0 && segments[at].FirstIndex > after+1 {
+		at--
+	}
+	first := segments[at]
+	if first.FirstIndex > after+1 {
+		return b, fmt.Errorf("the log begins at entry %d, behind what mysqld has on disk for certain: try again in some seconds", first.FirstIndex)
+	}
+	b = archive.Begin{First: first.FirstIndex, GTIDs: first.GTIDsBefore.AppendBinary(nil), FormatDescription: first.FormatDescription}
+	if first.FirstIndex > 1 {
+		if b.PreviousTerm, err = log.Term(first.FirstIndex - 1); err != nil {
+			return b, fmt.Errorf("read the term before the log's beginning: %w", err)
+		}
+	}
+	return b, nil
+}
+
+func writeJSON(out *tar.Writer, name string, at time.Time, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o640, Size: int64(len(text)), ModTime: at})
+	}
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s of the copy: %w", name, err)
+	}
+	return nil
+}
+
+// writeTree writes the files of a directory. What is in it belongs to mysqld's account, so nothing is
+// followed out of it.
+func writeTree(ctx context.Context, out *tar.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case path == ".":
+			return nil
+		case d.IsDir():
+			return out.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: archive.DataDir + path + "/", Mode: 0o750})
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is neither a file nor a directory", path)
+		}
+		return writeFile(ctx, out, root, path)
+	})
+	if err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	return nil
+}
+
+func writeFile(ctx context.Context, out *tar.Writer, root *os.Root, path string) (err error) {
+	f, err := root.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file", path)
+	}
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: archive.DataDir + path, Mode: 0o640, Size: info.Size(), ModTime: info.ModTime()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(contextReader{ctx, f}, info.Size()))
+	return err
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p[:min(len(p), 1<<20)])
+}

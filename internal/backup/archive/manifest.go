@@ -1,0 +1,126 @@
+package archive
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+)
+
+// Format is the version of what this package writes as JSON. Part of the format.
+const Format = 1
+
+// The files of a backup's tar beside the data. Part of the format.
+const (
+	StartFile = "backup.json"
+	DataDir   = "data/"
+	EndFile   = "end.json"
+)
+
+// Start says of what a full backup is one, and where the log goes on from it. It is the first file
+// of the tar.
+type Start struct {
+	Format    int    `json:"format"`
+	Cluster   string `json:"cluster"`
+	ClusterID string `json:"cluster_id"`
+	// Node is whose mysqld was copied, Quorate and MySQL are the versions there.
+	Node    string    `json:"node"`
+	Quorate string    `json:"quorate"`
+	MySQL   string    `json:"mysql"`
+	At      time.Time `json:"at"`
+	// Begin is where the log begins that the data need.
+	Begin Begin `json:"begin"`
+	// Mark is what the mysqld had on disk before it was copied.
+	MarkIndex   uint64 `json:"mark_index"`
+	MarkWitness string `json:"mark_witness,omitempty"`
+	// State is the cluster state when it began, as cluster.json has it.
+	State json.RawMessage `json:"state"`
+	// DataBytes is about how long the data are.
+	DataBytes int64 `json:"data_bytes"`
+}
+
+// Begin is where a log begins.
+type Begin struct {
+	First             uint64 `json:"first"`
+	PreviousTerm      uint64 `json:"previous_term"`
+	GTIDs             []byte `json:"gtids"`
+	FormatDescription []byte `json:"format_description"`
+}
+
+// Log is where a log begins that is made; nil = with entry 1.
+func (b Begin) Log() (*seglog.Begin, error) {
+	if b.First <= 1 {
+		return nil, nil
+	}
+	gtids, err := gtid.DecodeBinary(b.GTIDs)
+	if err != nil {
+		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
+	}
+	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
+}
+
+// Mark is the durable mark that the data have; zero = none.
+func (s Start) Mark() (replay.Mark, error) {
+	if s.MarkIndex == 0 {
+		return replay.Mark{}, nil
+	}
+	witness, err := gtid.ParseGTID(s.MarkWitness)
+	if err != nil {
+		return replay.Mark{}, fmt.Errorf("parse the durable mark: %w", err)
+	}
+	return replay.Mark{Index: s.MarkIndex, Witness: witness}, nil
+}
+
+// End says how the copy ended. It is the last file of the tar.
+type End struct {
+	At time.Time `json:"at"`
+	// Index is the commit index when the copy was complete: the data hold nothing behind it.
+	Index uint64 `json:"index"`
+}
+
+// Manifest says what a full backup is. It is an object of its own.
+type Manifest struct {
+	Start
+	End End `json:"end"`
+	// Time is when the newest transaction up to the end was committed, by the clock of its primary:
+	// no earlier point can be restored from this backup. Zero: it has no transaction.
+	Time time.Time `json:"time"`
+	// GTIDs are all transactions up to the end.
+	GTIDs string `json:"gtids"`
+	// Data is the name of the object with the data, Bytes its length there, and Encrypted whether it,
+	// and the log, are encrypted.
+	Data      string `json:"data"`
+	Bytes     int64  `json:"bytes"`
+	Encrypted bool   `json:"encrypted"`
+	// Files are those of the data, in their order.
+	Files []File `json:"files"`
+}
+
+// File is one file of the data.
+type File struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// manifestBytesMax bounds a manifest: a million files.
+const manifestBytesMax = 256 << 20
+
+// ReadManifest reads a manifest.
+func ReadManifest(r io.Reader) (Manifest, error) {
+	var m Manifest
+	err := json.NewDecoder(io.LimitReader(r, manifestBytesMax)).Decode(&m)
+	switch {
+	case err != nil:
+		return m, fmt.Errorf("read the manifest: %w", err)
+	case m.Format > Format:
+		return m, fmt.Errorf("the manifest has format %d, and this quorate knows %d: use a newer one", m.Format, Format)
+	case m.Format < 1 || m.Begin.First == 0 || m.End.Index < m.Begin.First-1 || m.Data == "":
+		return m, fmt.Errorf("the manifest is damaged: format %d, entries %d to %d, data %q", m.Format, m.Begin.First, m.End.Index, m.Data)
+	}
+	return m, nil
+}

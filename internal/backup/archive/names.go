@@ -1,0 +1,173 @@
+package archive
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+)
+
+// timeLayout is how names have a time. Part of the format.
+const timeLayout = "20060102T150405Z"
+
+const (
+	manifestSuffix = ".json"
+	dataSuffix     = ".data"
+)
+
+// FullName is the name of a full backup: of its manifest and data without their suffixes.
+func FullName(at time.Time, node string) string {
+	return fmt.Sprintf("full-%s-%s", at.UTC().Format(timeLayout), node)
+}
+
+// ManifestName and DataName are the names of its objects.
+func ManifestName(full string) string { return full + manifestSuffix }
+
+// DataName is the name of the object that has a full backup's data.
+func DataName(full string) string { return full + dataSuffix }
+
+// Piece is a piece by its name.
+type Piece struct {
+	First, Last uint64
+	// Time is when its newest transaction was committed, to the second; of one without transactions
+	// that of the piece before.
+	Time time.Time
+	// Sum is SumOf its last entry: two logs that have it are of one history up to there.
+	Sum string
+}
+
+// Name is the piece's.
+func (p Piece) Name() string {
+	return fmt.Sprintf("log-%020d-%020d-%s-%s.qlog", p.First, p.Last, p.Time.UTC().Format(timeLayout), p.Sum)
+}
+
+// sumBytes is how much of the SHA-256 a name has.
+const sumBytes = 8
+
+// SumOf is the beginning of the SHA-256 of an entry: index, term, type and data.
+func SumOf(e seglog.Entry) string {
+	head := binary.LittleEndian.AppendUint64(nil, e.Index)
+	head = append(binary.LittleEndian.AppendUint64(head, e.Term), e.Type)
+	sum := sha256.New()
+	_, _ = sum.Write(head) // never fails
+	_, _ = sum.Write(e.Data)
+	return hex.EncodeToString(sum.Sum(nil)[:sumBytes])
+}
+
+var (
+	pieceName    = regexp.MustCompile(`^log-(\d{20})-(\d{20})-(\d{8}T\d{6}Z)-([0-9a-f]{16})\.qlog$`)
+	manifestName = regexp.MustCompile(`^(full-\d{8}T\d{6}Z-.+)\.json$`)
+	dataName     = regexp.MustCompile(`^(full-\d{8}T\d{6}Z-.+)\.data$`)
+)
+
+// ParsePiece is the piece of a name; false if it is none's.
+func ParsePiece(name string) (p Piece, ok bool) {
+	m := pieceName.FindStringSubmatch(name)
+	if m == nil {
+		return p, false
+	}
+	first, err1 := strconv.ParseUint(m[1], 10, 64)
+	last, err2 := strconv.ParseUint(m[2], 10, 64)
+	at, err3 := time.Parse(timeLayout, m[3])
+	if err1 != nil || err2 != nil || err3 != nil || first == 0 || last < first {
+		return p, false
+	}
+	return Piece{First: first, Last: last, Time: at, Sum: m[4]}, true
+}
+
+// Contents are the objects of a repository that this package knows.
+type Contents struct {
+	// Fulls are the names of full backups, oldest first. Unfinished are those without a manifest.
+	Fulls, Unfinished []string
+	// Pieces are by their first entry, the longest first.
+	Pieces []Piece
+}
+
+// Sort takes names apart.
+func Sort(names []string) (c Contents) {
+	data := map[string]bool{}
+	for _, name := range names {
+		if p, ok := ParsePiece(name); ok {
+			c.Pieces = append(c.Pieces, p)
+		} else if m := manifestName.FindStringSubmatch(name); m != nil {
+			c.Fulls = append(c.Fulls, m[1])
+		} else if m := dataName.FindStringSubmatch(name); m != nil {
+			data[m[1]] = true
+		}
+	}
+	for name := range data {
+		if !slices.Contains(c.Fulls, name) {
+			c.Unfinished = append(c.Unfinished, name)
+		}
+	}
+	slices.Sort(c.Fulls)
+	slices.Sort(c.Unfinished)
+	slices.SortFunc(c.Pieces, func(a, b Piece) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last), cmp.Compare(a.Sum, b.Sum))
+	})
+	return c
+}
+
+// Newest is the last entry that any piece has; 0 = there is none.
+func (c Contents) Newest() (newest Piece) {
+	for _, p := range c.Pieces {
+		if p.Last > newest.Last {
+			newest = p
+		}
+	}
+	return newest
+}
+
+// Chain is the fewest pieces that have all entries from first on, and how far they go: to the last
+// entry before the first gap.
+func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
+	last = first - 1
+	for {
+		best := Piece{}
+		for _, p := range c.Pieces {
+			if p.First > last+1 {
+				break
+			}
+			if p.Last > last && p.Last > best.Last {
+				best = p
+			}
+		}
+		if best.Last == 0 {
+			return pieces, last
+		}
+		pieces, last = append(pieces, best), best.Last
+	}
+}
+
+// Prunable are the objects that the newest full backups, of the number keep, do not need, in the order
+// in which they are to be deleted. A piece goes if all of its entries are before what those need.
+func (c Contents) Prunable(keep int, begin func(full string) (first uint64, err error)) (names []string, err error) {
+	if len(c.Fulls) <= keep {
+		return nil, nil
+	}
+	gone, kept := c.Fulls[:len(c.Fulls)-keep], c.Fulls[len(c.Fulls)-keep:]
+	need := ^uint64(0)
+	for _, full := range kept {
+		first, err := begin(full)
+		if err != nil {
+			return nil, err
+		}
+		need = min(need, first)
+	}
+	for _, full := range gone {
+		names = append(names, ManifestName(full), DataName(full))
+	}
+	for _, p := range c.Pieces {
+		if p.Last < need {
+			names = append(names, p.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,152 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// partSuffix is behind the name of a file that is being written; it begins with a dot, too.
+const partSuffix = ".part"
+
+// directory is a repository in a directory.
+type directory struct {
+	fs   vfs.FS
+	path string
+}
+
+// NewDirectory is the repository in a directory, which must be there.
+func NewDirectory(fs vfs.FS, path string) (Store, error) {
+	info, err := fs.Stat(path)
+	if err == nil && !info.Dir {
+		err = errors.New("it is no directory")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the repository %s (make it, or mount its disk): %w", path, err)
+	}
+	return directory{fs, path}, nil
+}
+
+// Put implements Store.
+func (d directory) Put(ctx context.Context, name string, fill func(io.Writer) error) (err error) {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	part := filepath.Join(d.path, "."+name+partSuffix)
+	f, err := d.fs.Create(part)
+	if err != nil {
+		return fmt.Errorf("write an object: %w", err)
+	}
+	w := &fileWriter{ctx: ctx, f: f}
+	if err = fill(w); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", part, err), d.fs.Remove(part))
+	}
+	if err := errors.Join(d.fs.Rename(part, filepath.Join(d.path, name)), d.fs.SyncDir(d.path)); err != nil {
+		return fmt.Errorf("write an object: %w", err)
+	}
+	return nil
+}
+
+// fileWriter writes a file from its beginning on.
+type fileWriter struct {
+	ctx context.Context
+	f   vfs.File
+	at  int64
+}
+
+// Write implements io.Writer.
+func (w *fileWriter) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	n, err := w.f.WriteAt(p, w.at)
+	w.at += int64(n)
+	return n, err
+}
+
+// Get implements Store.
+func (d directory) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	f, err := d.fs.Open(filepath.Join(d.path, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open an object: %w", err)
+	}
+	size, err := f.Size()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open an object: %w", err), f.Close())
+	}
+	return &fileReader{ctx, io.NewSectionReader(f, 0, size), f}, nil
+}
+
+type fileReader struct {
+	ctx context.Context
+	io.Reader
+	io.Closer
+}
+
+// Read implements io.Reader.
+func (r *fileReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p)
+}
+
+// List implements Store.
+func (d directory) List(context.Context) (objects []Object, err error) {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list the repository: %w", err)
+	}
+	if len(names) > ObjectsMax {
+		return nil, tooMany(d.path)
+	}
+	for _, name := range names {
+		if checkName(name) != nil || strings.HasPrefix(name, ".") {
+			continue
+		}
+		info, err := d.fs.Stat(filepath.Join(d.path, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was deleted meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the repository: %w", err)
+		}
+		if !info.Dir {
+			objects = append(objects, Object{name, info.Size})
+		}
+	}
+	return objects, nil
+}
+
+// Delete implements Store.
+func (d directory) Delete(_ context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	err := d.fs.Remove(filepath.Join(d.path, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+	if err == nil {
+		err = d.fs.SyncDir(d.path)
+	}
+	if err != nil {
+		return fmt.Errorf("delete an object: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package repository
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+)
+
+// windowBytesMax bounds the memory that a reader needs.
+const windowBytesMax = 8 << 20
+
+// What objects begin with. Part of the format: zstd's, and age's.
+var (
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+	ageMagic  = []byte("age-encryption.org/")
+)
+
+// ErrSealed is returned for an object that cannot be opened.
+var ErrSealed = errors.New("object cannot be opened")
+
+// ParseRecipients parses age's public keys, "age1…".
+func ParseRecipients(keys []string) (all []age.Recipient, err error) {
+	for _, key := range keys {
+		r, err := age.ParseX25519Recipient(key)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no public key of age (age-keygen prints one, which begins with age1): %w", key, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// Identities reads a file of age's private keys, as age-keygen writes it. Others must not be able to
+// read it.
+func Identities(path string) ([]age.Identity, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the private key: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("others may read it (%v): chmod 600 it", info.Mode())
+	}
+	var all []age.Identity
+	if err == nil {
+		all, err = age.ParseIdentities(f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the private key %s: %w", path, err)
+	}
+	return all, nil
+}
+
+// Seal compresses what is written, and encrypts it for the recipients, if there are any. Close ends
+// it; w goes on. Without Close what was written cannot be read.
+func Seal(w io.Writer, recipients []string) (io.WriteCloser, error) {
+	keys, err := ParseRecipients(recipients)
+	if err != nil {
+		return nil, err
+	}
+	s := &sealer{}
+	if len(keys) > 0 {
+		if s.encrypted, err = age.Encrypt(w, keys...); err != nil {
+			return nil, fmt.Errorf("encrypt an object: %w", err)
+		}
+		w = s.encrypted
+	}
+	s.Encoder, err = zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowBytesMax/2), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return nil, fmt.Errorf("compress an object: %w", err)
+	}
+	return s, nil
+}
+
+type sealer struct {
+	*zstd.Encoder
+	encrypted io.WriteCloser
+}
+
+// Close ends the object.
+func (s *sealer) Close() error {
+	err := s.Encoder.Close()
+	if s.encrypted != nil && err == nil {
+		err = s.encrypted.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("seal an object: %w", err)
+	}
+	return nil
+}
+
+// Unseal reads what Seal has made. identities are the private keys; none are needed for an object that
+// is not encrypted. The caller closes the reader, and r.
+func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	begin, err := in.Peek(len(ageMagic))
+	if len(begin) == 0 {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, orEmpty(err))
+	}
+	var src io.Reader = in
+	if bytes.Equal(begin, ageMagic) {
+		if len(identities) == 0 {
+			return nil, fmt.Errorf("%w: it is encrypted: name the file of the private key (--identity)", ErrSealed)
+		}
+		if src, err = age.Decrypt(in, identities...); err != nil {
+			if _, wrong := errors.AsType[*age.NoIdentityMatchError](err); wrong {
+				return nil, fmt.Errorf("%w: it is encrypted for another key than that of --identity: %w", ErrSealed, err)
+			}
+			return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+		}
+	} else if !bytes.HasPrefix(begin, zstdMagic) {
+		return nil, fmt.Errorf("%w: it begins with % x", ErrSealed, begin)
+	}
+	d, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowBytesMax))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return &unsealer{Reader: d, close: d.Close}, nil
+}
+
+func orEmpty(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return errors.New("it is empty")
+	}
+	return err
+}
+
+type unsealer struct {
+	io.Reader
+	close func()
+}
+
+// Read implements io.Reader.
+func (u *unsealer) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (u *unsealer) Close() error {
+	u.close()
+	return nil
+}

@@ -1,0 +1,98 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+)
+
+// Chain reads pieces as one log. One goroutine uses it, and closes it.
+type Chain struct {
+	ctx        context.Context
+	store      repository.Store
+	identities []age.Identity
+	cluster    string
+	pieces     []archive.Piece
+	next       uint64
+	in         *archive.Reader
+	close      func() error
+	piece      archive.Piece
+}
+
+// NewChain reads the entries from first on, out of pieces that have all of them (Contents.Chain), of
+// the cluster with an id.
+func NewChain(ctx context.Context, store repository.Store, identities []age.Identity, clusterID string, pieces []archive.Piece, first uint64) *Chain {
+	return &Chain{ctx: ctx, store: store, identities: identities, cluster: clusterID, pieces: pieces, next: first}
+}
+
+// Next returns the next entry, and io.EOF behind the last one.
+func (c *Chain) Next() (archive.Item, error) {
+	for {
+		if c.in == nil {
+			if len(c.pieces) == 0 {
+				return archive.Item{}, io.EOF
+			}
+			if err := c.open(); err != nil {
+				return archive.Item{}, err
+			}
+		}
+		item, err := c.in.Next()
+		if errors.Is(err, io.EOF) {
+			if err := c.Close(); err != nil {
+				return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
+			}
+			continue
+		}
+		if err != nil {
+			return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
+		}
+		if item.Entry.Index == c.next {
+			c.next++
+			return item, nil
+		}
+	}
+}
+
+func (c *Chain) open() error {
+	c.piece, c.pieces = c.pieces[0], c.pieces[1:]
+	object, err := c.store.Get(c.ctx, c.piece.Name())
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.piece.Name(), err)
+	}
+	plain, err := repository.Unseal(object, c.identities)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.piece.Name(), errors.Join(err, object.Close()))
+	}
+	c.close = func() error {
+		_, err := io.Copy(io.Discard, plain) // its end shows whether it was whole
+		return errors.Join(err, plain.Close(), object.Close())
+	}
+	c.in, err = archive.NewReader(plain)
+	switch {
+	case err != nil:
+	case c.in.Head().First != c.piece.First:
+		err = fmt.Errorf("%w: it begins with entry %d", archive.ErrCorrupt, c.in.Head().First)
+	case c.in.Head().ClusterID != c.cluster:
+		err = fmt.Errorf("it is of another cluster: %q", c.in.Head().Cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.piece.Name(), err)
+	}
+	return nil
+}
+
+// Close closes the piece that is read. It may be called again.
+func (c *Chain) Close() error {
+	if c.close == nil {
+		return nil
+	}
+	err := c.close()
+	c.in, c.close = nil, nil
+	return err
+}

@@ -1,0 +1,156 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/log/seglog"
+)
+
+// PieceBytesMax is the length at which a piece ends, in bytes of the log.
+const PieceBytesMax = 64 << 20
+
+// Config says how objects are stored. Store is required.
+type Config struct {
+	Store repository.Store
+	// Recipients are whom objects are encrypted for; none = nobody.
+	Recipients []string
+	// Interval is how long a piece may wait for more.
+	Interval time.Duration
+	// Shipped is told of each piece that is in the repository; nil = nobody is.
+	Shipped func(archive.Piece)
+}
+
+// cutter makes pieces of a log.
+type cutter struct {
+	c    Config
+	head archive.Head
+	// piece is the one that is being made; its First is 0 where there is none.
+	piece archive.Piece
+	// newest is when the newest transaction of the log was committed, so far.
+	newest time.Time
+	spool  *os.File
+	sealed io.WriteCloser
+	out    *archive.Writer
+	bytes  int64
+	began  time.Time
+}
+
+func (k *cutter) close() error {
+	if k.spool == nil {
+		return nil
+	}
+	return k.spool.Close()
+}
+
+// add puts an entry into the piece.
+func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Transaction) error {
+	if k.piece.First == 0 {
+		if err := k.begin(item.Entry.Index); err != nil {
+			return err
+		}
+	}
+	if err := k.out.Entry(item.Entry, item.Stage); err != nil {
+		return err
+	}
+	k.bytes += int64(len(item.Entry.Data))
+	if s, staged := archive.StagedOf(item.Entry); staged {
+		k.bytes += int64(s.Bytes)
+	}
+	k.seen(all)
+	k.piece.Last, k.piece.Time, k.piece.Sum = item.Entry.Index, k.newest, archive.SumOf(item.Entry)
+	if k.bytes >= PieceBytesMax {
+		return k.ship(ctx)
+	}
+	return nil
+}
+
+// seen notes when transactions were committed.
+func (k *cutter) seen(all []archive.Transaction) {
+	for _, tx := range all {
+		if tx.Time.After(k.newest) {
+			k.newest = tx.Time
+		}
+	}
+}
+
+func (k *cutter) begin(first uint64) (err error) {
+	if k.spool == nil {
+		if k.spool, err = os.CreateTemp("", "quorate-piece-*"); err == nil {
+			err = os.Remove(k.spool.Name())
+		}
+	} else {
+		_, err = k.spool.Seek(0, io.SeekStart)
+		err = errors.Join(err, k.spool.Truncate(0))
+	}
+	if err != nil {
+		return fmt.Errorf("make a temporary file for a piece of the log: %w", err)
+	}
+	if k.sealed, err = repository.Seal(k.spool, k.c.Recipients); err != nil {
+		return err
+	}
+	k.head.First = first
+	if k.out, err = archive.NewWriter(k.sealed, k.head); err != nil {
+		return err
+	}
+	k.piece, k.bytes, k.began = archive.Piece{First: first}, 0, time.Now()
+	return nil
+}
+
+// due ships a piece that has waited for long enough.
+func (k *cutter) due(ctx context.Context) error {
+	if k.piece.First == 0 || time.Since(k.began) < k.c.Interval {
+		return nil
+	}
+	return k.ship(ctx)
+}
+
+// ship stores the piece, if there is one.
+func (k *cutter) ship(ctx context.Context) error {
+	if k.piece.First == 0 {
+		return nil
+	}
+	err := k.out.End()
+	if err = errors.Join(err, k.sealed.Close()); err != nil {
+		return err
+	}
+	err = k.c.Store.Put(ctx, k.piece.Name(), func(w io.Writer) error {
+		if _, err := k.spool.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := io.Copy(w, k.spool)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store %s: %w", k.piece.Name(), err)
+	}
+	if k.c.Shipped != nil {
+		k.c.Shipped(k.piece)
+	}
+	k.piece = archive.Piece{}
+	return nil
+}
+
+// list reads what a repository has.
+func list(ctx context.Context, store repository.Store) (archive.Contents, error) {
+	objects, err := store.List(ctx)
+	if err != nil {
+		return archive.Contents{}, err
+	}
+	names := make([]string, len(objects))
+	for i, o := range objects {
+		names[i] = o.Name
+	}
+	return archive.Sort(names), nil
+}
+
+// sameEntry tells whether an entry is the last of a piece.
+func sameEntry(p archive.Piece, e seglog.Entry) bool {
+	return e.Index == p.Last && archive.SumOf(e) == p.Sum
+}

@@ -1,0 +1,82 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+)
+
+// Agent gives what is backed up. Whoever gets a copy closes it.
+type Agent interface {
+	Data(ctx context.Context) (io.ReadCloser, error)
+	Log(ctx context.Context, first uint64) (io.ReadCloser, error)
+}
+
+var (
+	// ErrHistory is returned for a repository that has another history than the log's.
+	ErrHistory = errors.New("the repository is of another history: of a cluster before it was restored, recovered or made anew. Use an empty one")
+	// ErrNoFull is returned where a repository has no log that could be gone on with.
+	ErrNoFull = errors.New("the repository has no full backup: take one first (quorate backup)")
+	// ErrGap is returned where the log was purged behind what the repository has.
+	ErrGap = errors.New("the log was purged behind the end of the archive: take a full backup (quorate backup), from which it goes on")
+)
+
+// Follow ships the log from the end of what the repository has, until ctx ends, or once only: up to
+// what is committed now. What another one has shipped meanwhile is not shipped again.
+func Follow(ctx context.Context, c Config, agent Agent, once bool) error {
+	contents, err := list(ctx, c.Store)
+	if err != nil {
+		return err
+	}
+	newest := contents.Newest()
+	if newest.Last == 0 {
+		return ErrNoFull
+	}
+	log, err := agent.Log(ctx, newest.Last) // its last entry shows whether it is of this log
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	in, err := archive.NewReader(log)
+	if err != nil {
+		return err
+	}
+	k := &cutter{c: c, head: in.Head(), newest: newest.Time}
+	defer func() { _ = k.close() }()
+	for seen := false; ; {
+		item, err := in.Next()
+		switch {
+		case err != nil:
+			return err
+		case item.Entry.Index == 0:
+			if err := k.point(ctx, once); err != nil || once {
+				return err
+			}
+			continue
+		case !seen:
+			if !sameEntry(newest, item.Entry) {
+				return fmt.Errorf("entry %d: %w", newest.Last, ErrHistory)
+			}
+			seen = true
+			continue
+		}
+		all, err := archive.Transactions(item.Entry)
+		if err != nil {
+			return err
+		}
+		if err := k.add(ctx, item, all); err != nil {
+			return err
+		}
+	}
+}
+
+// point ships what is due; all of it, if it is the end.
+func (k *cutter) point(ctx context.Context, last bool) error {
+	if !last {
+		return k.due(ctx)
+	}
+	return k.ship(ctx)
+}

@@ -1,0 +1,110 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+)
+
+// ErrBehind is returned where the log of a node does not go as far as the repository: the node lags, or
+// the repository is of another history.
+var ErrBehind = errors.New("the repository has more of the log than this node: the node lags, or the repository is of another history (of a cluster before it was restored, recovered or made anew)")
+
+// FullBackup is one, and what can be restored with it.
+type FullBackup struct {
+	Name  string    `json:"name"`
+	Node  string    `json:"node"`
+	At    time.Time `json:"at"`
+	Bytes int64     `json:"bytes"`
+	// From and To are the earliest and the latest point, Index is the last entry.
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Index uint64    `json:"index"`
+	// Problem says why it cannot be used; "" = it can.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Fulls are the full backups of a repository, oldest first.
+func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
+	contents, err := list(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	all := []FullBackup{}
+	for _, name := range contents.Fulls {
+		f := FullBackup{Name: name}
+		m, err := readManifest(ctx, store, name)
+		if err != nil {
+			f.Problem = err.Error()
+			all = append(all, f)
+			continue
+		}
+		f.Node, f.At, f.Bytes, f.From = m.Node, m.At, m.Bytes, m.Time
+		pieces, last := contents.Chain(m.Begin.First)
+		if f.Index = last; last < m.End.Index {
+			f.Problem = fmt.Sprintf("the log from entry %d on is missing", last+1)
+		} else {
+			f.To = pieces[len(pieces)-1].Time
+		}
+		if f.To.Before(f.From) && f.Problem == "" {
+			f.To = f.From
+		}
+		all = append(all, f)
+	}
+	for _, name := range contents.Unfinished {
+		all = append(all, FullBackup{Name: name, Problem: "it is being taken, or was interrupted"})
+	}
+	return all, nil
+}
+
+// Manifests are those of a repository, oldest first, by their names.
+func Manifests(ctx context.Context, store repository.Store) (contents archive.Contents, all []archive.Manifest, err error) {
+	if contents, err = list(ctx, store); err != nil {
+		return contents, nil, err
+	}
+	for _, name := range contents.Fulls {
+		m, err := readManifest(ctx, store, name)
+		if err != nil {
+			return contents, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, m)
+	}
+	return contents, all, nil
+}
+
+func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {
+	r, err := store.Get(ctx, archive.ManifestName(full))
+	if err != nil {
+		return m, err
+	}
+	m, err = archive.ReadManifest(r)
+	return m, errors.Join(err, r.Close())
+}
+
+// Prune deletes what the newest full backups, of the number keep, do not need, and names it.
+func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names []string, err error) {
+	contents, err := list(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	names, err = contents.Prunable(keep, func(full string) (uint64, error) {
+		m, err := readManifest(ctx, store, full)
+		if err != nil {
+			return 0, fmt.Errorf("%s, which is to stay: %w", full, err)
+		}
+		return m.Begin.First, nil
+	})
+	if err != nil || dryRun {
+		return names, err
+	}
+	for i, name := range names {
+		if err := store.Delete(ctx, name); err != nil && !errors.Is(err, repository.ErrNotFound) {
+			return names[:i], err
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/ship"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// archiveRetry is how long the archive waits after a failure.
+const archiveRetry = 5 * time.Second
+
+func newArchiveCommand() *cobra.Command {
+	var p backupPlace
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "archive",
+		Short: "Keep the log beside full backups, as it grows",
+		Long: `Keeps what is committed in the log of the node on this host, piece by piece, where
+[backup] of the configuration says, from the last full backup on. With it "quorate
+restore" brings back any point in time. A piece is kept when it has 64 MiB, or after
+backup.interval: so long is what a lost site costs.
+
+Run it as a service, on two nodes or more: what one has kept the others leave out, so
+the archive has no gap when a node is lost. It goes on after failures by itself, and
+ends only where it cannot go on: where the log was purged behind the archive, or the
+repository is of another history. Then take a full backup.`,
+		Example: `  quorate archive
+  quorate archive --once --directory /backup/quorate`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.archive(cmd.Context(), once, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().BoolVar(&once, "once", false, "keep what is committed now, and end")
+	return cmd
+}
+
+// archived is what "quorate archive --json" prints, a line for each piece.
+type archived struct {
+	Name  string    `json:"name"`
+	First uint64    `json:"first"`
+	Last  uint64    `json:"last"`
+	Time  time.Time `json:"time"`
+}
+
+func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Writer) error {
+	store, b, err := p.open()
+	if err != nil {
+		return err
+	}
+	agent, err := p.agent()
+	if err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewTextHandler(errOut, nil))
+	var printed error
+	c := ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval, Shipped: func(piece archive.Piece) {
+		if p.control.asJSON {
+			printed = errors.Join(printed, printJSON(out, archived{piece.Name(), piece.First, piece.Last, piece.Time}))
+			return
+		}
+		printed = errors.Join(printed, printText(out, fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
+	}}
+	for {
+		err := ship.Follow(ctx, c, agent, once)
+		switch {
+		case ctx.Err() != nil:
+			return nil // it was asked to end
+		case once || errors.Is(err, ship.ErrGap) || errors.Is(err, ship.ErrHistory) || errors.Is(err, ship.ErrNoFull):
+			return errors.Join(err, printed)
+		}
+		logger.Warn("the archive stands still, and is tried again", "in", archiveRetry, "error", err)
+		if err := clock.Sleep(ctx, clock.Machine{}, archiveRetry); err != nil {
+			return nil // it was asked to end
+		}
+	}
+}

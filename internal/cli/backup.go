@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/backup/ship"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// backupPlace says where backups are, as flags have it; what they leave out the configuration says.
+type backupPlace struct {
+	control   controlOptions
+	directory string
+}
+
+func (p *backupPlace) flags(cmd *cobra.Command) {
+	p.control.flags(cmd)
+	p.placeFlag(cmd)
+}
+
+func (p *backupPlace) placeFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&p.directory, "directory", "d", "", "the `directory` of the backups (default: [backup] of the configuration)")
+	_ = cmd.MarkFlagDirname("directory") // the flag exists
+}
+
+// open opens the repository.
+func (p *backupPlace) open() (repository.Store, config.Backup, error) {
+	var b config.Backup
+	if path := configPath(p.control.path); path != "" {
+		c, err := loadConfig(path)
+		if err != nil {
+			return nil, b, err
+		}
+		b = c.Backup
+	} else {
+		b = config.Default().Backup
+	}
+	if p.directory != "" {
+		b.Directory = p.directory
+	}
+	if b.Directory != "" {
+		store, err := repository.NewDirectory(vfs.OS{}, b.Directory)
+		return store, b, err
+	}
+	if b.ListCommand == "" {
+		return nil, b, usage(errors.New("it is not said where backups are: set directory in [backup] of the configuration, or say --directory DIR"))
+	}
+	commands := repository.Commands{Put: b.PutCommand, Get: b.GetCommand, List: b.ListCommand, Delete: b.DeleteCommand}
+	return repository.NewCommands(commands), b, nil
+}
+
+// agentCopies asks the agent of this host for copies. It implements ship.Agent.
+type agentCopies struct{ socket string }
+
+func (p *backupPlace) agent() (agentCopies, error) {
+	socket, err := p.control.controlSocket()
+	return agentCopies{socket}, err
+}
+
+// Data implements ship.Agent.
+func (a agentCopies) Data(ctx context.Context) (io.ReadCloser, error) {
+	return a.stream(ctx, cluster.StreamData, "{}")
+}
+
+// Log implements ship.Agent.
+func (a agentCopies) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
+	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first))
+}
+
+func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadCloser, error) {
+	r, err := api.Stream(ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)})
+	if e, ok := errors.AsType[*control.Error](err); ok {
+		switch e.Code {
+		case control.CodePurged:
+			return nil, fmt.Errorf("%w: %w", ship.ErrGap, err)
+		case control.CodeBehind:
+			return nil, fmt.Errorf("%w: %w", ship.ErrBehind, err)
+		}
+		return nil, err
+	}
+	return r, unanswered(err, a.socket)
+}
+
+func newBackupCommand() *cobra.Command {
+	var p backupPlace
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "Take a full backup, list backups, delete old ones",
+		Long: `Takes a full backup of the node on this host: a copy of its mysqld's data, while all
+goes on, and the log that belongs to it. Take it on a replica. mysqld makes the copy
+beside its data, so the disk needs room for the data twice, for as long as it takes.
+
+It goes where [backup] of the configuration says: to a directory, or through
+commands. It is compressed, and encrypted for the recipients there, if there are any.
+
+A full backup brings back its own moment. "quorate archive" keeps the log from there
+on, so that "quorate restore" can bring back any point in time.
+
+Only root and the agent's own account may take one: it holds all data.`,
+		Example: `  quorate backup
+  quorate backup --directory /backup/quorate
+  quorate backup list
+  quorate backup prune`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.take(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	p.flags(cmd)
+	cmd.AddCommand(newBackupListCommand(), newBackupPruneCommand())
+	return cmd
+}
+
+// backupTaken is what "quorate backup --json" prints.
+type backupTaken struct {
+	Name    string    `json:"name"`
+	Node    string    `json:"node"`
+	Bytes   int64     `json:"bytes"`
+	Files   int       `json:"files"`
+	Index   uint64    `json:"index"`
+	Time    time.Time `json:"time"`
+	Seconds float64   `json:"seconds"`
+}
+
+func (p *backupPlace) take(ctx context.Context, out, errOut io.Writer) error {
+	store, b, err := p.open()
+	if err != nil {
+		return err
+	}
+	agent, err := p.agent()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	shown := &copyShown{out: errOut, line: progressLine{out: errOut, verb: "copy"}}
+	name, m, err := ship.Full(ctx, ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval}, agent, shown)
+	shown.line.clear()
+	if err != nil {
+		return fmt.Errorf("the backup failed, and does not count: %w", err)
+	}
+	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds()}
+	if p.control.asJSON {
+		return printJSON(out, done)
+	}
+	return printText(out, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
+		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), units.Duration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
+}
+
+func orNoTime(at time.Time) string {
+	if at.IsZero() {
+		return "without a transaction"
+	}
+	return units.Time(at)
+}
+
+// copyShown shows how far a full backup is.
+type copyShown struct {
+	out   io.Writer
+	line  progressLine
+	total int64
+}
+
+// Begun implements ship.Progress.
+func (s *copyShown) Begun(start archive.Start) {
+	s.total = start.DataBytes
+	if isTerminal(s.out) {
+		_ = printText(s.out, fmt.Sprintf("mysqld of node %s copies its data, about %s\n", start.Node, units.Size(start.DataBytes)))
+	}
+}
+
+// Copied implements ship.Progress.
+func (s *copyShown) Copied(bytes int64) {
+	s.line.draw(bytes, max(s.total, bytes))
+}
+
+func newBackupListCommand() *cobra.Command {
+	var p backupPlace
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the full backups, and which points in time they can bring back",
+		Long: `Shows the full backups of a repository, and for each one from when to when a point
+can be restored with it, without a gap in the log.`,
+		Example: `  quorate backup list
+  quorate backup list --directory /backup/quorate --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, _, err := p.open()
+			if err != nil {
+				return err
+			}
+			all, err := ship.Fulls(cmd.Context(), store)
+			if err != nil {
+				return err
+			}
+			if p.control.asJSON {
+				return printJSON(cmd.OutOrStdout(), all)
+			}
+			return printText(cmd.OutOrStdout(), fullsText(all))
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+// fullsText is the table of the full backups.
+func fullsText(all []ship.FullBackup) string {
+	if len(all) == 0 {
+		return "there is no full backup\n"
+	}
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "FULL BACKUP\tNODE\tSIZE\tRESTORES FROM\tTO\tPROBLEM")
+	for _, f := range all {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, cmp.Or(f.Node, "-"), units.Size(f.Bytes), orNoTime(f.From), orNoTime(f.To), cmp.Or(oneLine(f.Problem), "-"))
+	}
+	table.Flush() // it writes to memory
+	return text.String()
+}
+
+func newBackupPruneCommand() *cobra.Command {
+	var p backupPlace
+	var keep int
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "prune [--keep N]",
+		Short: "Delete the oldest full backups, and the log that only they need",
+		Example: `  quorate backup prune --dry-run
+  quorate backup prune --keep 14`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if keep < 0 {
+				return usage(fmt.Errorf("--keep %d: keep one at least", keep))
+			}
+			store, b, err := p.open()
+			if err != nil {
+				return err
+			}
+			names, err := ship.Prune(cmd.Context(), store, cmp.Or(keep, b.KeepFull), dryRun)
+			if err != nil {
+				return err
+			}
+			if p.control.asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"dry_run": dryRun, "deleted": names})
+			}
+			verb := "deleted"
+			if dryRun {
+				verb = "would be deleted"
+			}
+			var text strings.Builder
+			for _, name := range names {
+				fmt.Fprintln(&text, name)
+			}
+			fmt.Fprintf(&text, "%s %s\n", units.Count(len(names), "object", "objects"), verb)
+			return printText(cmd.OutOrStdout(), text.String())
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().IntVar(&keep, "keep", 0, "how many full backups stay (default: backup.keep_full of the configuration, or 7)")
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}

@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/backup/ship"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// restoreOptions is what the command line says.
+type restoreOptions struct {
+	place                           backupPlace
+	latest                          bool
+	toTime, toGTID, before, keyFile string
+	version                         string
+}
+
+func newRestoreCommand(deps Deps) *cobra.Command {
+	o := restoreOptions{version: deps.Version}
+	cmd := &cobra.Command{
+		Use:   "restore --latest | --to-time TIME | --to-gtid GTID | --before-gtid GTID",
+		Short: "Make the first node of a new cluster from a backup, as of a point in time",
+		Long: `Makes the data directory of this node from a full backup, and its log from the
+archive, up to a point in time. The configuration names this node as the only
+[[member]], and an empty data_dir. Then start its agent: it applies the log to the
+data, and opens for writes when it is through. The other nodes join with "quorate
+node add", and copy the data.
+
+Nothing is done to the repository, and nothing to the cluster that was backed up,
+which may be running: give the new one other hosts. It begins a history of its own, so
+it needs a repository of its own for its backups.
+
+--to-time ends before the first transaction that was committed later, by the clock of
+its primary. --before-gtid ends before a transaction: before a DROP TABLE that should
+not have been. "quorate log dump" and "quorate log export" find it.
+
+What was interrupted is thrown away, and begun again by the same command. Run it as
+the agent's account, or as root.`,
+		Example: `  quorate restore --latest
+  quorate restore --to-time "2026-03-01 11:59:59 UTC" --directory /backup/quorate
+  quorate restore --before-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23 --identity backup.key`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			target, err := o.target()
+			if err != nil {
+				return usage(err)
+			}
+			cfg, err := loadConfig(o.place.control.path)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cfg, target, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	configFlag(cmd, &o.place.control.path)
+	o.place.placeFlag(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.latest, "latest", false, "restore all that there is")
+	flags.StringVar(&o.toTime, "to-time", "", "the last `time` of a commit: \"YYYY-MM-DD hh:mm:ss UTC\", or RFC 3339")
+	flags.StringVar(&o.toGTID, "to-gtid", "", "the `GTID` of the last transaction")
+	flags.StringVar(&o.before, "before-gtid", "", "the `GTID` of the first transaction that is left out")
+	flags.StringVar(&o.keyFile, "identity", "", "the `file` with age's private key, if the backup is encrypted")
+	flags.BoolVar(&o.place.control.asJSON, "json", false, "print the result in JSON")
+	return cmd
+}
+
+// target is the point that the flags say.
+func (o *restoreOptions) target() (t archive.Target, err error) {
+	said := 0
+	for _, is := range []bool{o.latest, o.toTime != "", o.toGTID != "", o.before != ""} {
+		if is {
+			said++
+		}
+	}
+	switch {
+	case said != 1:
+		return t, errors.New("one of --latest, --to-time, --to-gtid and --before-gtid says what to restore")
+	case o.toTime != "":
+		if t.Time, err = parseTime(o.toTime); err != nil {
+			err = fmt.Errorf("--to-time %q is no time, such as \"2026-03-01 11:59:59 UTC\"", o.toTime)
+		}
+	case o.toGTID != "":
+		if t.Through, err = gtid.ParseGTID(o.toGTID); err != nil {
+			err = fmt.Errorf("--to-gtid must be a GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23, not %q", o.toGTID)
+		}
+	case o.before != "":
+		if t.Before, err = gtid.ParseGTID(o.before); err != nil {
+			err = fmt.Errorf("--before-gtid must be a GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23, not %q", o.before)
+		}
+	}
+	return t, err
+}
+
+// restored is what "quorate restore --json" prints.
+type restored struct {
+	Full    string    `json:"full"`
+	Index   uint64    `json:"index"`
+	Time    time.Time `json:"time"`
+	GTIDs   string    `json:"gtids"`
+	Seconds float64   `json:"seconds"`
+}
+
+func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target archive.Target, out, errOut io.Writer) error {
+	store, _, err := o.place.open()
+	if err != nil {
+		return err
+	}
+	var identities []age.Identity
+	if o.keyFile != "" {
+		if identities, err = repository.Identities(o.keyFile); err != nil {
+			return err
+		}
+	}
+	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	began := time.Now()
+	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut})
+	if err != nil {
+		return err
+	}
+	done.Seconds = time.Since(began).Seconds()
+	if o.place.control.asJSON {
+		return printJSON(out, done)
+	}
+	return printText(out, fmt.Sprintf("%s, up to entry %d, %s, is node %s of cluster %s now, in %s.\nStart its agent: it applies the log, and opens. "+
+		"Then let the other nodes join (quorate node add), and take a full backup into a repository of its own.\n",
+		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, units.Duration(time.Since(began))))
+}
+
+// restoring is a restore.
+type restoring struct {
+	store      repository.Store
+	identities []age.Identity
+	cfg        config.Config
+	target     archive.Target
+	logger     *slog.Logger
+	version    string
+	errOut     io.Writer
+}
+
+// restoreInto makes the data directory of a configuration.
+func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
+	contents, manifests, err := ship.Manifests(ctx, o.store)
+	if err != nil {
+		return done, err
+	}
+	full, err := archive.Choose(o.target, manifests)
+	if err != nil {
+		return done, err
+	}
+	done.Full = archive.FullName(full.At, full.Node)
+	pieces, last := contents.Chain(full.Begin.First)
+	if last < full.End.Index {
+		return done, fmt.Errorf("%s cannot be restored: the log from entry %d on is missing", done.Full, last+1)
+	}
+	r, err := agent.OpenRestoration(o.cfg, o.logger, o.version)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.Begin(whoAsks(), done.Full, full, o.target); err != nil {
+		return done, err
+	}
+	chain := ship.NewChain(ctx, o.store, o.identities, full.ClusterID, pieces, full.Begin.First)
+	defer func() { _ = chain.Close() }()
+	line := &progressLine{out: o.errOut, verb: "log"}
+	log, err := r.MakeLog(o.target, chain, func(index uint64, _ time.Time) {
+		line.draw(int64(index-full.Begin.First), int64(last-full.Begin.First))
+	})
+	line.clear()
+	if err != nil {
+		return done, fmt.Errorf("restore the log: %w", err)
+	}
+	if err := o.data(ctx, r, full); err != nil {
+		return done, fmt.Errorf("restore the data: %w", err)
+	}
+	record, err := r.Finish()
+	done.Index, done.Time, done.GTIDs = record.Index, log.Time, record.GTIDs
+	return done, err
+}
+
+// data unpacks the data of the full backup.
+func (o restoring) data(ctx context.Context, r *agent.Restoration, full archive.Manifest) error {
+	object, err := o.store.Get(ctx, full.Data)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = object.Close() }()
+	plain, err := repository.Unseal(object, o.identities)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = plain.Close() }()
+	line := &progressLine{out: o.errOut, verb: "data"}
+	defer line.clear()
+	err = r.MakeData(ctx, plain, func(bytes int64) { line.draw(bytes, max(full.DataBytes, bytes)) })
+	if err == nil {
+		_, err = io.Copy(io.Discard, plain) // its end shows whether it was whole
+	}
+	return cmp.Or(err, ctx.Err())
+}

@@ -1,0 +1,164 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+const (
+	// copiesMax bounds the copies of this node's data and log that are made at a time.
+	copiesMax = 4
+	// copyStallMax is how long a copy may stand still because nobody reads it: what it is written to
+	// may be slow.
+	copyStallMax = 10 * time.Minute
+	// The trailers of a copy: it is whole, or why not. Part of the interface.
+	trailerEnd   = "Quorate-End"
+	trailerError = "Quorate-Error"
+)
+
+// answerStream answers POST /stream/NAME on the control socket with a copy of what the node has:
+// all data of the cluster, so root and the agent's own account alone may have it, whatever
+// control.group is.
+func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
+	peer, _ := r.Context().Value(peerKey{}).(*peer)
+	if peer == nil || peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		s.config.Logger.Warn("a copy of the data was refused: neither root nor the agent's account asked", "name", r.PathValue("name"))
+		http.Error(w, "copies of the data are for root and the account of the agent only", http.StatusForbidden)
+		return
+	}
+	var request control.Request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, control.RequestBytesMax)).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("decode request: %v", err), http.StatusBadRequest)
+		return
+	}
+	request.Name, request.By = r.PathValue("name"), whoAsked(peer, request.By)
+	select {
+	case s.copies <- struct{}{}:
+		defer func() { <-s.copies }()
+	default:
+		s.refuseCopy(w, control.Errorf(control.CodeBusy, "%d copies are being made, which is all that there may be", copiesMax))
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		defer cancel()
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+	})
+	out := &copyWriter{w: w, controller: http.NewResponseController(w)}
+	w.Header().Set("Trailer", trailerEnd+", "+trailerError)
+	err := s.config.Stream(ctx, request, out)
+	switch {
+	case err == nil:
+		w.Header().Set(trailerEnd, "ok")
+	case !out.begun:
+		w.Header().Del("Trailer")
+		s.refuseCopy(w, err)
+	default:
+		w.Header().Set(trailerError, oneLine(err.Error()))
+	}
+}
+
+// refuseCopy says why a copy does not begin.
+func (s *Server) refuseCopy(w http.ResponseWriter, err error) {
+	answer := control.Answer{Code: control.CodeFailed, Error: err.Error()}
+	if e, ok := errors.AsType[*control.Error](err); ok {
+		answer.Code = e.Code
+	}
+	s.reply(w, httpStatus(answer.Code), answer)
+}
+
+// oneLine is a text as a header may have it.
+func oneLine(text string) string {
+	line := []rune(text)
+	for i, r := range line {
+		if r < ' ' || r == 0x7f {
+			line[i] = ' '
+		}
+	}
+	return string(line)
+}
+
+// copyWriter sends what is written at once, and gives each write its time.
+type copyWriter struct {
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	begun      bool
+}
+
+// Write implements io.Writer.
+func (c *copyWriter) Write(p []byte) (int, error) {
+	deadline := time.Now().Add(copyStallMax)
+	if !c.begun {
+		c.w.Header().Set("Content-Type", "application/octet-stream")
+		c.begun = true
+	}
+	if err := errors.Join(c.controller.SetReadDeadline(time.Time{}), c.controller.SetWriteDeadline(deadline)); err != nil {
+		return 0, fmt.Errorf("give a copy time: %w", err)
+	}
+	n, err := c.w.Write(p)
+	if err == nil {
+		err = c.controller.Flush()
+	}
+	return n, err
+}
+
+// Stream asks the agent at socket for a copy, which the caller reads to its end and closes. The error
+// of a read says what went wrong there; io.EOF comes only where the copy is whole.
+func Stream(ctx context.Context, socket string, r control.Request) (io.ReadCloser, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	resp, err := request(ctx, socket, http.MethodPost, "/stream/"+r.Name, "", body)
+	if err != nil {
+		return nil, fmt.Errorf("ask agent at %s: %w", socket, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return &copyReader{resp}, nil
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, fmt.Errorf("ask agent at %s: %w", socket, refusal(resp))
+	}
+	var answer control.Answer
+	if err := json.NewDecoder(io.LimitReader(resp.Body, control.AnswerBytesMax)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask agent at %s: decode answer: %w", socket, err)
+	}
+	return nil, answer.Err()
+}
+
+type copyReader struct{ resp *http.Response }
+
+// Read implements io.Reader.
+func (c *copyReader) Read(p []byte) (int, error) {
+	n, err := c.resp.Body.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	if text := c.resp.Trailer.Get(trailerError); text != "" {
+		return n, errors.New(text)
+	}
+	if c.resp.Trailer.Get(trailerEnd) == "" {
+		return n, fmt.Errorf("the agent has ended in the middle of the copy: %w", io.ErrUnexpectedEOF)
+	}
+	return n, io.EOF
+}
+
+// Close implements io.Closer.
+func (c *copyReader) Close() error { return c.resp.Body.Close() }
