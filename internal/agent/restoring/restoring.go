@@ -123,7 +123,7 @@ func MakeLog(o seglog.Options, m archive.Manifest, t archive.Target, items Items
 		return made, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	c := copier{log: log, target: t, progress: progress}
+	c := copier{log: log, target: t, progress: progress, next: m.Begin.First, term: m.Begin.PreviousTerm}
 	if err := c.copy(items); err != nil {
 		return made, err
 	}
@@ -163,6 +163,8 @@ type copier struct {
 	bytes    int
 	time     time.Time
 	reached  bool
+	// next is the index of the entry that has to come, term that of the one before.
+	next, term uint64
 }
 
 func (c *copier) copy(items Items) error {
@@ -174,10 +176,15 @@ func (c *copier) copy(items Items) error {
 		if err != nil {
 			return err
 		}
-		if item.Entry.Index == 0 {
+		e := item.Entry
+		if e.Index == 0 {
 			continue // a point
 		}
-		cut, done, err := c.target.Cut(item.Entry)
+		if e.Index != c.next || e.Term < c.term {
+			return fmt.Errorf("entry %d of term %d comes where entry %d is to come, of term %d at least", e.Index, e.Term, c.next, c.term)
+		}
+		c.next, c.term = e.Index+1, e.Term
+		cut, done, err := c.target.Cut(e)
 		if err != nil {
 			return err
 		}

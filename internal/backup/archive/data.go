@@ -61,7 +61,7 @@ func (d *Data) Start() (Start, error) {
 		err = fmt.Errorf("it has format %d, and this quorate knows %d: use a newer one", s.Format, Format)
 	}
 	if err != nil {
-		return s, fmt.Errorf("read %s of the copy: %w", StartFile, noEnd(err))
+		return s, fmt.Errorf("read %s of the copy: %w", StartFile, cutOff(err))
 	}
 	d.start = &s
 	return s, nil
@@ -78,12 +78,12 @@ func (d *Data) Next() (*DataFile, error) {
 	}
 	h, err := d.tar.Next()
 	if err != nil {
-		return nil, fmt.Errorf("read the copy: %w", noEnd(err))
+		return nil, fmt.Errorf("read the copy: %w", cutOff(err))
 	}
 	if h.Name == EndFile {
 		d.end = &End{}
 		if err := json.NewDecoder(io.LimitReader(d.tar, jsonBytesMax)).Decode(d.end); err != nil {
-			return nil, fmt.Errorf("read %s of the copy: %w", EndFile, noEnd(err))
+			return nil, fmt.Errorf("read %s of the copy: %w", EndFile, cutOff(err))
 		}
 		if _, err := d.tar.Next(); !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%w: something is behind %s: %w", ErrData, EndFile, err)
@@ -102,6 +102,14 @@ func (d *Data) Next() (*DataFile, error) {
 // ErrData is returned for a copy of the data that is not as it was made.
 var ErrData = errors.New("copy of the data is damaged")
 
+// cutOff is the error of a copy that ends too early.
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %w", ErrData, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
 // close reads the rest of a file, and notes it.
 func (d *Data) close() error {
 	f := d.file
@@ -110,7 +118,7 @@ func (d *Data) close() error {
 		return nil
 	}
 	if _, err := io.Copy(io.Discard, f); err != nil {
-		return fmt.Errorf("read %s of the copy: %w", printable(f.Name), noEnd(err))
+		return fmt.Errorf("read %s of the copy: %w", printable(f.Name), cutOff(err))
 	}
 	d.files = append(d.files, File{Name: f.Name, Bytes: f.bytes, SHA256: hex.EncodeToString(f.sum.Sum(nil))})
 	d.file = nil

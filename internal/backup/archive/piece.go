@@ -181,7 +181,7 @@ func room(kind uint8, length uint32) ([]byte, error) {
 
 // noEnd is the error of a piece that ends too early.
 func noEnd(err error) error {
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, io.ErrUnexpectedEOF)
 	}
 	return err

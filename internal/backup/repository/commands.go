@@ -88,7 +88,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 		return fmt.Errorf("run backup.put_command: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run backup.put_command: %w", err)
+		return fmt.Errorf("run backup.put_command: %w", errors.Join(context.Cause(ctx), err))
 	}
 	if err := fill(in); err != nil {
 		// It must not take half an object for a whole one: it is killed before its input ends.

@@ -1,0 +1,264 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBroken = errors.New("broken")
+
+func putText(t testing.TB, s Store, name, text string) {
+	t.Helper()
+	if err := s.Put(t.Context(), name, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func getText(ctx context.Context, s Store, name string) (string, error) {
+	r, err := s.Get(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(r)
+	return string(b), errors.Join(err, r.Close())
+}
+
+// inDirectory is commands that reach a directory.
+func inDirectory(dir string) Commands {
+	f := "'" + dir + "'/\"$QUORATE_OBJECT\""
+	return Commands{Put: "cat >" + f + ".part && mv " + f + ".part " + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f}
+}
+
+// TestStore: both kinds of repositories do the same.
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	directory, err := NewDirectory(vfs.OS{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]Store{"directory": directory, "commands": NewCommands(inDirectory(t.TempDir()))} {
+		t.Run(name, func(t *testing.T) {
+			long := strings.Repeat("0123456789", 200_000)
+			putText(t, s, "b", "old")
+			putText(t, s, "a.json", "{}")
+			putText(t, s, "b", long)
+			half := func(w io.Writer) error {
+				_, err := io.WriteString(w, long)
+				return errors.Join(err, errBroken)
+			}
+			if err := s.Put(t.Context(), "half", half); !errors.Is(err, errBroken) {
+				t.Errorf("half an object: %v", err)
+			}
+			if got, err := getText(t.Context(), s, "b"); err != nil || got != long {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			objects, err := s.List(t.Context())
+			var names []string
+			for _, o := range objects {
+				if o.Name != "half.part" { // a command's own affair
+					names = append(names, o.Name)
+				}
+			}
+			if d := cmp.Diff([]string{"a.json", "b"}, names); d != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, d)
+			}
+			if err := s.Delete(t.Context(), "b"); err != nil {
+				t.Error(err)
+			}
+			if _, err := getText(t.Context(), s, "b"); err == nil {
+				t.Error("it is still there")
+			}
+			for _, bad := range []string{"", ".x", "../x", "a/b", "a b", strings.Repeat("x", 201)} {
+				_, err := s.Get(t.Context(), bad)
+				if err == nil || s.Put(t.Context(), bad, half) == nil || s.Delete(t.Context(), bad) == nil {
+					t.Errorf("%q is taken for a name", bad)
+				}
+			}
+			ended, cancel := context.WithCancelCause(t.Context())
+			cancel(errBroken)
+			if err := s.Put(ended, "late", half); !errors.Is(err, errBroken) {
+				t.Errorf("when all is over: %v", err)
+			}
+		})
+	}
+}
+
+// TestPutIsWhole: after a crash anywhere there is the object of before, or the new one, whole.
+func TestPutIsWhole(t *testing.T) {
+	for n := int64(1); ; n++ {
+		base := vfs.NewMem()
+		if err := errors.Join(base.MkdirAll("b"), base.SyncDir("/")); err != nil {
+			t.Fatal(err)
+		}
+		first, err := NewDirectory(base, "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		putText(t, first, "x", "old")
+		s := directory{vfs.Wrap(base, vfs.FailNth(n, errBroken, func(op vfs.Op, _ string) bool { return op.Changes() })), "b"}
+		err = s.Put(t.Context(), "x", func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })
+		if err != nil && !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+		for seed := range uint64(12) {
+			got, e := getText(t.Context(), directory{base.CrashClone(seed), "b"}, "x")
+			if e != nil || got != "new" && (err == nil || got != "old") {
+				t.Fatalf("broken at %d, disk %d: %q, %v", n, seed, got, e)
+			}
+		}
+		if err == nil {
+			if n < 5 {
+				t.Fatalf("there are %d steps alone", n-1)
+			}
+			return
+		}
+	}
+}
+
+func TestNoDirectory(t *testing.T) {
+	if _, err := NewDirectory(vfs.OS{}, filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "mount its disk") {
+		t.Error(err)
+	}
+}
+
+// TestCommandsFail: what a command says is told, and half of what it gives is never a whole object.
+func TestCommandsFail(t *testing.T) {
+	s := NewCommands(Commands{Put: "echo no bucket >&2; exit 3", Get: "printf half; echo broken off >&2; exit 1", List: "echo a; exit 4"})
+	err := s.Put(t.Context(), "x", func(w io.Writer) error {
+		for range 1000 {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "backup.put_command") || !strings.Contains(err.Error(), "no bucket") {
+		t.Errorf("put: %v", err)
+	}
+	if got, err := getText(t.Context(), s, "x"); got != "half" || err == nil || !strings.Contains(err.Error(), "broken off") {
+		t.Errorf("get: %q, %v", got, err)
+	}
+	if _, err := s.List(t.Context()); err == nil {
+		t.Error("half a list")
+	}
+	if err := s.Delete(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "backup.delete_command is not set") {
+		t.Errorf("delete: %v", err)
+	}
+	// One that is closed before its end ends, with what it has started.
+	r, err := NewCommands(Commands{Get: "yes | cat"}).Get(t.Context(), "x")
+	if err == nil {
+		_, err = io.ReadFull(r, make([]byte, 10))
+	}
+	if err = errors.Join(err, r.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// sealed is a text, sealed for these recipients.
+func sealed(t testing.TB, text []byte, recipients ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := Seal(&out, recipients)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func unseal(b []byte, identities ...age.Identity) ([]byte, error) {
+	r, err := Unseal(bytes.NewReader(b), identities)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(r)
+	return text, errors.Join(err, r.Close())
+}
+
+func TestSeal(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	other, err2 := age.GenerateX25519Identity()
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 150_000) // several blocks of both
+	for i := range text {
+		text[i] = byte(rand.Uint32()) & 0x3f
+	}
+	plain, hidden := sealed(t, text), sealed(t, text, own.Recipient().String())
+	for name, b := range map[string][]byte{"plain": plain, "encrypted": hidden} {
+		if got, err := unseal(b, own); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		for at := 0; at < len(b); at += 1 + at/10 {
+			if _, err := unseal(b[:at], own); !errors.Is(err, ErrSealed) {
+				t.Fatalf("%s: cut at %d of %d: %v", name, at, len(b), err)
+			}
+			bad := bytes.Clone(b)
+			bad[at] ^= 4
+			if got, err := unseal(bad, own); err == nil && !bytes.Equal(got, text) {
+				t.Fatalf("%s: changed at %d of %d, and read", name, at, len(b))
+			}
+		}
+	}
+	if _, err := unseal(hidden); !errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "--identity") {
+		t.Errorf("without a key: %v", err)
+	}
+	if _, err := unseal(hidden, other); !errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "another key") {
+		t.Errorf("with another key: %v", err)
+	}
+	if _, err := Seal(io.Discard, []string{"age1nonsense"}); err == nil {
+		t.Error("nonsense is taken for a key")
+	}
+}
+
+func TestIdentities(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("# created\n"+own.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Identities(path); err != nil || len(all) != 1 {
+		t.Errorf("%d keys, %v", len(all), err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Identities(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("others may read it: %v", err)
+	}
+}
+
+func FuzzUnseal(f *testing.F) {
+	f.Add(sealed(f, []byte("text")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Unseal(bytes.NewReader(b), nil)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(r, 1<<24))
+			_ = r.Close()
+		}
+	})
+}

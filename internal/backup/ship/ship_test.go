@@ -1,0 +1,307 @@
+package ship
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is an agent with a log of entries, in which each entry from 2 on has a transaction.
+type node struct {
+	mu      sync.Mutex
+	first   uint64
+	entries []seglog.Entry // all that there ever were, from 1 on
+	w       *binlogtest.Writer
+	// grow is how many entries come while the data are copied; broken: the copy breaks off.
+	grow   int
+	broken bool
+}
+
+func newNode(entries int) *node {
+	n := &node{first: 1, w: binlogtest.New("q.000001"), entries: []seglog.Entry{{Index: 1, Term: 1}}}
+	n.add(entries - 1)
+	return n
+}
+
+func (n *node) add(count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for range count {
+		index := uint64(len(n.entries) + 1)
+		data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 1, Number: index})
+		n.entries = append(n.entries, seglog.Entry{Index: index, Term: 1, Data: append(data, binlogtest.Join(n.w.Rows(10)...)...)})
+	}
+}
+
+// Log implements Agent: all that there is, with a point, and then points until ctx ends.
+func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case first < n.first:
+		return nil, ErrGap
+	case first > uint64(len(n.entries))+1:
+		return nil, ErrBehind
+	}
+	out, in := io.Pipe()
+	go func() {
+		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: "1f", Node: "b", First: first})
+		for next := first; err == nil && ctx.Err() == nil; {
+			n.mu.Lock()
+			found := n.entries[next-1:]
+			n.mu.Unlock()
+			for _, e := range found {
+				err = errors.Join(err, w.Entry(e, nil))
+			}
+			next += uint64(len(found))
+			err = errors.Join(err, w.Point(next-1))
+		}
+		in.CloseWithError(errors.Join(err, ctx.Err(), io.ErrUnexpectedEOF))
+	}()
+	return out, nil
+}
+
+// Data implements Agent.
+func (n *node) Data(context.Context) (io.ReadCloser, error) {
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: "1f", Node: "b", At: time.Now(), Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	n.add(n.grow)
+	n.mu.Lock()
+	end := archive.End{Index: uint64(len(n.entries))}
+	n.mu.Unlock()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	put := func(name string, v any) {
+		b, err := json.Marshal(v)
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(b))})
+		}
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		if err != nil {
+			panic(err) // it is written to memory
+		}
+	}
+	put(archive.StartFile, start)
+	put(archive.DataDir+"t.ibd", "rows")
+	if n.broken {
+		return io.NopCloser(io.MultiReader(&out, failing{})), nil
+	}
+	put(archive.EndFile, end)
+	return io.NopCloser(&out), w.Close()
+}
+
+var errAgent = errors.New("the agent has ended")
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errAgent }
+
+type silent struct{}
+
+func (silent) Begun(archive.Start) {}
+func (silent) Copied(int64)        {}
+
+func newConfig(t *testing.T) Config {
+	t.Helper()
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("b"); err != nil {
+		t.Fatal(err)
+	}
+	store, err := repository.NewDirectory(mem, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Store: store, Interval: time.Hour}
+}
+
+// entries are those that a restore of all that there is would read.
+func entries(t *testing.T, c Config) (all []seglog.Entry) {
+	t.Helper()
+	contents, manifests, err := Manifests(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := archive.Choose(archive.Target{}, manifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, _ := contents.Chain(full.Begin.First)
+	chain := NewChain(t.Context(), c.Store, nil, "1f", pieces, full.Begin.First)
+	defer func() { _ = chain.Close() }()
+	for {
+		item, err := chain.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, item.Entry)
+	}
+}
+
+func wantAll(t *testing.T, c Config, n *node) {
+	t.Helper()
+	if d := cmp.Diff(n.entries[n.first-1:], entries(t, c)); d != "" {
+		t.Fatalf("(-log +repository):\n%s", d)
+	}
+}
+
+// TestFullAndArchive: a full backup has the log up to its end, and the archive goes on from there; with
+// two archives, and full backups in between, no entry is missing.
+func TestFullAndArchive(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if err := Follow(t.Context(), c, n, true); !errors.Is(err, ErrNoFull) {
+		t.Fatalf("an archive without a full backup: %v", err)
+	}
+	n.grow = 3
+	_, m, err := Full(t.Context(), c, n, silent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.End.Index != 8 || m.GTIDs != binlogtest.GTID(1).UUID.String()+":1-7" || m.Time.IsZero() || len(m.Files) != 1 {
+		t.Errorf("%+v", m)
+	}
+	wantAll(t, c, n)
+	var shipped []archive.Piece
+	c.Shipped = func(p archive.Piece) { shipped = append(shipped, p) }
+	n.add(4)
+	for range 2 { // the second has nothing to do
+		if err := Follow(t.Context(), c, n, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(shipped) != 1 || shipped[0].First != 9 || shipped[0].Last != 12 {
+		t.Errorf("shipped %+v", shipped)
+	}
+	wantAll(t, c, n)
+	// The next full backup needs no piece that is there.
+	shipped, n.grow = nil, 0
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil || len(shipped) != 0 {
+		t.Errorf("shipped again %+v, %v", shipped, err)
+	}
+	wantAll(t, c, n)
+	if all, err := Fulls(t.Context(), c.Store); err != nil || len(all) == 0 || all[0].Problem != "" || all[0].Index != 12 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestOtherHistory: nothing is added to the repository of another history, nor to one with a gap.
+func TestOtherHistory(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := c.Store.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newNode(4)
+	other.w.Next++
+	other.add(3) // the same length, and other transactions
+	short := newNode(2)
+	gap := newNode(9)
+	gap.first = 7
+	for what, tc := range map[string]struct {
+		n             *node
+		archive, full error
+	}{"other entries": {other, ErrHistory, ErrHistory}, "too short": {short, ErrBehind, ErrBehind}, "purged": {gap, ErrGap, nil}} {
+		if err := Follow(t.Context(), c, tc.n, true); !errors.Is(err, tc.archive) {
+			t.Errorf("%s: archive: %v", what, err)
+		}
+		if tc.full == nil {
+			continue
+		}
+		if _, _, err := Full(t.Context(), c, tc.n, silent{}); !errors.Is(err, tc.full) {
+			t.Errorf("%s: full backup: %v", what, err)
+		}
+	}
+	if after, err := c.Store.List(t.Context()); err != nil || len(after) != len(before) {
+		t.Errorf("%v, %v", after, err)
+	}
+	// A full backup begins anew behind a gap.
+	if _, _, err := Full(t.Context(), c, gap, silent{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFullBroken: what breaks off is no backup.
+func TestFullBroken(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	n.broken = true
+	if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, errAgent) {
+		t.Fatal(err)
+	}
+	if all, err := Fulls(t.Context(), c.Store); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestPrune: what goes is only what nobody needs, and what stays can be restored.
+func TestPrune(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	for i := range 3 {
+		name, m, err := Full(t.Context(), c, n, silent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Under a name of its own: all are of one second.
+		rename(t, c.Store, name, archive.FullName(m.At.Add(time.Duration(i+1)*time.Hour), "b"))
+		n.add(5)
+		if err := Follow(t.Context(), c, n, true); err != nil {
+			t.Fatal(err)
+		}
+		n.first += 4 // the log is purged
+	}
+	wouldGo, err := Prune(t.Context(), c.Store, 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := Prune(t.Context(), c.Store, 1, false)
+	if d := cmp.Diff(wouldGo, gone); d != "" || err != nil || len(gone) < 5 {
+		t.Errorf("%v (-would +gone):\n%s", err, d)
+	}
+	n.first = 9
+	if got := entries(t, c); len(got) == 0 || got[0].Index != 9 {
+		t.Errorf("%d entries are left", len(got))
+	}
+	wantAll(t, c, n)
+}
+
+func rename(t *testing.T, s repository.Store, from, to string) {
+	t.Helper()
+	for _, of := range []func(string) string{archive.DataName, archive.ManifestName} {
+		r, err := s.Get(t.Context(), of(from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		b = []byte(strings.ReplaceAll(string(b), archive.DataName(from), archive.DataName(to)))
+		err = errors.Join(err, r.Close(), s.Delete(t.Context(), of(from)),
+			s.Put(t.Context(), of(to), func(w io.Writer) error { _, err := w.Write(b); return err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

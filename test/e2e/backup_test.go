@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// TestBackup: a table is dropped by mistake, and a new cluster has all that was before that.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	f := newCluster(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "DroppedTable", f.droppedTable)
+}
+
+// drill is a repository, with the key for it.
+type drill struct {
+	repo, config, key string
+}
+
+// newDrill makes a repository whose objects are encrypted, and has node i's configuration name it.
+func (f *fixture) newDrill(t *testing.T, nodes ...int) drill {
+	t.Helper()
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := drill{repo: t.TempDir(), key: filepath.Join(t.TempDir(), "key")}
+	if err := os.WriteFile(d.key, []byte(own.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range nodes {
+		file, err := os.OpenFile(f.ConfigPath(i), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = fmt.Fprintf(file, "[backup]\ndirectory = %q\nrecipients = [%q]\ninterval = \"1s\"\n", d.repo, own.Recipient())
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (f *fixture) droppedTable(t *testing.T, ctx context.Context) {
+	f.createTable(t, ctx)
+	d := f.newDrill(t, 0, 1, 2)
+	primary := f.heal(t, ctx)
+	replica := (primary + 1) % 3
+	f.refused(t, ctx, replica, []int{1}, "no full backup", "archive", "--once")
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 200)
+	local := f.local(t, primary)
+	mustDo(t, ctx, local, "CREATE DATABASE shop", "CREATE TABLE shop.orders (id INT PRIMARY KEY, x LONGBLOB)")
+	open, err := local.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"XA START 'x'", "INSERT INTO shop.orders VALUES (-1, 'prepared')", "XA END 'x'", "XA PREPARE 'x'"} {
+		if _, err := open.ExecContext(ctx, q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+	_ = open.Close()
+	f.must(t, ctx, replica, "backup")
+	archives := f.archives(t, ctx, replica, (primary+2)%3)
+	f.killFull(t, ctx, replica, d)
+	mustDo(t, ctx, local, "INSERT INTO shop.orders VALUES (1, 'small'), (2, REPEAT('y', 20000000))", "XA COMMIT 'x'")
+	load.awaitAcks(t, ctx, 200)
+	if err := f.KillBoth(primary); err != nil { // with what was in flight
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 200)
+	primary = f.heal(t, ctx)
+	load.stop(t)
+	local = f.local(t, primary)
+	rows := "SELECT CONCAT_WS(' ', COUNT(*), SUM(LENGTH(x)), SUM(id)) FROM shop.orders"
+	want := queryStrings(t, ctx, local, rows)[0]
+	drop := f.nextGTID(t, ctx, local)
+	mustDo(t, ctx, local, "DROP TABLE shop.orders", "CREATE TABLE shop.after (id INT PRIMARY KEY)")
+	for _, stop := range archives {
+		stop()
+	}
+	f.must(t, ctx, replica, "archive", "--once")
+	f.restored(t, ctx, d, drop, rows, want)
+}
+
+// archives run beside each other on some nodes, and are killed and started again now and then.
+func (f *fixture) archives(t *testing.T, ctx context.Context, nodes ...int) (stops []func()) {
+	t.Helper()
+	for _, i := range nodes {
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				life, end := context.WithTimeout(ctx, time.Duration(1+rand.IntN(4))*time.Second)
+				_ = exec.CommandContext(life, os.Getenv(binaryVariable), "archive", "--config", f.ConfigPath(i)).Run() // it is killed
+				end()
+			}
+		}()
+		stops = append(stops, func() { cancel(); <-done })
+		t.Cleanup(cancel)
+	}
+	return stops
+}
+
+// killFull kills a full backup half-way: it does not count, and the next one is whole.
+func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
+	t.Helper()
+	for range 3 {
+		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "backup", "--config", f.ConfigPath(i))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(rand.Int64N(int64(1500*time.Millisecond))), func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+		_ = cmd.Wait() // it was killed, or was faster
+	}
+	// The agent ends what was begun for a command that is gone, and then takes the next one.
+	if err := devcluster.Poll(ctx, "a backup behind those that were killed", func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, i, "backup", "--json")
+		return err == nil, out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(f.DataDir(i), "mysql", "tmp", "backup")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a copy of the data was left: %v", err)
+	}
+	var all []struct{ Name, Problem string }
+	out := f.must(t, ctx, i, "backup", "list", "--json")
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	whole := 0
+	for _, full := range all {
+		if full.Problem == "" {
+			whole++
+		}
+	}
+	if whole < 2 {
+		t.Errorf("%d full backups are whole: %s", whole, out)
+	}
+}
+
+// restored makes a new cluster of what was before a transaction, and lets others join.
+func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, rows, want string) {
+	t.Helper()
+	g := newCluster(t, devcluster.Options{Nodes: 1})
+	g.history = f.history
+	args := []string{"restore", "--before-gtid", drop, "--directory", d.repo}
+	g.refused(t, ctx, 0, []int{1}, "it is encrypted", args...)
+	args = append(args, "--identity", d.key)
+	for range 4 {
+		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", g.ConfigPath(0))...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(rand.Int64N(int64(time.Second))), func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+		if cmd.Wait() == nil {
+			break // it was faster
+		}
+		if _, err := os.Stat(filepath.Join(g.DataDir(0), "restoring.json")); err == nil {
+			g.refused(t, ctx, 0, []int{1}, "was interrupted", "run")
+		}
+	}
+	if _, err := os.Stat(filepath.Join(g.DataDir(0), "identity.json")); err != nil {
+		g.must(t, ctx, 0, args...)
+	}
+	g.refused(t, ctx, 0, []int{1}, "a node's already", args...)
+	g.heal(t, ctx)
+	g.check(t, ctx)
+	local := g.local(t, 0)
+	if got := queryStrings(t, ctx, local, rows)[0]; got != want {
+		t.Errorf("the restored table has %s, want %s", got, want)
+	}
+	if got := queryStrings(t, ctx, local, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'shop'")[0]; got != "1" {
+		t.Errorf("%s tables, want 1", got)
+	}
+	g.refused(t, ctx, 0, []int{1}, "another history", "archive", "--once", "--directory", d.repo)
+	g.awaitMember(t, ctx, g.Name(g.grow(t, ctx, cluster.KindFull)), cluster.KindFull)
+	g.check(t, ctx)
+	g.must(t, ctx, 0, "backup", "--directory", t.TempDir())
+}
+
+// mustDo runs statements.
+func mustDo(t *testing.T, ctx context.Context, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, q := range statements {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatalf("%.100s: %v", q, err)
+		}
+	}
+}
