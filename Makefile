@@ -59,7 +59,7 @@ release: ## dist/: quorate for linux amd64 and arm64, what it is made of (Cyclon
 	for arch in amd64 arm64; do name=quorate-$(VERSION)-linux-$$arch; \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o dist/$$name ./cmd/quorate && \
 		$(GO) -C tools run ./sbom $(VERSION) ../dist/$$name >dist/$$name.cdx.json || exit; done
-	cp packaging/quorate.service dist/
+	cp packaging/quorate*.service packaging/quorate*.timer dist/
 	cd dist && sha256sum * >SHA256SUMS
 
 packages: release ## deb, rpm and tarball of what release makes, in dist/

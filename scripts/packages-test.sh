@@ -48,8 +48,10 @@ for doc in README.md LICENSE docs/operations.md examples/haproxy.cfg examples/ho
 	examples/grafana/quorate.json examples/apparmor; do
 	[ -s "$root/usr/share/doc/quorate/$doc" ] || die "/usr/share/doc/quorate lacks $doc"
 done
-want "" in_root systemd-analyze verify /usr/lib/systemd/system/quorate.service
-[ -z "$said" ] || die "the unit has faults: $said"
+for unit in quorate.service quorate-archive.service quorate-backup.service quorate-backup.timer; do
+	want "" in_root systemd-analyze verify "/usr/lib/systemd/system/$unit"
+	[ -z "$said" ] || die "$unit has faults: $said"
+done
 want "751 mysql:mysql" in_root stat -c '%a %U:%G' /var/lib/quorate
 want "755 root:root" in_root stat -c '%a %U:%G' /etc/quorate
 # Installed, and no more: nothing starts it but its operator.

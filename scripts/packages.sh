@@ -30,10 +30,10 @@ for ARCH in amd64 arm64; do
 	export ARCH
 	install -m 755 "dist/quorate-$version-linux-$ARCH" "$STAGE/bin/quorate"
 	# Unpacked in /usr/local the program is where the unit looks for it, and the unit where systemd does.
-	install -m 644 packaging/quorate.service "$STAGE/lib/systemd/system/"
+	install -m 644 packaging/quorate*.service packaging/quorate*.timer "$STAGE/lib/systemd/system/"
 	tar -C "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -c bin lib share |
 		gzip -9n >"dist/quorate-$PACKAGE_VERSION-linux-$ARCH.tar.gz"
-	sed -i 's#/usr/local/bin/quorate#/usr/bin/quorate#' "$STAGE/lib/systemd/system/quorate.service"
+	sed -i 's#/usr/local/bin/quorate#/usr/bin/quorate#' "$STAGE"/lib/systemd/system/quorate*.service
 	find "$STAGE" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
 	for packager in deb rpm; do
 		$GO -C packaging tool nfpm package --config nfpm.yaml --packager "$packager" --target ../dist/

@@ -98,7 +98,7 @@ func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadClos
 	return r, unanswered(err, a.socket)
 }
 
-func newBackupCommand() *cobra.Command {
+func newBackupCommand(deps Deps) *cobra.Command {
 	var p backupPlace
 	cmd := &cobra.Command{
 		Use:   "backup",
@@ -124,7 +124,7 @@ Only root and the agent's own account may take one: it holds all data.`,
 		},
 	}
 	p.flags(cmd)
-	cmd.AddCommand(newBackupListCommand(), newBackupPruneCommand())
+	cmd.AddCommand(newBackupListCommand(), newBackupPruneCommand(), newBackupVerifyCommand(deps))
 	return cmd
 }
 
@@ -194,7 +194,7 @@ func newBackupListCommand() *cobra.Command {
 	var p backupPlace
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Show the full backups, and which points in time they can bring back",
+		Short: "Show the full backups, and what they can bring back",
 		Long: `Shows the full backups of a repository, and for each one from when to when a point
 can be restored with it, without a gap in the log.`,
 		Example: `  quorate backup list

@@ -28,20 +28,19 @@ func helpGroups() []helpGroup {
 			{"mysql", "the client, as dba"}, {"variables", "of mysqld, everywhere"},
 			{"switchover", "moves the primary"}, {"restart-mysqld", "a new mysqld on a node"},
 			{"maintenance", "no failover meanwhile"}, {"node", "add, set, remove"},
-			{"cluster", "policies of them all"}, {"backup", "a full one, lists, prunes"},
+			{"cluster", "policies of them all"}, {"backup", "takes, lists, checks"},
 			{"archive", "the log, as it grows"},
 		}},
 		{"When something is wrong", [][2]string{
 			{"fence", "keeps mysqld down"}, {"unfence", "lets it start again"},
 			{"log", "reads, exports, purges"}, {"recover", "without a majority"},
-			{"restore", "a point in time"},
 		}},
 		{"A node, and its files", [][2]string{
 			{"init", "files of a new cluster"}, {"config", "checks, shows a file"},
 			{"run", "the agent, with mysqld"}, {"key", "by which it is known"},
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
-			{"adopt", "data that are there"}, {"version", "of this program"},
-			{"completion", "for your shell"},
+			{"adopt", "data that are there"}, {"restore", "a point in time"},
+			{"version", "of this program"}, {"completion", "for your shell"},
 		}},
 	}
 }

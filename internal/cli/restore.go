@@ -32,7 +32,7 @@ type restoreOptions struct {
 func newRestoreCommand(deps Deps) *cobra.Command {
 	o := restoreOptions{version: deps.Version}
 	cmd := &cobra.Command{
-		Use:   "restore --latest | --to-time TIME | --to-gtid GTID | --before-gtid GTID",
+		Use:   "restore --latest | --to-time T | --to-gtid G | --before-gtid G",
 		Short: "Make the first node of a new cluster from a backup, as of a point in time",
 		Long: `Makes the data directory of this node from a full backup, and its log from the
 archive, up to a point in time. The configuration names this node as the only

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -77,8 +78,10 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context) {
 	}
 	_ = open.Close()
 	f.must(t, ctx, replica, "backup")
+	t.Log("a full backup")
 	archives := f.archives(t, ctx, replica, (primary+2)%3)
 	f.killFull(t, ctx, replica, d)
+	t.Log("full backups that were killed")
 	mustDo(t, ctx, local, "INSERT INTO shop.orders VALUES (1, 'small'), (2, REPEAT('y', 20000000))", "XA COMMIT 'x'")
 	load.awaitAcks(t, ctx, 200)
 	if err := f.KillBoth(primary); err != nil { // with what was in flight
@@ -96,6 +99,16 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context) {
 		stop()
 	}
 	f.must(t, ctx, replica, "archive", "--once")
+	t.Log("the archive ends")
+	scratch, err := os.MkdirTemp("", "qv-") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(scratch) })
+	out := f.must(t, ctx, replica, "backup", "verify", "--scratch", scratch, "--identity", d.key)
+	if !strings.Contains(out, "is whole") || !strings.Contains(out, "3 tables") {
+		t.Errorf("verify: %s", out)
+	}
 	f.restored(t, ctx, d, drop, rows, want)
 }
 

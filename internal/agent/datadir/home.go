@@ -210,6 +210,13 @@ func (h *Home) Instance() (b [16]byte) {
 	return b
 }
 
+// Adopting and Restoring are the first file that is written where a directory is made of a server's data, or of
+// a backup: see packages founding and restoring.
+const (
+	Adopting  = "adopting.json"
+	Restoring = "restoring.json"
+)
+
 // CheckEmpty refuses a directory without an identity that has something in it.
 func (d Dir) CheckEmpty() error {
 	found, err := d.fs.List(d.path)
@@ -219,8 +226,8 @@ func (d Dir) CheckEmpty() error {
 	if err != nil {
 		return fmt.Errorf("read data directory: %w", err)
 	}
-	for _, name := range found { // a crash may have left the lock
-		if !slices.Contains([]string{"lost+found", LockFile, IdentityFile + ".tmp"}, name) {
+	for _, name := range found { // a crash may have left the lock, or a file that was not complete
+		if !slices.Contains([]string{"lost+found", LockFile, IdentityFile + ".tmp", Adopting + ".tmp", Restoring + ".tmp"}, name) {
 			return fmt.Errorf("data directory %s holds %q but no "+IdentityFile+": it is not quorate's; choose an empty one", d.path, name)
 		}
 	}

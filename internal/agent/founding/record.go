@@ -19,7 +19,7 @@ import (
 
 const (
 	// File says what becomes of a data directory, while it is adopted or that is undone.
-	File = "adopting.json"
+	File = datadir.Adopting
 	// DoneFile is its name once the data directory is adopted. It says how to undo that.
 	DoneFile = "adopted.json"
 	format   = 1

@@ -214,6 +214,9 @@ func TestAdoptionIsTakenUp(t *testing.T) {
 			}
 			if phase == None {
 				not++
+				if err := datadir.New(disk, "node").CheckEmpty(); err != nil {
+					t.Fatal(err)
+				}
 				wantAsBefore(t, disk)
 				return
 			}

@@ -21,7 +21,7 @@ import (
 
 const (
 	// File says what a data directory is being made of.
-	File = "restoring.json"
+	File = datadir.Restoring
 	// DoneFile is its name once that is done.
 	DoneFile = "restored.json"
 	format   = 1

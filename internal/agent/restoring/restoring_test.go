@@ -235,6 +235,10 @@ func TestInterrupted(t *testing.T) {
 				whole++
 				wantNode(t, fs)
 				continue
+			case !underway:
+				if err := datadir.New(fs, "node").CheckEmpty(); err != nil {
+					t.Fatalf("interrupted at step %d, disk %d: %v", n, seed, err)
+				}
 			case underway:
 				part++
 				if err := Clear(fs, "node"); err != nil {

@@ -23,6 +23,8 @@ type Config struct {
 	Recipients []string
 	// Interval is how long a piece may wait for more.
 	Interval time.Duration
+	// Beside: others ship the log, too. What one has shipped is left out.
+	Beside bool
 	// Shipped is told of each piece that is in the repository; nil = nobody is.
 	Shipped func(archive.Piece)
 }
@@ -111,10 +113,23 @@ func (k *cutter) due(ctx context.Context) error {
 	return k.ship(ctx)
 }
 
+// errOther is returned where another one has shipped something of a piece: who goes on behind that has a
+// new interval to wait, and so ships nothing while the other one lives.
+var errOther = errors.New("another one has shipped it")
+
 // ship stores the piece, if there is one.
 func (k *cutter) ship(ctx context.Context) error {
 	if k.piece.First == 0 {
 		return nil
+	}
+	if k.c.Beside {
+		contents, err := list(ctx, k.c.Store)
+		if err != nil {
+			return err
+		}
+		if _, last := contents.Chain(k.piece.First); last >= k.piece.First {
+			return errOther
+		}
 	}
 	err := k.out.End()
 	if err = errors.Join(err, k.sealed.Close()); err != nil {

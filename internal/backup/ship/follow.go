@@ -27,6 +27,15 @@ var (
 // Follow ships the log from the end of what the repository has, until ctx ends, or once only: up to
 // what is committed now. What another one has shipped meanwhile is not shipped again.
 func Follow(ctx context.Context, c Config, agent Agent, once bool) error {
+	for {
+		if err := follow(ctx, c, agent, once); !errors.Is(err, errOther) {
+			return err
+		}
+	}
+}
+
+func follow(ctx context.Context, c Config, agent Agent, once bool) error {
+	c.Beside = true
 	contents, err := list(ctx, c.Store)
 	if err != nil {
 		return err

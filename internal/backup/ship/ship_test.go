@@ -207,6 +207,45 @@ func TestFullAndArchive(t *testing.T) {
 	}
 }
 
+// TestTwoArchives: while one ships, the other has nothing to do; when it is gone the other goes on.
+func TestTwoArchives(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	n.add(5)
+	newest := func() archive.Piece {
+		contents, err := list(t.Context(), c.Store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return contents.Newest()
+	}
+	k := &cutter{c: c, head: archive.Head{Cluster: "c", ClusterID: "1f", Node: "b"}}
+	k.c.Beside = true
+	defer func() { _ = k.close() }()
+	take := func(from, to int) error {
+		for _, e := range n.entries[from-1 : to] {
+			if err := k.add(t.Context(), archive.Item{Entry: e}, nil); err != nil {
+				return err
+			}
+		}
+		return k.ship(t.Context())
+	}
+	if err := Follow(t.Context(), c, n, true); err != nil || newest().Last != 10 {
+		t.Fatalf("it ends at %d, %v", newest().Last, err)
+	}
+	if err := take(6, 8); !errors.Is(err, errOther) {
+		t.Errorf("what was shipped by another one: %v", err)
+	}
+	n.add(2)
+	k.piece = archive.Piece{}
+	if err := take(11, 12); err != nil || newest().Last != 12 {
+		t.Errorf("what nobody has shipped: %v, it ends at %d", err, newest().Last)
+	}
+	wantAll(t, c, n)
+}
+
 // TestOtherHistory: nothing is added to the repository of another history, nor to one with a gap.
 func TestOtherHistory(t *testing.T) {
 	c, n := newConfig(t), newNode(5)

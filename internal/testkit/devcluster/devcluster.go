@@ -397,9 +397,9 @@ func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("open agent log: %w", err)
 	}
-	defer out.Close() // the child has its own descriptor
-	_, adopted := os.Stat(filepath.Join(n.dataDir(), "adopted.json"))
-	if c.opts.Nodes == 1 && i == 0 && !n.bootstrapped && adopted != nil { // a cluster of one begins by a person's word alone
+	defer out.Close()                                                   // the child has its own descriptor
+	_, fresh := os.Stat(filepath.Join(n.dataDir(), "identity.json"))    // it was adopted, or restored
+	if c.opts.Nodes == 1 && i == 0 && !n.bootstrapped && fresh != nil { // a cluster of one begins by a person's word alone
 		args, n.bootstrapped = append(args, "--bootstrap"), true
 	}
 	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), append([]string{"run", "--config", n.config()}, args...)...)

@@ -1,0 +1,211 @@
+package backups
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// memLog is a log in memory, with segments that begin at 5, 8 and 11. Each entry is its index.
+type memLog struct{ last, commit uint64 }
+
+func (l *memLog) FirstIndex() uint64 { return 5 }
+func (l *memLog) Close()             {}
+func (l *memLog) Term(index uint64) (uint64, error) {
+	return index / 5, nil
+}
+
+func (l *memLog) Segments() (all []seglog.SegmentInfo) {
+	for _, first := range []uint64{5, 8, 11} {
+		all = append(all, seglog.SegmentInfo{FirstIndex: first, GTIDsBefore: new(gtid.Set)})
+	}
+	return all
+}
+
+func (l *memLog) ReadCommitted(index, _ uint64) (found []seglog.Entry, ok bool, err error) {
+	for ; index <= l.commit && len(found) < 2; index++ {
+		found = append(found, seglog.Entry{Index: index, Term: 2})
+	}
+	return found, len(found) > 0, nil
+}
+
+func (l *memLog) ReadStage(entry.StageID) (io.ReadCloser, error) { return nil, seglog.ErrNoStage }
+
+// disk is a mysqld with one file of data.
+type disk struct {
+	err error
+	dir string
+}
+
+func (d *disk) DataBytes(context.Context) (int64, error) { return 1000, nil }
+
+func (d *disk) CloneTo(_ context.Context, dir string) error {
+	d.dir = dir
+	return errors.Join(os.MkdirAll(filepath.Join(dir, "shop"), 0o750), os.WriteFile(filepath.Join(dir, "shop", "t.ibd"), []byte("rows"), 0o640), d.err)
+}
+
+// source is a replica that is well; change makes it another one.
+func source(t *testing.T, change func(*Config)) *Source {
+	log := &memLog{commit: 12}
+	c := Config{
+		Cluster: "c", ClusterID: "1f", Node: "b", Version: "dev", Clock: clock.Machine{}, Dir: filepath.Join(t.TempDir(), "backup"),
+		Own:    func() status.Node { return status.Node{Role: status.RoleReplica, LogState: status.LogOK} },
+		Mysqld: func() (Mysqld, string) { return &disk{}, "9.7.4" },
+		Free:   func() (uint64, error) { return 2 << 30, nil }, Log: func() Log { return log }, Commit: func() uint64 { return log.commit },
+		Durable: func() replay.Mark { return replay.Mark{Index: 9} },
+		State:   func() cluster.StatePoint { return cluster.StatePoint{Through: 12} },
+	}
+	change(&c)
+	return New(c)
+}
+
+// TestData: the copy has the data, where the log goes on, and up to where they may go; nothing is left.
+func TestData(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*Config)
+		first  uint64
+	}{
+		"the mark is within a segment":     {func(*Config) {}, 8},
+		"at the end of one":                {func(c *Config) { c.Durable = func() replay.Mark { return replay.Mark{Index: 10} } }, 11},
+		"the state is older than the mark": {func(c *Config) { c.State = func() cluster.StatePoint { return cluster.StatePoint{Through: 6} } }, 5},
+	} {
+		s := source(t, c.change)
+		var out bytes.Buffer
+		if err := s.Data(t.Context(), &out); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		d := archive.NewData(&out)
+		var err error
+		for err == nil {
+			_, err = d.Next()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		start, err := d.Start()
+		if err != nil || start.Begin.First != c.first || start.Begin.PreviousTerm != (c.first-1)/5 || start.MySQL != "9.7.4" || d.End().Index != 12 {
+			t.Errorf("%s: %+v, %+v, %v", what, start, d.End(), err)
+		}
+		if files := d.Files(); len(files) != 1 || files[0].Name != "shop/t.ibd" || files[0].Bytes != 4 {
+			t.Errorf("%s: %+v", what, files)
+		}
+		if _, err := os.Stat(s.c.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a copy is left: %v", what, err)
+		}
+	}
+}
+
+// TestDataRefused: nothing is copied where that would be of no use, or harm.
+func TestDataRefused(t *testing.T) {
+	broken := errors.New("broken")
+	for what, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"a node that is not judged": {func(c *Config) { c.Own = func() status.Node { return status.Node{Role: status.RoleUnverified} } }, "is unverified"},
+		"no mysqld":                 {func(c *Config) { c.Mysqld = func() (Mysqld, string) { return nil, "" } }, "with a log that is ok"},
+		"too little room":           {func(c *Config) { c.Free = func() (uint64, error) { return 1 << 30, nil } }, "are free"},
+		"purged behind the mark":    {func(c *Config) { c.Durable = func() replay.Mark { return replay.Mark{Index: 3} } }, "the log begins at entry 5"},
+		"the clone fails":           {func(c *Config) { c.Mysqld = func() (Mysqld, string) { return &disk{err: broken}, "" } }, "broken"},
+	} {
+		s := source(t, c.change)
+		if err := s.Data(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(s.c.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a copy is left: %v", what, err)
+		}
+	}
+	s := source(t, func(*Config) {})
+	s.copies.Lock()
+	if err := s.Data(t.Context(), io.Discard); !errors.Is(err, ErrBusy) {
+		t.Errorf("beside another one: %v", err)
+	}
+}
+
+// TestDataFollowsNoLink: what mysqld's account has put there in place of a file is not read.
+func TestDataFollowsNoLink(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := source(t, func(c *Config) { c.Mysqld = func() (Mysqld, string) { return linked{secret}, "" } })
+	var out bytes.Buffer
+	if err := s.Data(t.Context(), &out); err == nil || strings.Contains(out.String(), "secret") {
+		t.Errorf("%v", err)
+	}
+}
+
+// linked clones a symbolic link.
+type linked struct{ to string }
+
+func (linked) DataBytes(context.Context) (int64, error) { return 0, nil }
+
+func (l linked) CloneTo(_ context.Context, dir string) error {
+	return errors.Join(os.MkdirAll(dir, 0o750), os.Symlink(l.to, filepath.Join(dir, "ibdata1")))
+}
+
+// TestLog: all that is committed comes, and then what is committed later, with a point behind it.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &memLog{commit: 12}
+		s := source(t, func(c *Config) {
+			c.Log, c.Commit = func() Log { return log }, func() uint64 { return log.commit }
+		})
+		for first, want := range map[uint64]error{4: seglog.ErrCompacted, 14: ErrBehind} {
+			if err := s.Log(t.Context(), io.Discard, first); !errors.Is(err, want) {
+				t.Errorf("from %d on: %v", first, err)
+			}
+		}
+		if err := s.Log(t.Context(), io.Discard, 0); err == nil {
+			t.Error("from entry 0 on")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		out, in := io.Pipe()
+		ended := make(chan error)
+		go func() { ended <- s.Log(ctx, in, 10) }()
+		r, err := archive.NewReader(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []uint64
+		for points := 0; points < 3; {
+			item, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if item.Entry.Index > 0 {
+				got = append(got, item.Entry.Index)
+				continue
+			}
+			got = append(got, item.Commit*100)
+			points++
+			log.commit = min(log.commit+1, 13) // the writer waits for its next point
+		}
+		if d := cmp.Diff([]uint64{10, 11, 12, 1200, 13, 1300, 1300}, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		cancel()
+		_ = out.Close()
+		if err := <-ended; err == nil {
+			t.Error("it has ended, and says nothing")
+		}
+	})
+}

@@ -1,0 +1,285 @@
+package cli
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/go-sql-driver/mysql"
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// verifyPoll is how often it is looked whether the restored node has opened.
+const verifyPoll = 500 * time.Millisecond
+
+// verifyOptions is what the command line says.
+type verifyOptions struct {
+	place            backupPlace
+	scratch, keyFile string
+	deps             Deps
+}
+
+func newBackupVerifyCommand(deps Deps) *cobra.Command {
+	o := verifyOptions{deps: deps}
+	cmd := &cobra.Command{
+		Use:   "verify --scratch DIR",
+		Short: "Restore the newest one elsewhere, and look whether it is whole",
+		Long: `Restores the newest full backup, with all of the log behind it, into a directory of
+its own below --scratch, and starts a node on it, on loopback alone. Then it compares
+the transactions there with those of the backup, and checks every table (CHECK TABLE).
+Everything is removed at the end.
+
+It needs room for the data, MySQL, and the time of a restore. Run it on a host that
+has nothing else to do, as the account that runs agents, or as root.
+
+Exit code 0 if it is whole, 1 if it is not.`,
+		Example: `  quorate backup verify --scratch /srv/scratch --identity backup.key`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.scratch == "" {
+				return usage(errors.New("--scratch is missing: it says where there is room for the data"))
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	configFlag(cmd, &o.place.control.path)
+	o.place.placeFlag(cmd)
+	cmd.Flags().StringVar(&o.scratch, "scratch", "", "an existing `directory` with room for the data")
+	cmd.Flags().StringVar(&o.keyFile, "identity", "", "the `file` with age's private key, if the backup is encrypted")
+	cmd.Flags().BoolVar(&o.place.control.asJSON, "json", false, "print the result in JSON")
+	_ = cmd.MarkFlagDirname("scratch") // the flag exists
+	return cmd
+}
+
+// verified is what "quorate backup verify --json" prints.
+type verified struct {
+	restored
+	Tables int `json:"tables"`
+	// Problems are sentences; none = it is whole.
+	Problems []string `json:"problems"`
+}
+
+func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err error) {
+	store, _, err := o.place.open()
+	if err != nil {
+		return err
+	}
+	var identities []age.Identity
+	if o.keyFile != "" {
+		if identities, err = repository.Identities(o.keyFile); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp(o.scratch, "qv-") // a socket's path in it must not be long
+	if err != nil {
+		return fmt.Errorf("make a directory below --scratch: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o751); err != nil { // mysqld may be another account
+		return err
+	}
+	cfg, err := o.scratchConfig(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	quiet := slog.New(slog.DiscardHandler)
+	v := verified{Problems: []string{}}
+	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut}); err != nil {
+		return err
+	}
+	if err := o.look(ctx, cfg, quiet, &v); err != nil {
+		return err
+	}
+	v.Seconds = time.Since(began).Seconds()
+	if o.place.control.asJSON {
+		err = printJSON(out, v)
+	} else {
+		err = printText(out, v.text(time.Since(began)))
+	}
+	if err == nil && len(v.Problems) > 0 {
+		err = &exitError{code: exitFailure}
+	}
+	return err
+}
+
+func (v verified) text(took time.Duration) string {
+	if len(v.Problems) == 0 {
+		return fmt.Sprintf("%s is whole: restored to entry %d, %s, with all transactions, and %s without damage, in %s\n",
+			v.Full, v.Index, orNoTime(v.Time), units.Count(v.Tables, "table", "tables"), units.Duration(took))
+	}
+	return fmt.Sprintf("%s is NOT whole:\n  %s\n", v.Full, strings.Join(v.Problems, "\n  "))
+}
+
+// scratchConfig is of a node alone, on loopback, with the MySQL of this host's configuration.
+func (o *verifyOptions) scratchConfig(dataDir string) (config.Config, error) {
+	cfg := config.Default()
+	if path := configPath(o.place.control.path); path != "" {
+		own, err := loadConfig(path)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.MySQL.BaseDir, cfg.MySQL.User, cfg.MySQL.Variables = own.MySQL.BaseDir, own.MySQL.User, maps.Clone(own.MySQL.Variables)
+	}
+	if cfg.MySQL.Variables == nil {
+		cfg.MySQL.Variables = map[string]string{}
+	}
+	cfg.MySQL.Variables["innodb_buffer_pool_size"] = "256M" // it is beside other things
+	ports, err := freePorts(6)
+	if err != nil {
+		return cfg, err
+	}
+	const node = "verify"
+	cfg.Cluster, cfg.Node, cfg.DataDir = "quorate-verify", node, dataDir
+	cfg.Members = []config.Member{{Name: node, Peer: ports[0], Kind: cluster.KindFull, Weight: cluster.WeightDefault}}
+	cfg.Feed.Listen, cfg.Router.ReadWrite, cfg.API.Listen = ports[1], ports[2], ports[3]
+	_, port, _ := net.SplitHostPort(ports[4]) // net made it
+	_, err = fmt.Sscan(port, &cfg.MySQL.Port)
+	return cfg, err
+}
+
+// freePorts are addresses on loopback where nobody listens now.
+func freePorts(count int) (addrs []string, err error) {
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
+
+// look runs the node that was restored, and looks at it.
+func (o *verifyOptions) look(ctx context.Context, cfg config.Config, logger *slog.Logger, v *verified) (err error) {
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- o.deps.RunAgent(run, cfg, logger, o.deps.Version) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-ended)
+	}()
+	for {
+		st, asked := api.FetchStatus(ctx, cfg.API.Listen, "")
+		own := st.Own()
+		if asked == nil && st.Primary == cfg.Node {
+			break
+		}
+		if asked == nil && (own.Role == status.RoleFenced || own.Role == status.RoleErrant) {
+			return fmt.Errorf("the restored node does not open: it is %s: %s", own.Role, own.Reason)
+		}
+		select {
+		case err := <-ended:
+			ended <- nil
+			return fmt.Errorf("the restored node has ended: %w", err)
+		default:
+		}
+		if err := clock.Sleep(ctx, clock.Machine{}, verifyPoll); err != nil {
+			return fmt.Errorf("the restored node has not opened: it is %s: %s: %w", own.Role, own.Reason, errors.Join(err, asked))
+		}
+	}
+	secrets, err := mysqld.LoadSecrets(filepath.Join(cfg.DataDir, "secrets.toml"))
+	if err != nil {
+		return err
+	}
+	install, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
+	if err != nil {
+		return err
+	}
+	dsn := mysql.NewConfig()
+	dsn.Net, dsn.Addr = "unix", mysqld.New(mysqld.Config{Installation: install, DataDir: filepath.Join(cfg.DataDir, "mysql")}).Socket()
+	dsn.User, dsn.Passwd, dsn.Logger = mysqld.DBAUser, secrets.DBA, &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return v.look(ctx, db)
+}
+
+func (v *verified) look(ctx context.Context, db *sql.DB) error {
+	var text string
+	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&text); err != nil {
+		return fmt.Errorf("read gtid_executed: %w", err)
+	}
+	has, err := gtid.ParseSet(strings.ReplaceAll(text, "\n", ""))
+	want, err2 := gtid.ParseSet(v.GTIDs)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	if want.Subtract(has); !want.IsEmpty() {
+		v.Problems = append(v.Problems, "transactions are missing: "+want.String())
+	}
+	tables, err := baseTables(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		v.Tables++
+		if err := v.check(ctx, db, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// baseTables are all tables of users, quoted.
+func baseTables(ctx context.Context, db *sql.DB) (tables []string, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+		AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1, 2`)
+	if err != nil {
+		return nil, fmt.Errorf("list the tables: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	quoted := strings.NewReplacer("`", "``")
+	for rows.Next() {
+		var schema, name string
+		if err := rows.Scan(&schema, &name); err != nil {
+			return nil, fmt.Errorf("list the tables: %w", err)
+		}
+		tables = append(tables, "`"+quoted.Replace(schema)+"`.`"+quoted.Replace(name)+"`")
+	}
+	return tables, rows.Err()
+}
+
+// check checks one table.
+func (v *verified) check(ctx context.Context, db *sql.DB, table string) (err error) {
+	rows, err := db.QueryContext(ctx, "CHECK TABLE "+table)
+	if err != nil {
+		return fmt.Errorf("check table %s: %w", table, err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var name, op, kind, text string
+		if err := rows.Scan(&name, &op, &kind, &text); err != nil {
+			return fmt.Errorf("check table %s: %w", table, err)
+		}
+		if kind == "error" || kind == "status" && text != "OK" {
+			v.Problems = append(v.Problems, fmt.Sprintf("table %s: %s", table, text))
+		}
+	}
+	return rows.Err()
+}

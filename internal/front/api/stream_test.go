@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+var errCopy = errors.New("the disk\nis gone")
+
+// TestStream: a copy comes whole, or its reader is told why not.
+func TestStream(t *testing.T) {
+	long := strings.Repeat("0123456789", 100_000)
+	socket := filepath.Join(socketDir(t), "s")
+	entered := make(chan struct{}, copiesMax)
+	startWith(t, Config{Socket: socket, Stream: func(ctx context.Context, r control.Request, w io.Writer) error {
+		switch r.Name {
+		case "refused":
+			return control.Errorf(control.CodePurged, "it is gone")
+		case "waits":
+			if _, err := io.WriteString(w, "begun"); err != nil {
+				return err
+			}
+			entered <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		_, err := io.WriteString(w, long)
+		if r.Name == "broken" {
+			err = errors.Join(err, errCopy)
+		}
+		return err
+	}}, &fakeProvider{})
+	get := func(name string) (string, error) {
+		r, err := Stream(t.Context(), socket, control.Request{Name: name})
+		if err != nil {
+			return "", err
+		}
+		b, err := io.ReadAll(r)
+		return string(b), errors.Join(err, r.Close())
+	}
+	if got, err := get("whole"); err != nil || got != long {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if got, err := get("broken"); got != long || err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+		t.Errorf("broken off: %d bytes, %v", len(got), err)
+	}
+	_, err := get("refused")
+	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodePurged || e.Text != "it is gone" {
+		t.Errorf("refused: %v", err)
+	}
+	// All places are taken: one more is refused, and there are places again once readers have gone.
+	ctx, cancel := context.WithCancel(t.Context())
+	var open []io.ReadCloser
+	for range copiesMax {
+		r, err := Stream(ctx, socket, control.Request{Name: "waits"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, r)
+		<-entered
+	}
+	_, err = get("whole")
+	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeBusy {
+		t.Errorf("one too many: %v", err)
+	}
+	cancel()
+	for _, r := range open {
+		_ = r.Close() // its request has ended
+	}
+	for {
+		if got, err := get("whole"); err == nil && got == long {
+			break
+		} else if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeBusy {
+			t.Fatal(err)
+		}
+	}
+}
