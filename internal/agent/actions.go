@@ -24,11 +24,12 @@ const (
 // actions are the requests for what operators do to nodes.
 func (a *Agent) actions() map[string]operate.Handler {
 	return map[string]operate.Handler{
-		"switchover":        {Leader: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlSwitchover},
-		"switchover.target": {Timeout: waitMax, Run: a.controlTarget},
-		"log.purge":         {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
-		"restart":           {OnNode: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlRestart},
-		"secrets.rotate":    {Audited: true, Run: a.controlSecretsRotate},
+		"switchover":           {Leader: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlSwitchover},
+		"switchover.target":    {Timeout: waitMax, Run: a.controlTarget},
+		"log.purge":            {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
+		"restart":              {OnNode: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlRestart},
+		cluster.ArchiveReached: {Run: a.controlArchiveReached},
+		"secrets.rotate":       {Audited: true, Run: a.controlSecretsRotate},
 	}
 }
 

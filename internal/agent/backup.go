@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // backupSource is this node as backups are taken of it.
@@ -42,6 +43,28 @@ func freeAt(dir string) (uint64, error) {
 		return 0, fmt.Errorf("look how much is free in %s: %w", dir, err)
 	}
 	return disk.Bavail * uint64(disk.Bsize), nil
+}
+
+// controlArchiveReached notes how far the archive is that is shipped from here.
+func (a *Agent) controlArchiveReached(_ context.Context, r control.Request) (operate.Done, error) {
+	var args cluster.ArchiveReachedRequest
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
+	}
+	if a.Raft == nil {
+		return operate.Done{}, a.requests.NoPart()
+	}
+	a.backups.Reached(args.Index)
+	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
+}
+
+// archiveMetrics are about the archive that is shipped from here.
+func (p provider) archiveMetrics() []metrics.Sample {
+	index, lag, ok := p.backups.Archive()
+	if !ok {
+		return nil
+	}
+	return []metrics.Sample{metrics.Of("quorate_archive_index", index), metrics.Of("quorate_archive_lag_seconds", lag.Seconds())}
 }
 
 // stream answers a request for a copy of what this node has.

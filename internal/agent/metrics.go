@@ -44,6 +44,7 @@ func (p provider) Metrics() []metrics.Sample {
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.hookMetrics()...)
+	m = append(m, p.archiveMetrics()...)
 	m = append(m, p.told.metrics()...)
 	m = append(m, p.xa.metrics(time.Now())...)
 	if t, ok := p.Slot.Stats(); ok {

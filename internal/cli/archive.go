@@ -12,11 +12,15 @@ import (
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/ship"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // archiveRetry is how long the archive waits after a failure.
 const archiveRetry = 5 * time.Second
+
+// archiveTellEvery is how often the agent is told how far the archive is.
+const archiveTellEvery = 5 * time.Second
 
 func newArchiveCommand() *cobra.Command {
 	var p backupPlace
@@ -71,6 +75,17 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		}
 		printed = errors.Join(printed, printText(out, fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
 	}}
+	told := time.Time{}
+	c.Reached = func(index uint64) {
+		if time.Since(told) < archiveTellEvery {
+			return
+		}
+		told = time.Now()
+		// The agent shows it to those who watch: no archive waits for that.
+		if err := p.control.ask(ctx, cluster.ArchiveReached, cluster.ArchiveReachedRequest{Index: index}, &struct{}{}); err != nil && ctx.Err() == nil {
+			logger.Warn("tell the agent how far the archive is", "error", err)
+		}
+	}
 	for {
 		err := ship.Follow(ctx, c, agent, once)
 		switch {

@@ -8,6 +8,14 @@ const (
 	StreamLog = "backup.log"
 )
 
+// ArchiveReached is the request of who ships the log from here: how far it is.
+const ArchiveReached = "archive.reached"
+
+// ArchiveReachedRequest says up to which entry the log is in the archive.
+type ArchiveReachedRequest struct {
+	Index uint64 `json:"index"`
+}
+
 // StreamLogRequest asks for the log from an entry on.
 type StreamLogRequest struct {
 	First uint64 `json:"first"`

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -62,6 +63,31 @@ type Config struct {
 type Source struct {
 	c      Config
 	copies sync.Mutex // held while the data are copied
+	// reached is the last entry in the archive, as who ships it has said, and when it has.
+	reached atomic.Pointer[reached]
+}
+
+type reached struct {
+	index uint64
+	at    time.Duration
+}
+
+// Reached notes up to which entry the log is in the archive.
+func (s *Source) Reached(index uint64) {
+	s.reached.Store(&reached{index, s.c.Clock.Now()})
+}
+
+// Archive is the last entry in the archive, and for how long it may lack something; false if nobody has said
+// so since this agent began.
+func (s *Source) Archive() (index uint64, lag time.Duration, ok bool) {
+	r := s.reached.Load()
+	switch {
+	case r == nil:
+		return 0, 0, false
+	case s.c.Commit() <= r.index:
+		return r.index, 0, true
+	}
+	return r.index, s.c.Clock.Now() - r.at, true
 }
 
 // New makes a Source.

@@ -25,6 +25,8 @@ type Config struct {
 	Interval time.Duration
 	// Beside: others ship the log, too. What one has shipped is left out.
 	Beside bool
+	// Reached is told up to which entry the log is in the repository; nil = nobody is.
+	Reached func(index uint64)
 	// Shipped is told of each piece that is in the repository; nil = nobody is.
 	Shipped func(archive.Piece)
 }
@@ -148,8 +150,15 @@ func (k *cutter) ship(ctx context.Context) error {
 	if k.c.Shipped != nil {
 		k.c.Shipped(k.piece)
 	}
+	k.c.reached(k.piece.Last)
 	k.piece = archive.Piece{}
 	return nil
+}
+
+func (c Config) reached(index uint64) {
+	if c.Reached != nil {
+		c.Reached(index)
+	}
 }
 
 // list reads what a repository has.

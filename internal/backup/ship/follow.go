@@ -64,6 +64,9 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 			if err := k.point(ctx, once); err != nil || once {
 				return err
 			}
+			if k.piece.First == 0 {
+				c.reached(item.Commit)
+			}
 			continue
 		case !seen:
 			if !sameEntry(newest, item.Entry) {

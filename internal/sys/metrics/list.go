@@ -149,6 +149,10 @@ var sections = []Section{
 		counter("quorate_hook_failures_total", "Runs of the hook that failed or took too long.", "It grows."),
 		gauge("quorate_hook_last_run_seconds", "How long the last run of the hook took.", "It comes near hooks.timeout."),
 	}},
+	{"The archive", "Of `quorate archive`, at the node where it runs; elsewhere there are none of these.", []Desc{
+		gauge("quorate_archive_index", "The last entry of the log that is in the archive.", "It stands still while entries are committed: journalctl -u quorate-archive says why."),
+		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing.", "It passes some times backup.interval: so much is lost with all nodes."),
+	}},
 	{"Large transactions, copies", "A stage is a large transaction on its way beside Raft.", []Desc{
 		gauge("quorate_stages_blocked", "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", "A large transaction hangs in COMMIT: quorate status says why."),
 		counter("quorate_stages_pushed_total", "Stages that peers said they hold after this node pushed them, one for each peer.", "How many large transactions there are."),
