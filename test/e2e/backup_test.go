@@ -30,7 +30,7 @@ func TestBackup(t *testing.T) {
 
 // drill is a repository, with the key for it.
 type drill struct {
-	repo, config, key string
+	repo, key string
 }
 
 // newDrill makes a repository whose objects are encrypted, and has node i's configuration name it.

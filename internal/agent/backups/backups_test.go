@@ -24,7 +24,7 @@ import (
 )
 
 // memLog is a log in memory, with segments that begin at 5, 8 and 11. Each entry is its index.
-type memLog struct{ last, commit uint64 }
+type memLog struct{ commit uint64 }
 
 func (l *memLog) FirstIndex() uint64 { return 5 }
 func (l *memLog) Close()             {}
