@@ -3,6 +3,7 @@ package backups
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/entry"
@@ -41,9 +44,19 @@ func (l *memLog) Segments() (all []seglog.SegmentInfo) {
 
 func (l *memLog) ReadCommitted(index, _ uint64) (found []seglog.Entry, ok bool, err error) {
 	for ; index <= l.commit && len(found) < 2; index++ {
-		found = append(found, seglog.Entry{Index: index, Term: 2})
+		found = append(found, seglog.Entry{Index: index, Term: 2, Data: l.data(index)})
 	}
 	return found, len(found) > 0, nil
+}
+
+// data are those of an entry with one transaction, of so many seconds after 1970; every fifth has none.
+func (l *memLog) data(index uint64) []byte {
+	if index%5 == 0 {
+		return nil
+	}
+	events := binlogtest.New("q.000001").Rows(10)
+	binary.LittleEndian.PutUint32(events[0], uint32(index))
+	return append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 2, Number: index}), binlogtest.Join(events...)...)
 }
 
 func (l *memLog) ReadStage(entry.StageID) (io.ReadCloser, error) { return nil, seglog.ErrNoStage }
@@ -100,6 +113,9 @@ func TestData(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		start, err := d.Start()
+		if start.Newest.Unix() != 12 {
+			t.Errorf("%s: the newest transaction is of %s", what, start.Newest)
+		}
 		if err != nil || start.Begin.First != c.first || start.Begin.PreviousTerm != (c.first-1)/5 || start.MySQL != "9.7.4" || d.End().Index != 12 {
 			t.Errorf("%s: %+v, %+v, %v", what, start, d.End(), err)
 		}
@@ -137,6 +153,21 @@ func TestDataRefused(t *testing.T) {
 	s.copies.Lock()
 	if err := s.Data(t.Context(), io.Discard); !errors.Is(err, ErrBusy) {
 		t.Errorf("beside another one: %v", err)
+	}
+}
+
+// TestNewest: an idle cluster's full backup knows how new its data are, also where the log from its beginning
+// on has no transaction: else it would be taken for a point before that.
+func TestNewest(t *testing.T) {
+	at := time.Unix(99, 0)
+	for commit, want := range map[uint64]int64{12: 12, 10: 9, 5: 99, 4: 99} {
+		s := source(t, func(c *Config) {
+			log := &memLog{commit: commit}
+			c.Log, c.Commit = func() Log { return log }, func() uint64 { return commit }
+		})
+		if got, err := s.newest(at); err != nil || got.Unix() != want {
+			t.Errorf("up to entry %d: %d, %v, want %d", commit, got.Unix(), err, want)
+		}
 	}
 }
 

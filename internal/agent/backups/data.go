@@ -174,8 +174,38 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	if start.State, err = json.Marshal(datadir.NewStateRecord(point)); err != nil {
 		return nil, start, fmt.Errorf("encode the cluster state: %w", err)
 	}
+	if start.Newest, err = s.newest(start.At); err != nil {
+		return nil, start, err
+	}
 	start.Begin, err = s.begin(min(mark.Index, point.Through))
 	return server, start, err
+}
+
+// lookBackMax is how many entries are read to find the newest transaction. What is not one is rare.
+const lookBackMax = 10_000
+
+// newest is when the newest committed transaction was committed; else, if there is none near in the log, at.
+func (s *Source) newest(at time.Time) (time.Time, error) {
+	log := s.c.Log()
+	defer log.Close()
+	commit := s.c.Commit()
+	for n := uint64(0); n < lookBackMax && commit >= log.FirstIndex()+n; n++ {
+		found, ok, err := log.ReadCommitted(commit-n, 1)
+		if err != nil {
+			return at, fmt.Errorf("read the newest transaction: %w", err)
+		}
+		if !ok {
+			continue
+		}
+		all, err := archive.Transactions(found[0])
+		if err != nil {
+			return at, err
+		}
+		if len(all) > 0 {
+			return all[len(all)-1].Time, nil
+		}
+	}
+	return at, nil
 }
 
 // begin is the newest beginning of a segment that is not behind the entry after one.

@@ -123,7 +123,7 @@ func MakeLog(o seglog.Options, m archive.Manifest, t archive.Target, items Items
 		return made, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	c := copier{log: log, target: t, progress: progress, next: m.Begin.First, term: m.Begin.PreviousTerm}
+	c := copier{log: log, target: t, progress: progress, time: m.Time, next: m.Begin.First, term: m.Begin.PreviousTerm}
 	if err := c.copy(items); err != nil {
 		return made, err
 	}

@@ -39,6 +39,9 @@ type Start struct {
 	MarkWitness string `json:"mark_witness,omitempty"`
 	// State is the cluster state when it began, as cluster.json has it.
 	State json.RawMessage `json:"state"`
+	// Newest is when the newest transaction before that was committed, by the clock of its primary; zero if there
+	// is none. The log from Begin on may have none.
+	Newest time.Time `json:"newest"`
 	// DataBytes is about how long the data are.
 	DataBytes int64 `json:"data_bytes"`
 }

@@ -182,7 +182,7 @@ func (t *logTaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &cutter{c: t.c, head: in.Head()}
+	k := &cutter{c: t.c, head: in.Head(), newest: t.start.Newest}
 	defer func() { _ = k.close() }()
 	_, covered := t.contents.Chain(t.start.Begin.First)
 	for {

@@ -35,6 +35,7 @@ type node struct {
 	// grow is how many entries come while the data are copied; broken: the copy breaks off.
 	grow   int
 	broken bool
+	newest time.Time
 }
 
 func newNode(entries int) *node {
@@ -83,7 +84,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 
 // Data implements Agent.
 func (n *node) Data(context.Context) (io.ReadCloser, error) {
-	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: "1f", Node: "b", At: time.Now(), Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: "1f", Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
 	n.add(n.grow)
 	n.mu.Lock()
 	end := archive.End{Index: uint64(len(n.entries))}
@@ -204,6 +205,23 @@ func TestFullAndArchive(t *testing.T) {
 	wantAll(t, c, n)
 	if all, err := Fulls(t.Context(), c.Store); err != nil || len(all) == 0 || all[0].Problem != "" || all[0].Index != 12 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestIdle: a full backup without a transaction in its log is as new as what was before.
+func TestIdle(t *testing.T) {
+	c, n := newConfig(t), newNode(1)
+	n.newest = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	_, m, err := Full(t.Context(), c, n, silent{})
+	if err != nil || !m.Time.Equal(n.newest) {
+		t.Fatalf("it is of %s, %v", m.Time, err)
+	}
+	_, manifests, err := Manifests(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := archive.Choose(archive.Target{Time: n.newest.Add(-time.Second)}, manifests); !errors.Is(err, archive.ErrTooNew) {
+		t.Errorf("it was chosen for a point before: %v", err)
 	}
 }
 
