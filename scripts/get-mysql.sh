@@ -33,7 +33,6 @@ parent=$(dirname -- "$1")
 mkdir -p -- "$parent"
 dest=$(cd -- "$parent" && pwd)/$(basename -- "$1")
 stamp=$dest/.quorate-mysql
-work=$dest.tmp
 
 have_stamp() { [ -f "$stamp" ] && [ "$(cut -d' ' -f1 <"$stamp")" = "$layout" ]; }
 
@@ -55,7 +54,8 @@ if [ -e "$dest" ] && [ ! -f "$stamp" ] && [ -n "$(ls -A -- "$dest")" ]; then
 	die "$dest exists and was not made by this script: remove it or name another directory"
 fi
 
-rm -rf -- "$work"
+# A name that nobody can have made before: whoever may write in the directory above could bend it.
+work=$(mktemp -d -- "$dest.tmp.XXXXXX")
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 

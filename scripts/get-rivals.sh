@@ -27,7 +27,6 @@ me=get-rivals
 [ $# -eq 1 ] && [ -n "$1" ] || die "usage: $0 DESTDIR"
 mkdir -p -- "$1"
 dest=$(cd -- "$1" && pwd)
-work=$dest/.tmp
 
 # stamp NAME: the version of a prefix that is there, nothing otherwise.
 stamp() {
@@ -43,7 +42,7 @@ exec 9<"$dest" # one run at a time; the loser finds the winner's work
 flock 9
 if have_all; then list; exit 0; fi
 
-rm -rf -- "$work"
+work=$(mktemp -d -- "$dest/.tmp.XXXXXX")
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 

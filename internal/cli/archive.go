@@ -90,7 +90,7 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		err := ship.Follow(ctx, c, agent, once)
 		switch {
 		case ctx.Err() != nil:
-			return nil // it was asked to end
+			return errors.Join(err, printed) // it was asked to end
 		case once || errors.Is(err, ship.ErrGap) || errors.Is(err, ship.ErrHistory) || errors.Is(err, ship.ErrNoFull):
 			return errors.Join(err, printed)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
 )
@@ -58,6 +59,8 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	for seen := false; ; {
 		item, err := in.Next()
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return k.last(ctx)
 		case err != nil:
 			return err
 		case item.Entry.Index == 0:
@@ -83,6 +86,19 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 			return err
 		}
 	}
+}
+
+// lastTimeout is how long what is left may take to be shipped when all ends.
+const lastTimeout = 30 * time.Second
+
+// last ships what is left when ctx has ended: an archive that is stopped in order lacks nothing.
+func (k *cutter) last(ctx context.Context) error {
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+	defer cancel()
+	if err := k.ship(late); err != nil && !errors.Is(err, errOther) {
+		return err
+	}
+	return nil
 }
 
 // point ships what is due; all of it, if it is the end.

@@ -36,6 +36,8 @@ type node struct {
 	grow   int
 	broken bool
 	newest time.Time
+	// sent is called when all up to an entry was taken; nil = it is not.
+	sent func(index uint64)
 }
 
 func newNode(entries int) *node {
@@ -76,6 +78,9 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 			}
 			next += uint64(len(found))
 			err = errors.Join(err, w.Point(next-1))
+			if n.sent != nil {
+				n.sent(next - 1)
+			}
 		}
 		in.CloseWithError(errors.Join(err, ctx.Err(), io.ErrUnexpectedEOF))
 	}()
@@ -206,6 +211,25 @@ func TestFullAndArchive(t *testing.T) {
 	if all, err := Fulls(t.Context(), c.Store); err != nil || len(all) == 0 || all[0].Problem != "" || all[0].Index != 12 {
 		t.Errorf("%+v, %v", all, err)
 	}
+}
+
+// TestStopped: an archive that is stopped ships what it has before it ends.
+func TestStopped(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	n.add(3)
+	ctx, cancel := context.WithCancel(t.Context())
+	n.sent = func(index uint64) {
+		if index == 8 {
+			cancel()
+		}
+	}
+	if err := Follow(ctx, c, n, false); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, c, n)
 }
 
 // TestIdle: a full backup without a transaction in its log is as new as what was before.
