@@ -54,6 +54,9 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	if err != nil {
 		return err
 	}
+	if err := sameCluster(ctx, c.Store, contents, in.Head().ClusterID); err != nil {
+		return err
+	}
 	k := &cutter{c: c, head: in.Head(), newest: newest.Time}
 	defer func() { _ = k.close() }()
 	for seen := false; ; {

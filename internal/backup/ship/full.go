@@ -45,6 +45,9 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return "", m, err
 	}
+	if err := sameCluster(ctx, c.Store, contents, start.ClusterID); err != nil {
+		return "", m, err
+	}
 	progress.Begun(start)
 	name = archive.FullName(start.At, start.Node)
 	log := logTaker{c: c, agent: agent, start: start, contents: contents}
@@ -146,6 +149,22 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent) error {
 	}
 	if !sameEntry(newest, item.Entry) {
 		return fmt.Errorf("entry %d: %w", newest.Last, ErrHistory)
+	}
+	return nil
+}
+
+// sameCluster holds that a repository is of the cluster with an id, by its newest full backup: behind a gap
+// nothing else shows it.
+func sameCluster(ctx context.Context, store repository.Store, contents archive.Contents, id string) error {
+	if len(contents.Fulls) == 0 {
+		return nil
+	}
+	m, err := readManifest(ctx, store, contents.Fulls[len(contents.Fulls)-1])
+	if err != nil {
+		return err
+	}
+	if m.ClusterID != id {
+		return fmt.Errorf("it has backups of cluster %q: %w", m.Cluster, ErrHistory)
 	}
 	return nil
 }

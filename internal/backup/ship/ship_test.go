@@ -36,12 +36,14 @@ type node struct {
 	grow   int
 	broken bool
 	newest time.Time
+	// cluster is its id.
+	cluster string
 	// sent is called when all up to an entry was taken; nil = it is not.
 	sent func(index uint64)
 }
 
 func newNode(entries int) *node {
-	n := &node{first: 1, w: binlogtest.New("q.000001"), entries: []seglog.Entry{{Index: 1, Term: 1}}}
+	n := &node{first: 1, cluster: "1f", w: binlogtest.New("q.000001"), entries: []seglog.Entry{{Index: 1, Term: 1}}}
 	n.add(entries - 1)
 	return n
 }
@@ -68,7 +70,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 	}
 	out, in := io.Pipe()
 	go func() {
-		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: "1f", Node: "b", First: first})
+		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: n.cluster, Node: "b", First: first})
 		for next := first; err == nil && ctx.Err() == nil; {
 			n.mu.Lock()
 			found := n.entries[next-1:]
@@ -89,7 +91,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 
 // Data implements Agent.
 func (n *node) Data(context.Context) (io.ReadCloser, error) {
-	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: "1f", Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
 	n.add(n.grow)
 	n.mu.Lock()
 	end := archive.End{Index: uint64(len(n.entries))}
@@ -321,6 +323,11 @@ func TestOtherHistory(t *testing.T) {
 	if after, err := c.Store.List(t.Context()); err != nil || len(after) != len(before) {
 		t.Errorf("%v, %v", after, err)
 	}
+	gap.cluster = "2f"
+	if _, _, err := Full(t.Context(), c, gap, silent{}); !errors.Is(err, ErrHistory) {
+		t.Errorf("another cluster, behind a gap: %v", err)
+	}
+	gap.cluster = "1f"
 	// A full backup begins anew behind a gap.
 	if _, _, err := Full(t.Context(), c, gap, silent{}); err != nil {
 		t.Fatal(err)
