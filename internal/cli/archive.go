@@ -19,6 +19,9 @@ import (
 // archiveRetry is how long the archive waits after a failure.
 const archiveRetry = 5 * time.Second
 
+// archiveSayEvery is how often the same failure is logged.
+const archiveSayEvery = 10 * time.Minute
+
 // archiveTellEvery is how often the agent is told how far the archive is.
 const archiveTellEvery = 5 * time.Second
 
@@ -34,9 +37,9 @@ restore" brings back any point in time. A piece is kept when it has 64 MiB, or a
 backup.interval: so long is what a lost site costs.
 
 Run it as a service, on two nodes or more: what one has kept the others leave out, so
-the archive has no gap when a node is lost. It goes on after failures by itself, and
-ends only where it cannot go on: where the log was purged behind the archive, or the
-repository is of another history. Then take a full backup.`,
+the archive has no gap when a node is lost. It goes on after failures by itself.
+Without a full backup, or where the log was purged behind the archive, it says so and
+waits for a full backup. It ends only where the repository is of another history.`,
 		Example: `  quorate archive
   quorate archive --once --directory /backup/quorate`,
 		Args: noArgs,
@@ -75,7 +78,7 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		}
 		printed = errors.Join(printed, printText(out, fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
 	}}
-	told := time.Time{}
+	told, said, saidAt := time.Time{}, "", time.Time{}
 	c.Reached = func(index uint64) {
 		if time.Since(told) < archiveTellEvery {
 			return
@@ -91,10 +94,13 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		switch {
 		case ctx.Err() != nil:
 			return errors.Join(err, printed) // it was asked to end
-		case once || errors.Is(err, ship.ErrGap) || errors.Is(err, ship.ErrHistory) || errors.Is(err, ship.ErrNoFull):
+		case once || errors.Is(err, ship.ErrHistory):
 			return errors.Join(err, printed)
 		}
-		logger.Warn("the archive stands still, and is tried again", "in", archiveRetry, "error", err)
+		if text := err.Error(); text != said || time.Since(saidAt) > archiveSayEvery {
+			said, saidAt = text, time.Now()
+			logger.Warn("the archive stands still, and is tried again", "every", archiveRetry, "error", err)
+		}
 		if err := clock.Sleep(ctx, clock.Machine{}, archiveRetry); err != nil {
 			return nil // it was asked to end
 		}
