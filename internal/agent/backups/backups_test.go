@@ -177,12 +177,23 @@ func TestDataFollowsNoLink(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := source(t, func(c *Config) { c.Mysqld = func() (Mysqld, string) { return linked{secret}, "" } })
-	var out bytes.Buffer
-	if err := s.Data(t.Context(), &out); err == nil || strings.Contains(out.String(), "secret") {
-		t.Errorf("%v", err)
+	for what, server := range map[string]Mysqld{"a file": linked{secret}, "all": linkedDir{filepath.Dir(secret)}} {
+		s := source(t, func(c *Config) { c.Mysqld = func() (Mysqld, string) { return server, "" } })
+		var out bytes.Buffer
+		if err := s.Data(t.Context(), &out); err == nil || strings.Contains(out.String(), "secret") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(secret); err != nil {
+			t.Errorf("%s: what the link leads to was removed: %v", what, err)
+		}
 	}
 }
+
+// linkedDir clones to a symbolic link.
+type linkedDir struct{ to string }
+
+func (linkedDir) DataBytes(context.Context) (int64, error)      { return 0, nil }
+func (l linkedDir) CloneTo(_ context.Context, dir string) error { return os.Symlink(l.to, dir) }
 
 // linked clones a symbolic link.
 type linked struct{ to string }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -247,7 +248,12 @@ func writeJSON(out *tar.Writer, name string, at time.Time, v any) error {
 // writeTree writes the files of a directory. What is in it belongs to mysqld's account, so nothing is
 // followed out of it.
 func writeTree(ctx context.Context, out *tar.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
+	above, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	defer func() { _ = above.Close() }()
+	root, err := above.OpenRoot(filepath.Base(dir))
 	if err != nil {
 		return fmt.Errorf("read the copy: %w", err)
 	}
