@@ -59,13 +59,6 @@ func changingMembers() []mutation {
 			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
 		},
 		{
-			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", from: 700, seeds: 150, nodes: 3, members: true,
-			edits: []edit{
-				{newcomeFile, "\tcase i.Alone:\n", "\tcase false:\n"},
-				{newcomeFile, "\tcase sought != \"\" && len(got.Welcomes) == 0:", "\tcase false:"},
-			},
-		},
-		{
 			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", from: 204, seeds: 3, nodes: 3, members: true,
 			edits: one(newcomeFile, "\tcase r != nil || i.Joins && len(got.Welcomes) > 0:\n", "\tcase r != nil || i.Joins:\n"),
 		},
@@ -82,10 +75,6 @@ func meeting() []mutation {
 		{
 			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
-		},
-		{
-			name: "vouch-unknowing", what: "an initial member that was rebuilt lets in another one that has lost its disk", from: 60605, seeds: 20, nodes: 3, members: true,
-			edits: one(knownFile, "\treturn d.joined && slices", "\treturn false && slices"),
 		},
 		{
 			name: "joiner-vouches", what: "a node that waits to be added lets a member begin that has lost its disk", from: 3122, seeds: 3, nodes: 3, members: true,

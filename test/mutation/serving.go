@@ -22,10 +22,6 @@ func serving() []mutation {
 			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
-			name: "other-epochs-commit", what: "what is committed of another epoch counts for the own one", seeds: 40, nodes: 5, members: true,
-			edits: one(epochFile, "if e.Of(m.Epoch) && m.Number > 0 {", "if e != nil && m.Number > 0 {"),
-		},
-		{
 			name: "settle-beyond-policy", what: "a deposed primary acknowledges where ACKs wait for more than a commit", seeds: 20, nodes: 3, blips: true,
 			edits: append(one(settlingFile, "if !s.AcksAreCommits() {", "if false {"),
 				one(epochFile, "settles := acksAreCommits && e.Answering", "settles := e.Answering")...),
