@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -138,6 +139,46 @@ func TestSummary(t *testing.T) {
 	for _, p := range pages(t, "docs/*.md", "docs/*/*.md") {
 		if n := named[p.path]; n != 1 && p.path != summary.path {
 			t.Errorf("%s names %s %d times, want once", summary.path, p.path, n)
+		}
+	}
+}
+
+var (
+	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	// testName is a test as the pages name it: its package, its name, whether others begin so, too ("…"), and a part of it.
+	testName = regexp.MustCompile("`(?:[a-z0-9/]*?([a-z0-9]+)\\.)?((?:Test|Fuzz|Benchmark)[A-Z]\\w*)(…)?(?:/[\\w/]+)?`")
+)
+
+// TestNamedTests: each test that a page names is there, in the package that it names. A row of bugs.md whose test has
+// another name by now says no more what holds the mend.
+func TestNamedTests(t *testing.T) {
+	in := map[string][]string{} // the packages with a test of this name
+	for _, dir := range []string{"internal", "test", "lab"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range testFunction.FindAllStringSubmatch(string(text), -1) {
+				in[m[1]] = append(in[m[1]], filepath.Base(filepath.Dir(path)))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range pages(t, "*.md", "docs/*.md", "docs/*/*.md") {
+		for _, m := range testName.FindAllStringSubmatch(p.text, -1) {
+			there := in[m[2]]
+			for name, packages := range in {
+				if m[3] != "" && strings.HasPrefix(name, m[2]) {
+					there = append(there, packages...)
+				}
+			}
+			if len(there) == 0 || m[1] != "" && !slices.Contains(there, m[1]) {
+				t.Errorf("%s: there is no test %s (there is one in %v)", p.path, m[0], there)
+			}
 		}
 	}
 }
