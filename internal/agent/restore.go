@@ -86,7 +86,7 @@ func (r *Restoration) MakeData(ctx context.Context, from io.Reader, progress fun
 	server := r.a.mysqldConfig()
 	server.OSUser = mysqldAccount(r.a.cfg)
 	r.uuid, err = mysqld.New(server).Restore(ctx, func(root *os.Root) error {
-		u := unpacker{ctx: ctx, root: root, want: r.full.Files, progress: progress}
+		u := unpacker{ctx: ctx, root: root, want: r.full, progress: progress}
 		return u.unpack(from)
 	})
 	return err
@@ -111,7 +111,7 @@ func (r *Restoration) Close() error { return r.a.data.Close() }
 type unpacker struct {
 	ctx      context.Context
 	root     *os.Root
-	want     []archive.File
+	want     archive.Manifest
 	bytes    int64
 	progress func(int64)
 }

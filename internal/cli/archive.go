@@ -19,6 +19,15 @@ import (
 // archiveRetry is how long the archive waits after a failure.
 const archiveRetry = 5 * time.Second
 
+// archiveOpenEvery is how often it is tried to open the repository.
+const archiveOpenEvery = 30 * time.Second
+
+// isUsage tells whether an error is one of wrong usage or configuration: to try again changes nothing.
+func isUsage(err error) bool {
+	e, ok := errors.AsType[*exitError](err)
+	return ok && e.code == exitUsage
+}
+
 // archiveSayEvery is how often the same failure is logged.
 const archiveSayEvery = 10 * time.Minute
 
@@ -62,6 +71,13 @@ type archived struct {
 
 func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Writer) error {
 	store, b, err := p.open()
+	for err != nil && !once && !isUsage(err) { // its disk may be mounted later
+		slog.New(slog.NewTextHandler(errOut, nil)).Warn("the repository cannot be opened, and is tried again", "every", archiveOpenEvery, "error", err)
+		if clock.Sleep(ctx, clock.Machine{}, archiveOpenEvery) != nil {
+			return nil // it was asked to end
+		}
+		store, b, err = p.open()
+	}
 	if err != nil {
 		return err
 	}

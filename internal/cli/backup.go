@@ -100,8 +100,9 @@ func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadClos
 
 func newBackupCommand(deps Deps) *cobra.Command {
 	var p backupPlace
+	isNew := false
 	cmd := &cobra.Command{
-		Use:   "backup",
+		Use:   "backup [--new]",
 		Short: "Take a full backup, list backups, delete old ones",
 		Long: `Takes a full backup of the node on this host: a copy of its mysqld's data, while all
 goes on, and the log that belongs to it. Take it on a replica. mysqld makes the copy
@@ -113,20 +114,27 @@ commands. It is compressed, and encrypted for the recipients there, if there are
 A full backup brings back its own moment. "quorate archive" keeps the log from there
 on, so that "quorate restore" can bring back any point in time.
 
+The first one of a repository needs --new: an empty directory may be one whose disk
+is not mounted.
+
 Only root and the agent's own account may take one: it holds all data.`,
 		Example: `  quorate backup
-  quorate backup --directory /backup/quorate
+  quorate backup --new --directory /backup/quorate
   quorate backup list
   quorate backup prune`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.take(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return p.take(cmd.Context(), isNew, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	p.flags(cmd)
+	cmd.Flags().BoolVar(&isNew, "new", false, "the repository is a new one, and may be empty")
 	cmd.AddCommand(newBackupListCommand(), newBackupPruneCommand(), newBackupVerifyCommand(deps))
 	return cmd
 }
+
+// lagPatience is how long a backup waits for a node that lags what another one has kept.
+const lagPatience = time.Minute
 
 // backupTaken is what "quorate backup --json" prints.
 type backupTaken struct {
@@ -139,7 +147,7 @@ type backupTaken struct {
 	Seconds float64   `json:"seconds"`
 }
 
-func (p *backupPlace) take(ctx context.Context, out, errOut io.Writer) error {
+func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Writer) error {
 	store, b, err := p.open()
 	if err != nil {
 		return err
@@ -150,7 +158,7 @@ func (p *backupPlace) take(ctx context.Context, out, errOut io.Writer) error {
 	}
 	began := time.Now()
 	shown := &copyShown{out: errOut, line: progressLine{out: errOut, verb: "copy"}}
-	name, m, err := ship.Full(ctx, ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval}, agent, shown)
+	name, m, err := ship.Full(ctx, ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval, New: isNew, Patience: lagPatience}, agent, shown)
 	shown.line.clear()
 	if err != nil {
 		return fmt.Errorf("the backup failed, and does not count: %w", err)
@@ -245,7 +253,7 @@ func newBackupPruneCommand() *cobra.Command {
   quorate backup prune --keep 14`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if keep < 0 {
+			if keep < 0 || keep == 0 && cmd.Flags().Changed("keep") {
 				return usage(fmt.Errorf("--keep %d: keep one at least", keep))
 			}
 			store, b, err := p.open()

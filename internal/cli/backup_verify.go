@@ -106,7 +106,7 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	began := time.Now()
 	quiet := slog.New(slog.DiscardHandler)
 	v := verified{Problems: []string{}}
-	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut}); err != nil {
+	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut, "", false}); err != nil {
 		return err
 	}
 	if err := o.look(ctx, cfg, quiet, &v); err != nil {
@@ -230,8 +230,20 @@ func (v *verified) look(ctx context.Context, db *sql.DB) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	if want.Subtract(has); !want.IsEmpty() {
-		v.Problems = append(v.Problems, "transactions are missing: "+want.String())
+	lacks := want.Clone()
+	if lacks.Subtract(has); !lacks.IsEmpty() {
+		v.Problems = append(v.Problems, "transactions are missing: "+lacks.String())
+	}
+	var own string
+	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.server_uuid").Scan(&own); err != nil {
+		return fmt.Errorf("read server_uuid: %w", err)
+	}
+	has.Subtract(want)
+	for source := range has.Intervals() {
+		if source.UUID.String() != own { // its own it may have made since
+			v.Problems = append(v.Problems, "there are transactions that the log does not have: "+has.String())
+			break
+		}
 	}
 	tables, err := baseTables(ctx, db)
 	if err != nil {

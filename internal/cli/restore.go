@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"filippo.io/age"
@@ -26,6 +27,8 @@ type restoreOptions struct {
 	place                           backupPlace
 	latest                          bool
 	toTime, toGTID, before, keyFile string
+	full                            string
+	gap                             bool
 	version                         string
 }
 
@@ -73,6 +76,8 @@ the agent's account, or as root.`,
 	flags.StringVar(&o.toTime, "to-time", "", "the last `time` of a commit: \"YYYY-MM-DD hh:mm:ss UTC\", or RFC 3339")
 	flags.StringVar(&o.toGTID, "to-gtid", "", "the `GTID` of the last transaction")
 	flags.StringVar(&o.before, "before-gtid", "", "the `GTID` of the first transaction that is left out")
+	flags.StringVar(&o.full, "full", "", "the `name` of the full backup (default: the newest that fits)")
+	flags.BoolVar(&o.gap, "up-to-gap", false, "with --latest: restore what is before a gap in the log")
 	flags.StringVar(&o.keyFile, "identity", "", "the `file` with age's private key, if the backup is encrypted")
 	flags.BoolVar(&o.place.control.asJSON, "json", false, "print the result in JSON")
 	return cmd
@@ -127,7 +132,7 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	}
 	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	began := time.Now()
-	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut})
+	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut, o.full, o.gap})
 	if err != nil {
 		return err
 	}
@@ -149,13 +154,22 @@ type restoring struct {
 	logger     *slog.Logger
 	version    string
 	errOut     io.Writer
+	// full is the name of the full backup; "" = the newest that fits. gap: all before a gap is enough.
+	full string
+	gap  bool
 }
 
 // restoreInto makes the data directory of a configuration.
 func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
-	contents, manifests, err := ship.Manifests(ctx, o.store)
+	contents, manifests, problems, err := ship.Usable(ctx, o.store)
 	if err != nil {
 		return done, err
+	}
+	for _, problem := range problems {
+		o.logger.Warn("a full backup cannot be used", "problem", problem)
+	}
+	if o.full != "" {
+		manifests = slices.DeleteFunc(manifests, func(m archive.Manifest) bool { return archive.FullName(m.At, m.Node) != o.full })
 	}
 	full, err := archive.Choose(o.target, manifests)
 	if err != nil {
@@ -163,8 +177,9 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	}
 	done.Full = archive.FullName(full.At, full.Node)
 	pieces, last := contents.Chain(full.Begin.First)
-	if last < full.End.Index {
-		return done, fmt.Errorf("%s cannot be restored: the log from entry %d on is missing", done.Full, last+1)
+	if newest := contents.Newest(); o.target.Latest() && last < newest.Last && !o.gap {
+		return done, fmt.Errorf("the log has a gap from entry %d on, and goes to entry %d, %s: --to-time or --to-gtid restores a point before it; "+
+			"--up-to-gap all before it", last+1, newest.Last, orNoTime(newest.Time))
 	}
 	r, err := agent.OpenRestoration(o.cfg, o.logger, o.version)
 	if err != nil {

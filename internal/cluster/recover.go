@@ -50,6 +50,9 @@ func (r Recovery) Is(o Recovery) bool {
 // Generation counts the recoveries by which a cluster came to a version of its state.
 func Generation(version uint64) uint64 { return version / recoveryVersions }
 
+// NextGeneration is the first version of the generation behind that of a version.
+func NextGeneration(version uint64) uint64 { return (Generation(version) + 1) * recoveryVersions }
+
 // Sentence tells a former member, or a person who looks at it, that it is out.
 func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing until it is rebuilt: "+
@@ -90,7 +93,7 @@ func (s State) Recover(node string, kind Kind, instance, gtids string, r Recover
 		r.GTIDs = ""
 	}
 	next := s.Clone()
-	next.Version = (s.Version/recoveryVersions + 1) * recoveryVersions
+	next.Version = NextGeneration(s.Version)
 	next.Members, next.Maintenance = []Member{self}, nil
 	if next.Durability == DurabilitySiteMajority {
 		next.Durability = DurabilityMajority

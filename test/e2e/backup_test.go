@@ -77,7 +77,8 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context) {
 		}
 	}
 	_ = open.Close()
-	f.must(t, ctx, replica, "backup")
+	f.refused(t, ctx, replica, []int{1}, "quorate backup --new", "backup")
+	f.must(t, ctx, replica, "backup", "--new")
 	t.Log("a full backup")
 	archives := f.archives(t, ctx, replica, (primary+2)%3)
 	f.killFull(t, ctx, replica, d)
@@ -206,7 +207,8 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, row
 	g.refused(t, ctx, 0, []int{1}, "another history", "archive", "--once", "--directory", d.repo)
 	g.awaitMember(t, ctx, g.Name(g.grow(t, ctx, cluster.KindFull)), cluster.KindFull)
 	g.check(t, ctx)
-	g.must(t, ctx, 0, "backup", "--directory", t.TempDir())
+	g.refused(t, ctx, 0, []int{1}, "another history", "backup", "--directory", d.repo)
+	g.must(t, ctx, 0, "backup", "--new", "--directory", t.TempDir())
 }
 
 // mustDo runs statements.

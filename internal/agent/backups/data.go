@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/cluster"
@@ -127,6 +129,11 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 			err = errors.Join(err, fmt.Errorf("remove the copy: %w", e))
 		}
 	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel(nil)
+	watch.Go(func() { s.watchRoom(ctx, cancel) })
 	if err := server.CloneTo(ctx, s.c.Dir); err != nil {
 		return err
 	}
@@ -141,6 +148,19 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 		return fmt.Errorf("write the copy: %w", err)
 	}
 	return nil
+}
+
+// roomEvery is how often it is looked whether there is still room.
+const roomEvery = 5 * time.Second
+
+// watchRoom calls a copy off where the disk comes near its end.
+func (s *Source) watchRoom(ctx context.Context, off context.CancelCauseFunc) {
+	for s.c.Clock.Wait(ctx, roomEvery, nil) == nil {
+		if free, err := s.c.Free(); err == nil && free < reserve/2 {
+			off(fmt.Errorf("the disk of %s has %s left: the copy is called off", s.c.Dir, units.Size(int64(free))))
+			return
+		}
+	}
 }
 
 // start says what is copied, or why nothing is.
@@ -178,9 +198,13 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	if start.Newest, err = s.newest(start.At); err != nil {
 		return nil, start, err
 	}
+	start.Generation = generation(point)
 	start.Begin, err = s.begin(min(mark.Index, point.Through))
 	return server, start, err
 }
+
+// generation is that of a cluster's history: a recovery and a restore go on with the next million of versions.
+func generation(p cluster.StatePoint) uint64 { return cluster.Generation(p.State.Version) }
 
 // lookBackMax is how many entries are read to find the newest transaction. What is not one is rare.
 const lookBackMax = 10_000
@@ -215,11 +239,12 @@ func (s *Source) begin(after uint64) (b archive.Begin, err error) {
 	defer log.Close()
 	segments := log.Segments()
 	at := len(segments) - 1
-	for at > 0 && segments[at].FirstIndex > after+1 {
+	latest := min(after+1, max(s.c.Commit(), 1)) // it has an entry at least
+	for at > 0 && segments[at].FirstIndex > latest {
 		at--
 	}
 	first := segments[at]
-	if first.FirstIndex > after+1 {
+	if first.FirstIndex > latest {
 		return b, fmt.Errorf("the log begins at entry %d, behind what mysqld has on disk for certain: try again in some seconds", first.FirstIndex)
 	}
 	b = archive.Begin{First: first.FirstIndex, GTIDs: first.GTIDsBefore.AppendBinary(nil), FormatDescription: first.FormatDescription}
@@ -280,7 +305,7 @@ func writeTree(ctx context.Context, out *tar.Writer, dir string) error {
 }
 
 func writeFile(ctx context.Context, out *tar.Writer, root *os.Root, path string) (err error) {
-	f, err := root.Open(path)
+	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a pipe by now
 	if err != nil {
 		return err
 	}
@@ -295,8 +320,10 @@ func writeFile(ctx context.Context, out *tar.Writer, root *os.Root, path string)
 	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: archive.DataDir + path, Mode: 0o640, Size: info.Size(), ModTime: info.ModTime()}); err != nil {
 		return err
 	}
-	_, err = io.Copy(out, io.LimitReader(contextReader{ctx, f}, info.Size()))
-	return err
+	if _, err := io.Copy(out, io.LimitReader(contextReader{ctx, f}, info.Size())); err != nil {
+		return err
+	}
+	return root.Remove(path) // its room is needed by others
 }
 
 type contextReader struct {

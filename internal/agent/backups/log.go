@@ -37,7 +37,7 @@ func (s *Source) Log(ctx context.Context, w io.Writer, first uint64) error {
 		return fmt.Errorf("%w: it ends at entry %d, and is asked for from entry %d on", ErrBehind, commit, first)
 	}
 	buffered := bufio.NewWriterSize(w, 1<<18)
-	out, err := archive.NewWriter(buffered, archive.Head{Cluster: s.c.Cluster, ClusterID: s.c.ClusterID, Node: s.c.Node, First: first})
+	out, err := archive.NewWriter(buffered, archive.Head{Cluster: s.c.Cluster, ClusterID: s.c.ClusterID, Generation: generation(s.c.State()), Node: s.c.Node, First: first})
 	if err != nil {
 		return err
 	}

@@ -257,9 +257,6 @@ type Node struct {
 	ServerUUID string
 }
 
-// recoveryVersions is how far versions of the cluster state go on behind those of the backup.
-const recoveryVersions = 1_000_000
-
 // Finish makes the directory the node's.
 func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) error {
 	mark, err := m.Mark()
@@ -271,7 +268,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Members, state.PeerSecurity, state.Maintenance, state.Recovered = begun.Members, begun.PeerSecurity, nil, nil
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
-	state.Version = (state.Version/recoveryVersions + 1) * recoveryVersions
+	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity
 	id.Format, id.Log, id.State, id.Joining = datadir.FormatState, true, true, false
 	r.Format, r.Index, r.GTIDs = format, l.Last, l.GTIDs.String()

@@ -163,7 +163,7 @@ func TestNames(t *testing.T) {
 	full := FullName(noon, "db-1.eu")
 	c := Sort([]string{"README", p.Name(), DataName(full), ManifestName(full), DataName(FullName(noon, "x")), "log-1-2.qlog",
 		strings.Replace(p.Name(), "0011-", "0006-", 1)})
-	want := Contents{Fulls: []string{full}, Unfinished: []string{FullName(noon, "x")}, Pieces: []Piece{p}}
+	want := Contents{Fulls: []string{full}, Unfinished: []string{FullName(noon, "x")}, Data: map[string]bool{full: true, FullName(noon, "x"): true}, Pieces: []Piece{p}}
 	if d := cmp.Diff(want, c); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -223,6 +223,17 @@ func TestPrunable(t *testing.T) {
 	}
 	if _, err := c.Prunable(1, func(string) (uint64, error) { return 0, io.EOF }); !errors.Is(err, io.EOF) {
 		t.Errorf("a kept one cannot be read: %v", err)
+	}
+}
+
+// TestAbandoned: what was interrupted long ago goes, and what may be under way stays.
+func TestAbandoned(t *testing.T) {
+	newest := FullName(noon, "b")
+	old, young := FullName(noon.Add(-49*time.Hour), "b"), FullName(noon.Add(-47*time.Hour), "b")
+	c := Sort([]string{ManifestName(newest), DataName(newest), DataName(old), DataName(young)})
+	got, err := c.Prunable(7, nil)
+	if d := cmp.Diff([]string{DataName(old)}, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 }
 

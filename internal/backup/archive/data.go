@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -132,10 +133,19 @@ func (d *Data) End() End { return *d.end }
 // Files are those that were read.
 func (d *Data) Files() []File { return d.files }
 
-// Check holds what was read against the files of a manifest.
-func (d *Data) Check(want []File) error {
+// Check holds what was read against a manifest, which is an object of its own.
+func (d *Data) Check(m Manifest) error {
+	want := m.Files
 	if d.end == nil {
 		return fmt.Errorf("%w: it was not read to its end", ErrData)
+	}
+	said, err1 := json.Marshal(m.Start)
+	is, err2 := json.Marshal(d.start)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("compare the copy with its manifest: %w", err)
+	}
+	if !bytes.Equal(said, is) || d.end.Index != m.End.Index {
+		return fmt.Errorf("%w: its manifest says other things than it does itself", ErrData)
 	}
 	for i, f := range want {
 		if i >= len(d.files) || d.files[i] != f {

@@ -68,11 +68,19 @@ func TestData(t *testing.T) {
 	if diff := cmp.Diff(want, d.Files()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := d.Check(want); err != nil {
+	m := Manifest{Start: start, End: d.End(), Files: want}
+	if err := d.Check(m); err != nil {
 		t.Error(err)
 	}
+	for what, change := range map[string]func(*Manifest){"mark": func(m *Manifest) { m.MarkIndex++ }, "end": func(m *Manifest) { m.End.Index-- }} {
+		bad := m
+		if change(&bad); !errors.Is(d.Check(bad), ErrData) {
+			t.Errorf("the %s of the manifest is another", what)
+		}
+	}
 	for what, files := range map[string][]File{"one less": want[:1], "one more": append(want[:2:2], File{}), "another": {want[1], want[0]}} {
-		if err := d.Check(files); !errors.Is(err, ErrData) {
+		m.Files = files
+		if err := d.Check(m); !errors.Is(err, ErrData) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -27,6 +27,9 @@ type Start struct {
 	Format    int    `json:"format"`
 	Cluster   string `json:"cluster"`
 	ClusterID string `json:"cluster_id"`
+	// Generation grows where the cluster is recovered without a majority, or restored: its history is another
+	// one then, under the same name.
+	Generation uint64 `json:"generation"`
 	// Node is whose mysqld was copied, Quorate and MySQL are the versions there.
 	Node    string    `json:"node"`
 	Quorate string    `json:"quorate"`

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -86,6 +87,8 @@ func ParsePiece(name string) (p Piece, ok bool) {
 type Contents struct {
 	// Fulls are the names of full backups, oldest first. Unfinished are those without a manifest.
 	Fulls, Unfinished []string
+	// Data has the names of the full backups whose data are there.
+	Data map[string]bool
 	// Pieces are by their first entry, the longest first.
 	Pieces []Piece
 }
@@ -93,6 +96,7 @@ type Contents struct {
 // Sort takes names apart.
 func Sort(names []string) (c Contents) {
 	data := map[string]bool{}
+	c.Data = data
 	for _, name := range names {
 		if p, ok := ParsePiece(name); ok {
 			c.Pieces = append(c.Pieces, p)
@@ -146,11 +150,39 @@ func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
 	}
 }
 
+// abandonedAfter is how much older than the newest full backup one without a manifest is that nobody takes any more.
+const abandonedAfter = 48 * time.Hour
+
+// abandoned are the data of full backups that were interrupted long ago.
+func (c Contents) abandoned() (names []string) {
+	if len(c.Fulls) == 0 {
+		return nil
+	}
+	newest, ok := fullTime(c.Fulls[len(c.Fulls)-1])
+	for _, name := range c.Unfinished {
+		if at, known := fullTime(name); ok && known && newest.Sub(at) > abandonedAfter {
+			names = append(names, DataName(name))
+		}
+	}
+	return names
+}
+
+// fullTime is when a full backup began, by its name.
+func fullTime(name string) (time.Time, bool) {
+	text, found := strings.CutPrefix(name, "full-")
+	if !found || len(text) < len(timeLayout) {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(timeLayout, text[:len(timeLayout)])
+	return at, err == nil
+}
+
 // Prunable are the objects that the newest full backups, of the number keep, do not need, in the order
 // in which they are to be deleted. A piece goes if all of its entries are before what those need.
 func (c Contents) Prunable(keep int, begin func(full string) (first uint64, err error)) (names []string, err error) {
+	names = c.abandoned()
 	if len(c.Fulls) <= keep {
-		return nil, nil
+		return names, nil
 	}
 	gone, kept := c.Fulls[:len(c.Fulls)-keep], c.Fulls[len(c.Fulls)-keep:]
 	need := ^uint64(0)

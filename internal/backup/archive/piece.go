@@ -43,6 +43,8 @@ var format = frame.Format{Magic: 0x5051, Version: 1} // "QP"
 type Head struct {
 	Cluster   string `json:"cluster"`
 	ClusterID string `json:"cluster_id"`
+	// Generation is that of the cluster's history: see Start.
+	Generation uint64 `json:"generation"`
 	// Node is where the piece was made.
 	Node string `json:"node"`
 	// First is the index of its first entry.

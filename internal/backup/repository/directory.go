@@ -2,23 +2,35 @@ package repository
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	iofs "io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// partSuffix is behind the name of a file that is being written; it begins with a dot, too.
-const partSuffix = ".part"
+// A file that is being written has a name of its own, whoever else writes the same object:
+// .NAME.TIME-RANDOM.part, TIME in seconds since 1970.
+var partName = regexp.MustCompile(`^\..+\.(\d+)-[A-Z2-7]+\.part$`)
+
+// partAgeMax is how old what an interrupted Put has left may become.
+const partAgeMax = 48 * time.Hour
 
 // directory is a repository in a directory.
 type directory struct {
 	fs   vfs.FS
 	path string
+	// uid and gid are the directory's owner where root writes for another account; -1 = they are left.
+	uid, gid int
 }
 
 // NewDirectory is the repository in a directory, which must be there.
@@ -30,7 +42,37 @@ func NewDirectory(fs vfs.FS, path string) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the repository %s (make it, or mount its disk): %w", path, err)
 	}
-	return directory{fs, path}, nil
+	d := directory{fs, path, -1, -1}
+	if _, real := fs.(vfs.OS); real && os.Geteuid() == 0 {
+		if info, err := os.Stat(path); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				d.uid, d.gid = int(st.Uid), int(st.Gid)
+			}
+		}
+	}
+	return d, nil
+}
+
+// tidy removes what interrupted Puts have left long ago.
+func (d directory) tidy(now time.Time) error {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return fmt.Errorf("list the repository: %w", err)
+	}
+	for _, name := range names {
+		m := partName.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		at, err := strconv.ParseInt(m[1], 10, 64)
+		if err != nil || now.Sub(time.Unix(at, 0)) < partAgeMax {
+			continue
+		}
+		if err := d.fs.Remove(filepath.Join(d.path, name)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			return fmt.Errorf("remove what an interrupted backup has left: %w", err)
+		}
+	}
+	return nil
 }
 
 // Put implements Store.
@@ -38,13 +80,23 @@ func (d directory) Put(ctx context.Context, name string, fill func(io.Writer) er
 	if err := checkName(name); err != nil {
 		return err
 	}
-	part := filepath.Join(d.path, "."+name+partSuffix)
+	now := time.Now()
+	if err := d.tidy(now); err != nil {
+		return err
+	}
+	part := filepath.Join(d.path, fmt.Sprintf(".%s.%d-%s.part", name, now.Unix(), rand.Text()))
 	f, err := d.fs.Create(part)
 	if err != nil {
 		return fmt.Errorf("write an object: %w", err)
 	}
 	w := &fileWriter{ctx: ctx, f: f}
-	if err = fill(w); err == nil {
+	if d.uid >= 0 {
+		err = os.Lchown(part, d.uid, d.gid)
+	}
+	if err == nil {
+		err = fill(w)
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -79,7 +131,7 @@ func (d directory) Get(ctx context.Context, name string) (io.ReadCloser, error) 
 		return nil, err
 	}
 	f, err := d.fs.Open(filepath.Join(d.path, name))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
 	}
 	if err != nil {
@@ -120,7 +172,7 @@ func (d directory) List(context.Context) (objects []Object, err error) {
 			continue
 		}
 		info, err := d.fs.Stat(filepath.Join(d.path, name))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, iofs.ErrNotExist) {
 			continue // it was deleted meanwhile
 		}
 		if err != nil {
@@ -139,7 +191,7 @@ func (d directory) Delete(_ context.Context, name string) error {
 		return err
 	}
 	err := d.fs.Remove(filepath.Join(d.path, name))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
 	}
 	if err == nil {

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
@@ -110,13 +113,13 @@ func TestPutIsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		putText(t, first, "x", "old")
-		s := directory{vfs.Wrap(base, vfs.FailNth(n, errBroken, func(op vfs.Op, _ string) bool { return op.Changes() })), "b"}
+		s := directory{vfs.Wrap(base, vfs.FailNth(n, errBroken, func(op vfs.Op, _ string) bool { return op.Changes() })), "b", -1, -1}
 		err = s.Put(t.Context(), "x", func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err })
 		if err != nil && !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		for seed := range uint64(12) {
-			got, e := getText(t.Context(), directory{base.CrashClone(seed), "b"}, "x")
+			got, e := getText(t.Context(), directory{base.CrashClone(seed), "b", -1, -1}, "x")
 			if e != nil || got != "new" && (err == nil || got != "old") {
 				t.Fatalf("broken at %d, disk %d: %q, %v", n, seed, got, e)
 			}
@@ -127,6 +130,47 @@ func TestPutIsWhole(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestTwoWriters: two who write the same object at a time leave a whole one, of either.
+func TestTwoWriters(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("b"); err != nil {
+		t.Fatal(err)
+	}
+	s := directory{fs, "b", -1, -1}
+	first, second := strings.Repeat("1", 1000), strings.Repeat("2", 500)
+	err := s.Put(t.Context(), "x", func(w io.Writer) error {
+		_, err := io.WriteString(w, first[:600])
+		putText(t, s, "x", second)
+		_, err2 := io.WriteString(w, first[600:])
+		return errors.Join(err, err2)
+	})
+	if got, e := getText(t.Context(), s, "x"); err != nil || e != nil || got != first && got != second {
+		t.Errorf("%v, %v, it has %d bytes", err, e, len(got))
+	}
+}
+
+// TestTidy: what was interrupted long ago is removed, what is under way is not.
+func TestTidy(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("b"); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	young := fmt.Sprintf(".x.%d-ABC.part", now.Add(-time.Hour).Unix())
+	for _, name := range []string{fmt.Sprintf(".x.%d-ABC.part", now.Add(-49*time.Hour).Unix()), young, ".other"} {
+		f, err := fs.Create("b/" + name)
+		if err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (directory{fs, "b", -1, -1}).tidy(now); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := fs.List("b"); err != nil || len(left) != 2 || !slices.Contains(left, young) {
+		t.Errorf("%v, %v", left, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/log/seglog"
 )
 
 // Chain reads pieces as one log. One goroutine uses it, and closes it.
@@ -44,7 +45,11 @@ func (c *Chain) Next() (archive.Item, error) {
 		}
 		item, err := c.in.Next()
 		if errors.Is(err, io.EOF) {
-			if err := c.Close(); err != nil {
+			err := c.Close()
+			if err == nil && c.next <= c.piece.Last {
+				err = fmt.Errorf("%w: it ends before entry %d", archive.ErrCorrupt, c.piece.Last)
+			}
+			if err != nil {
 				return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
 			}
 			continue
@@ -52,11 +57,25 @@ func (c *Chain) Next() (archive.Item, error) {
 		if err != nil {
 			return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
 		}
+		if err := c.check(item.Entry); err != nil {
+			return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
+		}
 		if item.Entry.Index == c.next {
 			c.next++
 			return item, nil
 		}
 	}
+}
+
+// check holds an entry against the name of its piece, and what came before.
+func (c *Chain) check(e seglog.Entry) error {
+	switch {
+	case e.Index > c.next:
+		return fmt.Errorf("%w: entry %d comes where entry %d is to come", archive.ErrCorrupt, e.Index, c.next)
+	case e.Index > c.piece.Last, e.Index == c.piece.Last && !sameEntry(c.piece, e):
+		return fmt.Errorf("%w: entry %d is not what its name says", archive.ErrCorrupt, e.Index)
+	}
+	return nil
 }
 
 func (c *Chain) open() error {

@@ -23,6 +23,10 @@ type Config struct {
 	Recipients []string
 	// Interval is how long a piece may wait for more.
 	Interval time.Duration
+	// Patience is how long a full backup waits for a node that lags the repository.
+	Patience time.Duration
+	// New: a full backup may be the first of its repository.
+	New bool
 	// Beside: others ship the log, too. What one has shipped is left out.
 	Beside bool
 	// Reached is told up to which entry the log is in the repository; nil = nobody is.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
 )
 
 // Agent gives what is backed up. Whoever gets a copy closes it.
@@ -41,9 +42,9 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	if err != nil {
 		return err
 	}
-	newest := contents.Newest()
-	if newest.Last == 0 {
-		return ErrNoFull
+	full, newest, err := chainEnd(ctx, c.Store, contents)
+	if err != nil {
+		return err
 	}
 	log, err := agent.Log(ctx, newest.Last) // its last entry shows whether it is of this log
 	if err != nil {
@@ -54,7 +55,7 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	if err != nil {
 		return err
 	}
-	if err := sameCluster(ctx, c.Store, contents, in.Head().ClusterID); err != nil {
+	if err := sameCluster(full, in.Head().ClusterID, in.Head().Generation); err != nil {
 		return err
 	}
 	k := &cutter{c: c, head: in.Head(), newest: newest.Time}
@@ -79,6 +80,7 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 				return fmt.Errorf("entry %d: %w", newest.Last, ErrHistory)
 			}
 			seen = true
+			c.reached(newest.Last)
 			continue
 		}
 		all, err := archive.Transactions(item.Entry)
@@ -89,6 +91,22 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 			return err
 		}
 	}
+}
+
+// chainEnd is where the log goes on behind the newest full backup: the last piece before a gap. What was lost behind
+// that is shipped again, as long as the nodes have it.
+func chainEnd(ctx context.Context, store repository.Store, contents archive.Contents) (full archive.Manifest, end archive.Piece, err error) {
+	if len(contents.Fulls) == 0 {
+		return full, end, ErrNoFull
+	}
+	if full, err = readManifest(ctx, store, contents.Fulls[len(contents.Fulls)-1]); err != nil {
+		return full, end, err
+	}
+	pieces, last := contents.Chain(full.Begin.First)
+	if len(pieces) == 0 || last < full.End.Index {
+		return full, end, fmt.Errorf("the log of the newest full backup is missing from entry %d on: %w", last+1, ErrNoFull)
+	}
+	return full, pieces[len(pieces)-1], nil
 }
 
 // lastTimeout is how long what is left may take to be shipped when all ends.

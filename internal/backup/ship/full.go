@@ -15,7 +15,12 @@ import (
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
+
+// ErrEmpty is returned for a repository without a full backup where that is not said to be new: an empty
+// directory may be one whose disk is not mounted.
+var ErrEmpty = errors.New("the repository is empty. If it is a new one, say so (quorate backup --new); else mount its disk")
 
 // Progress is told how far a full backup is.
 type Progress interface {
@@ -30,7 +35,16 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return "", m, err
 	}
-	if err := sameHistory(ctx, contents.Newest(), agent); err != nil {
+	var before archive.Manifest // the newest full backup that is there
+	switch count := len(contents.Fulls); {
+	case count > 0:
+		if before, err = readManifest(ctx, c.Store, contents.Fulls[count-1]); err != nil {
+			return "", m, err
+		}
+	case !c.New:
+		return "", m, ErrEmpty
+	}
+	if err := sameHistory(ctx, contents.Newest(), agent, c.Patience); err != nil {
 		return "", m, err
 	}
 	eg, ctx := errgroup.WithContext(ctx)
@@ -45,8 +59,10 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return "", m, err
 	}
-	if err := sameCluster(ctx, c.Store, contents, start.ClusterID); err != nil {
-		return "", m, err
+	if len(contents.Fulls) > 0 {
+		if err := sameCluster(before, start.ClusterID, start.Generation); err != nil {
+			return "", m, err
+		}
 	}
 	progress.Begun(start)
 	name = archive.FullName(start.At, start.Node)
@@ -62,7 +78,17 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		log.until.Store(in.End().Index)
 		return nil
 	})
-	if err := eg.Wait(); err != nil {
+	err = eg.Wait()
+	if err == nil {
+		err = covered(ctx, c.Store, start.Begin.First, in.End().Index)
+	}
+	if err != nil {
+		// Without a manifest nobody would use it, and it is large.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+		defer cancel()
+		if e := c.Store.Delete(late, archive.DataName(name)); e != nil && !errors.Is(e, repository.ErrNotFound) {
+			err = errors.Join(err, e)
+		}
 		return name, m, err
 	}
 	m = archive.Manifest{
@@ -125,13 +151,21 @@ func (l *lateWriter) to(w io.Writer) error {
 	return err
 }
 
+// behindEvery is how often a node is asked again that lags what another one has just shipped.
+const behindEvery = time.Second
+
 // sameHistory holds that a log goes on with the newest piece of a repository, as far as it can be seen:
 // what was purged is before anything that a new full backup needs.
-func sameHistory(ctx context.Context, newest archive.Piece, agent Agent) error {
+func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patience time.Duration) error {
 	if newest.Last == 0 {
 		return nil
 	}
 	log, err := agent.Log(ctx, newest.Last)
+	for until := time.Now().Add(patience); errors.Is(err, ErrBehind) && time.Now().Before(until); log, err = agent.Log(ctx, newest.Last) {
+		if err := clock.Sleep(ctx, clock.Machine{}, behindEvery); err != nil {
+			return err
+		}
+	}
 	if IsGap(err) {
 		return nil
 	}
@@ -153,18 +187,23 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent) error {
 	return nil
 }
 
-// sameCluster holds that a repository is of the cluster with an id, by its newest full backup: behind a gap
-// nothing else shows it.
-func sameCluster(ctx context.Context, store repository.Store, contents archive.Contents, id string) error {
-	if len(contents.Fulls) == 0 {
-		return nil
+// sameCluster holds that a cluster, by its id and generation, is that of a full backup: behind a gap nothing
+// else shows it.
+func sameCluster(full archive.Manifest, id string, generation uint64) error {
+	if full.ClusterID != id || full.Generation != generation {
+		return fmt.Errorf("it has backups of cluster %q, generation %d, and this is generation %d: %w", full.Cluster, full.Generation, generation, ErrHistory)
 	}
-	m, err := readManifest(ctx, store, contents.Fulls[len(contents.Fulls)-1])
+	return nil
+}
+
+// covered holds that the log of a full backup is there: somebody may have pruned it meanwhile.
+func covered(ctx context.Context, store repository.Store, first, end uint64) error {
+	contents, err := list(ctx, store)
 	if err != nil {
 		return err
 	}
-	if m.ClusterID != id {
-		return fmt.Errorf("it has backups of cluster %q: %w", m.Cluster, ErrHistory)
+	if _, last := contents.Chain(first); last < end {
+		return fmt.Errorf("the log from entry %d on is not in the repository any more: was it pruned meanwhile?", last+1)
 	}
 	return nil
 }

@@ -45,10 +45,17 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 		}
 		f.Node, f.At, f.Bytes, f.From = m.Node, m.At, m.Bytes, m.Time
 		pieces, last := contents.Chain(m.Begin.First)
-		if f.Index = last; last < m.End.Index {
-			f.Problem = fmt.Sprintf("the log from entry %d on is missing", last+1)
-		} else {
+		f.Index = last
+		if len(pieces) > 0 {
 			f.To = pieces[len(pieces)-1].Time
+		}
+		switch newest := contents.Newest().Last; {
+		case last < m.End.Index:
+			f.Problem = fmt.Sprintf("the log from entry %d on is missing", last+1)
+		case !contents.Data[name]:
+			f.Problem = "its data are missing"
+		case last < newest:
+			f.Problem = fmt.Sprintf("the log has a gap from entry %d on, and goes to entry %d", last+1, newest)
 		}
 		if f.To.Before(f.From) && f.Problem == "" {
 			f.To = f.From
@@ -61,19 +68,26 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 	return all, nil
 }
 
-// Manifests are those of a repository, oldest first, by their names.
-func Manifests(ctx context.Context, store repository.Store) (contents archive.Contents, all []archive.Manifest, err error) {
+// Usable are the full backups that can be restored, oldest first; problems say of each other one why it cannot.
+func Usable(ctx context.Context, store repository.Store) (contents archive.Contents, all []archive.Manifest, problems []string, err error) {
 	if contents, err = list(ctx, store); err != nil {
-		return contents, nil, err
+		return contents, nil, nil, err
 	}
 	for _, name := range contents.Fulls {
 		m, err := readManifest(ctx, store, name)
-		if err != nil {
-			return contents, nil, fmt.Errorf("%s: %w", name, err)
+		_, last := contents.Chain(max(m.Begin.First, 1))
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
+		case last < m.End.Index:
+			problems = append(problems, fmt.Sprintf("%s: the log from entry %d on is missing", name, last+1))
+		case !contents.Data[name]:
+			problems = append(problems, fmt.Sprintf("%s: its data are missing", name))
+		default:
+			all = append(all, m)
 		}
-		all = append(all, m)
 	}
-	return contents, all, nil
+	return contents, all, problems, nil
 }
 
 func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {

@@ -38,6 +38,8 @@ type node struct {
 	newest time.Time
 	// cluster is its id.
 	cluster string
+	// generation is that of its history.
+	generation uint64
 	// sent is called when all up to an entry was taken; nil = it is not.
 	sent func(index uint64)
 }
@@ -70,7 +72,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 	}
 	out, in := io.Pipe()
 	go func() {
-		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: n.cluster, Node: "b", First: first})
+		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", First: first})
 		for next := first; err == nil && ctx.Err() == nil; {
 			n.mu.Lock()
 			found := n.entries[next-1:]
@@ -91,7 +93,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 
 // Data implements Agent.
 func (n *node) Data(context.Context) (io.ReadCloser, error) {
-	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
 	n.add(n.grow)
 	n.mu.Lock()
 	end := archive.End{Index: uint64(len(n.entries))}
@@ -140,13 +142,13 @@ func newConfig(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Store: store, Interval: time.Hour}
+	return Config{Store: store, Interval: time.Hour, New: true}
 }
 
 // entries are those that a restore of all that there is would read.
 func entries(t *testing.T, c Config) (all []seglog.Entry) {
 	t.Helper()
-	contents, manifests, err := Manifests(t.Context(), c.Store)
+	contents, manifests, _, err := Usable(t.Context(), c.Store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +244,7 @@ func TestIdle(t *testing.T) {
 	if err != nil || !m.Time.Equal(n.newest) {
 		t.Fatalf("it is of %s, %v", m.Time, err)
 	}
-	_, manifests, err := Manifests(t.Context(), c.Store)
+	_, manifests, _, err := Usable(t.Context(), c.Store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +336,112 @@ func TestOtherHistory(t *testing.T) {
 	}
 }
 
+// TestGeneration: a cluster that was restored with all that there was, or recovered, has the same last entry, and
+// the same name; it begins another history, and gets no further into the repository of before.
+func TestGeneration(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	n.generation++
+	n.add(2)
+	if err := Follow(t.Context(), c, n, true); !errors.Is(err, ErrHistory) {
+		t.Errorf("archive: %v", err)
+	}
+	if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, ErrHistory) {
+		t.Errorf("full backup: %v", err)
+	}
+	n.first = 7 // purged behind the end of the repository
+	if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, ErrHistory) {
+		t.Errorf("full backup, behind a gap: %v", err)
+	}
+}
+
+// TestNew: an empty repository, whose disk may not be mounted, is not taken for a new one.
+func TestNew(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	c.New = false
+	if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	c.New = true
+	_, _, err := Full(t.Context(), c, n, silent{})
+	c.New = false
+	if err == nil {
+		_, _, err = Full(t.Context(), c, n, silent{})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLostPiece: a piece that is lost shows, and is shipped again while the nodes have it.
+func TestLostPiece(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		n.add(3)
+		if err := Follow(t.Context(), c, n, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contents, err := list(t.Context(), c.Store)
+	if err != nil || len(contents.Pieces) != 3 {
+		t.Fatalf("%+v, %v", contents, err)
+	}
+	if err := c.Store.Delete(t.Context(), contents.Pieces[1].Name()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Fulls(t.Context(), c.Store)
+	if err != nil || len(all) != 1 || !strings.Contains(all[0].Problem, "gap from entry 6 on") {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := Follow(t.Context(), c, n, true); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, c, n)
+	if all, err := Fulls(t.Context(), c.Store); err != nil || all[0].Problem != "" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestPieceIsNotWhatItsNameSays: a piece under another's name is noticed.
+func TestPieceIsNotWhatItsNameSays(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	contents, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := contents.Pieces[0]
+	for what, bad := range map[string]archive.Piece{
+		"longer":  {First: p.First, Last: p.Last + 1, Time: p.Time, Sum: p.Sum},
+		"shorter": {First: p.First, Last: p.Last - 1, Time: p.Time, Sum: p.Sum},
+		"another": {First: p.First, Last: p.Last, Time: p.Time, Sum: strings.Repeat("0", 16)},
+	} {
+		r, err := c.Store.Get(t.Context(), p.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Store.Put(t.Context(), bad.Name(), func(w io.Writer) error { _, err := io.Copy(w, r); return err }); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+		chain := NewChain(t.Context(), c.Store, nil, "1f", []archive.Piece{bad}, p.First)
+		for err == nil {
+			_, err = chain.Next()
+		}
+		if !errors.Is(err, archive.ErrCorrupt) {
+			t.Errorf("%s: %v", what, err)
+		}
+		_ = chain.Close()
+	}
+}
+
 // TestFullBroken: what breaks off is no backup.
 func TestFullBroken(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
@@ -343,6 +451,9 @@ func TestFullBroken(t *testing.T) {
 	}
 	if all, err := Fulls(t.Context(), c.Store); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
+	}
+	if objects, err := c.Store.List(t.Context()); err != nil || len(objects) > 1 { // pieces of the log are of use
+		t.Errorf("left: %+v, %v", objects, err)
 	}
 }
 

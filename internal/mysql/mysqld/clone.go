@@ -3,6 +3,7 @@ package mysqld
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -107,12 +108,20 @@ func (a *Admin) CloneTo(ctx context.Context, dir string) error {
 		return fmt.Errorf("copy the data: %w", err)
 	}
 	// A connection that is closed would not end the statement.
+	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(killed)
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
 		_ = a.exec(kill, "call a copy off", "KILL QUERY ?", id) // it has ended, or goes on to its end
 	})
-	defer stop()
+	defer func() {
+		if !stop() {
+			// What is to be killed is over: the session must not be used for anything else before that, nor after.
+			<-killed
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
+		}
+	}()
 	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(dir)
 	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "CLONE LOCAL DATA DIRECTORY = '"+quoted+"'"); err != nil {
 		return errors.Join(context.Cause(ctx), fmt.Errorf("copy the data: %w", err))
