@@ -83,13 +83,7 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		err = covered(ctx, c.Store, start.Begin.First, in.End().Index)
 	}
 	if err != nil {
-		// Without a manifest nobody would use it, and it is large.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
-		defer cancel()
-		if e := c.Store.Delete(late, archive.DataName(name)); e != nil && !errors.Is(e, repository.ErrNotFound) {
-			err = errors.Join(err, e)
-		}
-		return name, m, err
+		return name, m, errors.Join(err, drop(ctx, c.Store, archive.DataName(name)))
 	}
 	m = archive.Manifest{
 		Start: start, End: in.End(), Time: log.time, GTIDs: log.gtids.String(), Data: archive.DataName(name),
@@ -192,6 +186,16 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 func sameCluster(full archive.Manifest, id string, generation uint64) error {
 	if full.ClusterID != id || full.Generation != generation {
 		return fmt.Errorf("it has backups of cluster %q, generation %d, and this is generation %d: %w", full.Cluster, full.Generation, generation, ErrHistory)
+	}
+	return nil
+}
+
+// drop deletes the data of a full backup that failed: without a manifest nobody would use them, and they are large.
+func drop(ctx context.Context, store repository.Store, name string) error {
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+	defer cancel()
+	if err := store.Delete(late, name); !errors.Is(err, repository.ErrNotFound) {
+		return err
 	}
 	return nil
 }
