@@ -47,8 +47,8 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err := sameHistory(ctx, contents.Newest(), agent, c.Patience); err != nil {
 		return "", m, err
 	}
-	eg, ctx := errgroup.WithContext(ctx)
-	data, err := agent.Data(ctx)
+	eg, both := errgroup.WithContext(ctx) // both ends with the first error, and when all is done
+	data, err := agent.Data(both)
 	if err != nil {
 		return "", m, err
 	}
@@ -67,9 +67,9 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	progress.Begun(start)
 	name = archive.FullName(start.At, start.Node)
 	log := logTaker{c: c, agent: agent, start: start, contents: contents}
-	eg.Go(func() error { return log.run(ctx) })
+	eg.Go(func() error { return log.run(both) })
 	eg.Go(func() error {
-		err := c.Store.Put(ctx, archive.DataName(name), func(w io.Writer) error {
+		err := c.Store.Put(both, archive.DataName(name), func(w io.Writer) error {
 			return copyData(in, tee, io.TeeReader(data, tee), w, c.Recipients)
 		})
 		if err != nil {

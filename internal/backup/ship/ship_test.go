@@ -292,6 +292,21 @@ func TestTwoArchives(t *testing.T) {
 	wantAll(t, c, n)
 }
 
+// TestCommands: a repository that commands reach gets the same.
+func TestCommands(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	f := "'" + t.TempDir() + "'/\"$QUORATE_OBJECT\""
+	c.Store = repository.NewCommands(repository.Commands{Put: "cat >" + f, Get: "cat " + f, List: "ls " + strings.TrimSuffix(f, "/\"$QUORATE_OBJECT\""), Delete: "rm " + f})
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	n.add(3)
+	if err := Follow(t.Context(), c, n, true); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, c, n)
+}
+
 // TestOtherHistory: nothing is added to the repository of another history, nor to one with a gap.
 func TestOtherHistory(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
