@@ -90,21 +90,35 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("run backup.put_command: %w", errors.Join(context.Cause(ctx), err))
 	}
-	if err := fill(in); err != nil {
+	pipe := &input{w: in}
+	err = fill(pipe)
+	if pipe.broken != nil { // it has ended itself, and says why
+		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), cmd.Wait()))
+	}
+	if err != nil {
 		// It must not take half an object for a whole one: it is killed before its input ends.
-		ended := errors.Is(err, syscall.EPIPE) // it has ended itself, and says why
-		if !ended {
-			cancel(err)
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		}
-		wait := cmd.Wait()
-		if ended {
-			return failed(ctx, "put_command", said, errors.Join(err, wait))
-		}
+		cancel(err)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait() // it was killed
 		return err
 	}
 	err = in.Close()
 	return failed(ctx, "put_command", said, errors.Join(cmd.Wait(), ignoreClosed(err)))
+}
+
+// input is a command's. What is broken is told apart from other pipes that fill may use.
+type input struct {
+	w      io.Writer
+	broken error
+}
+
+// Write implements io.Writer.
+func (i *input) Write(p []byte) (int, error) {
+	n, err := i.w.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		i.broken = err
+	}
+	return n, err
 }
 
 func ignoreClosed(err error) error {
@@ -198,7 +212,12 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 		_ = cmd.Wait() // it was killed
 		return nil, tooMany("the repository")
 	}
-	if err := errors.Join(lines.Err(), cmd.Wait()); err != nil {
+	if err := lines.Err(); err != nil {
+		cancel()
+		_ = cmd.Wait() // it was killed: nobody reads what else it prints
+		return nil, fmt.Errorf("backup.list_command does not print a name in each line: %w", err)
+	}
+	if err := cmd.Wait(); err != nil {
 		return nil, failed(ctx, "list_command", said, err)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -210,6 +212,55 @@ func TestCommandsFail(t *testing.T) {
 	}
 	if err = errors.Join(err, r.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPutOtherPipe: a pipe of fill's own that breaks is not the command's, which still reads.
+func TestPutOtherPipe(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := NewCommands(inDirectory(t.TempDir())).Put(ctx, "x", func(io.Writer) error { return fmt.Errorf("read it: %w", syscall.EPIPE) })
+	if !errors.Is(err, syscall.EPIPE) || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
+	}
+}
+
+// TestPutNotRead: a command that leaves some of the object unread has not stored it, whatever fill says.
+func TestPutNotRead(t *testing.T) {
+	err := NewCommands(Commands{Put: "head -c 10 >/dev/null"}).Put(t.Context(), "x", func(w io.Writer) error {
+		for range 100 {
+			_, _ = w.Write(make([]byte, 1<<16))
+		}
+		return nil
+	})
+	if !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
+	}
+}
+
+// TestListNoLines: a command that prints no lines is ended, and told of.
+func TestListNoLines(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := NewCommands(Commands{List: "yes | tr '\\n' x"}).List(ctx)
+	if !errors.Is(err, bufio.ErrTooLong) || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
+	}
+}
+
+// TestSealCutAnywhere: at each byte, the end of age's header among them.
+func TestSealCutAnywhere(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte("some rows")
+	for name, b := range map[string][]byte{"plain": sealed(t, text), "encrypted": sealed(t, text, own.Recipient().String())} {
+		for at := range b {
+			if got, err := unseal(b[:at], own); !errors.Is(err, ErrSealed) {
+				t.Errorf("%s: cut at %d of %d: %d bytes, %v", name, at, len(b), len(got), err)
+			}
+		}
 	}
 }
 

@@ -118,11 +118,24 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	} else if !bytes.HasPrefix(begin, zstdMagic) {
 		return nil, fmt.Errorf("%w: it begins with % x", ErrSealed, begin)
 	}
-	d, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowBytesMax))
+	d, err := zstd.NewReader(cutReader{src}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowBytesMax))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
 	}
 	return &unsealer{Reader: d, close: d.Close}, nil
+}
+
+// cutReader reads what age or a store gives. zstd takes io.ErrUnexpectedEOF where a frame could begin for
+// an end: an object that is cut off behind age's header would be an empty one.
+type cutReader struct{ io.Reader }
+
+// Read implements io.Reader.
+func (r cutReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("it is cut off")
+	}
+	return n, err
 }
 
 func orEmpty(err error) error {
