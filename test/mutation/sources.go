@@ -23,7 +23,7 @@ func feedingLearners() []mutation {
 		},
 		{
 			name: "source-without-stage", what: "a learner takes an entry of its source without the stage that it names", seeds: 40, nodes: 5, sourced: true,
-			edits: one(learnerFile, "if s, ok := StagedOf(e); ok {", "if s, ok := StagedOf(e); ok && s.Bytes == 0 {"),
+			edits: one(learnerFile, "if s, ok := e.Staged(); ok {", "if s, ok := e.Staged(); ok && s.Bytes == 0 {"),
 		},
 	}
 }

@@ -76,7 +76,7 @@ func (s *Source) send(ctx context.Context, out *archive.Writer, log Log, next, c
 }
 
 func sendEntry(out *archive.Writer, log Log, e seglog.Entry) error {
-	s, staged := archive.StagedOf(e)
+	s, staged := e.Staged()
 	if !staged {
 		return out.Entry(e, nil)
 	}

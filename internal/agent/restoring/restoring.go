@@ -223,7 +223,7 @@ func (c *copier) add(e seglog.Entry, stage io.Reader) error {
 }
 
 func (c *copier) stage(e seglog.Entry, from io.Reader) (err error) {
-	named, _ := archive.StagedOf(e)
+	named, _ := e.Staged()
 	stage, err := c.log.CreateStage(named.ID)
 	if err != nil {
 		return fmt.Errorf("write the transaction of entry %d: %w", e.Index, err)

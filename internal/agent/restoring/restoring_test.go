@@ -38,7 +38,7 @@ func (c *chain) Next() (archive.Item, error) {
 		return archive.Item{}, io.EOF
 	}
 	item := archive.Item{Entry: c.entries[0]}
-	if _, staged := archive.StagedOf(item.Entry); staged {
+	if _, staged := item.Entry.Staged(); staged {
 		item.Stage = bytes.NewReader(c.stage)
 	}
 	c.entries = c.entries[1:]

@@ -8,7 +8,6 @@ import (
 	"io"
 
 	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/raft/frame"
 )
 
@@ -94,7 +93,7 @@ func (w *Writer) Entry(e seglog.Entry, stage io.Reader) error {
 		return err
 	}
 	w.last = seglog.Entry{Index: e.Index, Term: e.Term}
-	s, staged := StagedOf(e)
+	s, staged := e.Staged()
 	if !staged {
 		return nil
 	}
@@ -120,14 +119,6 @@ func (w *Writer) Point(commit uint64) error {
 // End ends the piece. It needs an entry at least.
 func (w *Writer) End() error {
 	return w.send(frameEnd, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, w.last.Index), w.last.Term))
-}
-
-// StagedOf returns the transaction beside the log that an entry names.
-func StagedOf(e seglog.Entry) (entry.Staged, bool) {
-	if e.Type != 0 {
-		return entry.Staged{}, false
-	}
-	return entry.StagedIn(e.Data)
 }
 
 // Item is what a Reader reads: an entry, or a point.
@@ -232,7 +223,7 @@ func (r *Reader) entry(payload []byte) (Item, error) {
 	}
 	r.last = seglog.Entry{Index: e.Index, Term: e.Term}
 	item := Item{Entry: e}
-	if s, staged := StagedOf(e); staged {
+	if s, staged := e.Staged(); staged {
 		r.stage = &stageReader{frames: r.frames, left: int64(s.Bytes)}
 		item.Stage = r.stage
 	}

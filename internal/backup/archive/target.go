@@ -102,7 +102,7 @@ func Transactions(e seglog.Entry) (all []Transaction, err error) {
 		if err == nil {
 			var info binlog.GTIDInfo
 			if info, err = binlog.ParseGTID(event); err == nil {
-				return []Transaction{{GTID: info.GTID, Time: committedAt(event, &info)}}, nil
+				return []Transaction{{GTID: info.GTID, Time: binlog.CommitTime(event, &info)}}, nil
 			}
 		}
 		return nil, fmt.Errorf("read the GTID event of entry %d: %w", e.Index, err)
@@ -115,18 +115,10 @@ func Transactions(e seglog.Entry) (all []Transaction, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("read the transactions of entry %d: %w", e.Index, err)
 			}
-			all = append(all, Transaction{GTID: tx.GTID, Time: committedAt(event, &tx.GTIDInfo), raw: tx.Raw})
+			all = append(all, Transaction{GTID: tx.GTID, Time: binlog.CommitTime(event, &tx.GTIDInfo), raw: tx.Raw})
 		}
 	}
 	return all, nil
-}
-
-// committedAt is as seglog's Export has it.
-func committedAt(e binlog.Event, info *binlog.GTIDInfo) time.Time {
-	if info.ImmediateCommit != 0 {
-		return time.UnixMicro(int64(info.ImmediateCommit)).UTC()
-	}
-	return time.Unix(int64(e.Timestamp()), 0).UTC()
 }
 
 // Cut is what of an entry belongs to a target: all of it, its first transactions, or nothing

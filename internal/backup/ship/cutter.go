@@ -68,7 +68,7 @@ func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Trans
 		return err
 	}
 	k.bytes += int64(len(item.Entry.Data))
-	if s, staged := archive.StagedOf(item.Entry); staged {
+	if s, staged := item.Entry.Staged(); staged {
 		k.bytes += int64(s.Bytes)
 	}
 	k.seen(all)

@@ -160,7 +160,7 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 			return err
 		}
 	}
-	if IsGap(err) {
+	if errors.Is(err, ErrGap) {
 		return nil
 	}
 	if err != nil {
@@ -211,9 +211,6 @@ func covered(ctx context.Context, store repository.Store, first, end uint64) err
 	}
 	return nil
 }
-
-// IsGap tells whether an agent's log was purged behind what was asked for.
-func IsGap(err error) bool { return errors.Is(err, ErrGap) }
 
 // logTaker ships the log that a full backup needs.
 type logTaker struct {

@@ -219,7 +219,7 @@ func (n *naming) time() time.Time {
 	if err != nil {
 		return time.Time{} // namingOf has parsed it
 	}
-	return commitTime(n.event, &info)
+	return binlog.CommitTime(n.event, &info)
 }
 
 // readStage reads the stage behind a record and adds its transaction to e.
@@ -290,7 +290,7 @@ func (e *InspectedEntry) readTransactions(from, to int64, crc uint32) (uint32, e
 		if step == binlog.StepBegin {
 			info := assembler.Info()
 			e.Transactions = append(e.Transactions, InspectedTransaction{
-				GTID: info.GTID, Time: commitTime(event.Head, &info), Offset: event.Offset,
+				GTID: info.GTID, Time: binlog.CommitTime(event.Head, &info), Offset: event.Offset,
 			})
 		}
 		t := &e.Transactions[len(e.Transactions)-1]
@@ -301,15 +301,6 @@ func (e *InspectedEntry) readTransactions(from, to int64, crc uint32) (uint32, e
 		err = fmt.Errorf("%w: transaction %v is not whole", errDamage, assembler.Info().GTID)
 	}
 	return crc, err
-}
-
-// commitTime is when a transaction was committed: as its GTID event says, else
-// (before 8.0) when its statement began.
-func commitTime(e binlog.Event, info *binlog.GTIDInfo) time.Time {
-	if info.ImmediateCommit != 0 {
-		return time.UnixMicro(int64(info.ImmediateCommit)).UTC()
-	}
-	return time.Unix(int64(e.Timestamp()), 0).UTC()
 }
 
 // events calls visit for the events between two offsets and verifies their

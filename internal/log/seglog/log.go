@@ -35,6 +35,14 @@ type Entry struct {
 	Data []byte
 }
 
+// Staged returns the transaction beside the log that the entry names; false if it names none.
+func (e Entry) Staged() (entry.Staged, bool) {
+	if e.Type != 0 {
+		return entry.Staged{}, false
+	}
+	return entry.StagedIn(e.Data)
+}
+
 // Options configure Open.
 type Options struct {
 	FS vfs.FS

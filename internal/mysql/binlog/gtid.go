@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
@@ -267,4 +268,13 @@ func (m *serialized) tag() gtid.Tag {
 	}
 	m.b = m.b[n:]
 	return tag
+}
+
+// CommitTime is when a transaction was committed, by the clock of the server that sends it: as its GTID
+// event e says, else (before 8.0) when its statement began.
+func CommitTime(e Event, info *GTIDInfo) time.Time {
+	if info.ImmediateCommit != 0 {
+		return time.UnixMicro(int64(info.ImmediateCommit)).UTC()
+	}
+	return time.Unix(int64(e.Timestamp()), 0).UTC()
 }

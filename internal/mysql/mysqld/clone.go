@@ -149,20 +149,24 @@ func (a *Admin) DataBytes(ctx context.Context) (bytes int64, err error) {
 // CloneDir is where a mysqld of this server that runs may clone to. The next start clears it.
 func (s *Server) CloneDir() string { return filepath.Join(s.paths.tmp, "clone") }
 
+// reserve makes and locks the directories of a server that has no data yet. The caller closes lock.
+func (s *Server) reserve(ctx context.Context) (id osIdentity, lock *os.File, err error) {
+	if s.Initialized() {
+		return id, nil, fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
+	}
+	if id, err = s.cfg.identity(); err == nil {
+		err = s.makeDirs(id)
+	}
+	if err == nil {
+		lock, err = s.lockDirectory(ctx)
+	}
+	return id, lock, err
+}
+
 // Adopt makes dir, which another server of this node has cloned, the data directory,
 // with a random server UUID, and returns that. It is atomic, as Initialize.
 func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error) {
-	if s.Initialized() {
-		return "", fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
-	}
-	id, err := s.cfg.identity()
-	if err != nil {
-		return "", err
-	}
-	if err := s.makeDirs(id); err != nil {
-		return "", err
-	}
-	lock, err := s.lockDirectory(ctx)
+	id, lock, err := s.reserve(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -183,17 +187,7 @@ func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error)
 // Restore makes the data directory of what fill writes into an empty one, with a random server UUID,
 // and returns that. It is atomic, as Initialize, and durable.
 func (s *Server) Restore(ctx context.Context, fill func(*os.Root) error) (uuid string, err error) {
-	if s.Initialized() {
-		return "", fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
-	}
-	id, err := s.cfg.identity()
-	if err != nil {
-		return "", err
-	}
-	if err := s.makeDirs(id); err != nil {
-		return "", err
-	}
-	lock, err := s.lockDirectory(ctx)
+	id, lock, err := s.reserve(ctx)
 	if err != nil {
 		return "", err
 	}

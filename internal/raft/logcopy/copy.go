@@ -145,7 +145,7 @@ func (c *Copy) add(ctx context.Context, from cluster.NodeID, e seglog.Entry) err
 		c.Copied = e.Index
 		return nil
 	}
-	s, staged := StagedOf(e)
+	s, staged := e.Staged()
 	if staged {
 		if err := c.flush(from); err != nil {
 			return err
@@ -180,12 +180,4 @@ func (c *Copy) flush(from cluster.NodeID) error {
 	c.pending, c.bytes = nil, 0
 	c.Progress(from)
 	return nil
-}
-
-// StagedOf returns the stage that an entry of the log names.
-func StagedOf(e seglog.Entry) (entry.Staged, bool) {
-	if e.Type != 0 {
-		return entry.Staged{}, false
-	}
-	return entry.StagedIn(e.Data)
 }

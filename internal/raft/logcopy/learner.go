@@ -164,7 +164,7 @@ func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 // disk. Stages that they name are copied first, however long that takes.
 func (l *Learner) take(ctx context.Context, from cluster.NodeID, r consensus.Relayed) error {
 	for _, e := range r.Entries {
-		if s, ok := StagedOf(e); ok {
+		if s, ok := e.Staged(); ok {
 			if err := l.cfg.Peers.FetchStage(ctx, s, from); err != nil {
 				return err
 			}
