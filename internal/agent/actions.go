@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -29,6 +30,7 @@ func (a *Agent) actions() map[string]operate.Handler {
 		"log.purge":            {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
 		"restart":              {OnNode: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlRestart},
 		cluster.ArchiveReached: {Run: a.controlArchiveReached},
+		"mysqld.installed":     {OnNode: true, Run: a.controlInstalled},
 		"secrets.rotate":       {Audited: true, Run: a.controlSecretsRotate},
 	}
 }
@@ -44,6 +46,28 @@ func (a *Agent) controlSecretsRotate(_ context.Context, r control.Request) (oper
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	}
 	return d, mysqld.RotateSecrets(a.data.Join(secretsFile))
+}
+
+// controlInstalled says which mysqld the next start would take.
+func (a *Agent) controlInstalled(_ context.Context, r control.Request) (operate.Done, error) {
+	var args cluster.InstalledRequest
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
+	}
+	if !a.runsMysqld() {
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
+	}
+	found := cluster.Installed{Node: a.self.Name}
+	in, err := mysqld.Discover(a.cfg.MySQL.BaseDir, a.cfg.MySQL.User)
+	if err != nil {
+		return operate.Done{}, fmt.Errorf("find mysqld: %w", err)
+	}
+	found.Version = in.Version.String()
+	// What cannot be read is not known, as before 8.4 sometimes.
+	if v, err := mysqld.New(mysqld.Config{DataDir: a.data.Join("mysql")}).DataVersion(); err == nil && v != (install.Version{}) {
+		found.Data = v.String()
+	}
+	return operate.Done{Result: found, ReadOnly: true}, nil
 }
 
 // controlRestart starts this node's mysqld again. A primary moves first, unless it

@@ -65,7 +65,8 @@ type Agent struct {
 	logger    *slog.Logger
 	version   string
 
-	install *install.Installation
+	// install is the MySQL that the newest mysqld was started from; it holds nil on a logger.
+	install atomic.Pointer[install.Installation]
 	secrets mysqld.Secrets
 	data    *dataDir
 	// feedPassword lets only our own mysqld attach to the feed; made anew at
@@ -182,13 +183,14 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, err
 	}
 	a := &Agent{
-		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
+		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, data: data,
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
 		changes:      newChanges(),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 		variables:    variables.New(cfg.Node, cfg.MySQL.Variables),
 	}
+	a.install.Store(install)
 	if a.runsMysqld() {
 		if err := a.mysqldConfig().CheckPlace(); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)

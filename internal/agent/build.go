@@ -34,7 +34,7 @@ const entryBytesMax = 60 << 20
 
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
-		Installation: a.install, DataDir: a.data.Join("mysql"),
+		Installation: a.install.Load(), DataDir: a.data.Join("mysql"),
 		Port: a.cfg.MySQL.Port, Bind: a.mysqldBind(), Inherit: a.port.Inherited(), ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
 		Secrets: a.secrets, Logger: a.logger,
@@ -106,7 +106,7 @@ func (a *Agent) buildFeed() (err error) {
 	a.feed, err = mysqlwire.NewFeed(mysqlwire.FeedConfig{
 		Listen: a.cfg.Feed.Listen, User: feedUser, Password: a.feedPassword,
 		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
-		ServerVersion: a.install.Version.String,
+		ServerVersion: func() string { return a.install.Load().Version.String() },
 		Source: &feed.Source{
 			Log:      func() feed.Log { return a.logReader() },
 			Changed:  func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },

@@ -54,20 +54,27 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 
 // StartMysqld brings up a new incarnation.
 func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+	// Packages may have been replaced since the last start: the settings go by what runs.
+	in, err := mysqld.Discover(a.cfg.MySQL.BaseDir, a.cfg.MySQL.User)
+	if err != nil {
+		return 0, fmt.Errorf("find mysqld: %w", err)
+	}
+	a.install.Store(in)
+	server := a.server.With(in)
 	a.board.Update(func(s *status.Node) { s.Mysqld = status.MysqldStarting })
-	if !a.server.Initialized() {
+	if !server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
-		if err := a.server.Initialize(ctx); err != nil {
+		if err := server.Initialize(ctx); err != nil {
 			return 0, fmt.Errorf("initialise mysqld: %w", err)
 		}
 	}
 	with := variables.Legal(a.board.State().Variables)
-	p, err := a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog, Variables: with})
+	p, err := a.bringUp(ctx, server, mysqld.StartOptions{ReplicaBinlog: replicaBinlog, Variables: with})
 	without := error(nil)
 	if (errors.Is(err, mysqld.ErrExited) || errors.Is(err, mysqld.ErrUnusable)) && len(with) > 0 && ctx.Err() == nil {
 		a.logger.Error("mysqld did not start with the variables of the cluster: it is started without them", "error", err)
 		with, without = nil, err
-		p, err = a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
+		p, err = a.bringUp(ctx, server, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
 	}
 	if err != nil {
 		return 0, err
@@ -81,14 +88,14 @@ func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	a.logger.Info("mysqld is up", "pid", p.PID(), "incarnation", p.Incarnation())
 	a.board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.ServerUUID = status.MysqldRunning, p.PID(), uuid
-		s.ServerVersion = a.install.Version.String()
+		s.ServerVersion = in.Version.String()
 	})
 	return p.Incarnation(), nil
 }
 
 // bringUp starts a mysqld and waits until it can be used.
-func (a process) bringUp(ctx context.Context, o mysqld.StartOptions) (*mysqld.Process, error) {
-	p, err := a.server.Start(ctx, o)
+func (a process) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.StartOptions) (*mysqld.Process, error) {
+	p, err := server.Start(ctx, o)
 	if err != nil {
 		a.mysqldGone()
 		return nil, fmt.Errorf("start mysqld: %w", err)

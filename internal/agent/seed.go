@@ -156,7 +156,7 @@ func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.C
 		a.awaitSeeded(ctx, r.From, g)
 	})
 	door := mysqlwire.Door{
-		Socket: a.server.Socket(), Version: a.install.Version.String(),
+		Socket: a.server.Socket(), Version: a.install.Load().Version.String(),
 		User: mysqld.CloneUser, Password: a.secrets.Clone(), ClientPassword: g.password,
 	}
 	local, err := door.Open(ctx, conn)

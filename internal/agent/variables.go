@@ -180,7 +180,7 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 	for _, some := range []map[string]string{a.cfg.MySQL.Variables, a.Raft.Committed().State().State.Variables, args.Set} {
 		maps.Copy(all, some)
 	}
-	refused, err := mysqld.ValidateVariables(ctx, a.install, all)
+	refused, err := mysqld.ValidateVariables(ctx, a.install.Load(), all)
 	if err != nil {
 		return tried, err
 	}
@@ -189,7 +189,7 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 			return tried, control.Errorf(control.CodeInvalid, "%v", err)
 		}
 		if why, is := refused[name]; is {
-			return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s would not start with %s=%s: %s", a.install.Version, a.self.Name, name, args.Set[name], why)
+			return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s would not start with %s=%s: %s", a.install.Load().Version, a.self.Name, name, args.Set[name], why)
 		}
 	}
 	if args.DryRun {
@@ -201,7 +201,7 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 		return tried, control.Errorf(control.CodeFailed, "nothing was done: node %s could not %v; it sets them again", a.self.Name, left)
 	}
 	if no, is := errors.AsType[*mysqld.RefusedError](err); is {
-		return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s refuses %v", a.install.Version, a.self.Name, no)
+		return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s refuses %v", a.install.Load().Version, a.self.Name, no)
 	}
 	return tried, err
 }

@@ -29,7 +29,7 @@ func helpGroups() []helpGroup {
 			{"switchover", "moves the primary"}, {"restart-mysqld", "a new mysqld on a node"},
 			{"maintenance", "no failover meanwhile"}, {"node", "add, set, remove"},
 			{"cluster", "policies of them all"}, {"backup", "takes, lists, checks"},
-			{"archive", "the log, as it grows"},
+			{"archive", "the log, as it grows"}, {"upgrade", "mysqld, node by node"},
 		}},
 		{"When something is wrong", [][2]string{
 			{"fence", "keeps mysqld down"}, {"unfence", "lets it start again"},

@@ -76,6 +76,20 @@ type Restarted struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// InstalledRequest asks which mysqld a node's next start would take.
+type InstalledRequest struct {
+	Node string `json:"node"`
+}
+
+// Installed answers an InstalledRequest.
+type Installed struct {
+	Node string `json:"node"`
+	// Version is that of the program on disk.
+	Version string `json:"version"`
+	// Data is the version of the server that made the data, or upgraded them last; "" = not known.
+	Data string `json:"data,omitempty"`
+}
+
 // SecretsRotated says whose internal passwords are new from its agent's next start on.
 type SecretsRotated struct {
 	Node string `json:"node"`

@@ -140,6 +140,14 @@ func (f *fixture) restarts(t *testing.T, ctx context.Context) {
 	}
 	primary = f.heal(t, ctx)
 	before := f.pid(t, ctx, primary)
+	for _, step := range []string{"plan", "next"} { // each mysqld is the one on its disk
+		if out := f.must(t, ctx, (primary+1)%3, "upgrade", step); !strings.Contains(out, "\nnothing to do: ") {
+			t.Errorf("upgrade %s: %s", step, out)
+		}
+	}
+	if f.pid(t, ctx, primary) != before {
+		t.Error("an upgrade with nothing to do restarted the primary's mysqld")
+	}
 	f.must(t, ctx, primary, "restart-mysqld", f.Name(primary), "--in-place", "--max-pause", "10s")
 	if s := f.status(t, ctx, primary); s.Role != status.RolePrimary {
 		t.Errorf("it was answered that mysqld serves again, and %s is %s", s.Name, s.Role)

@@ -49,6 +49,17 @@ func New(c Config) *Server {
 	return &Server{cfg: c, paths: c.paths()}
 }
 
+// With returns the same server, to be started from another installation. A Process that runs
+// keeps the one that it was started from.
+func (s *Server) With(in *install.Installation) *Server {
+	c := s.cfg
+	c.Installation = in
+	return &Server{cfg: c, paths: s.paths}
+}
+
+// DataVersion reads with which server the data were made, or upgraded last; zero = not known.
+func (s *Server) DataVersion() (install.Version, error) { return versionOf(s.paths.data) }
+
 // Socket returns the path of the Unix socket.
 func (s *Server) Socket() string { return s.cfg.Socket }
 

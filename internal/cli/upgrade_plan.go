@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// upgradeState is how far an upgrade of mysqld is.
+type upgradeState string
+
+// The states of an upgrade.
+const (
+	upgradeDone    upgradeState = "done"    // every mysqld is the one on its disk
+	upgradeNext    upgradeState = "next"    // there is a step that may be done
+	upgradeRefused upgradeState = "refused" // there is something in the way
+)
+
+// installedAnswer is what a node's agent has said of the mysqld on its disk.
+type installedAnswer struct {
+	cluster.Installed
+	err error
+}
+
+// upgradeNode is a node in the plan.
+type upgradeNode struct {
+	Name string         `json:"name"`
+	Kind cluster.Kind   `json:"kind"`
+	Role status.Role    `json:"role"`
+	Runs string         `json:"runs,omitempty"`
+	Disk string         `json:"installed,omitempty"`
+	Data string         `json:"data,omitempty"`
+	Does upgradeStepFor `json:"step,omitempty"`
+	// Refused says why its step may not be done, or why there is none.
+	Refused string `json:"refused,omitempty"`
+}
+
+// upgradeStepFor is what there is to do with a node.
+type upgradeStepFor string
+
+// The steps of an upgrade.
+const (
+	stepRestart upgradeStepFor = "restart"
+	stepMove    upgradeStepFor = "switchover, restart"
+)
+
+// upgradePlan is what there is to do, and which of it comes next.
+type upgradePlan struct {
+	State upgradeState `json:"state"`
+	// Next is the node whose step comes next, "" = none may be done.
+	Next  string        `json:"next,omitempty"`
+	Nodes []upgradeNode `json:"nodes"`
+	// Refused are sentences: what is in the way of any step.
+	Refused []string `json:"refused,omitempty"`
+}
+
+// planUpgrade says what is to be done for every mysqld to be the one on its node's disk. A
+// replica may be newer than its source, not older: so the primary is last.
+func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePlan {
+	var p upgradePlan
+	for _, n := range st.Nodes {
+		p.Nodes = append(p.Nodes, planNode(n, found[n.Name]))
+	}
+	source := slices.IndexFunc(p.Nodes, func(n upgradeNode) bool { return n.Name == st.Primary })
+	var steps []int
+	pending := false
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if n.Does != "" && n.Refused == "" && source >= 0 {
+			n.Refused = p.besideSource(st, i, source)
+		}
+		pending = pending || n.Does != "" || n.Refused != ""
+		if n.Does != "" && n.Refused == "" {
+			steps = append(steps, i)
+		}
+	}
+	if !pending {
+		p.State = upgradeDone
+		return p
+	}
+	p.State = upgradeRefused
+	p.Refused = unsafe(st)
+	if len(p.Refused) > 0 || len(steps) == 0 {
+		return p
+	}
+	turn := func(i int) int {
+		switch {
+		case p.Nodes[i].Does == stepMove:
+			return 2
+		case p.Nodes[i].Kind == cluster.KindLearner:
+			return 0
+		}
+		return 1
+	}
+	next := slices.MinFunc(steps, func(i, j int) int {
+		return cmp.Or(turn(i)-turn(j), st.Nodes[i].Weight-st.Nodes[j].Weight)
+	})
+	p.State, p.Next = upgradeNext, p.Nodes[next].Name
+	return p
+}
+
+// planNode judges a node for itself.
+func planNode(n status.Node, f installedAnswer) upgradeNode {
+	u := upgradeNode{Name: n.Name, Kind: n.Kind, Role: n.Role, Runs: n.ServerVersion, Disk: f.Version, Data: f.Data}
+	switch {
+	case n.Kind == cluster.KindLogger:
+		return u
+	case !n.Reachable:
+		u.Runs, u.Refused = "", "it is not heard of: its versions are not known"
+		return u
+	case f.err != nil:
+		u.Refused = "its agent does not say which mysqld is on its disk: " + oneLine(f.err.Error())
+		return u
+	case n.Role != status.RolePrimary && n.Role != status.RoleReplica:
+		u.Refused = notUp(n, u)
+		return u
+	case u.Runs == u.Disk:
+		return u
+	}
+	u.Does = stepRestart
+	if n.Role == status.RolePrimary {
+		u.Does = stepMove
+	}
+	u.Refused = wrongStep(u.Runs, u.Disk)
+	return u
+}
+
+// notUp says why a node has no mysqld that takes part, and what takes it back to one that does.
+func notUp(n status.Node, u upgradeNode) string {
+	why := fmt.Sprintf("it is %s: %s", n.Role, cmp.Or(oneLine(n.Reason), "see quorate status"))
+	if n.Mysqld == status.MysqldRunning || u.Runs == "" || u.Runs == u.Disk {
+		return why
+	}
+	again := fmt.Sprintf("%s. To go back, install mysqld %s there again", why, u.Runs)
+	rebuild := "quorate node rebuild " + n.Name
+	switch u.Data {
+	case u.Runs:
+		return again + ": its data are still of that version"
+	case "":
+		return again + "; if it does not start, its data have been upgraded: " + rebuild
+	}
+	return fmt.Sprintf("%s; its data are of %s, which it cannot start, so then: %s", again, u.Data, rebuild)
+}
+
+// besideSource says why node i, which runs, may not take its step beside the others: MySQL
+// replicates to a server of the same version, or a newer one of the next LTS series at most.
+func (p *upgradePlan) besideSource(st status.Cluster, i, source int) string {
+	if i != source {
+		if why := wrongStep(p.Nodes[source].Runs, p.Nodes[i].Disk); why != "" {
+			return "the primary would be its source: " + why
+		}
+		return ""
+	}
+	takes := false
+	for j, n := range p.Nodes {
+		if j == i || n.Kind == cluster.KindLogger {
+			continue
+		}
+		switch {
+		case n.Runs == "" || n.Disk == "":
+			return fmt.Sprintf("the version of %s has to be known first", n.Name)
+		case wrongStep(p.Nodes[i].Disk, n.Runs) != "" && n.Disk == n.Runs:
+			return fmt.Sprintf("%s would be older than its source: install mysqld %s there first", n.Name, p.Nodes[i].Disk)
+		case wrongStep(p.Nodes[i].Disk, n.Runs) != "":
+			return fmt.Sprintf("%s would be older than its source: it comes first", n.Name)
+		}
+		takes = takes || st.Nodes[j].CanTakeOver()
+	}
+	if !takes {
+		return "no other node can take over"
+	}
+	return ""
+}
+
+// wrongStep says why MySQL does not go from one version to another; "" = it does.
+func wrongStep(from, to string) string {
+	a, err := install.ParseVersion(from)
+	b, wrong := install.ParseVersion(to)
+	if err = errors.Join(err, wrong); err != nil {
+		return err.Error()
+	}
+	if b.Compare(a) < 0 {
+		return fmt.Sprintf("%s is older than %s, and MySQL does not go back: install %s again, or a newer one", to, from, from)
+	}
+	for _, lts := range longTerm() {
+		if a.Compare(lts) < 0 && a.Major*100+a.Minor != lts.Major*100+lts.Minor && lts.Major*100+lts.Minor < b.Major*100+b.Minor {
+			return fmt.Sprintf("MySQL does not go from %s to %s at once: install %d.%d first", from, to, lts.Major, lts.Minor)
+		}
+	}
+	return ""
+}
+
+// longTerm returns the series with long-term support, which no upgrade jumps over.
+func longTerm() []install.Version {
+	return []install.Version{{Major: 8, Minor: 4}, {Major: 9, Minor: 7}}
+}
+
+// unsafe says why no mysqld should be restarted now. A mysqld that does not come back must
+// leave a cluster that goes on.
+func unsafe(st status.Cluster) (why []string) {
+	if st.Primary == "" {
+		why = append(why, noPrimaryText(st))
+	}
+	if st.Maintenance != nil {
+		why = append(why, "maintenance is on, and nobody would take over: quorate maintenance off")
+	}
+	if q := st.Quorum; q != nil && len(q.Away) > 0 && q.Survives < 1 {
+		why = append(why, q.String())
+	}
+	for _, n := range st.Nodes {
+		switch {
+		case !n.Reachable || n.Kind == cluster.KindLogger || n.Role == status.RolePrimary:
+		case n.Role != status.RoleReplica:
+			why = append(why, fmt.Sprintf("node %s is %s: mend it first", n.Name, n.Role))
+		case n.ApplierStopped != "":
+			why = append(why, fmt.Sprintf("node %s does not apply: %s", n.Name, oneLine(n.ApplierStopped)))
+		case n.LagUnknown:
+			why = append(why, fmt.Sprintf("node %s does not know its lag: wait until quorate status shows it", n.Name))
+		}
+	}
+	return why
+}
