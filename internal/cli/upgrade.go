@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,6 +23,8 @@ const (
 	// upgradePolls are so many looks at a node without a mysqld, one a second, after which
 	// it is said that the new one does not start: its agent tries again in less.
 	upgradePolls = 15
+	// upgradeSettles are so many looks, one a second, until nodes know their lag behind a new primary.
+	upgradeSettles = 10
 )
 
 func newUpgradeCommand() *cobra.Command {
@@ -121,6 +124,16 @@ func (o *controlOptions) printUpgrade(out io.Writer, result any, p upgradePlan, 
 // upgradePlan asks the agent for the status, and each node's for what is on its disk.
 func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
 	st, err := o.statusBySocket(ctx)
+	for range upgradeSettles {
+		if err != nil || !unsettled(st) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		st, err = o.statusBySocket(ctx)
+	}
 	if err != nil {
 		return upgradePlan{}, err
 	}
@@ -131,6 +144,13 @@ func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
 		}
 	}
 	return planUpgrade(st, found), ctx.Err()
+}
+
+// unsettled tells whether nodes are on their way to a new primary, of which they know it soon.
+func unsettled(st status.Cluster) bool {
+	return slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
+		return n.Reachable && n.Kind != cluster.KindLogger && (n.LagUnknown || n.Role == status.RoleUnverified || n.Role == status.RoleDemoting)
+	})
 }
 
 // installed asks a node's agent which mysqld is on its disk.

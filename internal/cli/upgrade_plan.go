@@ -138,10 +138,12 @@ func notUp(n status.Node, u upgradeNode) string {
 	}
 	again := fmt.Sprintf("%s. To go back, install mysqld %s there again", why, u.Runs)
 	rebuild := "quorate node rebuild " + n.Name
-	switch u.Data {
-	case u.Runs:
+	data, err := install.ParseVersion(u.Data)
+	runs, wrong := install.ParseVersion(u.Runs)
+	switch {
+	case errors.Join(err, wrong) == nil && data.Compare(runs) <= 0:
 		return again + ": its data are still of that version"
-	case "":
+	case u.Data == "":
 		return again + "; if it does not start, its data have been upgraded: " + rebuild
 	}
 	return fmt.Sprintf("%s; its data are of %s, which it cannot start, so then: %s", again, u.Data, rebuild)

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// otherMysqld is the program mysqld of a prefix: the real one, which says that it is of the
+// version in a file, and does not start while there is a file "broken".
+const otherMysqld = `#!/bin/sh
+dir='@DIR@'
+case " $* " in
+*" --version "*) "$dir/bin/mysqld.real" "$@" | sed "s/Ver [0-9.]*/Ver $(cat "$dir/version")/"; exit ;;
+esac
+[ ! -e "$dir/broken" ] || { echo 'this mysqld is broken' >&2; exit 1; }
+exec "$dir/bin/mysqld.real" "$@"
+`
+
+// otherMySQL makes a prefix whose mysqld says that it is of another version (release). It is the
+// same server: which steps are taken shows, and not what MySQL does with its data.
+func otherMySQL(t *testing.T) (dir string, release func(version install.Version)) {
+	t.Helper()
+	dir, end, err := mysqldtest.OwnTempDir("qu-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end)
+	server := filepath.Join(dir, "bin", "mysqld")
+	if err := mysqldtest.Prefix(dir, mysqlBase(t)); err != nil {
+		t.Fatal(err)
+	}
+	release = func(v install.Version) {
+		if err := os.WriteFile(filepath.Join(dir, "version"), []byte(v.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(server, server+".real"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(server, []byte(strings.ReplaceAll(otherMysqld, "@DIR@", dir)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir, release
+}
+
+// TestUpgradeMySQL takes a cluster under load to the next patch release, and meets one that
+// does not start.
+func TestUpgradeMySQL(t *testing.T) {
+	t.Parallel()
+	real, err := install.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, release := otherMySQL(t)
+	first, second, third := real.Version, real.Version, real.Version
+	second.Patch, third.Patch = first.Patch+1, first.Patch+2
+	release(first)
+	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLBase: base})
+	f.scenario(t, "All", func(t *testing.T, ctx context.Context) { f.upgradeAll(t, ctx, release, first, second) })
+	f.scenario(t, "Broken", func(t *testing.T, ctx context.Context) {
+		f.upgradeBroken(t, ctx, filepath.Join(base, "broken"), release, second, third)
+	})
+}
+
+// upgradeAll: what is replaced on disk is planned, and taken node by node, the primary last.
+func (f *fixture) upgradeAll(t *testing.T, ctx context.Context, release func(install.Version), from, to install.Version) {
+	primary := f.heal(t, ctx)
+	if out := f.must(t, ctx, primary, "upgrade", "plan"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("plan: %s", out)
+	}
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	release(to)
+	if out := f.must(t, ctx, primary, "upgrade", "plan"); strings.Count(out, from.String()) < 3 || strings.Contains(out, "next is "+f.Name(primary)) || !strings.Contains(out, "next is ") {
+		t.Errorf("plan: %s", out)
+	}
+	var run struct {
+		Done []struct{ Node string }
+		Plan struct{ State string }
+	}
+	out := f.must(t, ctx, primary, "upgrade", "next", "--all", "--json", "--max-pause", "10s")
+	progress, result, _ := strings.Cut(out, "{")
+	t.Log(progress)
+	if err := json.Unmarshal([]byte("{"+result), &run); err != nil || run.Plan.State != "done" || len(run.Done) != 3 || run.Done[2].Node != f.Name(primary) {
+		t.Errorf("next --all: %v: %s", err, out)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	if now := f.heal(t, ctx); now == primary {
+		t.Errorf("%s is the primary still", f.Name(now))
+	}
+	for i := range f.Len() {
+		if s := f.status(t, ctx, i); s.ServerVersion != to.String() {
+			t.Errorf("%s runs %s, not %s", s.Name, s.ServerVersion, to)
+		}
+	}
+	f.check(t, ctx)
+}
+
+// upgradeBroken: a new mysqld that does not start stops the upgrade at one node, and the old
+// one, installed again, is started without anybody's help.
+func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string, release func(install.Version), from, to install.Version) {
+	primary := f.heal(t, ctx)
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	release(to)
+	if err := os.WriteFile(broken, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{fmt.Sprintf("mysqld %s of node", to), "next", "--all"}, {"in the way: node ", "plan"}} {
+		out, err := f.quorate(t, ctx, primary, append([]string{"upgrade"}, c[1:]...)...)
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if goBack := fmt.Sprintf("To go back, install mysqld %s there again: its data are still of that version", from); !ok || exit.ExitCode() != 1 || !strings.Contains(out, c[0]) || !strings.Contains(out, goBack) {
+			t.Errorf("upgrade %s: %v: %s", c[1], err, out)
+		}
+		t.Log(out)
+	}
+	load.awaitAcks(t, ctx, 50)
+	release(from)
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	if out := f.must(t, ctx, primary, "upgrade", "plan"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("plan: %s", out)
+	}
+	load.stop(t)
+	f.check(t, ctx)
+}
