@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"filippo.io/age"
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
@@ -85,11 +84,9 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	var identities []age.Identity
-	if o.keyFile != "" {
-		if identities, err = repository.Identities(o.keyFile); err != nil {
-			return err
-		}
+	identities, err := repository.Identities(o.keyFile)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp(o.scratch, "qv-") // a socket's path in it must not be long
 	if err != nil {

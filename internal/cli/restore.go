@@ -20,6 +20,8 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // restoreOptions is what the command line says.
@@ -124,11 +126,9 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	if err != nil {
 		return err
 	}
-	var identities []age.Identity
-	if o.keyFile != "" {
-		if identities, err = repository.Identities(o.keyFile); err != nil {
-			return err
-		}
+	identities, err := repository.Identities(o.keyFile)
+	if err != nil {
+		return err
 	}
 	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	began := time.Now()
@@ -181,6 +181,9 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 		return done, fmt.Errorf("the log has a gap from entry %d on, and goes to entry %d, %s: --to-time or --to-gtid restores a point before it; "+
 			"--up-to-gap all before it", last+1, newest.Last, orNoTime(newest.Time))
 	}
+	if err := startsData(full.MySQL, o.cfg); err != nil {
+		return done, err
+	}
 	r, err := agent.OpenRestoration(o.cfg, o.logger, o.version)
 	if err != nil {
 		return done, err
@@ -205,6 +208,32 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	record, err := r.Finish()
 	done.Index, done.Time, done.GTIDs = record.Index, log.Time, record.GTIDs
 	return done, err
+}
+
+// startsData refuses data that a configuration's mysqld could not start, before anything is copied.
+func startsData(version string, cfg config.Config) error {
+	in, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
+	if err != nil {
+		return err
+	}
+	if why := wrongData(version, in.Version.String()); why != "" {
+		return fmt.Errorf("the backup is of mysqld %s, and %s is %s: %s", version, in.Mysqld, in.Version, why)
+	}
+	return nil
+}
+
+// wrongData says why a mysqld does not start the data of another version; "" = it does, or the backup does
+// not say its version. Within a series with long-term support MySQL takes data of a newer one, too.
+func wrongData(of, mysqld string) string {
+	a, err := install.ParseVersion(of)
+	if err != nil {
+		return ""
+	}
+	b, err := install.ParseVersion(mysqld)
+	if err == nil && slices.Contains(longTerm(), install.Version{Major: a.Major, Minor: a.Minor}) && a.Major == b.Major && a.Minor == b.Minor {
+		return ""
+	}
+	return wrongStep(of, mysqld)
 }
 
 // data unpacks the data of the full backup.

@@ -17,6 +17,6 @@
 //
 // # Goroutines
 //
-// One that watches the room while Data runs. Data runs once at a time, Log as often as it is called; both belong to their request, and end
-// with its context. The clock is a clock.Clock. Nothing here is durable.
+// One watches the room while Data runs. Data runs once at a time, Log as often as it is called. Both
+// belong to their request, and end with its context. The clock is a clock.Clock. Nothing here is durable.
 package backups

@@ -37,8 +37,11 @@ func ParseRecipients(keys []string) (all []age.Recipient, err error) {
 }
 
 // Identities reads a file of age's private keys, as age-keygen writes it. Others must not be able to
-// read it.
+// read it. Without a path there are none.
 func Identities(path string) ([]age.Identity, error) {
+	if path == "" {
+		return nil, nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the private key: %w", err)

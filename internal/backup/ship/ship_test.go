@@ -75,15 +75,15 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 		w, err := archive.NewWriter(in, archive.Head{Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", First: first})
 		for next := first; err == nil && ctx.Err() == nil; {
 			n.mu.Lock()
-			found := n.entries[next-1:]
+			found, sent := n.entries[next-1:], n.sent
 			n.mu.Unlock()
 			for _, e := range found {
 				err = errors.Join(err, w.Entry(e, nil))
 			}
 			next += uint64(len(found))
 			err = errors.Join(err, w.Point(next-1))
-			if n.sent != nil {
-				n.sent(next - 1)
+			if err == nil && sent != nil {
+				sent(next - 1)
 			}
 		}
 		in.CloseWithError(errors.Join(err, ctx.Err(), io.ErrUnexpectedEOF))
@@ -225,11 +225,13 @@ func TestStopped(t *testing.T) {
 	}
 	n.add(3)
 	ctx, cancel := context.WithCancel(t.Context())
+	n.mu.Lock()
 	n.sent = func(index uint64) {
 		if index == 8 {
 			cancel()
 		}
 	}
+	n.mu.Unlock()
 	if err := Follow(ctx, c, n, false); err != nil {
 		t.Fatal(err)
 	}
