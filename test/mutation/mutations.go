@@ -51,6 +51,7 @@ const (
 	progressFile  = "internal/raft/consensus/progress.go"
 	tapFile       = "internal/mysql/mysqlwire/tap.go"
 	serveFile     = "internal/raft/bulk/serve.go"
+	tallyFile     = "internal/raft/bulk/tally.go"
 	uploadsFile   = "internal/raft/bulk/uploads.go"
 	epochFile     = "internal/agent/primary/epoch.go"
 	catchUpFile   = "internal/agent/primary/catchup.go"
@@ -196,6 +197,10 @@ func proposing() []mutation {
 		{
 			name: "name-before-majority", what: "an entry that names a stage does not wait for a majority to hold it", seeds: 20, nodes: 3,
 			edits: one(uploadsFile, "if err := up.WaitMajority(); err != nil {", "if err := error(nil); err != nil {"),
+		},
+		{
+			name: "majority-of-one", what: "any node that holds a stage counts as a majority", seeds: 20, nodes: 3,
+			edits: one(tallyFile, "t.reached = t.reached || t.votes", "t.reached = true || t.votes"),
 		},
 		{
 			name: "done-without-finish", what: "a peer says that it holds a stage which is not whole on its disk", seeds: 20, nodes: 3,
