@@ -31,11 +31,14 @@ exec "$dir/bin/mysqld.real" "$@"
 // same server: which steps are taken shows, and not what MySQL does with its data.
 func otherMySQL(t *testing.T) (dir string, release func(version install.Version)) {
 	t.Helper()
-	dir, end, err := mysqldtest.OwnTempDir("qu-")
+	dir, err := os.MkdirTemp("", "qu-") // mysqld's account may not enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(end)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	server := filepath.Join(dir, "bin", "mysqld")
 	if err := mysqldtest.Prefix(dir, mysqlBase(t)); err != nil {
 		t.Fatal(err)
