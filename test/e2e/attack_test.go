@@ -274,6 +274,7 @@ func (f *attacked) noPassword(t *testing.T, ctx context.Context) {
 				f.logged(t, ctx, m, c.line, 1)
 				f.logged(t, ctx, m, a.String()+":", 1)
 			}
+			m := f.mark(t, i)
 			for _, order := range []string{"fence", "node.remove"} {
 				res, err := http.Post("http://"+f.APIAddr(i)+"/control/"+order, "application/json", strings.NewReader(`{"by":"me"}`))
 				if err != nil {
@@ -284,6 +285,7 @@ func (f *attacked) noPassword(t *testing.T, ctx context.Context) {
 					t.Errorf("%s by HTTP: %s", order, res.Status)
 				}
 			}
+			f.logged(t, ctx, m, "refused a request at the api port", 2)
 		}
 	})
 }

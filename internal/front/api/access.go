@@ -50,7 +50,7 @@ func (s *Server) mayRead(w http.ResponseWriter, r *http.Request) bool {
 		_, ok := s.holder(w, r, list)
 		return ok
 	case rebound(r):
-		s.refuse(w, http.StatusForbidden, control.CodeForeignHost, "to its own host the agent answers for addresses, localhost and the host's name, not for "+printable(r.Host))
+		s.turnAway(w, r, http.StatusForbidden, control.CodeForeignHost, "to its own host the agent answers for addresses, localhost and the host's name, not for "+printable(r.Host))
 		return false
 	}
 	return true
@@ -68,7 +68,7 @@ func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, b
 			s.refuse(w, http.StatusServiceUnavailable, control.CodeFailed, "the file of tokens cannot be read: the agent's log says why")
 			return
 		case len(list) == 0:
-			s.refuse(w, http.StatusForbidden, control.CodeNoTokens, "no token may operate: requests are taken on the control socket alone: "+s.config.Socket)
+			s.turnAway(w, r, http.StatusForbidden, control.CodeNoTokens, "no token may operate: requests are taken on the control socket alone: "+s.config.Socket)
 			return
 		}
 		t, ok := s.holder(w, r, list)
@@ -77,14 +77,14 @@ func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, b
 		}
 		switch {
 		case t.role != roleOperate:
-			s.refuse(w, http.StatusForbidden, control.CodeReadOnlyToken, "the token of "+t.name+" may only read")
+			s.turnAway(w, r, http.StatusForbidden, control.CodeReadOnlyToken, "the token of "+t.name+" may only read")
 		case !sameHost(r):
-			s.refuse(w, http.StatusForbidden, control.CodeNotFromHere, "requests are taken from this node's own host alone, as the port has no TLS: use ssh -L, or a proxy with TLS on this host. "+
+			s.turnAway(w, r, http.StatusForbidden, control.CodeNotFromHere, "requests are taken from this node's own host alone, as the port has no TLS: use ssh -L, or a proxy with TLS on this host. "+
 				"If the token has come over a network, make a new one")
 		case !isHere(r.Host):
-			s.refuse(w, http.StatusForbidden, control.CodeForeignHost, "Host must be localhost or an address, not "+printable(r.Host)+": a proxy has to send it so")
+			s.turnAway(w, r, http.StatusForbidden, control.CodeForeignHost, "Host must be localhost or an address, not "+printable(r.Host)+": a proxy has to send it so")
 		case foreign.Check(r) != nil:
-			s.refuse(w, http.StatusForbidden, control.CodeForeignOrigin, "the request is from a page of another origin")
+			s.turnAway(w, r, http.StatusForbidden, control.CodeForeignOrigin, "the request is from a page of another origin")
 		default:
 			host, _ := os.Hostname()
 			answer(w, r, "token "+t.name+"@"+host)
@@ -103,13 +103,24 @@ func (s *Server) holder(w http.ResponseWriter, r *http.Request, list []token) (t
 	if said != "" {
 		text = "this token is not in api.tokens_file"
 		s.denied.Add(1)
-		if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-			s.strangers.Warn(net.TCPAddrFromAddrPort(from), "refused a token at the api port")
-		}
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="quorate"`)
-	s.refuse(w, http.StatusUnauthorized, control.CodeUnauthorized, text)
+	s.turnAway(w, r, http.StatusUnauthorized, control.CodeUnauthorized, text)
 	return token{}, false
+}
+
+// turnAway refuses what somebody may not do, and logs that.
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, status int, code control.Code, text string) {
+	s.logRefused(r, text)
+	s.refuse(w, status, code, text)
+}
+
+// logRefused logs that a request was refused at the port, and never a token.
+func (s *Server) logRefused(r *http.Request, reason string) {
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		s.strangers.Warn(net.TCPAddrFromAddrPort(from), "refused a request at the api port",
+			"request", r.Method+" "+printable(r.URL.Path), "reason", reason)
+	}
 }
 
 // rebound tells whether a request from this host asks for a name that is none of this host's: it may

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -291,7 +292,7 @@ func TestControlRefusesWhatIsNoRequest(t *testing.T) {
 // TestProfilesAreForThisHost: nor for a page in a browser whose name points here. And there
 // are none unless they are asked for.
 func TestProfilesAreForThisHost(t *testing.T) {
-	s := New(Config{Pprof: true}, &fakeProvider{})
+	s := New(Config{Pprof: true, Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{})
 	off := httptest.NewRecorder()
 	New(Config{}, &fakeProvider{}).handler().ServeHTTP(off, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/", nil))
 	if off.Code != http.StatusNotFound {

@@ -214,14 +214,16 @@ func (s *Server) handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("GET /replica", s.answerReplica)
-	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
+	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, r *http.Request) {
+		text := "requests are taken on the control socket alone: " + s.config.Socket
+		s.logRefused(r, text)
+		http.Error(w, text, http.StatusForbidden)
 	})
 	mux.HandleFunc("GET /metrics", s.reading(promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{}).ServeHTTP))
 	if s.config.Pprof {
-		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
-		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
-		mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
+		mux.HandleFunc("GET /debug/pprof/", s.local(pprof.Index))
+		mux.HandleFunc("GET /debug/pprof/profile", s.local(pprof.Profile))
+		mux.HandleFunc("GET /debug/pprof/trace", s.local(pprof.Trace))
 	}
 	return mux
 }
@@ -251,10 +253,12 @@ func (s *Server) replyHealth(w http.ResponseWriter, r *http.Request, code int, s
 }
 
 // local keeps what costs a lot to this machine.
-func local(answer http.HandlerFunc) http.HandlerFunc {
+func (s *Server) local(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !fromHere(r) {
-			http.Error(w, "profiles are shown on this node's own host only", http.StatusForbidden)
+			const text = "profiles are shown on this node's own host only"
+			s.logRefused(r, text)
+			http.Error(w, text, http.StatusForbidden)
 			return
 		}
 		answer(w, r)

@@ -196,6 +196,7 @@ func whoAsked(peer *peer, sudo string) string {
 func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
 	peer, _ := r.Context().Value(peerKey{}).(*peer)
 	if !s.mayAsk(peer) {
+		s.config.Logger.Warn("a request on the control socket was refused: the account may not ask there", "name", r.PathValue("name"))
 		http.Error(w, "requests are taken from root and from the account of the agent only (and a group, with control.group)", http.StatusForbidden)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -304,6 +305,58 @@ func TestOperateFromElsewhere(t *testing.T) {
 		if w.code == 403 && failureCode(t, w.body.String()) != control.CodeNotFromHere {
 			t.Errorf("from %s: %s", remote, w.body.String())
 		}
+	}
+}
+
+// TestRefusedRequestsAreLogged: who asks for what it may not have leaves a line that says why, a few a minute
+// of one address, and no line has a token.
+func TestRefusedRequestsAreLogged(t *testing.T) {
+	var log strings.Builder
+	s := New(Config{Socket: "/s", Pprof: true, TokensFile: tokensFile(t, "read prom "+readToken, "operate ann "+operateToken),
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}, &fakeProvider{control: answering(t, nil)})
+	if err := s.tokens.read(); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(method, path, host, remote, token string) string {
+		log.Reset()
+		r := newRequest(t, method, path, host, remote)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := newRecorder()
+		s.handler().ServeHTTP(w, r)
+		if strings.Contains(log.String(), readToken) || strings.Contains(log.String(), operateToken) {
+			t.Errorf("%s %s: a token is in the log: %s", method, path, log.String())
+		}
+		return log.String()
+	}
+	const here = "127.0.0.1:1"
+	for n, c := range []struct{ method, path, host, remote, token, want string }{
+		{"GET", "/v1/status", "localhost", "", "", "a token is needed"},
+		{"GET", "/metrics", "localhost", "", readToken + "x", "not in api.tokens_file"},
+		{"POST", "/v1/switchover", "localhost", "", readToken, "the token of prom may only read"},
+		{"POST", "/v1/switchover", "10.0.0.1", "", operateToken, "taken from this node's own host alone"},
+		{"POST", "/v1/switchover", "evil.example", here, operateToken, "Host must be localhost"},
+		{"POST", "/control/switchover", "localhost", "", "", "control socket alone: /s"},
+		{"GET", "/debug/pprof/", "localhost", "", "", "own host only"},
+	} {
+		remote := c.remote
+		if remote == "" {
+			remote = fmt.Sprintf("10.0.0.%d:1", 10+n)
+		}
+		said := ask(c.method, c.path, c.host, remote, c.token)
+		if !strings.Contains(said, "refused a request at the api port") || !strings.Contains(said, c.want) ||
+			!strings.Contains(said, "remote="+remote) || !strings.Contains(said, c.method+" "+c.path) {
+			t.Errorf("%s %s from %s: %q, want %q", c.method, c.path, remote, said, c.want)
+		}
+	}
+	lines := 0
+	for range 100 {
+		lines += strings.Count(ask("GET", "/v1/status", "localhost", "10.0.0.99:1", ""), "\n")
+	}
+	if lines == 0 || lines > 10 {
+		t.Errorf("100 refused requests of one address have %d lines", lines)
+	}
+	if said := ask("GET", "/v1/status", "localhost", here, readToken); said != "" {
+		t.Errorf("who may read has a line: %s", said)
 	}
 }
 
