@@ -99,9 +99,9 @@ func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.kn
 // CheckCaller implements transport.CallChecker: a question writes nothing here.
 func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.known.Judge(id) }
 
-func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
+func (h peerHandler) Route(conn net.Conn, from cluster.NodeID) { h.a.router.HandleRouted(conn, from) }
 
-func (h peerHandler) RouteRead(conn net.Conn, _ cluster.NodeID) { h.a.reads.Handle(conn) }
+func (h peerHandler) RouteRead(conn net.Conn, from cluster.NodeID) { h.a.reads.Handle(conn, from) }
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	if h.a.Raft != nil {

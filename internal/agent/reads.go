@@ -51,6 +51,6 @@ func (a *Agent) dialPrimary(ctx context.Context, id cluster.NodeID) (net.Conn, e
 		return a.peers.DialRoute(ctx, id)
 	}
 	near, far := net.Pipe()
-	a.work.Go(func() { a.router.HandleRouted(far) }) // a refusal is written here, and read by the caller
+	a.work.Go(func() { a.router.HandleRouted(far, a.self.ID) }) // a refusal is written here, and read by the caller
 	return near, nil
 }

@@ -92,12 +92,12 @@ func (r *Port) Run(ctx context.Context) error {
 }
 
 // Handle takes a client that another node has sent here to read.
-func (r *Port) Handle(conn net.Conn) {
+func (r *Port) Handle(conn net.Conn, from cluster.NodeID) {
 	if r.router == nil {
 		_ = conn.Close()
 		return
 	}
-	r.router.HandleRouted(conn)
+	r.router.HandleRouted(conn, from)
 }
 
 // watch follows which nodes may be read, and tells the router of changes.

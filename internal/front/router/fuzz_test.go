@@ -49,7 +49,7 @@ func FuzzSession(f *testing.F) {
 		heard := make([]byte, len(answer))
 		hostile.Talk(t, 4<<20+8*uint64(len(sent)+len(answer)), func(conn *net.UnixConn) {
 			if routed {
-				r.HandleRouted(conn)
+				r.HandleRouted(conn, 9)
 				r.workers.Wait()
 				return
 			}

@@ -68,6 +68,7 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	defer expel(nil)
 	stay := r.held.Enter(client.RemoteAddr(), func() { expel(errHoldMax) })
 	defer stay.Leave()
+	defer r.wait(client)()
 	gone, stop, err := watchHangUp(client)
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, know
 		if !ok || r.config.Refuse && !t.Local {
 			return nil, len(tried) > 0
 		}
-		s, err := r.connect(ctx, client, t, dialTimeout)
+		s, err := r.connect(ctx, client, 0, t, dialTimeout)
 		if err == nil {
 			return s, true
 		}

@@ -89,7 +89,7 @@ func TestConnMax(t *testing.T) {
 		t.Errorf("code %d, want %d", code, codeConnCount)
 	}
 	near, far := net.Pipe()
-	go n.HandleRouted(far)
+	go n.HandleRouted(far, 9)
 	if got := expectEnd(t, near); got != string([]byte{statusRefused}) {
 		t.Errorf("status %q, want refused", got)
 	}

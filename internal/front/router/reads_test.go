@@ -20,7 +20,7 @@ func readFrom(n *node, others map[cluster.NodeID]*node, order ...cluster.NodeID)
 			return nil, errors.New("it is dead")
 		}
 		near, far := net.Pipe()
-		others[id].HandleRouted(far)
+		others[id].HandleRouted(far, 9)
 		return near, nil
 	}
 	for _, id := range order[1:] {

@@ -47,19 +47,19 @@ func (r *lines) take(now time.Time) (ok bool, left int64) {
 // to another node has a line there, too, with its own address.
 func (r *Router) record(s *session) {
 	atLogin := s.denied || s.login.ended()
-	if atLogin && !s.routed {
+	if atLogin && s.from == 0 {
 		r.stats.denied.Add(1)
 	}
 	ok, left := r.lines.take(time.Now())
 	if !ok {
 		return
 	}
-	attributes := []any{"client", s.client.RemoteAddr().String(), "routed", s.routed,
+	attributes := []any{"client", s.client.RemoteAddr().String(), "routed", s.from != 0,
 		"seconds", time.Since(s.began).Round(time.Millisecond).Seconds(), "bytes_in", s.bytesIn, "bytes_out", s.bytesOut}
 	if local, is := s.server.LocalAddr().(*net.TCPAddr); is && s.Local {
 		attributes = append(attributes, "local_port", local.Port)
 	}
-	if !s.routed {
+	if s.from == 0 {
 		attributes = append(attributes, "node", r.config.Name(s.Node))
 	}
 	if left > 0 {

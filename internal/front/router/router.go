@@ -122,8 +122,9 @@ type Router struct {
 	// kept because HandleRouted has none of its own.
 	base     context.Context
 	sessions map[*session]struct{}
-	load     map[cluster.NodeID]int // how many of sessions a node has
-	open     int                    // client connections, held and routed ones included
+	waiting  map[*net.TCPConn]time.Time // the clients that are held, and since when
+	load     map[cluster.NodeID]int     // how many of sessions a node has
+	open     int                        // client connections, held and routed ones included
 	workers  sync.WaitGroup
 }
 
@@ -136,7 +137,7 @@ func New(config Config, backend Backend) *Router {
 		config.Name = func(id cluster.NodeID) string { return fmt.Sprint(id) }
 	}
 	r := &Router{
-		config: config, backend: backend, sessions: make(map[*session]struct{}), load: make(map[cluster.NodeID]int),
+		config: config, backend: backend, sessions: make(map[*session]struct{}), waiting: make(map[*net.TCPConn]time.Time), load: make(map[cluster.NodeID]int),
 		held: strangers.New(strangers.Limits{Max: config.HoldMax, PerSource: config.HoldMax}, config.Logger),
 		strangers: strangers.New(strangers.Limits{
 			Max: max(1, config.ConnMax/2), PerSource: strangersPerSource, Spare: strangersSpare, Allow: config.Allow,

@@ -158,7 +158,7 @@ func newPrimary(t *testing.T, config Config) (*node, *fakeMysqld) {
 func (n *node) forwardTo(to *node) {
 	n.backend.dialPeer = func(context.Context, cluster.NodeID) (net.Conn, error) {
 		near, far := net.Pipe()
-		to.HandleRouted(far)
+		to.HandleRouted(far, 9)
 		return near, nil
 	}
 	n.backend.set(Target{Node: 1}, true)
@@ -347,7 +347,7 @@ func TestForwardedIsNotForwardedAgain(t *testing.T) {
 	}
 	a.backend.set(Target{Node: 3}, true)
 	near, far := net.Pipe()
-	a.HandleRouted(far)
+	a.HandleRouted(far, 9)
 	if got := expectEnd(t, near); got != string([]byte{statusRefused}) {
 		t.Errorf("status %q, want refused", got)
 	}
@@ -410,7 +410,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("after Run: %+v", s)
 	}
 	near, far := net.Pipe()
-	go n.HandleRouted(far)
+	go n.HandleRouted(far, 9)
 	if got := expectEnd(t, near); got != string([]byte{statusRefused}) {
 		t.Errorf("status %q after Run, want refused", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -34,10 +35,11 @@ type session struct {
 	// passed counts the chunks with a request that the client sent and the server has; answered is how
 	// many it had when it sent what the client has got.
 	passed, answered atomic.Int64
-	// What its line in the log says: routed means that another node's router has sent the
-	// client here. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
-	began             time.Time
-	routed, denied    bool
+	// from is the node whose router has sent the client here; 0 = it came to this port itself.
+	from  cluster.NodeID
+	began time.Time
+	// What its line in the log says. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
+	denied            bool
 	bytesIn, bytesOut int64
 	// stay is the time between the greeting and the answer to the login; nil if it was routed here: the
 	// router that has sent it knows the client.
@@ -110,12 +112,12 @@ func (s *session) connected(server net.Conn) bool {
 	return true
 }
 
-// connect dials t for a client. The session that it returns is connected and
+// connect dials t for a client that from has sent here. The session that it returns is connected and
 // registered, and is ended by splice.
-func (r *Router) connect(ctx context.Context, client net.Conn, t Target, timeout time.Duration) (*session, error) {
+func (r *Router) connect(ctx context.Context, client net.Conn, from cluster.NodeID, t Target, timeout time.Duration) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s := &session{client: client, Target: t, cancelDial: cancel, began: time.Now()}
+	s := &session{client: client, from: from, Target: t, cancelDial: cancel, began: time.Now()}
 	if !r.register(s) {
 		return nil, errClosed
 	}
@@ -169,17 +171,17 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// HandleRouted takes a client stream that a peer's router forwarded. It is
+// HandleRouted takes a client stream that the router of from forwarded. It is
 // served only while this node serves, and never forwarded again. It returns at
 // once; the Router owns conn from here on.
-func (r *Router) HandleRouted(conn net.Conn) {
-	if !r.start(func(ctx context.Context) { r.serveRouted(ctx, conn) }) {
+func (r *Router) HandleRouted(conn net.Conn, from cluster.NodeID) {
+	if !r.start(func(ctx context.Context) { r.serveRouted(ctx, conn, from) }) {
 		r.refuse(conn)
 	}
 }
 
-func (r *Router) serveRouted(ctx context.Context, conn net.Conn) {
-	s, err := r.connect(ctx, conn, Target{Local: true}, routedDialTimeout)
+func (r *Router) serveRouted(ctx context.Context, conn net.Conn, from cluster.NodeID) {
+	s, err := r.connect(ctx, conn, from, Target{Local: true}, routedDialTimeout)
 	if err != nil {
 		r.config.Logger.Debug("refused a routed client", "err", err)
 		r.refuse(conn)
@@ -190,7 +192,6 @@ func (r *Router) serveRouted(ctx context.Context, conn net.Conn) {
 		s.close()
 	}
 	conn.SetWriteDeadline(time.Time{})
-	s.routed = true
 	r.stats.routed.Add(1)
 	r.splice(s)
 }
@@ -280,7 +281,7 @@ func (r *Router) copyToClient(s *session) {
 // login: an OK, an error that ends the connection, or a step of the login.
 func (r *Router) meet(s *session, greeting bool) {
 	switch {
-	case s.routed:
+	case s.from != 0:
 	case greeting:
 		s.stay = r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
 	case !s.known && s.login.begun.Load():
