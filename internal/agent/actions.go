@@ -31,6 +31,7 @@ func (a *Agent) actions() map[string]operate.Handler {
 		"restart":              {OnNode: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlRestart},
 		cluster.ArchiveReached: {Run: a.controlArchiveReached},
 		"mysqld.installed":     {OnNode: true, Run: a.controlInstalled},
+		"sessions":             {OnNode: true, Run: a.controlSessions},
 		"secrets.rotate":       {Audited: true, Run: a.controlSecretsRotate},
 	}
 }

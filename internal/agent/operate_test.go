@@ -217,7 +217,7 @@ func TestEveryRequestIsServed(t *testing.T) {
 	openBoard(a)
 	for _, name := range []string{
 		"node.set", "cluster.set", "maintenance", "fence", "unfence", "switchover", "switchover.target", "restart", "log.purge",
-		"audit", "history", history.AuditSince, history.Since, "did-commit",
+		"audit", "history", history.AuditSince, history.Since, "did-commit", "sessions",
 		"node.add", "node.promote", "node.demote", "node.remove", "node.rebuild",
 		recoverRequest, quorumloss.WordRequest, seedPlanRequest, seedDataRequest, stateRequest,
 	} {

@@ -85,7 +85,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 	if e, ok := errors.AsType[*control.Error](err); ok {
 		return &exitError{controlExit(e.Code), err}
 	}
-	if errors.Is(err, api.ErrNoAnswer) && !slices.Contains([]string{"audit", "history"}, name) {
+	if errors.Is(err, api.ErrNoAnswer) && !slices.Contains([]string{"audit", "history", "sessions"}, name) {
 		return &exitError{exitUncertain, control.Errorf(control.CodeUncertain, "%v; \"quorate history\" shows whether the primary moved, "+
 			"\"quorate audit\" all else", unanswered(err, socket))}
 	}

@@ -22,7 +22,7 @@ func helpGroups() []helpGroup {
 		{"How it stands", [][2]string{
 			{"status", "the cluster, now"}, {"top", "the same, live"},
 			{"history", "failovers, and why"}, {"audit", "who did what"},
-			{"did-commit", "was it committed?"}, {"doctor", "is this host fit?"},
+			{"did-commit", "was it committed?"}, {"sessions", "who is connected"},
 		}},
 		{"Every day", [][2]string{
 			{"mysql", "the client, as dba"}, {"variables", "of mysqld, everywhere"},
@@ -40,7 +40,7 @@ func helpGroups() []helpGroup {
 			{"run", "the agent, with mysqld"}, {"key", "by which it is known"},
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
 			{"adopt", "data that are there"}, {"restore", "a point in time"},
-			{"version", "of this program"}, {"completion", "for your shell"},
+			{"doctor", "is this host fit?"}, {"completion", "for your shell"},
 		}},
 	}
 }
@@ -60,7 +60,7 @@ func rootHelp(root *cobra.Command) string {
 		}
 	}
 	text.WriteString("\nquorate COMMAND --help has examples. It is about the node of --config, else of\n" +
-		"$QUORATE_CONFIG, else of /etc/quorate/node.toml. Also: quorate help exit-codes\n")
+		"$QUORATE_CONFIG, else of /etc/quorate/node.toml. Also: version, help exit-codes\n")
 	return text.String()
 }
 

@@ -90,6 +90,48 @@ type Installed struct {
 	Data string `json:"data,omitempty"`
 }
 
+// SessionsRequest asks a node for the newest clients of its ports.
+type SessionsRequest struct {
+	Node string `json:"node"`
+	// Last is how many of them, up to LinesMax. One has at most 500 bytes (two names of 64, three addresses):
+	// all are 5 MB, and control.AnswerBytesMax is 8 MiB.
+	Last int `json:"last"`
+}
+
+// Sessions answers a SessionsRequest.
+type Sessions struct {
+	Node string `json:"node"`
+	// Clients is how many have come to this node's ports, Newest are the newest of them, oldest first, and of
+	// those that other nodes have sent here.
+	Clients int       `json:"clients"`
+	Newest  []Session `json:"newest"`
+}
+
+// SessionState is how far a client is.
+type SessionState string
+
+// The states of a client.
+const (
+	SessionHeld   SessionState = "held"   // it waits for a node that takes it
+	SessionRouted SessionState = "routed" // it is connected to one
+)
+
+// Session is a client of the agents' ports.
+type Session struct {
+	// Client is its address; "" = the node that it came to knows that.
+	Client string       `json:"client,omitempty"`
+	Port   string       `json:"port"` // read_write or read_only
+	State  SessionState `json:"state"`
+	// Node is the one that it came to, Target the one whose mysqld it is connected to.
+	Node   string    `json:"node"`
+	Target string    `json:"target,omitempty"`
+	Since  time.Time `json:"since"`
+	// Stream is the near end, at Node, of its connection to the target's agent; "" = it needs none.
+	Stream string `json:"stream,omitempty"`
+	// Server is the address by which mysqld knows it: HOST of its process list. "" = not known.
+	Server string `json:"server,omitempty"`
+}
+
 // SecretsRotated says whose internal passwords are new from its agent's next start on.
 type SecretsRotated struct {
 	Node string `json:"node"`

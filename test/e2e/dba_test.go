@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +15,10 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
@@ -27,6 +32,7 @@ func TestDBA(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Tools", f.dbaTools)
 	f.scenario(t, "Record", f.clientsAreOnRecord)
+	f.scenario(t, "Sessions", f.clientsAreListed)
 	f.scenario(t, "Silent", f.silentClientsKeepNobodyOut)
 }
 
@@ -231,4 +237,62 @@ func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
 		t.Errorf("the primary is %s of term %d, it was %s of term %d", f.Name(now), f.status(t, ctx, now).Term, f.Name(primary), term)
 	}
 	f.check(t, ctx)
+}
+
+// clientsAreListed: who is connected through the agents' ports, where each came to, and what mysqld calls it.
+func (f *fixture) clientsAreListed(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	other := f.others(primary)[0]
+	var want []cluster.Session
+	for _, c := range []struct {
+		at   int
+		dsn  string
+		port string
+		to   int
+	}{
+		{primary, f.DSN(primary), "read_write", primary}, {other, f.DSN(other), "read_write", primary}, {other, f.ReadDSN(other), "read_only", other},
+	} {
+		cfg, err := mysql.ParseDSN(c.dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := cluster.Session{Port: c.port, State: cluster.SessionRouted, Node: f.Name(c.at), Target: f.Name(c.to)}
+		cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err == nil {
+				is.Client = conn.LocalAddr().String()
+			}
+			return conn, err
+		}
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		defer db.Close()
+		conn, err := db.Conn(ctx)
+		if err == nil {
+			err = conn.QueryRowContext(ctx, "SELECT HOST FROM performance_schema.processlist WHERE ID = CONNECTION_ID()").Scan(&is.Server)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, is)
+	}
+	var shown struct {
+		Sessions []cluster.Session `json:"sessions"`
+	}
+	if err := json.Unmarshal([]byte(f.must(t, ctx, f.others(primary)[1], "sessions", "--last", "10000", "--json")), &shown); err != nil {
+		t.Fatal(err)
+	}
+	shown.Sessions = slices.DeleteFunc(shown.Sessions, func(s cluster.Session) bool { // of other scenarios
+		return !slices.ContainsFunc(want, func(w cluster.Session) bool { return w.Client == s.Client })
+	})
+	if d := cmp.Diff(want, shown.Sessions, cmpopts.IgnoreFields(cluster.Session{}, "Since", "Stream")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	text := f.must(t, ctx, primary, "sessions", f.Name(primary))
+	if !strings.Contains(text, want[0].Client) || strings.Contains(text, want[1].Client) || !strings.Contains(text, want[1].Server) {
+		t.Errorf("of %s alone:\n%s", f.Name(primary), text)
+	}
 }

@@ -98,10 +98,15 @@ func lastOf(r control.Request) (int, error) {
 	if err := Arguments(r, &args); err != nil {
 		return 0, err
 	}
-	if args.Last < 1 || args.Last > cluster.LinesMax {
-		return 0, control.Errorf(control.CodeInvalid, "--last must be 1 to %d lines, not %d", cluster.LinesMax, args.Last)
+	return args.Last, CheckLast(args.Last)
+}
+
+// CheckLast refuses a number of lines that nobody gives at once.
+func CheckLast(lines int) error {
+	if lines < 1 || lines > cluster.LinesMax {
+		return control.Errorf(control.CodeInvalid, "--last must be 1 to %d lines, not %d", cluster.LinesMax, lines)
 	}
-	return args.Last, nil
+	return nil
 }
 
 // history answers what has happened, newest rows.

@@ -241,7 +241,7 @@ func (s *Server) Forward(ctx context.Context, h Handler, to cluster.NodeID, r co
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout+callGrace)
 	defer cancel()
 	conn, answer, err := Ask(ctx, s.Node.Peers(), to, r)
-	if errors.Is(err, ErrNoAnswer) {
+	if errors.Is(err, ErrNoAnswer) && (h.Audited || !h.OnNode) { // else nothing was to be changed
 		answer = s.refusal(control.CodeUncertain, "node %s was asked, and its answer did not come (%v): "+
 			"\"quorate history\" shows whether the primary moved, \"quorate audit\" all else", s.Board.Name(to), err)
 		s.audited(h, r, Done{}, answer.Err()) // that node writes no line if it died

@@ -33,7 +33,7 @@ func (n *node) seen(names map[string]string) (all []string) {
 // stream is what the transport gives for a routed client: a value that cannot be a key of a map.
 type stream struct {
 	net.Conn
-	stop func()
+	_ func()
 }
 
 // TestSessions: who is held, who is connected to which node, who came through another node. Each client is there once.

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
+)
+
+func newSessionsCommand() *cobra.Command {
+	var o controlOptions
+	var last int
+	cmd := &cobra.Command{
+		Use:   "sessions [NODE] [--last N]",
+		Short: "Show who is connected through the agents' ports",
+		Long: `Lists the clients of ports 6446 (rw) and 6447 (ro), the newest, oldest first. NODE
+is the node that a client came to, TARGET the one whose mysqld serves it, SINCE
+when that began. A held client waits for a node that takes it. SERVER SEES is the
+address by which the target's mysqld knows it: HOST in SHOW PROCESSLIST.
+
+All nodes are asked, or NODE alone. NODE shows, too, who is at its mysqld and came
+to another node, without the client's address: that node knows it.
+
+It does not show who goes past these ports: to mysqld's own port (mysql.bind; there
+the kernel also leads new clients of port 6446 past the agent, on the primary's
+node), or to its socket. mysqld's process list has them all.
+
+Exit code 0 if all have answered that were asked, 1 if some have not: the others'
+clients are shown all the same.`,
+		Example: `  quorate sessions
+  quorate sessions db2 --last 500
+  quorate sessions --last 10000 --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := o.sessions(cmd.Context(), args, last)
+			if err == nil {
+				err = o.print(cmd.OutOrStdout(), v, false, nil, sessionsText(v))
+			}
+			if err == nil && len(v.Unanswered) > 0 {
+				err = &exitError{code: exitFailure}
+			}
+			return err
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().IntVar(&last, "last", 50, "how many clients")
+	return cmd
+}
+
+// sessionsView is what "quorate sessions --json" prints.
+type sessionsView struct {
+	// Clients is how many there are at the nodes that have answered.
+	Clients int `json:"clients"`
+	// LeftOut are older than the first session.
+	LeftOut    int               `json:"left_out"`
+	Sessions   []cluster.Session `json:"sessions"`
+	Unanswered []unansweredNode  `json:"unanswered,omitempty"`
+}
+
+// unansweredNode is a node whose clients are not known.
+type unansweredNode struct {
+	Node  string `json:"node"`
+	Error string `json:"error"`
+}
+
+// sessions asks one node, or all of them at the same time.
+func (o *controlOptions) sessions(ctx context.Context, names []string, last int) (sessionsView, error) {
+	if len(names) == 1 {
+		answers := make([]cluster.Sessions, 1)
+		err := o.ask(ctx, "sessions", cluster.SessionsRequest{Node: names[0], Last: last}, &answers[0])
+		return joinSessions(answers, last), err
+	}
+	st, err := o.statusBySocket(ctx)
+	if err != nil {
+		return sessionsView{}, err
+	}
+	answers, errs := make([]cluster.Sessions, len(st.Nodes)), make([]error, len(st.Nodes))
+	var asked sync.WaitGroup
+	for i, n := range st.Nodes {
+		if !n.Reachable {
+			errs[i] = fmt.Errorf("node %s does not hear of it", st.Self)
+			continue
+		}
+		asked.Go(func() {
+			errs[i] = o.ask(ctx, "sessions", cluster.SessionsRequest{Node: n.Name, Last: last}, &answers[i])
+		})
+	}
+	asked.Wait()
+	v := joinSessions(answers, last)
+	for i, n := range st.Nodes {
+		if errs[i] != nil {
+			v.Unanswered = append(v.Unanswered, unansweredNode{n.Name, oneLine(errs[i].Error())})
+		}
+	}
+	if len(v.Unanswered) == len(st.Nodes) && len(errs) > 0 {
+		return v, errs[0]
+	}
+	return v, ctx.Err()
+}
+
+// joinSessions puts together what nodes have said. A client that has come to one of them and is passed on is
+// known to both: by its address there, and by mysqld's word for it at its target.
+func joinSessions(answers []cluster.Sessions, last int) sessionsView {
+	v := sessionsView{Sessions: []cluster.Session{}}
+	type stream struct{ node, address string }
+	servers, answered := map[stream]string{}, map[string]bool{}
+	for _, a := range answers {
+		v.Clients += a.Clients
+		answered[a.Node] = true
+		for _, s := range a.Newest {
+			if s.Client == "" && s.Stream != "" {
+				servers[stream{s.Node, s.Stream}] = s.Server
+			}
+		}
+	}
+	for _, a := range answers {
+		for _, s := range a.Newest {
+			if s.Client == "" && answered[s.Node] {
+				continue
+			}
+			if s.Client != "" && s.Server == "" {
+				s.Server = servers[stream{s.Node, s.Stream}]
+			}
+			v.Sessions = append(v.Sessions, s)
+		}
+	}
+	slices.SortStableFunc(v.Sessions, func(s, t cluster.Session) int { return s.Since.Compare(t.Since) })
+	v.Sessions, v.LeftOut = v.Sessions[max(0, len(v.Sessions)-last):], v.Clients
+	for _, s := range v.Sessions {
+		if s.Client != "" {
+			v.LeftOut--
+		}
+	}
+	return v
+}
+
+// sessionsText shows one client in a line, and then what is not there.
+func sessionsText(v sessionsView) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CLIENT\tPORT\tNODE\tTARGET\tSTATE\tSINCE\tSERVER SEES")
+	for _, s := range v.Sessions {
+		port := "rw"
+		if s.Port == "read_only" {
+			port = "ro"
+		}
+		fmt.Fprintln(table, strings.Join([]string{
+			orDash(s.Client), port, s.Node, orDash(s.Target), string(s.State), units.Time(s.Since), orDash(s.Server),
+		}, "\t"))
+	}
+	table.Flush() // it writes to memory
+	if v.LeftOut > 0 {
+		fmt.Fprintf(&text, "%d more, older, are left out: --last shows more of all %d\n", v.LeftOut, v.Clients)
+	}
+	for _, n := range v.Unanswered {
+		fmt.Fprintf(&text, "%s has not answered: %s\n", n.Node, n.Error)
+	}
+	return text.String()
+}
