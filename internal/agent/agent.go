@@ -23,13 +23,16 @@ import (
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/ownport"
+	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/readers"
 	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -100,9 +103,10 @@ type Agent struct {
 	// grants and certificate are primary.Watch's.
 	grants      grantsLooked
 	certificate certificateTold
-	disk        diskProbe
+	standstill  *standstill.Watch
 	mark        datadir.Mark
-	xa          xaWatch
+	xa          *prepared.Watch
+	foreignXA   prepared.Foreign
 	tapSeconds  tapSeconds
 	changes     map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
 	commitRates commitRates
@@ -120,9 +124,8 @@ type Agent struct {
 	again bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
 	out *recovery.Report
-	// oldBytes is how large what is below old/ is, by directory: while the node joins
-	// the joiner's, then runOld's.
-	oldBytes map[string]int64
+	// old is what this node has given up: while it joins the joiner's, then Run's.
+	old      *old.Keeper
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
 	logDisk  atomic.Pointer[diskRoom]
@@ -135,9 +138,6 @@ type Agent struct {
 	teller *hooks.Teller
 	// variables has those of the cluster that mysqld runs with.
 	variables *variables.Keeper
-
-	// foreignXAPolled: it is being looked for what clients end on this replica.
-	foreignXAPolled atomic.Bool
 
 	port ownport.Port
 	// told is what this node tells MySQL Router while it is the primary.
@@ -198,6 +198,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	}
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
+	a.buildWatches()
 	a.departing = a.newDeparting()
 	a.backups = a.backupSource()
 	a.teller = a.newTeller()
@@ -457,7 +458,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.disk.run(upperCtx, a.writeProbe) })
+		upper.Go(func() error { return a.standstill.Run(upperCtx) })
 		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter, a.runEvents} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
@@ -468,7 +469,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
-	upper.Go(func() error { return a.runOld(upperCtx) })
+	upper.Go(func() error { return a.old.Run(upperCtx) })
 	upper.Go(func() error { return a.runKeys(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()

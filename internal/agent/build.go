@@ -8,7 +8,10 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/old"
+	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -32,6 +35,9 @@ const feedUser = "quorate_feed"
 // from log.stage_size_min (at most 16 MiB) on.
 const entryBytesMax = 60 << 20
 
+// probeFile is in mysqld's directory, beside its data: what is written to notice a disk that hangs.
+const probeFile = "probe"
+
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
 		Installation: a.install.Load(), DataDir: a.data.Join("mysql"),
@@ -50,6 +56,28 @@ func (a *Agent) buildRouter() {
 
 func (a *Agent) buildPeers() {
 	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
+}
+
+// buildWatches makes what looks after mysqld, prepared XA transactions and old data.
+func (a *Agent) buildWatches() {
+	a.standstill = standstill.New(a.board, a.data.Join("mysql", probeFile))
+	a.xa = prepared.New(prepared.Config{
+		AgeMax: a.cfg.MySQL.XAPreparedMaxAge,
+		Serving: func() bool {
+			return a.board.Own().Role == status.RolePrimary && a.Slot.Serving() && !a.Orders.MovesAway()
+		},
+		Note: func(what string) { a.records.Note(what, "done") }, Logger: a.logger,
+	})
+	a.foreignXA.Node = xaNode{a}
+	a.old = old.New(old.Config{
+		Dir: a.data.Path(), Logger: a.logger,
+		Member: func() bool {
+			role := a.board.Own().Role
+			return role == status.RoleReplica || role == status.RolePrimary || role == status.RoleLogger
+		},
+		Show: func(all []status.OldData) { a.board.Update(func(s *status.Node) { s.Old = all }) },
+		Note: func(what string) { a.records.Note(what, "done") },
+	})
 }
 
 // boardConfig is of the node's status table before anything is known.

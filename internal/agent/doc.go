@@ -10,9 +10,9 @@
 // prefix rule, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
 // A few things are done here alone, because they are about a real mysqld or a real disk: saving
-// transactions that the log lacks (errant.go), looking after prepared XA transactions (xa.go,
-// foreignxa.go), carrying the copy of mysqld's data to a node that joins (seed.go), deleting data
-// that a rebuild gave up (old.go), noticing a mysqld or a disk that hangs (stuck.go, mysqldisk.go).
+// transactions that the log lacks (errant.go), carrying the copy of mysqld's data to a node that
+// joins (seed.go). Packages prepared, old and standstill look after prepared XA transactions, after data that a
+// rebuild gave up, and whether mysqld or its disk hangs.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
 // directory".

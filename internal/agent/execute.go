@@ -111,7 +111,7 @@ func (a process) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.St
 
 // watchProcess tells the role machine when a mysqld has ended.
 func (a *Agent) watchProcess(p *mysqld.Process) {
-	a.watchSpace(p)
+	a.standstill.WatchSpace(p.DiskFull(), p.Done(), func(reason string) { a.doubt(p, reason) })
 	reason := "mysqld ended"
 	if err := p.ExitError(); err != nil {
 		reason = err.Error()

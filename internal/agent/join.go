@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
@@ -43,7 +44,7 @@ func (a *Agent) join(ctx context.Context) error {
 	if err := a.data.known.Forget(); err != nil {
 		return err
 	}
-	a.tidyOld(time.Now(), a.data.disk)
+	a.old.Tidy(time.Now())
 	if err := a.serveWhile(ctx, newJoiner(a).Run); err != nil {
 		return err
 	}
@@ -93,8 +94,13 @@ func (j *joiner) Show(seed status.Seed, reason string) {
 // CopyFailed implements join.Node.
 func (j *joiner) CopyFailed(err error) {
 	if noSpace(err) {
-		j.a.freeOld()
+		j.a.old.Free()
 	}
+}
+
+// noSpace tells whether a copy found too little space.
+func noSpace(err error) bool {
+	return errors.Is(err, mysqld.ErrNoSpace) || errors.Is(err, seglog.ErrFull) || errors.Is(err, unix.ENOSPC)
 }
 
 // dialData opens a connection to another node's mysqld through its agent.
@@ -201,7 +207,7 @@ func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, from string) 
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			j.a.tidyOld(time.Now(), j.a.data.disk)
+			j.a.old.Tidy(time.Now())
 		}
 		if time.Since(went) > seedStallMax {
 			j.a.logger.Error("the copy of the data goes no further: it is given up", "from", from, "for", seedStallMax)

@@ -76,7 +76,7 @@ func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
 func (s localServer) ReplicaBinlog() bool                       { return s.process.Options().ReplicaBinlog }
 func (s localServer) EnableSemiSync(ctx context.Context) error  { return s.process.EnableSemiSync(ctx) }
 func (s localServer) RemoveOldBinlogs() error                   { return s.process.RemoveOldBinlogs() }
-func (s localServer) XAEnded(ctx context.Context) (bool, error) { return s.process.ForeignXA(ctx) }
+func (s localServer) XAEnded(ctx context.Context) (bool, error) { return s.ForeignXA(ctx) }
 func (s localServer) JudgeGrants(ctx context.Context) error     { return s.agent.judgeGrants(ctx) }
 
 // AddPurged implements primary.JudgedServer.
@@ -96,7 +96,7 @@ func (s localServer) Drifts(ctx context.Context) ([]string, error) {
 
 // JudgeForeignXA implements primary.JudgedServer.
 func (s localServer) JudgeForeignXA(ctx context.Context, promote bool) error {
-	return s.agent.judgeForeignXA(ctx, s.process, promote)
+	return s.agent.foreignXAError(s.agent.foreignXA.Judge(ctx, s, promote))
 }
 
 // grantsError says that accounts hold what they must not.

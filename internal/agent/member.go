@@ -35,7 +35,7 @@ func (a *Agent) memberConfig() member.Config {
 		Marker: retention.MarkerConfig{
 			Mysqld: a.markedMysqld, Marks: &a.mark, Every: durableEvery,
 			Prepared: func(ctx context.Context, m retention.Mysqld, open []replay.PreparedXA) error {
-				a.watchXA(ctx, m.(markedMysqld).process, open)
+				a.xa.Look(ctx, m.(markedMysqld).process.Admin(), open)
 				return nil
 			},
 			Also: func(ctx context.Context, m retention.Mysqld) {

@@ -46,7 +46,7 @@ func (p provider) Metrics() []metrics.Sample {
 	m = append(m, p.hookMetrics()...)
 	m = append(m, p.archiveMetrics()...)
 	m = append(m, p.told.metrics()...)
-	m = append(m, p.xa.metrics(time.Now())...)
+	m = append(m, p.xa.Metrics(time.Now())...)
 	if t, ok := p.Slot.Stats(); ok {
 		m = append(m,
 			metrics.Of("quorate_tap_transactions_total", t.Transactions),

@@ -30,7 +30,7 @@ func (a *Agent) purgeBlocked() string {
 	if a.Purger != nil {
 		blocked = a.Purger.Blocked()
 	}
-	xa := a.xa.why(time.Now(), a.cfg.MySQL.XAPreparedMaxAge)
+	xa := a.xa.Why(time.Now())
 	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+xa, "; "), "; ")
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -384,7 +385,11 @@ func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
 
 // NoForeignXA implements primary.TargetServer.
 func (s localServer) NoForeignXA(ctx context.Context) error {
-	return s.agent.noForeignXA(ctx, s.process)
+	err := s.agent.foreignXA.Undone(ctx, s)
+	if errors.Is(err, prepared.ErrEnded) {
+		return fmt.Errorf("%w: its mysqld must start again first: quorate restart-mysqld %s", err, s.agent.self.Name)
+	}
+	return err
 }
 
 // EndedXA implements primary.PlanServer.

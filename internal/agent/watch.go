@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -37,20 +38,30 @@ func (s localServer) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, 
 
 // Progressed implements primary.Probes.
 func (s localServer) Progressed(progress string, l consensus.Lag, now time.Time) {
-	s.agent.disk.commits(progress, now)
+	s.agent.standstill.Commits(progress, l.Transactions > 0, now)
 	s.agent.lagAt.Store(&now)
-	if l.Transactions == 0 {
-		s.agent.board.SetTrouble(aboutSpace, "") // it has written all that it received
-	}
 }
 
 // Silent and what follows implement primary.Probes.
 func (s localServer) Silent(ctx context.Context, r status.Role) {
-	s.agent.pollGreeting(ctx, s.process, r)
+	s.agent.standstill.Greets(ctx, r, s.agent.server.Socket(), s.doubt)
 }
-func (s localServer) Full() string { return s.agent.board.Trouble(aboutSpace) }
+func (s localServer) Full() string { return s.agent.standstill.Full() }
 func (s localServer) Disk(ctx context.Context, r status.Role) {
-	s.agent.pollDisk(s.process, r, func() (int, error) { return slowWriters(ctx, s.process) })
+	s.agent.standstill.Disk(r, func() (int, error) { return s.slowWriters(ctx) }, s.doubt)
+}
+
+func (s localServer) doubt(reason string) { s.agent.doubt(s.process, reason) }
+
+// slowWriters counts the statements that have been writing for longer than a disk may take.
+func (s localServer) slowWriters(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, standstill.GreetTimeout)
+	defer cancel()
+	sessions, err := s.SlowWriters(ctx, standstill.Patience)
+	if errors.Is(err, context.Canceled) {
+		return 0, nil // the agent stops
+	}
+	return len(sessions), err
 }
 
 // Applies implements primary.Probes.
@@ -60,7 +71,7 @@ func (s localServer) Applies(r primary.ReplicaStatus, stopped string) {
 		trouble = cannotTakeOver(stopped, s.agent.self.Name)
 	}
 	s.agent.board.SetTrouble(aboutReplication, trouble)
-	s.agent.pollForeignXA(s.process, r.Errno == errUnknownXID)
+	s.pollForeignXA(r.Errno == errUnknownXID)
 }
 
 // Grants looks whether an account can do what fences a primary. Who cannot, as the

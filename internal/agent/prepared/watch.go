@@ -1,16 +1,16 @@
-package agent
+package prepared
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
 
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -18,12 +18,24 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// xaAlarm is how long an XA transaction may be prepared before the status names it.
-const xaAlarm = time.Minute
+// alarm is how long an XA transaction may be prepared before the status names it.
+const alarm = time.Minute
 
-// xaWatch is what the agent knows of prepared XA transactions. Each holds back the durable marks,
-// and with them the purge of all logs.
-type xaWatch struct {
+// Config is what a Watch works with.
+type Config struct {
+	// AgeMax is how long an XA transaction may be prepared; 0 = for ever.
+	AgeMax time.Duration
+	// Serving tells whether this node is the primary, and its writes are open.
+	Serving func() bool
+	// Note takes what was rolled back, for the audit log.
+	Note   func(what string)
+	Logger *slog.Logger
+}
+
+// Watch knows which XA transactions are prepared. Each holds back the durable marks,
+// and with them the purge of all logs. Make one with New.
+type Watch struct {
+	Config
 	rolledBack atomic.Int64
 
 	mu   sync.Mutex
@@ -31,6 +43,9 @@ type xaWatch struct {
 	// failed says why an overdue transaction could not be rolled back; "" = no failure.
 	failed string
 }
+
+// New returns a Watch that knows of none.
+func New(c Config) *Watch { return &Watch{Config: c} }
 
 // watchedXA is an XA transaction that is prepared.
 type watchedXA struct {
@@ -51,7 +66,7 @@ func (x watchedXA) overdue(now time.Time, ageMax time.Duration) bool {
 }
 
 // note takes the XA transactions that are prepared now.
-func (w *xaWatch) note(open []replay.PreparedXA, now time.Time) {
+func (w *Watch) note(open []replay.PreparedXA, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := map[replay.PreparedXA]time.Time{}
@@ -68,23 +83,23 @@ func (w *xaWatch) note(open []replay.PreparedXA, now time.Time) {
 	}
 }
 
-// overdue returns the XA transactions that have been prepared for too long.
-func (w *xaWatch) overdue(now time.Time, ageMax time.Duration) (all []replay.PreparedXA) {
+// allOverdue returns the XA transactions that have been prepared for too long.
+func (w *Watch) allOverdue(now time.Time) (all []replay.PreparedXA) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range w.open {
-		if x.overdue(now, ageMax) {
+		if x.overdue(now, w.AgeMax) {
 			all = append(all, x.PreparedXA)
 		}
 	}
 	return all
 }
 
-// why says which XA transactions hold the purge back; "" = none has for long.
-func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
+// Why says which XA transactions hold the purge back; "" = none has for long.
+func (w *Watch) Why(now time.Time) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.open) == 0 || w.open[0].age(now) < xaAlarm {
+	if len(w.open) == 0 || w.open[0].age(now) < alarm {
 		return ""
 	}
 	x := w.open[0]
@@ -96,14 +111,14 @@ func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
 	if w.failed != "" {
 		return text + "; it cannot be rolled back: " + w.failed
 	}
-	if ageMax > 0 {
-		text += fmt.Sprintf("; the primary rolls it back after %s", units.Duration(ageMax))
+	if w.AgeMax > 0 {
+		text += fmt.Sprintf("; the primary rolls it back after %s", units.Duration(w.AgeMax))
 	}
 	return text
 }
 
 // setFailed notes why a transaction could not be rolled back, and tells whether that is new.
-func (w *xaWatch) setFailed(text string) (news bool) {
+func (w *Watch) setFailed(text string) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	news = w.failed != text
@@ -127,43 +142,47 @@ func xidPart(s string) string {
 	return "'" + s + "'"
 }
 
-// watchXA notes which XA transactions are prepared. On the primary it rolls back those that have
+// Roller rolls a prepared XA transaction back; the error is mysqld.ErrNoXA if it is not there. It is mysqld.
+type Roller interface {
+	RollbackXA(ctx context.Context, gtrid, bqual string) error
+}
+
+// Look notes which XA transactions are prepared. On the primary it rolls back those that have
 // been prepared for too long.
-func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process, open []replay.PreparedXA) {
-	now, ageMax := time.Now(), a.cfg.MySQL.XAPreparedMaxAge
-	a.xa.note(open, now)
+func (w *Watch) Look(ctx context.Context, server Roller, open []replay.PreparedXA) {
+	now := time.Now()
+	w.note(open, now)
 	failed := ""
-	for _, x := range a.xa.overdue(now, ageMax) {
-		// XA ROLLBACK is not refused by a read-only server: writes must be open.
-		if a.board.Own().Role != status.RolePrimary || !a.Slot.Serving() || a.Orders.MovesAway() {
+	for _, x := range w.allOverdue(now) {
+		if !w.Serving() { // XA ROLLBACK is not refused by a read-only server
 			break
 		}
-		if err := a.rollbackXA(ctx, p, x, ageMax); err != nil {
+		if err := w.rollBack(ctx, server, x); err != nil {
 			failed = err.Error()
 		}
 	}
-	if news := a.xa.setFailed(failed); news && failed != "" {
-		a.logger.Warn("a prepared XA transaction cannot be rolled back", "error", failed)
+	if news := w.setFailed(failed); news && failed != "" {
+		w.Logger.Warn("a prepared XA transaction cannot be rolled back", "error", failed)
 	}
 }
 
-func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.PreparedXA, ageMax time.Duration) error {
+func (w *Watch) rollBack(ctx context.Context, server Roller, x replay.PreparedXA) error {
 	what := fmt.Sprintf("XA ROLLBACK %s: prepared since %s, for longer than mysql.xa_prepared_max_age (%s)",
-		xidText(x.XID), units.Time(x.At), units.Duration(ageMax))
-	err := p.Admin().RollbackXA(ctx, x.XID.GTRID, x.XID.BQUAL)
+		xidText(x.XID), units.Time(x.At), units.Duration(w.AgeMax))
+	err := server.RollbackXA(ctx, x.XID.GTRID, x.XID.BQUAL)
 	if errors.Is(err, mysqld.ErrNoXA) {
 		return nil // its end is about to be committed
 	}
 	if err == nil {
-		a.xa.rolledBack.Add(1)
-		a.logger.Warn(what)
-		a.records.Note(what, "done")
+		w.rolledBack.Add(1)
+		w.Logger.Warn(what)
+		w.Note(what)
 	}
 	return err
 }
 
-// metrics are about the prepared XA transactions, as far as the log was read.
-func (w *xaWatch) metrics(now time.Time) []metrics.Sample {
+// Metrics are about the prepared XA transactions, as far as the log was read.
+func (w *Watch) Metrics(now time.Time) []metrics.Sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	oldest := 0.0

@@ -1,19 +1,25 @@
-package agent
+package prepared
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// TestXAWatch: an XA transaction is named after a minute, and rolled back only once it
+// TestWatch: an XA transaction is named after a minute, and rolled back only once it
 // is too old and this agent has known it for as long: the clock of the server that
 // prepared it may be wrong.
-func TestXAWatch(t *testing.T) {
+func TestWatch(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	xa := func(gtrid string, index uint64, at time.Duration) replay.PreparedXA {
 		return replay.PreparedXA{XID: binlog.XID{GTRID: gtrid, BQUAL: "b"}, Index: index, At: start.Add(at)}
@@ -45,15 +51,59 @@ func TestXAWatch(t *testing.T) {
 		{"never", []replay.PreparedXA{old}, time.Minute, 0, named, nil},
 		{"from the future", []replay.PreparedXA{skewed}, time.Hour, time.Hour, "", nil},
 	} {
-		var w xaWatch
+		w := New(Config{AgeMax: c.ageMax})
 		w.note(c.open, start)
 		now := start.Add(c.after)
 		w.note(c.open, now)
-		if got := w.why(now, c.ageMax); got != c.why {
+		if got := w.Why(now); got != c.why {
 			t.Errorf("%s: %q, want %q", c.name, got, c.why)
 		}
-		if diff := cmp.Diff(c.overdue, w.overdue(now, c.ageMax), cmp.AllowUnexported(replay.PreparedXA{})); diff != "" {
+		if diff := cmp.Diff(c.overdue, w.allOverdue(now), cmp.AllowUnexported(replay.PreparedXA{})); diff != "" {
 			t.Errorf("%s: overdue (-want +got):\n%s", c.name, diff)
 		}
 	}
+}
+
+// server is a primary's mysqld that says what it was asked to roll back, and fails as it is told.
+type server struct {
+	asked []string
+	err   error
+}
+
+func (s *server) RollbackXA(_ context.Context, gtrid, bqual string) error {
+	s.asked = append(s.asked, gtrid+"/"+bqual)
+	return s.err
+}
+
+// TestLook: what is overdue is rolled back on a primary whose writes are open, and on no other node; each has a line in
+// the audit log, and a failure is named until it is over.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		serving, noted := true, []string(nil)
+		w := New(Config{AgeMax: time.Hour, Serving: func() bool { return serving }, Note: func(s string) { noted = append(noted, s) }, Logger: slog.New(slog.DiscardHandler)})
+		open := []replay.PreparedXA{{XID: binlog.XID{GTRID: "g", BQUAL: "b"}, Index: 5, At: time.Now()}}
+		s := &server{}
+		w.Look(t.Context(), s, open)
+		time.Sleep(2 * time.Hour)
+		serving = false
+		w.Look(t.Context(), s, open)
+		if len(s.asked) > 0 {
+			t.Errorf("asked to roll back %q", s.asked)
+		}
+		serving, s.err = true, errors.New("lock wait timeout")
+		w.Look(t.Context(), s, open)
+		if why := w.Why(time.Now()); !strings.HasSuffix(why, "it cannot be rolled back: lock wait timeout") || len(noted) > 0 {
+			t.Errorf("it failed: %q, %q", why, noted)
+		}
+		s.err = mysqld.ErrNoXA
+		w.Look(t.Context(), s, open)
+		if why := w.Why(time.Now()); strings.Contains(why, "cannot") || len(noted) > 0 {
+			t.Errorf("it has just ended: %q, %q", why, noted)
+		}
+		s.err = nil
+		w.Look(t.Context(), s, open)
+		if d := cmp.Diff([]string{"g/b", "g/b", "g/b"}, s.asked); d != "" || len(noted) != 1 {
+			t.Errorf("asked to roll back (-want +got):\n%s\nnoted %q", d, noted)
+		}
+	})
 }

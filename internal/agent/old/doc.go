@@ -1,0 +1,21 @@
+// Package old owns the data that a node has given up: what is below old/ in its data directory.
+//
+// A node that is rebuilt, or that its cluster was recovered without, gives up its data. They are not deleted at
+// once: package datadir moves them into a directory of their own below old/, by renames, and a Keeper keeps that
+// for a while. So a person can take back an order that was a mistake.
+//
+//	old/20261103T000000Z-rebuild            when, and why; what is in it is as it was
+//	old/20261103T000000Z-rebuild.deleting   it is being deleted: after a crash, that goes on
+//	old/anything else                       a person's: it is left alone
+//
+// # What goes
+//
+// The oldest first: while more than 2 are kept, once the node has been a member again and 7 days are over, or while
+// less than one part in 10 of the disk is free. All of it, where the copy of another node's data needs the space.
+// Each has a line in the log and in the audit log. The status has the rest, with their sizes.
+//
+// # Goroutines
+//
+// Run is one, for as long as the node takes part. While it joins, the goroutine of the join calls Tidy and Free.
+// The two never run at the same time.
+package old

@@ -1,0 +1,91 @@
+package old
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+)
+
+func writeTestFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestToGo: the bounds of what is kept.
+func TestToGo(t *testing.T) {
+	now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	one, two := given{"a", now.Add(-keptFor - time.Hour)}, given{"b", now}
+	for _, c := range []struct {
+		name        string
+		all         []given
+		member      bool
+		free, total uint64
+		why         string
+	}{
+		{"nothing", nil, true, 0, 100, ""},
+		{"two", []given{two, two}, true, 10, 100, ""},
+		{"three", []given{two, two, two}, true, 90, 100, "newer"},
+		{"long ago", []given{one, two}, true, 90, 100, "7 days"},
+		{"long ago, and it has not joined yet", []given{one, two}, false, 90, 100, ""},
+		{"the disk is full", []given{two}, false, 9, 100, "of the disk"},
+	} {
+		if got := toGo(c.all, now, c.member, c.free, c.total); (got == "") != (c.why == "") || !strings.Contains(got, c.why) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.why)
+		}
+	}
+}
+
+// TestTidy: the oldest goes first, wherever a crash has ended that; what a
+// person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
+func TestTidy(t *testing.T) {
+	var shown []status.OldData
+	var noted []string
+	k := New(Config{
+		Dir: t.TempDir(), Member: func() bool { return false }, Logger: slog.New(slog.DiscardHandler),
+		Show: func(all []status.OldData) { shown = all }, Note: func(what string) { noted = append(noted, what) },
+	})
+	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
+		writeTestFile(t, filepath.Join(k.path(name), "log", "state"), "1234")
+	}
+	names := func() (found []string) {
+		entries, err := os.ReadDir(k.path(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			found = append(found, e.Name())
+		}
+		return found
+	}
+	kept := []string{"20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"}
+	k.tidy(time.Date(2026, 11, 5, 0, 0, 0, 0, time.UTC), func() (uint64, uint64, error) { return 1, 1, nil })
+	if diff := cmp.Diff(kept, names()); diff != "" {
+		t.Errorf("tidied (-want +got):\n%s", diff)
+	}
+	want := []status.OldData{
+		{Dir: k.path(kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
+		{Dir: k.path(kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
+	}
+	if diff := cmp.Diff(want, shown); diff != "" {
+		t.Errorf("the status (-want +got):\n%s", diff)
+	}
+	k.Free()
+	if diff := cmp.Diff([]string{"mine"}, names()); diff != "" {
+		t.Errorf("room was made (-want +got):\n%s", diff)
+	}
+	if len(noted) != 3 || !strings.Contains(noted[2], "needs the space") {
+		t.Errorf("the audit log gets %q", noted)
+	}
+}
