@@ -137,7 +137,7 @@ type Agent struct {
 	// teller runs the operator's hook; nil = there is none.
 	teller *hooks.Teller
 	// variables has those of the cluster that mysqld runs with.
-	variables *variables.Keeper
+	variables *variables.Service
 
 	port ownport.Port
 	// told is what this node tells MySQL Router while it is the primary.
@@ -188,7 +188,6 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		tapSeconds:   newTapSeconds(),
 		changes:      newChanges(),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
-		variables:    variables.New(cfg.Node, cfg.MySQL.Variables),
 	}
 	a.install.Store(install)
 	if a.runsMysqld() {
@@ -203,6 +202,8 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.backups = a.backupSource()
 	a.teller = a.newTeller()
 	a.requests, a.stance = a.newOperate(), a.newStance()
+	a.variables = variables.NewService(a.self, cfg.MySQL.Variables, variablesNode{a}, a.requests)
+	a.requests.Handle(a.variables.Handlers())
 	a.Init(a.memberConfig())
 	return a, a.stance.Load()
 }
@@ -459,7 +460,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.standstill.Run(upperCtx) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter, a.runEvents} {
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

@@ -56,7 +56,6 @@ func (a *Agent) newOperate() *operate.Server {
 	})
 	s.Handle(a.actions())
 	s.Handle(a.memberRequests())
-	s.Handle(a.variableRequests())
 	return s
 }
 

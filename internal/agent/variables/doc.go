@@ -13,5 +13,13 @@
 // not tried again with the same server; what failed otherwise is, at the next Keep. So is what a trial
 // (Try) may have left behind.
 //
-// A Keeper has a lock, which it holds while it speaks to the server, and no goroutine.
+// # Requests
+//
+// A Service carries out what operators ask for: a change is tried by one node's mysqld, is committed, and is then applied
+// by all nodes that are heard of. The answer says how each of them runs with it.
+//
+// # Goroutines
+//
+// A Keeper has a lock, which it holds while it speaks to the server, and no goroutine. A Service's Run is one. Its
+// handlers are called from any goroutine.
 package variables

@@ -1,4 +1,4 @@
-package agent
+package variables
 
 import (
 	"testing"
