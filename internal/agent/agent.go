@@ -33,6 +33,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/agent/standstill"
+	"github.com/quorate/quorate/internal/agent/switchover"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -97,7 +98,9 @@ type Agent struct {
 
 	board    *board.Board
 	requests *operate.Server
-	stance   *quorumloss.Stance
+	// switchover moves the primary in order.
+	switchover *switchover.Service
+	stance     *quorumloss.Stance
 	// lagAt is when mysqld last said what it has; nil = it never did.
 	lagAt atomic.Pointer[time.Time]
 	// grants and certificate are primary.Watch's.
@@ -204,6 +207,10 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.requests, a.stance = a.newOperate(), a.newStance()
 	a.variables = variables.NewService(a.self, cfg.MySQL.Variables, variablesNode{a}, a.requests)
 	a.requests.Handle(a.variables.Handlers())
+	a.switchover = switchover.New(switchover.Config{
+		Self: a.self, Node: moved{a}, Board: a.board, Requests: a.requests, PromotionTimeout: cfg.MySQL.PromotionTimeout,
+	})
+	a.requests.Handle(a.switchover.Handlers())
 	a.Init(a.memberConfig())
 	return a, a.stance.Load()
 }

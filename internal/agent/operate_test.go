@@ -11,21 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/operate"
-	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
@@ -52,42 +48,6 @@ func TestFenceIsKept(t *testing.T) {
 	}
 }
 
-// TestRestartNotesAStoppedApplier: a restart that did not help says so.
-func TestRestartNotesAStoppedApplier(t *testing.T) {
-	a := openLone(t)
-	if notes := a.replicationNotes(t.Context()); len(notes) != 0 {
-		t.Errorf("it applies: %q", notes)
-	}
-	a.board.Update(func(s *status.Node) { s.ApplierStopped = "replication has stopped: x" })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	want := []string{"node " + a.self.Name + " does not apply, and cannot take over: replication has stopped: x; see the status"}
-	if d := cmp.Diff(want, a.replicationNotes(ctx)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
-// TestPlanSwitchoverOfNobody: in maintenance without a primary nothing is waited for,
-// however far the node that is to open is behind.
-func TestPlanSwitchoverOfNobody(t *testing.T) {
-	a := openLone(t)
-	b := a.self.ID + 1
-	a.board.SetState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
-		{ID: a.self.ID, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-	hears(t, a, status.Node{
-		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: status.RoleReplica, LagTransactions: 9, LagSeconds: 60})
-	for _, dryRun := range []bool{true, false} {
-		s, p, err := a.planSwitchover(t.Context(), cluster.SwitchoverRequest{To: "b", DryRun: dryRun, MaxPause: time.Second, Wait: time.Second})
-		if err != nil || p.to != b {
-			t.Fatalf("%+v, %v", p, err)
-		}
-		want := []string{"maintenance is on: b becomes the node that may open"}
-		if d := cmp.Diff(want, append(s.Notes, p.notes...)); d != "" {
-			t.Errorf("dry run %t (-want +got):\n%s", dryRun, d)
-		}
-	}
-}
-
 // TestRestartDryRunIsJudgedAsTheDeed: the role machine judges both, by what it knows alone.
 func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	a := openLone(t)
@@ -101,67 +61,11 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := a.controlRestart(t.Context(), control.Request{Name: "restart", By: "ann@db1", Args: args})
+		d, err := a.switchover.Handlers()["restart"].Run(t.Context(), control.Request{Name: "restart", By: "ann@db1", Args: args})
 		want := "node a: only the mysqld of a replica or of the primary can be started again, and it is unverified: no leader: waiting for a majority"
 		if err == nil || err.Error() != want || d.ReadOnly != dryRun {
 			t.Errorf("dry run %v: %v, %+v; want %s", dryRun, err, d, want)
 		}
-	}
-}
-
-// TestJudgeWriters: a statement of half of the pause keeps a switchover from beginning;
-// a dry run names the shorter ones.
-func TestJudgeWriters(t *testing.T) {
-	of := func(seconds ...int64) (all []mysqld.Session) {
-		for i, s := range seconds {
-			all = append(all, mysqld.Session{ID: uint64(i + 7), User: "app", Seconds: s})
-		}
-		return all
-	}
-	const called = ": a switchover is called off if writes cannot be closed within 4s"
-	for _, c := range []struct {
-		writers []mysqld.Session
-		blocks  int
-		note    string
-	}{
-		{nil, 0, ""},
-		{of(1), 0, "1 statement writes now (session 7 of app, for 1 s)" + called},
-		{of(2, 1, 0), 1, "2 statements write now (session 8 of app, for 1 s; session 9 of app, for 0 s)" + called},
-		{of(1, 0, 0, 0, 0), 0, "5 statements write now (session 7 of app, for 1 s; session 8 of app, for 0 s; session 9 of app, for 0 s; …)" + called},
-	} {
-		blocks, note := judgeWriters(c.writers, 4*time.Second)
-		if len(blocks) != c.blocks || note != c.note {
-			t.Errorf("%v: %q, %q", c.writers, blocks, note)
-		}
-	}
-	want := "closing writes waited for 1 statement that writes: session 7 of app, for 5 s; wait until it is done, or end the session (KILL 7), or give more time (--max-pause), and try again"
-	if got := heldBy(of(5)); got != want {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestCalledOff: it says that writes are open again, where they are.
-func TestCalledOff(t *testing.T) {
-	a := openLone(t)
-	var orders primary.Orders
-	m := primary.NewOrder("ann", true, time.Second, clock.Machine{})
-	go func() { _, _ = orders.Run(t.Context(), m, func() {}) }()
-	for orders.Now() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	for _, c := range []struct {
-		role         status.Role
-		begins, ends string
-	}{
-		{status.RoleReplica, "x", ""}, // writes were not closed
-		{status.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
-		{status.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
-	} {
-		a.board.SetRole(c.role, "")
-		if got := a.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {
-			t.Errorf("%s: %q, want %q … %q", c.role, got, c.begins, c.ends)
-		}
-		orders.Closing()
 	}
 }
 

@@ -1,0 +1,134 @@
+package switchover
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// node is a leader, a, that knows what its board has.
+type node struct {
+	Node
+	board *board.Board
+}
+
+func (n node) Own() status.Node { return n.board.Own() }
+
+// newService returns the Service of a leader a, whose cluster has a replica b.
+func newService(t *testing.T) *Service {
+	t.Helper()
+	self := cluster.Member{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}
+	b := board.New(board.Config{
+		Self: status.Node{ID: self.ID, Name: self.Name, Kind: self.Kind, Weight: 5, Reachable: true}, Now: time.Now,
+		State: cluster.NewState([]cluster.Member{self, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}), Known: membership.New(membership.Config{}),
+		DialError: func(cluster.NodeID) string { return "" },
+	})
+	return New(Config{Self: self, Node: node{board: b}, Board: b, PromotionTimeout: time.Minute})
+}
+
+// TestRestartNotesAStoppedApplier: a restart that did not help says so.
+func TestRestartNotesAStoppedApplier(t *testing.T) {
+	v := newService(t)
+	if notes := v.replicationNotes(t.Context()); len(notes) != 0 {
+		t.Errorf("it applies: %q", notes)
+	}
+	v.board.Update(func(s *status.Node) { s.ApplierStopped = "replication has stopped: x" })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	want := []string{"node " + v.self.Name + " does not apply, and cannot take over: replication has stopped: x; see the status"}
+	if d := cmp.Diff(want, v.replicationNotes(ctx)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestPlanOfNobody: in maintenance without a primary nothing is waited for,
+// however far the node that is to open is behind.
+func TestPlanOfNobody(t *testing.T) {
+	v := newService(t)
+	b := v.self.ID + 1
+	v.board.SetState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
+		{ID: v.self.ID, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
+	v.board.PeerUp(b, true)
+	if err := v.board.Received(b, status.Node{
+		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: status.RoleReplica, LagTransactions: 9, LagSeconds: 60}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		s, p, err := v.plan(t.Context(), cluster.SwitchoverRequest{To: "b", DryRun: dryRun, MaxPause: time.Second, Wait: time.Second})
+		if err != nil || p.to != b {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		want := []string{"maintenance is on: b becomes the node that may open"}
+		if d := cmp.Diff(want, append(s.Notes, p.notes...)); d != "" {
+			t.Errorf("dry run %t (-want +got):\n%s", dryRun, d)
+		}
+	}
+}
+
+// TestJudgeWriters: a statement of half of the pause keeps a switchover from beginning;
+// a dry run names the shorter ones.
+func TestJudgeWriters(t *testing.T) {
+	of := func(seconds ...int64) (all []mysqld.Session) {
+		for i, s := range seconds {
+			all = append(all, mysqld.Session{ID: uint64(i + 7), User: "app", Seconds: s})
+		}
+		return all
+	}
+	const called = ": a switchover is called off if writes cannot be closed within 4s"
+	for _, c := range []struct {
+		writers []mysqld.Session
+		blocks  int
+		note    string
+	}{
+		{nil, 0, ""},
+		{of(1), 0, "1 statement writes now (session 7 of app, for 1 s)" + called},
+		{of(2, 1, 0), 1, "2 statements write now (session 8 of app, for 1 s; session 9 of app, for 0 s)" + called},
+		{of(1, 0, 0, 0, 0), 0, "5 statements write now (session 7 of app, for 1 s; session 8 of app, for 0 s; session 9 of app, for 0 s; …)" + called},
+	} {
+		blocks, note := judgeWriters(c.writers, 4*time.Second)
+		if len(blocks) != c.blocks || note != c.note {
+			t.Errorf("%v: %q, %q", c.writers, blocks, note)
+		}
+	}
+	want := "closing writes waited for 1 statement that writes: session 7 of app, for 5 s; wait until it is done, or end the session (KILL 7), or give more time (--max-pause), and try again"
+	if got := HeldBy(of(5)); got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestCalledOff: it says that writes are open again, where they are.
+func TestCalledOff(t *testing.T) {
+	v := newService(t)
+	var orders primary.Orders
+	m := primary.NewOrder("ann", true, time.Second, clock.Machine{})
+	go func() { _, _ = orders.Run(t.Context(), m, func() {}) }()
+	for orders.Now() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	for _, c := range []struct {
+		role         status.Role
+		begins, ends string
+	}{
+		{status.RoleReplica, "x", ""}, // writes were not closed
+		{status.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
+		{status.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
+	} {
+		v.board.SetRole(c.role, "")
+		if got := v.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {
+			t.Errorf("%s: %q, want %q … %q", c.role, got, c.begins, c.ends)
+		}
+		orders.Closing()
+	}
+}
