@@ -204,13 +204,8 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.departing = a.newDeparting()
 	a.backups = a.backupSource()
 	a.teller = a.newTeller()
-	a.requests, a.stance = a.newOperate(), a.newStance()
-	a.variables = variables.NewService(a.self, cfg.MySQL.Variables, variablesNode{a}, a.requests)
-	a.requests.Handle(a.variables.Handlers())
-	a.switchover = switchover.New(switchover.Config{
-		Self: a.self, Node: moved{a}, Board: a.board, Requests: a.requests, PromotionTimeout: cfg.MySQL.PromotionTimeout,
-	})
-	a.requests.Handle(a.switchover.Handlers())
+	a.buildRequests()
+	a.stance = a.newStance()
 	a.Init(a.memberConfig())
 	return a, a.stance.Load()
 }

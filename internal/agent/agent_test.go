@@ -50,7 +50,8 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	gone := time.Duration(0)
 	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
 	a.board = board.New(c)
-	a.requests, a.stance = a.newOperate(), a.newStance()
+	a.buildRequests()
+	a.stance = a.newStance()
 	a.Init(a.memberConfig())
 	return func(d time.Duration) { gone += d }
 }

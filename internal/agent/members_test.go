@@ -136,7 +136,7 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 // nobody tells it that its removal is committed.
 func TestRemovedAnswers(t *testing.T) {
 	a := fencedAgent(t, nil)
-	a.requests = a.newOperate()
+	a.buildRequests()
 	time.AfterFunc(time.Millisecond, func() { a.departing.Leave(membership.Departure{}) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

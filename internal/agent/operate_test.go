@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/operate"

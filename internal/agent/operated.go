@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/switchover"
+	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -49,14 +51,20 @@ func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) b
 	return err == nil && !there
 }
 
-// newOperate makes the server of operators' requests. What the agent does itself is added.
-func (a *Agent) newOperate() *operate.Server {
+// buildRequests makes the server of operators' requests, and what carries them out.
+func (a *Agent) buildRequests() {
 	s := operate.New(operate.Config{
 		Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.departing.Left(),
 	})
 	s.Handle(a.actions())
 	s.Handle(a.memberRequests())
-	return s
+	a.requests = s
+	a.variables = variables.NewService(a.self, a.cfg.MySQL.Variables, variablesNode{a}, s)
+	s.Handle(a.variables.Handlers())
+	a.switchover = switchover.New(switchover.Config{
+		Self: a.self, Node: moved{a}, Board: a.board, Requests: s, PromotionTimeout: a.cfg.MySQL.PromotionTimeout,
+	})
+	s.Handle(a.switchover.Handlers())
 }
 
 // Control implements api.Provider: what comes from a person on this machine.
