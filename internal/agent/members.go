@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -14,31 +12,16 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
-// membersTimeout bounds a request that changes the members: two changes, one of them
-// through joint consensus.
-const membersTimeout = 3 * control.Timeout
-
-// memberRequests are the requests that change the members, and those of a node that
-// joins.
+// memberRequests are the requests between members, and those of a node that joins.
 func (a *Agent) memberRequests() map[string]operate.Handler {
-	change := func(run func(context.Context, control.Request) (operate.Done, error)) operate.Handler {
-		return operate.Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: run}
-	}
 	return map[string]operate.Handler{
-		"node.add":             change(a.controlNodeAdd),
-		"node.promote":         change(a.controlNodePromote),
-		"node.demote":          change(a.controlNodeDemote),
-		"node.remove":          change(a.controlNodeRemove),
-		"node.rebuild":         change(a.controlNodeRebuild),
 		recoverRequest:         {Apart: true, Run: a.controlRecoverReport},
 		quorumloss.WordRequest: {Apart: true, Run: a.controlWord},
 		seedPlanRequest:        {Run: a.controlSeedPlan},
@@ -161,30 +144,8 @@ func (a *Agent) persistExit() error {
 	return err
 }
 
-// controlNodeAdd adds a node, which joins as soon as its agent runs.
-func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.MembershipRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	c := &args.Change
-	if err := config.CheckName(c.Name); err != nil {
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
-	}
-	if err := operate.CheckAddress(c.Peer); err != nil {
-		return operate.Done{}, err
-	}
-	c.Op, c.ID = cluster.OpAdd, config.MemberID(a.cfg.Cluster, c.Name)
-	d, err := a.changeMembers(ctx, r.By, args)
-	if result, ok := d.Result.(cluster.ChangeResult); ok && err == nil && args.DryRun {
-		result.Notes = append(a.seedNotes(ctx, *c), result.Notes...)
-		d.Result = result
-	}
-	return d, err
-}
-
-// seedNotes say what a node that is added would copy, as far as this node knows.
-func (a *Agent) seedNotes(ctx context.Context, c cluster.MembershipChange) []string {
+// SeedNotes implements operate.Node, as far as this node knows.
+func (a operated) SeedNotes(ctx context.Context, c cluster.MembershipChange) []string {
 	begin, logBytes, err := a.AsMember(nil).Begin(c.Name)
 	if err != nil {
 		return nil
@@ -206,148 +167,6 @@ func seedNote(kind cluster.Kind, first uint64, logBytes, data int64) string {
 		size = fmt.Sprintf(" (about %s)", units.Size(data))
 	}
 	return fmt.Sprintf("it begins without a vote, and copies the data of a mysqld%s, then the log from there on (about %s)", size, units.Size(logBytes))
-}
-
-// controlNodePromote gives a learner a vote.
-func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.MembershipRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	args.Change.Op = cluster.OpPromote
-	n, err := a.statusOf(args.Change.Name)
-	if err != nil {
-		return operate.Done{}, err
-	}
-	m, err := a.board.State().Member(args.Change.Name)
-	if err != nil {
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
-	}
-	args.Change.Instance = m.Instance  // what is judged here
-	if n.Kind == cluster.KindLearner { // else that is refused
-		switch why, invalid := membership.RefuseVote(m, n, args.Change.Kind, a.Raft.Committed().Mark().Index); {
-		case invalid:
-			return operate.Done{}, control.Errorf(control.CodeInvalid, "%s", why)
-		case why != "":
-			return operate.Done{}, control.Errorf(control.CodeFailed, "%s", why)
-		}
-	}
-	return a.changeMembers(ctx, r.By, args)
-}
-
-// controlNodeDemote takes a node's vote.
-func (a *Agent) controlNodeDemote(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.MembershipRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	args.Change.Op = cluster.OpDemote
-	return a.changeMembers(ctx, r.By, args)
-}
-
-// controlNodeRebuild has a node make its data anew, from those of the others. It has
-// no vote meanwhile: what it had promised counts no more. Its new data directory has
-// an instance that this change names, so nobody takes the old one for it.
-func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.MembershipRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	args.Change.Op, args.Change.Instance = cluster.OpRebuild, datadir.NewInstance()
-	return a.changeMembers(ctx, r.By, args)
-}
-
-// controlNodeRemove takes a node out. One with a vote loses that first: while the
-// change of the voters is not complete, those of before are needed, and known.
-func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.MembershipRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	state := a.Raft.Committed().State().State
-	m, err := state.Member(args.Change.Name)
-	if err != nil && !state.LeftBehind(args.Change.Name) {
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
-	}
-	args.Change.Op = cluster.OpRemove
-	if err == nil && m.Votes() {
-		c := cluster.Change{Membership: &args.Change}
-		plan, err := a.requests.PlanChange(c) // before its vote is gone
-		if err != nil {
-			return operate.Done{What: c.String()}, operate.RefusedChange(err)
-		}
-		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
-		if _, err := a.changeMembers(ctx, r.By, demote); err != nil {
-			return operate.Done{What: c.String()}, err
-		}
-		if args.DryRun { // that it has no vote is not so yet
-			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
-			return a.requests.Planned(c, plan), nil
-		}
-		if err := a.votersSettled(ctx); err != nil {
-			return operate.Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
-		}
-		d, err := a.changeMembers(ctx, r.By, args)
-		if result, ok := d.Result.(cluster.ChangeResult); ok {
-			result.Notes = plan.Notes
-			d.Result = result
-		}
-		return d, err
-	}
-	return a.changeMembers(ctx, r.By, args)
-}
-
-// votersSettled waits until a change of the voters is complete.
-func (a *Agent) votersSettled(ctx context.Context) error {
-	for {
-		point, changed := a.Raft.Committed().StateChanged()
-		if len(point.Outgoing) == 0 {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of the change of the voters: %w", ctx.Err())
-		}
-	}
-}
-
-// changeMembers has a change of the members committed, or only judged.
-func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.MembershipRequest) (operate.Done, error) {
-	c := cluster.Change{Membership: &r.Change}
-	if !r.DryRun {
-		return a.requests.ChangeAs(ctx, by, r.Ask, c)
-	}
-	if err := a.requests.MayPropose(c); err != nil {
-		return operate.Done{}, err
-	}
-	c.ID = rand.Text()
-	err := a.Raft.CheckState(ctx, c)
-	switch {
-	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
-		return operate.Done{}, err
-	case err != nil:
-		return operate.Done{}, operate.RefusedChange(err)
-	}
-	plan, err := a.requests.PlanChange(c)
-	if err != nil {
-		return operate.Done{}, operate.RefusedChange(err)
-	}
-	return a.requests.Planned(c, plan), nil
-}
-
-// statusOf returns what is known of a member.
-func (a *Agent) statusOf(name string) (status.Node, error) {
-	for _, n := range a.nodes() {
-		if n.Name == name {
-			return n, nil
-		}
-	}
-	_, err := a.board.State().Member(name)
-	if err == nil {
-		err = fmt.Errorf("nothing is known of node %s", name)
-	}
-	return status.Node{}, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
 // runRemoved shows that this node was removed, until ctx ends.

@@ -54,7 +54,7 @@ func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) b
 // buildRequests makes the server of operators' requests, and what carries them out.
 func (a *Agent) buildRequests() {
 	s := operate.New(operate.Config{
-		Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.departing.Left(),
+		Cluster: a.cfg.Cluster, Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.departing.Left(),
 	})
 	s.Handle(a.actions())
 	s.Handle(a.memberRequests())

@@ -36,7 +36,8 @@ func (n leading) Committed() *consensus.Committed { return n.node.Committed() }
 func (leading) Role() consensus.RoleState {
 	return consensus.RoleState{Term: 7, Leader: 1, Leading: true}
 }
-func (leading) Barrier(context.Context) error { return errors.New("no majority") }
+func (leading) Barrier(context.Context) error                      { return errors.New("no majority") }
+func (n leading) CheckState(context.Context, cluster.Change) error { return n.ignored }
 func (n leading) ProposeState(_ context.Context, c cluster.Change) (consensus.StateOutcome, error) {
 	after, err := n.board.State().With(c)
 	if err != nil {

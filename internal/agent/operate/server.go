@@ -74,6 +74,8 @@ type Raft interface {
 	Committed() *consensus.Committed
 	Barrier(ctx context.Context) error
 	ProposeState(ctx context.Context, c cluster.Change) (consensus.StateOutcome, error)
+	// CheckState judges a change, and proposes nothing.
+	CheckState(ctx context.Context, c cluster.Change) error
 }
 
 // Log is the committed part of the log, as one reader has it, who closes it.
@@ -90,6 +92,8 @@ type Node interface {
 	// Sight is what the node sees of the cluster now, itself included.
 	Sight() status.Sight
 	Log() Log
+	// SeedNotes say what a node that is added would copy, as far as this node knows.
+	SeedNotes(ctx context.Context, c cluster.MembershipChange) []string
 	// Input hands something that happened to the role machine.
 	Input(in role.Input)
 	// SessionGone tells whether a connection has ended in the mysqld of an epoch, which
@@ -99,6 +103,8 @@ type Node interface {
 
 // Config is what a Server needs.
 type Config struct {
+	// Cluster is its name.
+	Cluster string
 	Self    cluster.Member
 	Version string
 	Node    Node
@@ -122,8 +128,16 @@ type Server struct {
 // New makes a server of the requests that need no more than a Node.
 func New(c Config) *Server {
 	s := &Server{Config: c}
+	members := func(run func(context.Context, control.Request) (Done, error)) Handler {
+		return Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: run}
+	}
 	s.all = map[string]Handler{
 		"node.set":         {Leader: true, Audited: true, Run: s.nodeSet},
+		"node.add":         members(s.nodeAdd),
+		"node.promote":     members(s.nodePromote),
+		"node.demote":      members(s.nodeDemote),
+		"node.remove":      members(s.nodeRemove),
+		"node.rebuild":     members(s.nodeRebuild),
 		"node.key":         {Leader: true, Audited: true, Run: s.nodeKey},
 		"cluster.set":      {Leader: true, Audited: true, Run: s.clusterSet},
 		"maintenance":      {Leader: true, Audited: true, Run: s.maintenance},

@@ -34,6 +34,9 @@ func (n apart) Peers() *transport.Transport                      { return n.peer
 func (n apart) Log() Log                                         { return nil }
 func (n apart) Input(in role.Input)                              { n.input(in) }
 func (n apart) SessionGone(context.Context, uint64, uint32) bool { return false }
+func (n apart) SeedNotes(context.Context, cluster.MembershipChange) []string {
+	return []string{"it begins without a vote"}
+}
 func (n apart) Sight() status.Sight {
 	return status.Sight{State: n.board.State(), Nodes: n.board.Nodes()}
 }

@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	"internal/config":                   {"cluster", "config/units"},
 	"internal/front/router":             {"cluster", "sys/strangers"},
 	"internal/front/api":                {"cluster", "cluster/status", "front/control", "sys/metrics", "sys/strangers", "config/units"},
-	"internal/agent/operate":            {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
+	"internal/agent/operate":            {"agent/board", "agent/membership", "config", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":         {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/agent/founding":           {"cluster", "config/units", "mysql/install", "mysql/mysqld", "agent/datadir", "log/seglog", "log/vfs", "mysql/gtid", "mysql/replay"},
 	"internal/backup/archive":           {"log/seglog", "mysql/binlog", "mysql/gtid", "mysql/replay", "raft/entry", "raft/frame"},
