@@ -33,6 +33,7 @@ func (a *Agent) backupSource() *backups.Source {
 		},
 		Log:     func() backups.Log { return a.logReader() },
 		Commit:  func() uint64 { return a.Raft.Committed().Mark().Index },
+		Current: func() bool { return a.Raft.Role().Leader != 0 },
 		Durable: a.durable, State: func() cluster.StatePoint { return a.Raft.Committed().State() },
 	})
 }

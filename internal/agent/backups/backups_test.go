@@ -82,11 +82,47 @@ func source(t *testing.T, change func(*Config)) *Source {
 		Own:    func() status.Node { return status.Node{Role: status.RoleReplica, LogState: status.LogOK} },
 		Mysqld: func() (Mysqld, string) { return &disk{}, "9.7.4" },
 		Free:   func() (uint64, error) { return 2 << 30, nil }, Log: func() Log { return log }, Commit: func() uint64 { return log.commit },
+		Current: func() bool { return true },
 		Durable: func() replay.Mark { return replay.Mark{Index: 9} },
 		State:   func() cluster.StatePoint { return cluster.StatePoint{Through: 12} },
 	}
 	change(&c)
 	return New(c)
+}
+
+// TestArchive: the archive lacks nothing while it has all that is committed; it lags from its last report on, and on a node
+// that has no leader from when it last knew, whatever is reported there.
+func TestArchive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commit, current := uint64(7), true
+		s := source(t, func(c *Config) {
+			c.Commit, c.Current = func() uint64 { return commit }, func() bool { return current }
+		})
+		for n, step := range []struct {
+			pass    time.Duration
+			do      func()
+			index   uint64
+			lag     time.Duration
+			unknown bool
+		}{
+			{0, func() {}, 0, 0, true},
+			{time.Second, func() { s.Reached(7) }, 7, 0, false},
+			{time.Hour, func() {}, 7, 0, false},
+			{time.Minute, func() { commit = 9 }, 7, time.Minute, false},
+			{time.Minute, func() { s.Reached(8) }, 8, 0, false}, // so much was committed when it was asked for
+			{time.Minute, func() {}, 8, time.Minute, false},
+			{time.Minute, func() { s.Reached(9) }, 9, 0, false},
+			{time.Minute, func() { current = false }, 9, time.Minute, false},
+			{time.Minute, func() { s.Reached(9) }, 9, 2 * time.Minute, false},
+			{time.Minute, func() { current = true }, 9, 0, false},
+		} {
+			time.Sleep(step.pass)
+			step.do()
+			if index, lag, ok := s.Archive(); index != step.index || lag != step.lag || ok == step.unknown {
+				t.Errorf("step %d: %d, %v, %t; want %d, %v", n, index, lag, ok, step.index, step.lag)
+			}
+		}
+	})
 }
 
 // TestData: the copy has the data, where the log goes on, and up to where they may go; nothing is left.

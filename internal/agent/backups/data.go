@@ -55,8 +55,9 @@ type Config struct {
 	Free func() (uint64, error)
 	// Log opens the log.
 	Log func() Log
-	// Commit is the commit index.
-	Commit func() uint64
+	// Commit is the commit index. Current tells whether that follows what the cluster commits: the node has a leader.
+	Commit  func() uint64
+	Current func() bool
 	// Durable is the mysqld's durable mark, State the committed cluster state.
 	Durable func() replay.Mark
 	State   func() cluster.StatePoint
@@ -66,31 +67,38 @@ type Config struct {
 type Source struct {
 	c      Config
 	copies sync.Mutex // held while the data are copied
-	// reached is the last entry in the archive, as who ships it has said, and when it has.
+	// reached is what is known of the archive that is shipped from here; nil = there is none.
 	reached atomic.Pointer[reached]
 }
 
+// reached: the archive has the log up to index, and had at a moment all that was committed up to index then.
 type reached struct {
 	index uint64
 	at    time.Duration
 }
 
-// Reached notes up to which entry the log is in the archive.
+// Reached notes up to which entry the log is in the archive. A node that has no leader does not know what
+// is committed: the archive gets no younger by what it says.
 func (s *Source) Reached(index uint64) {
-	s.reached.Store(&reached{index, s.c.Clock.Now()})
+	r := &reached{index, s.c.Clock.Now()}
+	if old := s.reached.Load(); old != nil && !s.c.Current() {
+		r.at = old.at
+	}
+	s.reached.Store(r)
 }
 
 // Archive is the last entry in the archive, and for how long it may lack something; false if nobody has said
 // so since this agent began.
 func (s *Source) Archive() (index uint64, lag time.Duration, ok bool) {
-	r := s.reached.Load()
+	r, now := s.reached.Load(), s.c.Clock.Now()
 	switch {
 	case r == nil:
 		return 0, 0, false
-	case s.c.Commit() <= r.index:
+	case s.c.Commit() <= r.index && s.c.Current():
+		s.reached.CompareAndSwap(r, &reached{r.index, now}) // else there is a newer one
 		return r.index, 0, true
 	}
-	return r.index, s.c.Clock.Now() - r.at, true
+	return r.index, now - r.at, true
 }
 
 // New makes a Source.

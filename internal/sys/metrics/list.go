@@ -151,7 +151,7 @@ var sections = []Section{
 	}},
 	{"The archive", "Of `quorate archive`, at the node where it runs; elsewhere there are none of these.", []Desc{
 		gauge("quorate_archive_index", "The last entry of the log that is in the archive.", "It stands still while entries are committed: journalctl -u quorate-archive says why."),
-		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing.", "It passes some times backup.interval: so much is lost with all nodes."),
+		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing. A node without a leader counts from when it last had one.", "It passes some times backup.interval: so much is lost with all nodes."),
 	}},
 	{"Large transactions, copies", "A stage is a large transaction on its way beside Raft.", []Desc{
 		gauge("quorate_stages_blocked", "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", "A large transaction hangs in COMMIT: quorate status says why."),
