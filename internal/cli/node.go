@@ -155,8 +155,10 @@ way to it; with --source-applied only with what that node's mysqld has applied,
 so that nobody reads more there. While the source is away the leader feeds it.
 --source none takes it back.
 
---peer corrects the address by which the others reach a node without a vote: the
-host:port that its [join] peer names.
+--peer says where the others reach a node from now on, after its host got another
+address: the host:port of its own node.toml. First write it there and restart its
+agent. A node with a vote has to answer there with its key, and all other voters
+have to be well; --force looks at neither. One node at a time.
 
 --key has the others know the node by another key from now on, at once: after it
 has lost its key, or with --force if somebody else has it. To change the key of
@@ -183,7 +185,7 @@ func (f *nodeSetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands, or none")
 	cmd.Flags().BoolVar(&f.requireAck, "require-ack", false, "have OKs wait for this node, too")
 	sourceFlag(cmd, &f.source, &f.sourceApplied)
-	cmd.Flags().StringVar(&f.peer, "peer", "", "`host:port` where its agent listens for others, if it has no vote")
+	cmd.Flags().StringVar(&f.peer, "peer", "", "`host:port` where its agent listens for others")
 	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what --require-ack does while the node is away: `policy` wait or drop-after=DURATION")
 }
 
@@ -233,7 +235,8 @@ func newNodeSetCommand() *cobra.Command {
 		Example: `  quorate node set db2 --weight 7
   quorate node set db3 --weight 0 --site east --config node.toml
   quorate node set db3 --require-ack --degrade drop-after=10s
-  quorate node set db9 --source db8`,
+  quorate node set db9 --source db8
+  quorate node set db2 --peer 10.0.7.2:7400`,
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key != "" {

@@ -166,18 +166,14 @@ func (m Member) Promoted(kind Kind) Member {
 	return m
 }
 
-// add adds a learner. An id is never used again: the votes of a node that was
-// removed may still be counted somewhere.
-// checkAddress refuses another address for a node with a vote, which is reached by its
-// present address: if the new one is wrong, the cluster has a voter less.
+// checkAddress refuses an address that is none, or another node's. Whether the node is there is looked at where
+// the change is made: nodes know each other by name and key, so a wrong address costs no more than that one.
 func (s *State) checkAddress(c NodeChange, m Member) error {
 	switch {
 	case c.Peer == nil || *c.Peer == m.Peer:
 		return nil
 	case *c.Peer == "":
 		return fmt.Errorf("the address of node %s is missing", m.Name)
-	case m.Votes():
-		return fmt.Errorf("node %s has a vote: only a node without one gets another address (quorate node demote %s)", m.Name, m.Name)
 	}
 	for _, other := range s.Members {
 		if other.Peer == *c.Peer {
@@ -187,6 +183,8 @@ func (s *State) checkAddress(c NodeChange, m Member) error {
 	return nil
 }
 
+// add adds a learner. An id is never used again: the votes of a node that was
+// removed may still be counted somewhere.
 func (s *State) add(c MembershipChange) error {
 	switch {
 	case c.Name == "" || c.Peer == "" || c.ID == 0:
@@ -268,9 +266,5 @@ func (m Member) UnreachedByAll(listens string) string {
 
 // readdress is what to do about a node that listens elsewhere.
 func (m Member) readdress(listens string) string {
-	set := fmt.Sprintf("\"quorate node set %s --peer %s\"", m.Name, listens)
-	if m.Votes() { // its [join] peer was changed
-		set = fmt.Sprintf("give it that address again, or \"quorate node demote %s\", then %s", m.Name, set)
-	}
-	return set
+	return fmt.Sprintf("\"quorate node set %s --peer %s\"", m.Name, listens)
 }

@@ -125,26 +125,30 @@ func TestAddedKind(t *testing.T) {
 	}
 }
 
-// TestAddressIsCorrected: of a node without a vote, for an address that nobody has.
+// TestAddressIsCorrected: a node gets an address that nobody has.
 func TestAddressIsCorrected(t *testing.T) {
 	s := sourcedState() // d is a learner
 	set := func(name, peer string) Change {
 		return change(Change{Node: &NodeChange{Name: name, Peer: &peer}})
 	}
 	for _, c := range []struct{ name, peer, says string }{
-		{"a", "a:7500", "node a has a vote"}, {"d", "b:7400", "node b has the address b:7400"},
+		{"a", "b:7400", "node b has the address b:7400"}, {"d", "b:7400", "node b has the address b:7400"},
 		{"d", "", "the address of node d is missing"}, {"d", "d:7400", "it is so already"},
 	} {
 		if _, err := s.With(set(c.name, c.peer)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s at %s: %v, want %q", c.name, c.peer, err, c.says)
 		}
 	}
-	c := set("d", "d:7500")
-	next, err := s.With(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, _ := next.Member("d"); m.Peer != "d:7500" || c.String() != "node d: peer d:7500" {
-		t.Errorf("%s: %+v", c, m)
+	for _, name := range []string{"d", "a"} { // a has a vote
+		c := set(name, name+":7500")
+		next, err := s.With(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _ := s.Member(name)
+		before.Peer = name + ":7500"
+		if m, _ := next.Member(name); m != before || c.String() != "node "+name+": peer "+name+":7500" {
+			t.Errorf("%s: %+v", c, m)
+		}
 	}
 }

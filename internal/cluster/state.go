@@ -162,7 +162,7 @@ type NodeChange struct {
 	// Source is the name of the node that feeds a learner; "" = the leader.
 	Source        *string `json:"source,omitempty"`
 	SourceApplied *bool   `json:"source_applied,omitempty"`
-	// Peer is the host:port where the others reach it: of a node without a vote only.
+	// Peer is the host:port where the others reach it.
 	Peer *string `json:"peer,omitempty"`
 }
 

@@ -193,7 +193,7 @@ func TestUnreached(t *testing.T) {
 	w.SetState(s)
 	says(0, "") // d is there
 	w.now = w.now.Add(time.Hour)
-	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: give it that address again, or "quorate node demote a", then "quorate node set a --peer a:7400"`)
+	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: "quorate node set a --peer a:7400"`)
 	w.PeerUp(d.ID, false)
 	says(0, "") // they are down
 }

@@ -19,7 +19,11 @@ func (s *Server) nodeSet(ctx context.Context, r control.Request) (Done, error) {
 		return Done{}, err
 	}
 	if c.Peer != nil {
-		if err := CheckAddress(*c.Peer); err != nil {
+		err := CheckAddress(*c.Peer)
+		if err == nil && !c.Force {
+			err = s.mayMove(ctx, c.Name, *c.Peer)
+		}
+		if err != nil {
 			return Done{What: c.NodeChange.String()}, err
 		}
 	}

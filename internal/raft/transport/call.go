@@ -31,6 +31,22 @@ func (t *Transport) DialCall(ctx context.Context, id cluster.NodeID) (net.Conn, 
 	return conn, nil
 }
 
+// AnswersAt shakes hands at an address as if the peer were there, with its key; nil = it is.
+func (t *Transport) AnswersAt(ctx context.Context, id cluster.NodeID, addr string) error {
+	p := t.peer(id)
+	if p == nil {
+		return fmt.Errorf("look for node %d: %w", id, ErrUnknownPeer)
+	}
+	at := p.Peer
+	at.Addr = addr
+	conn, _, err := t.connect(ctx, at, classCall)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	return nil
+}
+
 // knows returns a *RejectedError if the control connection to p goes on in a version that lacks a class.
 func (p *peer) knows(c class) error {
 	if v := uint16(p.version.Load()); v != 0 && v < c.since() {

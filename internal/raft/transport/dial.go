@@ -33,7 +33,7 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w", err)
 	}
-	if p := t.peer(to.ID); p != nil {
+	if p := t.peer(to.ID); p != nil && p.Addr == to.Addr {
 		p.foundAt(ips)
 	}
 	d := net.Dialer{}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,6 +108,35 @@ func TestPeerMoves(t *testing.T) {
 	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: &from}})
 	if m := within(t, moved.raft, "the message"); m.GetTo() != to {
 		t.Errorf("to %d", m.GetTo())
+	}
+}
+
+// TestAnswersAt: a peer is found where it listens, nobody else is taken for it, and the connections with it stay.
+func TestAnswersAt(t *testing.T) {
+	a, b := pair(t)
+	c := newNode(t, nodeC, nodeA)
+	introduce(a, c)
+	c.start(t)
+	before := a.peer(nodeB)
+	moved := newNode(t, nodeB, nodeA) // as b restarted elsewhere
+	moved.start(t)
+	for addr, why := range map[string]string{
+		b.Addr().String(): "", moved.Addr().String(): "",
+		c.Addr().String(): `node "a" looked for node`, a.Addr().String(): `node "a" looked for node`, "127.0.0.1:1": "connection refused",
+	} {
+		err := a.AnswersAt(t.Context(), nodeB, addr)
+		if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+			t.Errorf("at %s: %v, want %q", addr, err, why)
+		}
+	}
+	for _, n := range []*node{b, moved} {
+		close(within(t, n.calls, "the question").done) // there is none
+	}
+	if err := a.AnswersAt(t.Context(), 77, b.Addr().String()); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("nobody: %v", err)
+	}
+	if a.peer(nodeB) != before || before.Addr != b.Addr().String() {
+		t.Error("the peer is another one now")
 	}
 }
 
