@@ -449,3 +449,19 @@ func TestAuthority(t *testing.T) {
 	_ = conn.Close()
 	_ = within(t, b.routes, "the route").Close()
 }
+
+// TestAnswersAtWithItsKey: who says the peer's name and has another key is not the peer.
+func TestAnswersAtWithItsKey(t *testing.T) {
+	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
+	other := newNode(t, nodeB, nodeA)
+	secured(t, cluster.PeersRequire, other)
+	other.know(nodeA, a.key.Load().Name(), "")
+	other.start(t)
+	if err := a.AnswersAt(t.Context(), nodeB, other.Addr().String()); err == nil || !strings.Contains(err.Error(), "key") {
+		t.Errorf("with another key: %v", err)
+	}
+	if err := a.AnswersAt(t.Context(), nodeB, b.Addr().String()); err != nil {
+		t.Error(err)
+	}
+	close(within(t, b.calls, "the question").done) // there is none
+}
