@@ -161,8 +161,9 @@ agent. A node with a vote has to answer there with its key, and all other voters
 have to be well; --force looks at neither. One node at a time.
 
 --key has the others know the node by another key from now on, at once: after it
-has lost its key, or with --force if somebody else has it. To change the key of
-a node that runs: "quorate key rotate" there.
+has lost its key, or with --force if somebody else has it. It is taken on the host
+of the node that leads (the primary's), or on its own. To change the key of a node
+that runs: "quorate key rotate" there.
 
 --dry-run says what it would mean. What would stop writes at once, because the node
 is not there, is refused without --force.

@@ -105,6 +105,8 @@ func (f *attacked) stolenOrders(t *testing.T, ctx context.Context, thief, to, pr
 		{"seed.data", `{}`, "only to a node that joins"},
 		{"node.remove", remove, lead("leads: move the primary")},
 		{"node.rebuild", strings.Replace(remove, "remove", "rebuild", 1), lead("leads: move the primary")},
+		{"node.key", fmt.Sprintf(`{"name":%q,"next_key":%q}`, f.Name(primary), f.keyOf(t, thief)), lead("are not taken from node")},
+		{"node.key", fmt.Sprintf(`{"name":%q,"key":%q,"force":true}`, f.Name(primary), f.keyOf(t, thief)), lead("are not taken from node")},
 		{"cluster.set", `{"peer_security":"none"}`, lead("peer-security must be")},
 		{"switchover", `{"to":"nobody","max_pause_ns":5000000000,"wait_ns":1000000000}`, lead("nobody")},
 	} {

@@ -10,6 +10,22 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
+// keysFrom refuses to take a node's keys from who has no business with them. A member's own agent changes its own:
+// "quorate key rotate" runs on its host. All else is an operator's on the leader's host. So who has got hold of one
+// member's key does not become another member by it.
+func (s *Server) keysFrom(from string, c cluster.KeysChange) error {
+	switch {
+	case from == c.Name || from == "" && s.Self.Name == c.Name:
+		return nil
+	case from != "":
+		return control.Errorf(control.CodeFailed, "the keys of node %s are not taken from node %s: change them on its own host (quorate key rotate), "+
+			"or on the host of node %s, which leads", c.Name, from, s.Self.Name)
+	case c.NextKey != nil && *c.NextKey != "":
+		return control.Errorf(control.CodeFailed, "the next key of node %s is made on its own host: quorate key rotate", c.Name)
+	}
+	return nil
+}
+
 // nodeKey changes the keys of a node. A key that the node does not show would cut it off.
 func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
 	var c struct {
@@ -18,6 +34,9 @@ func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
 	}
 	if err := Arguments(r, &c); err != nil {
 		return Done{}, err
+	}
+	if err := s.keysFrom(r.From, c.KeysChange); err != nil {
+		return Done{What: c.KeysChange.String()}, err
 	}
 	nodes := s.Node.Sight().Nodes
 	for _, k := range []*cluster.Key{c.Key, c.NextKey} {

@@ -49,6 +49,32 @@ func TestStepsOfPeerSecurity(t *testing.T) {
 	}
 }
 
+// TestWhoChangesKeys: a member's agent changes its own key, an operator on the leader's host any node's, and nobody
+// else's word counts: who has one member's key becomes no other member by it.
+func TestWhoChangesKeys(t *testing.T) {
+	s, _ := serve(t) // node a
+	key := cluster.KeyOf([]byte("k"))
+	for _, c := range []struct {
+		from, name    string
+		key, next     *cluster.Key
+		refused, what string
+	}{
+		{"b", "b", nil, &key, "", "b rotates"},
+		{"b", "b", &key, new(cluster.Key), "", "b has rotated"},
+		{"", "a", nil, &key, "", "the leader rotates"},
+		{"", "b", &key, new(cluster.Key), "", "an operator, on the leader's host"},
+		{"", "b", nil, &key, "is made on its own host", "a next key that b does not have"},
+		{"b", "c", nil, &key, "are not taken from node b", "a key beside another's"},
+		{"b", "c", &key, new(cluster.Key), "are not taken from node b", "a key in place of another's"},
+		{"b", "a", nil, &key, "on the host of node a, which leads", "a key beside the leader's"},
+	} {
+		err := s.keysFrom(c.from, cluster.KeysChange{Name: c.name, Key: c.key, NextKey: c.next})
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v, want %q", c.what, err, c.refused)
+		}
+	}
+}
+
 // TestKeyOfAuthority: a key that an authority has issued is refused while a node knows no authority.
 func TestKeyOfAuthority(t *testing.T) {
 	s, n := serve(t)

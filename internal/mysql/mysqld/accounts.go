@@ -62,10 +62,10 @@ func dbaDynamic(v install.Version) []string {
 const dbaNotOnGrantTables = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, CREATE TEMPORARY TABLES, " +
 	"LOCK TABLES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT, TRIGGER"
 
-// roleNotOnInstruments are those that the role does not hold in performance_schema: where
+// dbaNotOnInstruments are those that dba and the role do not hold in performance_schema: where
 // an instrument or a consumer is switched off there, KillBlockers and its like see no
-// locks. dba holds them: it is the host's own operator, who may want to count more.
-const roleNotOnInstruments = "INSERT, UPDATE, DELETE, DROP"
+// locks. dba must not hold them either: who has the role can grant dba itself, as a role or as a definer.
+const dbaNotOnInstruments = "INSERT, UPDATE, DELETE, DROP"
 
 // accountLimits are those of an internal account. The policies for people's passwords
 // (default_password_lifetime, password_history, password_reuse_interval) are not for
@@ -114,13 +114,14 @@ func (c Config) renderInit(n uint64) string {
 		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+dba,
 		"GRANT "+dbaMay+" ON *.* TO "+dba+" WITH GRANT OPTION",
 		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+dba,
+		"REVOKE "+dbaNotOnInstruments+" ON performance_schema.* FROM "+dba,
 		// Not dropped either: accounts have it. It is on every server, because a
 		// GRANT of it replicates.
 		"CREATE ROLE IF NOT EXISTS "+role,
 		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+role,
 		"GRANT "+dbaMay+" ON *.* TO "+role+" WITH GRANT OPTION",
 		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+role,
-		"REVOKE "+roleNotOnInstruments+" ON performance_schema.* FROM "+role,
+		"REVOKE "+dbaNotOnInstruments+" ON performance_schema.* FROM "+role,
 		// Last: the proof that everything before it succeeded.
 		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n))
 	return strings.Join(statements, ";\n") + ";\n"

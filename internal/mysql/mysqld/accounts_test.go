@@ -80,13 +80,15 @@ func TestDBARole(t *testing.T) {
 		"FLUSH TABLES", "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS",
 	)
 	mustBeForbidden(t, ann, append(forbiddenToDBA(),
-		"UPDATE performance_schema.setup_instruments SET enabled = 'NO' WHERE name LIKE 'wait/lock/metadata%'",
-		"UPDATE performance_schema.setup_consumers SET enabled = 'NO'", "DELETE FROM performance_schema.setup_actors",
-		"UPDATE performance_schema.threads SET instrumented = 'NO'", "TRUNCATE performance_schema.setup_objects",
-		"GRANT UPDATE ON performance_schema.* TO ann@'%'",
 		"GRANT ALL ON *.* TO bob@'%'", "GRANT RELOAD ON *.* TO bob@'%'", "INSERT INTO mysql.func VALUES ('f', 0, 'f.so', 'function')",
 		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', '%', 'ann', 'N')", "GRANT SYSTEM_USER ON *.* TO quorate_dba",
 	)...)
+	// Who has the role can have dba for a role, and for a definer: that is no more.
+	mustExec(t, ann, "CREATE USER dora@'%' IDENTIFIED BY 'Aa1-dora'", "GRANT dba@localhost, quorate_dba TO dora@'%' WITH ADMIN OPTION", "SET DEFAULT ROLE ALL TO dora@'%'",
+		"CREATE DEFINER = dba@localhost PROCEDURE app.blind() UPDATE performance_schema.setup_instruments SET enabled = 'NO'")
+	dora := login(t, s, "dora", "Aa1-dora")
+	mustExec(t, dora, "SELECT * FROM mysql.user")
+	mustBeForbidden(t, dora, append(forbiddenToDBA(), "CALL app.blind()")...)
 	bob := login(t, s, "bob", "Aa1-bob")
 	mustExec(t, bob, "INSERT INTO app.t VALUES (2, 2)", "GRANT INSERT ON *.* TO carl@'%'")
 	mustBeForbidden(t, bob, "UPDATE performance_schema.setup_consumers SET enabled = 'NO'", "UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'bob'", "INSERT INTO mysql.db (host, db, user) VALUES ('%', 'x', 'bob')")
@@ -123,6 +125,10 @@ func forbiddenToDBA() []string {
 		"CLONE LOCAL DATA DIRECTORY = '/tmp/quorate-clone-local'", "LOCK INSTANCE FOR BACKUP",
 		"UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'dba'", "DELETE FROM mysql.global_grants",
 		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', 'localhost', 'dba', 'N')",
+		"UPDATE performance_schema.setup_instruments SET enabled = 'NO' WHERE name LIKE 'wait/lock/metadata%'",
+		"UPDATE performance_schema.setup_consumers SET enabled = 'NO'", "DELETE FROM performance_schema.setup_actors",
+		"UPDATE performance_schema.threads SET instrumented = 'NO'", "TRUNCATE performance_schema.setup_objects",
+		"GRANT UPDATE ON performance_schema.* TO dba@localhost",
 		"DROP TABLE mysql.user", "GRANT INSERT ON mysql.* TO dba@localhost", "GRANT UPDATE ON mysql.user TO dba@localhost",
 	}
 }

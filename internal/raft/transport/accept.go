@@ -181,7 +181,7 @@ func (t *Transport) mayStay(p *peer, key cluster.Key) bool {
 }
 
 // handshakeFailed counts and logs. A rejected node tries again every few seconds, so each
-// sentence is logged once of a source; and as a sentence has the caller's own words in it, a source is
+// sentence is logged once of a source in rejectionQuiet; and as a sentence has the caller's own words in it, a source is
 // logged only a few times a minute.
 func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
@@ -195,17 +195,32 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 		return
 	}
 	t.handshakesRejected.Add(1)
-	said := strangers.Source(conn.RemoteAddr()).String() + " " + rejected.Text
+	if said := strangers.Source(conn.RemoteAddr()).String() + " " + rejected.Text; t.saysNew(said, time.Now()) {
+		if !t.strangers.Log().Warn(conn.RemoteAddr(), "rejected connection", "reason", rejected.Text) {
+			t.unsaid(said) // the source has had its lines for now
+		}
+	}
+}
+
+// saysNew tells whether a rejection was not logged for a while, and notes that it is.
+func (t *Transport) saysNew(said string, now time.Time) bool {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at, ok := t.rejectionsLogged[said]; ok && now.Sub(at) < rejectionQuiet {
+		return false
+	}
 	if len(t.rejectionsLogged) >= rejectionsLoggedMax {
 		clear(t.rejectionsLogged)
 	}
-	seen := t.rejectionsLogged[said]
-	t.rejectionsLogged[said] = true
-	t.mu.Unlock()
-	if !seen {
-		t.strangers.Log().Warn(conn.RemoteAddr(), "rejected connection", "reason", rejected.Text)
-	}
+	t.rejectionsLogged[said] = now
+	return true
+}
+
+// unsaid takes back that a rejection is logged.
+func (t *Transport) unsaid(said string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.rejectionsLogged, said)
 }
 
 // enter makes me the connection of class c from p, and ends the one before;

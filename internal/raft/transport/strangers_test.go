@@ -366,3 +366,30 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
+
+// TestRejectionsAreSaidAgain: the same sentence about a source has a line now and then, not one for ever; what had no
+// line is said at the next attempt.
+func TestRejectionsAreSaidAgain(t *testing.T) {
+	tr, now := New(Config{Logger: slog.New(slog.DiscardHandler)}), time.Now()
+	for n, c := range []struct {
+		said  string
+		after time.Duration
+		want  bool
+	}{
+		{"a", 0, true}, {"a", time.Second, false}, {"b", time.Second, true}, {"a", rejectionQuiet - 1, false}, {"a", rejectionQuiet, true}, {"a", rejectionQuiet + time.Minute, false},
+	} {
+		if got := tr.saysNew(c.said, now.Add(c.after)); got != c.want {
+			t.Errorf("attempt %d, %q after %v: said is %t", n, c.said, c.after, got)
+		}
+	}
+	tr.unsaid("b")
+	if !tr.saysNew("b", now.Add(2*time.Second)) {
+		t.Error("what had no line is not said")
+	}
+	for n := range 10 * rejectionsLoggedMax {
+		tr.saysNew(fmt.Sprint(n), now)
+	}
+	if n := len(tr.rejectionsLogged); n > rejectionsLoggedMax {
+		t.Errorf("%d sentences are kept", n)
+	}
+}

@@ -66,6 +66,9 @@ const (
 	bulkStreamsMax = 4
 	// rejectionsLoggedMax bounds the memory of sentences already logged, of each source.
 	rejectionsLoggedMax = 64
+	// rejectionQuiet is for how long the same sentence is not logged again of a source: a node that is left out
+	// by mistake has a line now and then, and so has whoever tries again later.
+	rejectionQuiet = 10 * time.Minute
 )
 
 // Errors of this package that callers branch on.
@@ -243,7 +246,7 @@ type Transport struct {
 	// closing is set before inboundWG and outgoing are waited for: no more Go after that.
 	closing          bool
 	inboundWG        sync.WaitGroup
-	rejectionsLogged map[string]bool
+	rejectionsLogged map[string]time.Time
 
 	misaddressed, statusTooLarge         atomic.Uint64
 	unexpected                           atomic.Uint64
@@ -260,7 +263,7 @@ func New(cfg Config) *Transport {
 			leaverCallTime: leaverCallTime, plainMax: plainMax,
 		},
 		notify:           make(chan struct{}, 1),
-		rejectionsLogged: map[string]bool{},
+		rejectionsLogged: map[string]time.Time{},
 	}
 	t.strangers = strangers.New(t.strangersLimits(), cfg.Logger)
 	t.peers.Store(&map[cluster.NodeID]*peer{})
