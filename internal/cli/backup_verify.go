@@ -137,6 +137,9 @@ func (o *verifyOptions) scratchConfig(dataDir string) (config.Config, error) {
 		if err != nil {
 			return cfg, err
 		}
+		if err := mayExecute(own.File()); err != nil {
+			return cfg, err
+		}
 		cfg.MySQL.BaseDir, cfg.MySQL.User, cfg.MySQL.Variables = own.MySQL.BaseDir, own.MySQL.User, maps.Clone(own.MySQL.Variables)
 	}
 	if cfg.MySQL.Variables == nil {

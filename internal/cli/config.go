@@ -10,7 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -97,7 +96,7 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	if c.Self().Kind == cluster.KindLogger {
 		return nil, nil
 	}
-	install, err := mysqld.Discover(c.MySQL.BaseDir, c.MySQL.User)
+	install, err := discover(c)
 	if err != nil {
 		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v", err)}, nil
 	}
@@ -174,8 +173,8 @@ func groupWarnings(c config.Config) (texts []string) {
 }
 
 // changeable says who else may change the configuration file, which says what the agent
-// executes: mysql.base_dir; "" = nobody.
-func changeable(path string, c config.Config) string {
+// executes: mysql.base_dir; "" = nobody. Where the agent is root, nobody else may put another file in its place either.
+func changeable(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return ""
@@ -183,10 +182,11 @@ func changeable(path string, c config.Config) string {
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Sprintf("others may change it (mode %#o): chmod go-w %s", info.Mode().Perm(), path)
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	account, err := user.Lookup(c.MySQL.User)
-	if ok && err == nil && os.Geteuid() == 0 && st.Uid != 0 && strconv.FormatUint(uint64(st.Uid), 10) == account.Uid {
-		return fmt.Sprintf("it belongs to %s, and an agent that is root executes what it names: chown root %s", c.MySQL.User, path)
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	if why := bendable(path); why != "" {
+		return "an agent that is root executes what it names, and " + why
 	}
 	return ""
 }
@@ -261,7 +261,7 @@ func readableHash(path string, c config.Config) string {
 // fileWarnings says who else may read or change files that nobody else should. The
 // readers' passwords open all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
-	if text := changeable(path, c); text != "" {
+	if text := changeable(path); text != "" {
 		texts = append(texts, text+": the agent would not start")
 	}
 	if text := readableHash(path, c); text != "" {

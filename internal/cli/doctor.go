@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cli/doctor"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -47,7 +48,7 @@ wrong.`,
 			if err != nil {
 				return err
 			}
-			host := doctor.Host{Config: c}
+			host := doctor.Host{Config: c, Discover: func() (*install.Installation, error) { return discover(c) }}
 			if addr, err := statusAddress(name, ""); err == nil {
 				if st, err := fetchStatus(cmd.Context(), addr); err == nil && st.Self == c.Node && st.Cluster == c.Cluster {
 					host.Agent = &st

@@ -180,7 +180,7 @@ func (n newCluster) writeNode(name string, key *nodekey.Key, text string, ca, pa
 		return nil, err
 	}
 	keyFile := filepath.Join(dir, "node.key")
-	if err := key.Save(keyFile); err != nil {
+	if err := key.Save(keyFile, nil); err != nil {
 		return nil, err
 	}
 	files := []newFile{{filepath.Join(dir, "node.toml"), []byte(text), 0o644}}

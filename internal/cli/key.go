@@ -60,10 +60,10 @@ account yourself.`,
 				return shownKey{}, err
 			}
 			path := cmp.Or(out, c.KeyFile)
-			if err := k.Save(path); err != nil {
+			if err := k.Save(path, ownerOf(c.DataDir)); err != nil {
 				return shownKey{}, err
 			}
-			return shownKey{path, k.Name(), roots(path, c.DataDir)}, giveTo(path, c.DataDir)
+			return shownKey{path, k.Name(), roots(path, c.DataDir)}, nil
 		})
 	cmd.Flags().StringVar(&out, "out", "", "write to this `file` instead")
 	return cmd
@@ -114,20 +114,18 @@ func roots(path, dataDir string) string {
 	return fmt.Sprintf("%s belongs to root. If the agent runs as another account, it cannot read it: chown mysql: %s, with that account in place of mysql", path, path)
 }
 
-// giveTo gives a file to the account that has another one, as far as that is there.
-func giveTo(path, like string) error {
+// ownerOf returns the account that has a file, to which root gives a new one; nil = it is not there so far, or somebody
+// else than root runs this.
+func ownerOf(like string) *nodekey.Owner {
 	info, err := os.Stat(like)
-	if err != nil {
-		return nil // it comes later
+	if err != nil || os.Getuid() != 0 {
+		return nil
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || os.Getuid() != 0 {
-		return nil // it is the account's own
+	if !ok {
+		return nil
 	}
-	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
-		return fmt.Errorf("give the key to the agent's account: %w", err)
-	}
-	return nil
+	return &nodekey.Owner{UID: int(owner.Uid), GID: int(owner.Gid)}
 }
 
 func keyCommand(name, short, long string, get func(c config.Config) (shownKey, error)) *cobra.Command {

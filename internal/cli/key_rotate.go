@@ -110,22 +110,16 @@ func nextKey(c config.Config, own bool) (*nodekey.Key, error) {
 	file := c.KeyFile
 	switch {
 	case own:
-		next, made, err := nodekey.LoadOrMake(file)
-		if err != nil || !made {
-			return next, err
-		}
-		return next, giveTo(file, c.PeerTLS.KeyFile)
+		next, _, err := nodekey.LoadOrMake(file, ownerOf(c.PeerTLS.KeyFile))
+		return next, err
 	case c.PeerTLS.CertificateFile != "":
 		return nodekey.LoadIssued(c.PeerTLS.CertificateFile, c.PeerTLS.KeyFile)
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no key in %s so far: \"quorate key new\" makes it", file)
 	}
-	next, made, err := nodekey.LoadOrMake(keys.NextFile(file))
-	if err != nil || !made {
-		return next, err
-	}
-	return next, giveTo(keys.NextFile(file), file)
+	next, _, err := nodekey.LoadOrMake(keys.NextFile(file), ownerOf(file))
+	return next, err
 }
 
 // ownNode is this node as its agent sees it.

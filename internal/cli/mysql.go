@@ -58,7 +58,7 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	if cfg.Self().Kind == cluster.KindLogger {
 		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
 	}
-	install, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
+	install, err := discover(cfg)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/install"
-	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // restoreOptions is what the command line says.
@@ -212,7 +211,7 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 
 // startsData refuses data that a configuration's mysqld could not start, before anything is copied.
 func startsData(version string, cfg config.Config) error {
-	in, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
+	in, err := discover(cfg)
 	if err != nil {
 		return err
 	}

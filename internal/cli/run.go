@@ -46,7 +46,7 @@ everything else.`,
 			if path, err = namedConfig(path); err != nil {
 				return err
 			}
-			if text := cmp.Or(changeable(path, cfg), hookChangeable(cfg)); text != "" {
+			if text := cmp.Or(changeable(path), hookChangeable(cfg)); text != "" {
 				return usage(&config.Problem{File: path, Text: text})
 			}
 			logger, err := newLogger(cmd.ErrOrStderr(), format, cfg.LogLevel)

@@ -82,6 +82,14 @@ func (l *problemList) add(key, format string, args ...any) {
 	l.list = append(l.list, p)
 }
 
+// File is the file from which the configuration was read; "" = none.
+func (c Config) File() string {
+	if c.source == nil {
+		return ""
+	}
+	return c.source.file
+}
+
 // Wrong joins what is wrong by somebody else's judgement: why maps a key's path, such as
 // mysql.variables.NAME, to a text.
 func (c Config) Wrong(why map[string]string) error {

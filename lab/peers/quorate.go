@@ -145,7 +145,7 @@ func (a *agents) makeKey(n *node) error {
 	if a.d.opts.PlainPeers {
 		return nil
 	}
-	k, _, err := nodekey.LoadOrMake(filepath.Join(n.dir, "node.key"))
+	k, _, err := nodekey.LoadOrMake(filepath.Join(n.dir, "node.key"), nil)
 	if err != nil {
 		return err
 	}

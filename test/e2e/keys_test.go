@@ -217,7 +217,7 @@ func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
 	if err := os.Remove(f.keyFile(i)); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Save(f.keyFile(i)); err != nil {
+	if err := k.Save(f.keyFile(i), nil); err != nil {
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)
@@ -247,7 +247,7 @@ func (f *fixture) takenAwayWhileAway(t *testing.T, ctx context.Context) {
 	if n := f.status(t, ctx, i); n.Leader != 0 {
 		t.Errorf("it hears of leader %d", n.Leader)
 	}
-	if err := errors.Join(f.Terminate(ctx, i), os.Remove(f.keyFile(i)), k.Save(f.keyFile(i))); err != nil {
+	if err := errors.Join(f.Terminate(ctx, i), os.Remove(f.keyFile(i)), k.Save(f.keyFile(i), nil)); err != nil {
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)

@@ -57,7 +57,7 @@ func (f Files) Next() string {
 // current reads the key that is not the next one, and makes it where there is none and no other one either.
 func (f Files) current() (k *nodekey.Key, made bool, err error) {
 	if !f.issued() {
-		return nodekey.LoadOrMake(f.Own)
+		return nodekey.LoadOrMake(f.Own, nil)
 	}
 	k, err = nodekey.Load(f.Own)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -86,7 +86,7 @@ func TestRotation(t *testing.T) {
 		if !strings.Contains(w.trouble, "is not in "+NextFile(file)) || k.Shown().Name() != first {
 			t.Fatalf("%s, shows %s", w.trouble, k.Shown().Name())
 		}
-		if err := next.Save(NextFile(file)); err != nil {
+		if err := next.Save(NextFile(file), nil); err != nil {
 			t.Fatal(err)
 		}
 		w.others[1].StateKept, w.others[2].StateKept, w.others[2].Reachable = 12, 12, false
@@ -123,7 +123,7 @@ func TestAnotherNextKey(t *testing.T) {
 	w.set(first, newName(t))
 	w.others[1].StateKept, w.others[2].StateKept = w.point.Index, w.point.Index
 	k.Look(t.Context(), w) // the first one is in no file
-	if err := next.Save(NextFile(file)); err != nil {
+	if err := next.Save(NextFile(file), nil); err != nil {
 		t.Fatal(err)
 	}
 	w.set(first, next.Name())
@@ -194,7 +194,7 @@ func TestNextOfAuthority(t *testing.T) {
 // TestRestartedDuringRotation: which of two keys is shown goes by what the others know.
 func TestRestartedDuringRotation(t *testing.T) {
 	file, _, w, first, next := begun(t)
-	if err := next.Save(NextFile(file)); err != nil {
+	if err := next.Save(NextFile(file), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, known := range []cluster.Key{first, next.Name()} {
@@ -223,7 +223,7 @@ func TestSaidByAnOperator(t *testing.T) {
 	if !strings.Contains(w.trouble, "quorate node set a --key "+string(first)) || w.shown != nil {
 		t.Errorf("%s", w.trouble)
 	}
-	if err := next.Save(NextFile(file)); err != nil {
+	if err := next.Save(NextFile(file), nil); err != nil {
 		t.Fatal(err)
 	}
 	k = load(t, file, first)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // State is how a subject was found.
@@ -49,6 +50,8 @@ type Report struct {
 // Host is what Examine needs.
 type Host struct {
 	Config config.Config
+	// Discover finds the MySQL that Config names.
+	Discover func() (*install.Installation, error)
 	// Agent is what this node's agent says of the cluster; nil = it does not run.
 	Agent *status.Cluster
 	// Root is put before the paths of /proc, /sys and /etc; "" outside of tests.

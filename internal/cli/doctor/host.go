@@ -18,7 +18,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/mysql/install"
-	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 func (h Host) isLogger() bool { return h.Config.Self().Kind == cluster.KindLogger }
@@ -28,7 +27,7 @@ func (h Host) mysql() []Check {
 	if h.isLogger() {
 		return []Check{{Subject: "MySQL", State: OK, Found: "a logger needs none"}}
 	}
-	in, err := mysqld.Discover(h.Config.MySQL.BaseDir, h.Config.MySQL.User)
+	in, err := h.Discover()
 	if err != nil {
 		return []Check{{Subject: "MySQL", State: Fail, Found: err.Error(), Do: fmt.Sprintf("install MySQL %v or later, or set mysql.base_dir", install.VersionMin())}}
 	}

@@ -119,27 +119,36 @@ func readSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
+// Owner is the account that a new file belongs to.
+type Owner struct{ UID, GID int }
+
 // Save writes the key to a file that is not there yet; else the error wraps fs.ErrExist. When it
-// returns nil the file is on the disk.
-func (k *Key) Save(path string) error {
+// returns nil the file is on the disk. It belongs to owner from the first moment on; nil = to who writes it. Nothing is
+// given away by a path, which somebody could bend.
+func (k *Key) Save(path string, owner *Owner) error {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
 	if err != nil {
 		return fmt.Errorf("write the node's key: %w", err)
 	}
-	if err := save(path, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})); err != nil {
+	if err := save(path, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), owner); err != nil {
 		return fmt.Errorf("write the node's key: %w", err)
 	}
 	return nil
 }
 
-func save(path string, text []byte) (err error) {
+func save(path string, text []byte, owner *Owner) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".node.key-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
-	_, err = f.Write(text)
+	if owner != nil {
+		err = f.Chown(owner.UID, owner.GID)
+	}
+	if err == nil {
+		_, err = f.Write(text)
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -153,15 +162,15 @@ func save(path string, text []byte) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// LoadOrMake reads a key, and makes one where there is no file: made says so.
-func LoadOrMake(path string) (k *Key, made bool, err error) {
+// LoadOrMake reads a key, and makes one where there is no file, for owner as Save does: made says so.
+func LoadOrMake(path string, owner *Owner) (k *Key, made bool, err error) {
 	if k, err = Load(path); !errors.Is(err, fs.ErrNotExist) {
 		return k, false, err
 	}
 	if k, err = New(); err != nil {
 		return nil, false, err
 	}
-	if err = k.Save(path); errors.Is(err, fs.ErrExist) { // somebody else was faster
+	if err = k.Save(path, owner); errors.Is(err, fs.ErrExist) { // somebody else was faster
 		k, err = Load(path)
 		return k, false, err
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -22,18 +23,18 @@ func TestSavedAndLoaded(t *testing.T) {
 	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("no file: %v", err)
 	}
-	k, made, err := LoadOrMake(path)
+	k, made, err := LoadOrMake(path, nil)
 	if err != nil || !made {
 		t.Fatalf("made %t, %v", made, err)
 	}
-	again, made, err := LoadOrMake(path)
+	again, made, err := LoadOrMake(path, nil)
 	if err != nil || made || again.Name() != k.Name() {
 		t.Fatalf("made %t, %v", made, err)
 	}
 	if name, err := Of(again.Certificate().Leaf); err != nil || name != k.Name() || name.Check() != nil {
 		t.Errorf("its certificate is of %q, %v, want %q", name, err, k.Name())
 	}
-	if err := again.Save(path); !errors.Is(err, fs.ErrExist) {
+	if err := again.Save(path, nil); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a key was replaced: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
@@ -48,7 +49,7 @@ func TestMadeOnce(t *testing.T) {
 	var names sync.Map
 	for range 8 {
 		all.Go(func() {
-			k, _, err := LoadOrMake(path)
+			k, _, err := LoadOrMake(path, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -113,5 +114,29 @@ func TestOfRefuses(t *testing.T) {
 		if name, err := Of(cert); err == nil {
 			t.Errorf("%T: %q", cert.PublicKey, name)
 		}
+	}
+}
+
+// TestKeyOfAnotherAccount: root makes a key that is another account's from the first moment on, and gives nothing away
+// by a path.
+func TestKeyOfAnotherAccount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	const nobody = 65534
+	path := filepath.Join(t.TempDir(), "node.key")
+	k, made, err := LoadOrMake(path, &Owner{UID: nobody, GID: nobody})
+	if err != nil || !made {
+		t.Fatalf("made %t, %v", made, err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := info.Sys().(*syscall.Stat_t); st.Uid != nobody || st.Gid != nobody || info.Mode().Perm() != 0o600 {
+		t.Errorf("it belongs to %d:%d, mode %#o", st.Uid, st.Gid, info.Mode().Perm())
+	}
+	if again, made, err := LoadOrMake(path, nil); err != nil || made || again.Name() != k.Name() {
+		t.Errorf("read again: made %t, %v", made, err)
 	}
 }

@@ -204,7 +204,7 @@ func (c *Cluster) makeDir(n *node) error {
 		return nil
 	}
 	file := filepath.Join(n.dir, "node.key")
-	k, _, err := nodekey.LoadOrMake(file)
+	k, _, err := nodekey.LoadOrMake(file, nil)
 	if err != nil {
 		return err
 	}
