@@ -83,7 +83,7 @@ var allowed = map[string][]string{
 	"internal/testkit/sim/fakemysqld":   {"mysql/binlog", "mysql/gtid"},
 	"internal/testkit/sim":              {"agent/member", "mysql/binlog", "agent/board", "agent/history", "raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
 	"internal/testkit/sim/cmd":          {"testkit/sim"},
-	"internal/cli/doctor":               {"cluster", "cluster/status", "config", "config/units", "front/netfence", "mysql/install", "mysql/mysqld"},
+	"internal/cli/doctor":               {"cluster", "cluster/status", "config", "config/units", "front/netfence", "mysql/install"},
 	"internal/cli":                      {"backup/archive", "backup/repository", "backup/ship", "sys/clock", "cli/doctor", "agent/keys", "raft/nodekey", "agent", "agent/founding", "front/api", "mysql/binlog", "cluster", "cluster/status", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
 	"cmd/quorate":                       {"agent", "cli"},
 	// The lab is a module of its own: nothing above can name it.
