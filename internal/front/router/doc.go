@@ -32,7 +32,7 @@
 // A client that has the greeting and does not answer it takes one of mysqld's places. Of one
 // address a few may do so for long; the others are closed when the next client comes, from
 // wherever (package strangers). Where Config.Allow has networks, a connection from
-// elsewhere is closed at once.
+// elsewhere is closed at once, with a line in the log.
 //
 // # The lease (I5)
 //

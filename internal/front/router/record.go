@@ -9,7 +9,8 @@ import (
 
 const (
 	// recordsBurst lines about sessions may come at once, then one each recordEvery: a
-	// client that connects for each statement must not fill the log's disk.
+	// client that connects for each statement must not fill the log's disk. Refused logins have
+	// as many of their own: such a client must not hide who guesses passwords.
 	recordsBurst = 50
 	recordEvery  = 200 * time.Millisecond
 	// loginBytesMax is how much of what mysqld sends is looked at for a refused login.
@@ -18,7 +19,7 @@ const (
 	errAccessDenied = 1045
 )
 
-// lines bounds the lines about sessions.
+// lines bounds the lines about sessions of one kind.
 type lines struct {
 	mu   sync.Mutex
 	full time.Time // when all lines of a burst may be written again
@@ -50,7 +51,11 @@ func (r *Router) record(s *session) {
 	if atLogin && s.from == 0 {
 		r.stats.denied.Add(1)
 	}
-	ok, left := r.lines.take(time.Now())
+	bound, without := &r.ended, "sessions_without_a_line"
+	if atLogin {
+		bound, without = &r.refusals, "refused_without_a_line"
+	}
+	ok, left := bound.take(time.Now())
 	if !ok {
 		return
 	}
@@ -63,7 +68,7 @@ func (r *Router) record(s *session) {
 		attributes = append(attributes, "node", r.config.Name(s.Node))
 	}
 	if left > 0 {
-		attributes = append(attributes, "sessions_without_a_line", left)
+		attributes = append(attributes, without, left)
 	}
 	if s.denied {
 		r.config.Logger.Warn("a client's login was refused", attributes...)

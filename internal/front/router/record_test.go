@@ -73,6 +73,27 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRefusedLoginsHaveTheirOwnLines: an application that connects for each statement does not hide who
+// guesses passwords, nor that one what the application does.
+func TestRefusedLoginsHaveTheirOwnLines(t *testing.T) {
+	for _, deniedFirst := range []bool{false, true} {
+		var text bytes.Buffer
+		r := New(Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}, nil)
+		client, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		many, one := &session{client: client, server: server, denied: deniedFirst}, &session{client: client, server: server, denied: !deniedFirst}
+		for range 10 * recordsBurst {
+			r.record(many)
+		}
+		before := strings.Count(text.String(), "\n")
+		r.record(one)
+		if before < recordsBurst || before >= 10*recordsBurst || strings.Count(text.String(), "\n") != before+1 {
+			t.Errorf("%d lines, then: %s", before, text.String())
+		}
+	}
+}
+
 func TestIsDenied(t *testing.T) {
 	refusal := []byte{9, 0, 0, 2, 0xff, 0x15, 0x04, '#', '2', '8', '0', '0', '0'}
 	for what, c := range map[string]struct {

@@ -110,7 +110,8 @@ type Router struct {
 	backend Backend
 	buffers sync.Pool
 	stats   counters
-	lines   lines
+	// ended bounds the lines about sessions that ended, refusals those about refused logins.
+	ended, refusals lines
 	// held are the clients that wait for a node, strangers those that are connected to one and
 	// have not logged in.
 	held, strangers *strangers.Room
@@ -218,6 +219,7 @@ func (r *Router) accept(ctx context.Context) error {
 		}
 		r.stats.accepted.Add(1)
 		if !r.strangers.Allows(conn.RemoteAddr()) {
+			r.strangers.Log().Warn(conn.RemoteAddr(), "closed a client's connection: router.allow does not have its address")
 			conn.Close()
 			continue
 		}

@@ -115,7 +115,10 @@ type node struct {
 
 func newNode(t *testing.T, config Config) *node {
 	t.Helper()
-	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	config.Listen = "127.0.0.1:0"
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
 	if config.HoldTimeout == 0 {
 		config.HoldTimeout = testTimeout
 	}

@@ -1,8 +1,11 @@
 package router
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -68,14 +71,22 @@ func TestHeldClientsOfOneAddressKeepNobodyOut(t *testing.T) {
 	expect(t, real, greeting)
 }
 
-// From where no client may come nobody gets a byte.
+// From where no client may come nobody gets a byte, and the log says who came.
 func TestAllow(t *testing.T) {
-	n, _ := newPrimary(t, Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.5/32")}})
+	var text bytes.Buffer
+	n, _ := newPrimary(t, Config{
+		Allow:  []netip.Prefix{netip.MustParsePrefix("127.0.0.5/32")},
+		Logger: slog.New(slog.NewTextHandler(&text, nil)),
+	})
 	if got := expectEnd(t, dialFrom(t, n, "127.0.0.1")); got != "" {
 		t.Errorf("a stranger got %q", got)
 	}
 	expect(t, dialFrom(t, n, "127.0.0.5"), greeting)
 	if s := n.Stats(); s.Refused != 1 || s.Open != 1 {
 		t.Errorf("%+v", s)
+	}
+	n.stop() // nobody writes to the log any more
+	if got := text.String(); strings.Count(got, "router.allow") != 1 || !strings.Contains(got, "remote=127.0.0.1:") {
+		t.Errorf("the log: %s", got)
 	}
 }

@@ -247,6 +247,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			continue
 		}
 		if !f.strangers.Allows(conn.RemoteAddr()) {
+			f.strangers.Log().Warn(conn.RemoteAddr(), "closed a reader's connection: reader.allow does not have its address")
 			_ = conn.Close()
 			continue
 		}

@@ -1,12 +1,14 @@
 package mysqlwire
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,12 +59,15 @@ func TestSilentConnectionsKeepNoReaderOut(t *testing.T) {
 	}
 }
 
-// From where no reader may come nobody gets as much as a greeting.
+// From where no reader may come nobody gets as much as a greeting, and the log says who came.
 func TestReadersAllowedFromElsewhereAreNotGreeted(t *testing.T) {
 	account := func(name, network string) Reader {
 		return Reader{User: name, PasswordHash: HashPassword("cdc's secret"), Allow: []netip.Prefix{netip.MustParsePrefix(network)}}
 	}
-	feed, err := NewFeed(readersConfig(newReaderLog(), account("a", "127.0.0.5/32"), account("b", "127.0.1.0/24")))
+	var text bytes.Buffer
+	config := readersConfig(newReaderLog(), account("a", "127.0.0.5/32"), account("b", "127.0.1.0/24"))
+	config.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	feed, err := NewFeed(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +81,9 @@ func TestReadersAllowedFromElsewhereAreNotGreeted(t *testing.T) {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
+		}
+		if got := text.String(); strings.Count(got, "reader.allow") != 1 || !strings.Contains(got, "remote=127.0.0.1:") {
+			t.Errorf("the log: %s", got)
 		}
 	}()
 	if n, err := dialFeedFrom(t, feed, "127.0.0.1").Read(make([]byte, 1)); n != 0 || err == nil {
