@@ -22,7 +22,7 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build release packages packages-test site vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
+.PHONY: help demo check test soak build release packages packages-test site vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals kubecheck lab clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
@@ -111,6 +111,9 @@ rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVAL
 
 lab: mysql rivals build ## quorate and its rivals side by side, PLAN=smoke (as root, minutes)
 	bin/quorate-lab run $(PLAN) $(LAB_FLAGS)
+
+kubecheck: ## the example for Kubernetes against the types of Kubernetes (pip install kubernetes-validate)
+	kubernetes-validate --strict packaging/kubernetes/quorate.yaml
 
 apicheck: ## schemathesis against an agent, URL=http://127.0.0.1:7401 and QUORATE_TOKEN (it operates: a demo's)
 	scripts/api-check.sh $(URL)

@@ -21,8 +21,12 @@ import java.util.Properties;
 public class Suite {
     interface Case { void run(String port) throws Exception; }
 
+    /** At MySQL Router's split port clients use TLS, and give up a connection soon; reads may be a replica's. */
+    static final boolean SPLIT = System.getenv("SPLIT") != null;
+
     static String url(String port, String more) {
-        return "jdbc:mysql://" + System.getenv(port) + "/drivers?sslMode=DISABLED&allowPublicKeyRetrieval=true&connectTimeout=40000&socketTimeout=60000" + more;
+        return "jdbc:mysql://" + System.getenv(port) + "/drivers?sslMode=" + (SPLIT ? "REQUIRED" : "DISABLED")
+                + "&allowPublicKeyRetrieval=true&connectTimeout=" + (SPLIT ? 2000 : 40000) + "&socketTimeout=60000" + more;
     }
 
     static Properties account() {
@@ -170,7 +174,7 @@ public class Suite {
                         c.createStatement().execute("REPLACE INTO data VALUES (3003, '" + what + "')");
                     }
                     check(((Number) one(c, "SELECT COUNT(*) FROM data WHERE id = 1")).intValue() == 1, "row");
-                    check(((Number) one(c, "SELECT @@super_read_only + 0")).intValue() == (write ? 0 : 1), "super_read_only");
+                    check(SPLIT || ((Number) one(c, "SELECT @@super_read_only + 0")).intValue() == (write ? 0 : 1), "super_read_only");
                     return;
                 } catch (SQLException e) {
                     if (System.nanoTime() > end) {
@@ -256,6 +260,10 @@ public class Suite {
         for (Map<String, Case> cases : java.util.List.of(write, read)) {
             cases.put("switchover", port -> goesOn(port, "switchover"));
             cases.put("failover", port -> goesOn(port, "kill"));
+        }
+        if (SPLIT) { // MySQL Router forbids several statements in one where it shares connections, and KILL is another server's
+            write.keySet().removeAll(java.util.Set.of("multi_statement", "cancel"));
+            read.keySet().removeAll(java.util.Set.of("multi_statement", "refused")); // its port for reads may lead to the primary
         }
         run("WRITE", write);
         run("READ", read);

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
 // driversVariable names the directory with the drivers.
@@ -36,7 +37,23 @@ func TestDrivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t)
-	t.Run("go-sql-driver", func(t *testing.T) { c.report(t, c.goSuite(t)) })
+	own := way{write: addresses(c.Len(), c.RouterAddr), read: addresses(c.Len(), c.ReadAddr)}
+	t.Run("quorate", func(t *testing.T) { c.suites(t, dir, own) })
+	t.Run("MySQLRouter", func(t *testing.T) { c.suites(t, dir, c.mysqlRouter(t)) })
+}
+
+// way is how applications come to the cluster.
+type way struct {
+	// write and read are the ports' addresses, with commas.
+	write, read string
+	// split: the port to write at is MySQL Router's that splits reads from writes. Clients use TLS, without which it does not, and
+	// give up a connection soon, as it may hold one for ever.
+	split bool
+}
+
+// suites runs each driver's suite.
+func (c *testCluster) suites(t *testing.T, dir string, by way) {
+	t.Run("go-sql-driver", func(t *testing.T) { c.report(t, c.goSuite(t, by)) })
 	for _, s := range []struct {
 		name string
 		args []string
@@ -45,8 +62,64 @@ func TestDrivers(t *testing.T) {
 		{"mysql2", []string{"node", "suite.mjs"}},
 		{"Connector-J", []string{"java", "-cp", filepath.Join(dir, "java", "*"), "Suite.java"}},
 	} {
-		t.Run(s.name, func(t *testing.T) { c.report(t, c.suite(t, dir, s.args...)) })
+		t.Run(s.name, func(t *testing.T) { c.report(t, c.suite(t, dir, by, s.args...)) })
 	}
+}
+
+// mysqlRouter starts a stock MySQL Router beside the cluster.
+func (c *testCluster) mysqlRouter(t *testing.T) way {
+	t.Helper()
+	program, err := mysqlrouter.Program()
+	if err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	primary, err := c.WaitAllReady(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(ctx, c.binary, "cluster", "set", "--router", "on", "--config", c.ConfigPath(primary)).CombinedOutput(); err != nil {
+		t.Fatalf("switch the router on: %v: %s", err, out)
+	}
+	local, err := c.LocalDSN(primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const person, password = "routeradmin", "Aa1-for-the-test"
+	if _, err := open(t, local).ExecContext(ctx, "CREATE USER "+person+"@'%' IDENTIFIED BY '"+password+"' DEFAULT ROLE quorate_dba"); err != nil {
+		t.Fatal(err)
+	}
+	var r *mysqlrouter.Router
+	if err := devcluster.Poll(ctx, "Router is bootstrapped", func(ctx context.Context) (bool, string, error) { // the metadata are written soon
+		r, err = mysqlrouter.Bootstrap(ctx, mysqlrouter.Config{
+			Program: program, Dir: filepath.Join(t.TempDir(), "router"), Against: c.MysqldAddr(primary), User: person, Password: password,
+		})
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("Router says: %s", r.Log())
+		}
+		_ = r.Stop()
+	})
+	user, appPassword := c.Application()
+	if err := devcluster.Poll(ctx, "Router's ports serve", func(ctx context.Context) (bool, string, error) {
+		for _, addr := range []string{r.Split, r.RO} {
+			if err := open(t, fmt.Sprintf("%s:%s@tcp(%s)/drivers?timeout=2s&tls=skip-verify", user, appPassword, addr)).PingContext(ctx); err != nil {
+				return false, err.Error(), nil
+			}
+		}
+		return true, "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return way{write: r.Split, read: r.RO, split: true}
 }
 
 // testCluster is the cluster that the suites use, and break.
@@ -173,14 +246,17 @@ type result struct {
 }
 
 // suite runs a program that prints a line for each case.
-func (c *testCluster) suite(t *testing.T, drivers string, args ...string) []result {
+func (c *testCluster) suite(t *testing.T, drivers string, by way, args ...string) []result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
 	user, password := c.Application()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "DRIVERS="+drivers, "CONTROL="+c.control, "DB_USER="+user, "DB_PASSWORD="+password,
-		"WRITE="+addresses(c.Len(), c.RouterAddr), "READ="+addresses(c.Len(), c.ReadAddr))
+		"WRITE="+by.write, "READ="+by.read)
+	if by.split {
+		cmd.Env = append(cmd.Env, "SPLIT=1")
+	}
 	var errors strings.Builder
 	cmd.Stderr = &errors
 	out, err := cmd.Output()

@@ -7,17 +7,19 @@ const require = createRequire(path.join(process.env.DRIVERS, "node", "index.js")
 const mysql = require("mysql2/promise");
 const hosts = (port) => process.env[port].split(",").map((a) => a.split(":"));
 
+// At MySQL Router's split port clients use TLS, and give up a connection soon; reads may be a replica's.
+const split = Boolean(process.env.SPLIT);
 const options = (port, i, more) => ({
   host: hosts(port)[i][0], port: Number(hosts(port)[i][1]), user: process.env.DB_USER, password: process.env.DB_PASSWORD,
-  database: "drivers", charset: "utf8mb4", connectTimeout: 40000, ...more,
+  database: "drivers", charset: "utf8mb4", connectTimeout: split ? 2000 : 40000, ...(split && { ssl: { rejectUnauthorized: false } }), ...more,
 });
 
 // mysql2 takes one host: the loop over hosts is the application's.
 async function connect(port, more = {}, first = 0) {
   let error;
-  for (let n = 0; n < 3; n++) {
+  for (let n = 0; n < hosts(port).length; n++) {
     try {
-      return await mysql.createConnection(options(port, (first + n) % 3, more));
+      return await mysql.createConnection(options(port, (first + n) % hosts(port).length, more));
     } catch (e) {
       if (e.errno === 1045) throw e;
       error = e;
@@ -97,7 +99,7 @@ const both = {
 // A pool for each host, as docs/connect.md recommends: each query takes one that works.
 async function goesOn(port, what) {
   const cluster = mysql.createPoolCluster({ removeNodeErrorCount: 1000, restoreNodeTimeout: 1000, defaultSelector: "ORDER" });
-  for (let i = 0; i < 3; i++) cluster.add(`db${i}`, options(port, i, { connectionLimit: 2, idleTimeout: 5000 }));
+  for (let i = 0; i < hosts(port).length; i++) cluster.add(`db${i}`, options(port, i, { connectionLimit: 2, idleTimeout: 5000 }));
   const run = async (sql, args) => {
     const conn = await cluster.getConnection();
     try {
@@ -116,7 +118,7 @@ async function goesOn(port, what) {
     try {
       if (port === "WRITE") await run("REPLACE INTO data VALUES (3002, ?)", [what]);
       const rows = await run("SELECT @@super_read_only AS r, COUNT(*) AS n FROM data WHERE id = 1");
-      assert(rows[0].n === 1 && rows[0].r === (port === "WRITE" ? 0 : 1));
+      assert(rows[0].n === 1 && (split || rows[0].r === (port === "WRITE" ? 0 : 1)));
       break;
     } catch (e) {
       if (Date.now() > end) throw e;
@@ -154,6 +156,14 @@ const read = {
   switchover: write.switchover,
   failover: write.failover,
 };
+
+// MySQL Router forbids several statements in one where it shares connections. Its port for reads leads to the primary
+// while it knows no replica.
+if (split) {
+  delete write.multi_statement;
+  delete read.multi_statement;
+  delete read.refused;
+}
 
 for (const [port, cases] of [["WRITE", write], ["READ", read]]) {
   for (const [name, run] of Object.entries(cases)) {

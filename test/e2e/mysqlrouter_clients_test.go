@@ -156,8 +156,8 @@ func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()
 	t.Helper()
 	clients := []*routedClient{
 		r.writerAt(t, "quorate's own port", r.RouterAddr(own), r.nextWriter()),
-		r.writerAt(t, "Router's rw port", r.rw, r.nextWriter()),
-		r.writerAt(t, "Router's split port", r.split, r.nextWriter()),
+		r.writerAt(t, "Router's rw port", r.router.RW, r.nextWriter()),
+		r.writerAt(t, "Router's split port", r.router.Split, r.nextWriter()),
 	}
 	awaitOKs(t, ctx, 30, clients...)
 	do()

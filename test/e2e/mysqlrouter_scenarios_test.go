@@ -85,9 +85,9 @@ func (r *routed) bootstrapped(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
 	r.bootstrap(t, ctx, next(primary)) // it goes on at the primary by itself
 	ids := r.dataIdentity(t, ctx)
-	r.awaitServer(t, ctx, r.rw, func(uuid string) bool { return uuid == ids[primary].UUID })
+	r.awaitServer(t, ctx, r.router.RW, func(uuid string) bool { return uuid == ids[primary].UUID })
 	seen := map[string]bool{}
-	r.awaitServer(t, ctx, r.ro, func(uuid string) bool {
+	r.awaitServer(t, ctx, r.router.RO, func(uuid string) bool {
 		if uuid == ids[primary].UUID {
 			t.Error("the primary answers at Router's port for reads")
 		}
@@ -126,7 +126,7 @@ func (r *routed) hideRouted(t *testing.T, ctx context.Context) {
 	r.pause(t, ctx, gone)
 	r.awaitTold(t, ctx, strings.Replace(r.members(primary, 0, 1, 2), r.Name(gone), r.Name(gone)+"-", 1), primary, other)
 	var last [3]string // Router may have begun to ask before
-	r.awaitServer(t, ctx, r.ro, func(uuid string) bool {
+	r.awaitServer(t, ctx, r.router.RO, func(uuid string) bool {
 		last = [3]string{last[1], last[2], uuid}
 		return last == [3]string{ids[other].UUID, ids[other].UUID, ids[other].UUID}
 	})
@@ -143,7 +143,7 @@ func (r *routed) membersRouted(t *testing.T, ctx context.Context) {
 		r.awaitMember(t, ctx, r.Name(d), cluster.KindFull)
 		r.awaitTold(t, ctx, r.members(primary, 0, 1, 2, d), 0, 1, 2, d)
 	})
-	r.awaitServer(t, ctx, r.ro, func(uuid string) bool { return uuid == r.status(t, ctx, d).ServerUUID })
+	r.awaitServer(t, ctx, r.router.RO, func(uuid string) bool { return uuid == r.status(t, ctx, d).ServerUUID })
 	r.underLoad(t, ctx, primary, func() {
 		r.must(t, ctx, primary, "node", "remove", r.Name(d), "--yes")
 		r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
@@ -162,7 +162,7 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	r.must(t, ctx, primary, "cluster", "set", "--router", "off")
 	r.awaitTold(t, ctx, "", 0, 1, 2)
 	if err := devcluster.Poll(ctx, "Router refuses its clients", func(ctx context.Context) (bool, string, error) {
-		uuid, err := r.serverAt(t, ctx, r.rw)
+		uuid, err := r.serverAt(t, ctx, r.router.RW)
 		return err != nil, uuid, nil
 	}); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 		t.Errorf("%d Routers are known, %v", routers, err)
 	}
 	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
-	r.awaitServer(t, ctx, r.rw, func(string) bool { return true })
+	r.awaitServer(t, ctx, r.router.RW, func(string) bool { return true })
 }
 
 // portRouter: a frozen primary's port resets Router's connections, so Router does not wait for it. Nobody is served there.
@@ -183,7 +183,7 @@ func (f *fixture) portRouter(t *testing.T, ctx context.Context) {
 	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
 	r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
 	r.bootstrap(t, ctx, next(primary))
-	r.awaitServer(t, ctx, r.rw, func(string) bool { return true })
+	r.awaitServer(t, ctx, r.router.RW, func(string) bool { return true })
 	r.underLoad(t, ctx, next(primary), func() { r.stopProcesses(t, ctx, primary, true, true) })
 	r.continueProcesses(t, primary, true, true)
 	now := r.heal(t, ctx)

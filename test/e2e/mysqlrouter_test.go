@@ -1,42 +1,28 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/sys/subprocess"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
+	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
 // mysqlRouterProgram returns the real mysqlrouter. Without one the test is skipped, as the lab's are.
 func mysqlRouterProgram(t *testing.T) string {
 	t.Helper()
-	rivals := os.Getenv("QUORATE_RIVALS")
-	if rivals == "" {
-		rivals = "../../.rivals"
-	}
-	program, err := filepath.Abs(filepath.Join(rivals, "router", "bin", "mysqlrouter"))
-	if err == nil {
-		_, err = os.Stat(program)
-	}
+	program, err := mysqlrouter.Program()
 	if err != nil {
-		t.Skip("no mysqlrouter in .rivals or QUORATE_RIVALS: run make rivals")
+		t.Skip(err)
 	}
 	return program
 }
@@ -44,20 +30,19 @@ func mysqlRouterProgram(t *testing.T) string {
 // routed is a cluster with a MySQL Router.
 type routed struct {
 	*fixture
-	program, dir string
+	program string
+	// router is there once it was bootstrapped.
+	router *mysqlrouter.Router
 	// administrator is the account of a person, with which Router is bootstrapped.
 	administrator, password string
-	// rw, ro and split are Router's ports.
-	rw, ro, split string
-	process       *subprocess.Process
-	test          *testing.T // all scenarios'
+	test                    *testing.T // all scenarios'
 	// elsewhere are the reads at the split port that a replica has answered, of all scenarios.
 	elsewhere int
 }
 
 func (f *fixture) newRouted(t *testing.T, program string) *routed {
 	t.Helper()
-	return &routed{test: t, fixture: f, program: program, dir: f.Dir(), administrator: "ann", password: "Aa1-" + rand.Text()}
+	return &routed{test: t, fixture: f, program: program, administrator: "ann", password: "Aa1-" + rand.Text()}
 }
 
 // told are the instances that a node's metadata have, as Router reads them: of node a the primary, c hidden:
@@ -111,98 +96,20 @@ func (r *routed) members(primary int, nodes ...int) string {
 	return strings.Join(all, " ")
 }
 
-// bootstrap runs "mysqlrouter --bootstrap" against a node's mysqld, and starts what that has made.
+// bootstrap makes a Router of what a node's mysqld says, and starts it.
 func (r *routed) bootstrap(t *testing.T, ctx context.Context, against int) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(r.MysqldAddr(against))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugins := filepath.Join(filepath.Dir(filepath.Dir(r.program)), "usr/lib/mysqlrouter/plugin")
-	cmd := exec.CommandContext(ctx, r.program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", r.administrator, r.password, host, port),
-		"--directory", filepath.Join(r.dir, "router"), "--conf-base-port", strconv.Itoa(freeBasePort(t)), "--conf-bind-address", "127.0.0.1",
-		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", "127.0.0.1",
-		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("bootstrap: %v: %s", err, out)
-	}
-	t.Logf("%s", out)
-	r.ports(t)
-	r.startRouter(t)
-}
-
-// freeBasePort returns a port that is free with the three behind it.
-func freeBasePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		base := l.Addr().(*net.TCPAddr).Port
-		l.Close()
-		free := base+5 < 65536
-		for p := base; free && p < base+5; p++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if free = err == nil; free {
-				l.Close()
-			}
-		}
-		if free {
-			return base
-		}
-	}
-	t.Fatal("there are no five free ports in a row")
-	return 0
-}
-
-// ports reads them from the configuration that the bootstrap has written.
-func (r *routed) ports(t *testing.T) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.dir, "router", "mysqlrouter.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	section := ""
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		line := lines.Text()
-		if strings.HasPrefix(line, "[") {
-			section = line
-		}
-		if port, ok := strings.CutPrefix(line, "bind_port="); ok {
-			addr := "127.0.0.1:" + port
-			switch section {
-			case "[routing:bootstrap_rw]":
-				r.rw = addr
-			case "[routing:bootstrap_ro]":
-				r.ro = addr
-			case "[routing:bootstrap_rw_split]":
-				r.split = addr
-			}
-		}
-	}
-	if r.rw == "" || r.ro == "" || r.split == "" {
-		t.Fatalf("the bootstrap has made ports %q, %q and %q: %s", r.rw, r.ro, r.split, text)
-	}
-}
-
-func (r *routed) startRouter(t *testing.T) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(r.Dir(), "mysqlrouter.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(r.program, "--config", filepath.Join(r.dir, "router", "mysqlrouter.conf"))
-	cmd.Stdout, cmd.Stderr = log, log
-	if r.process, err = subprocess.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	r.test.Cleanup(func() {
-		_ = r.process.Signal(syscall.SIGKILL)
-		_ = r.process.WaitGone()
+	router, err := mysqlrouter.Bootstrap(ctx, mysqlrouter.Config{
+		Program: r.program, Dir: filepath.Join(r.Dir(), "router"), Against: r.MysqldAddr(against), User: r.administrator, Password: r.password,
 	})
+	if err == nil {
+		err = router.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.router = router
+	r.test.Cleanup(func() { _ = router.Stop() })
 }
 
 // open connects an application to one of Router's ports, with TLS: without it Router opens no second session for it.
@@ -237,7 +144,6 @@ func (r *routed) awaitServer(t *testing.T, ctx context.Context, addr string, may
 		uuid, err := r.serverAt(t, ctx, addr)
 		return err == nil && may(uuid), fmt.Sprintf("%s, %v", uuid, err), nil
 	}); err != nil {
-		log, _ := os.ReadFile(filepath.Join(r.Dir(), "mysqlrouter.log"))
-		t.Fatalf("%v; Router says: %s", err, log[max(0, len(log)-4000):])
+		t.Fatalf("%v; Router says: %s", err, r.router.Log())
 	}
 }

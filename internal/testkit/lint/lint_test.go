@@ -80,6 +80,7 @@ var allowed = map[string][]string{
 	"internal/testkit/devcluster":       {"front/api", "raft/nodekey", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
 	"internal/testkit/hostile":          {"raft/frame"}, // for tests alone
 	"internal/testkit/ledger":           {},
+	"internal/testkit/mysqlrouter":      {"sys/subprocess"}, // for tests alone
 	"internal/testkit/sim/fakemysqld":   {"mysql/binlog", "mysql/gtid"},
 	"internal/testkit/sim":              {"agent/member", "mysql/binlog", "agent/board", "agent/history", "raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
 	"internal/testkit/sim/cmd":          {"testkit/sim"},

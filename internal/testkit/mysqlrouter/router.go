@@ -1,0 +1,163 @@
+package mysqlrouter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/quorate/quorate/internal/sys/subprocess"
+)
+
+// rivalsVariable names the directory that scripts/get-rivals.sh has filled.
+const rivalsVariable = "QUORATE_RIVALS"
+
+// ErrNone is returned where there is no Router: make rivals gets it.
+var ErrNone = errors.New("no mysqlrouter in .rivals or QUORATE_RIVALS: run make rivals")
+
+// Program returns the path of mysqlrouter, of a test that is two directories below the repository's root.
+func Program() (string, error) {
+	rivals := os.Getenv(rivalsVariable)
+	if rivals == "" {
+		rivals = "../../.rivals"
+	}
+	program, err := filepath.Abs(filepath.Join(rivals, "router", "bin", "mysqlrouter"))
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		return "", ErrNone
+	}
+	return program, nil
+}
+
+// Config is what a Router is bootstrapped with.
+type Config struct {
+	Program string
+	// Dir gets Router's configuration, keys and log. It must not exist.
+	Dir string
+	// Against is the host:port of a node's mysqld. User is an account there, with the role quorate_dba.
+	Against, User, Password string
+}
+
+// Router is a stock MySQL Router. Make one with Bootstrap.
+type Router struct {
+	config Config
+	// RW, RO and Split are the host:port of its ports: for the primary, for replicas, and the one that splits reads from writes.
+	RW, RO, Split string
+	process       *subprocess.Process
+}
+
+// Bootstrap runs "mysqlrouter --bootstrap". It starts no Router.
+func Bootstrap(ctx context.Context, c Config) (*Router, error) {
+	host, port, err := net.SplitHostPort(c.Against)
+	if err != nil {
+		return nil, fmt.Errorf("read mysqld's address: %w", err)
+	}
+	base, err := freeBasePort()
+	if err != nil {
+		return nil, err
+	}
+	plugins := filepath.Join(filepath.Dir(filepath.Dir(c.Program)), "usr/lib/mysqlrouter/plugin")
+	cmd := exec.CommandContext(ctx, c.Program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", c.User, c.Password, host, port),
+		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", "127.0.0.1",
+		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", "127.0.0.1",
+		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("bootstrap mysqlrouter: %w: %s", err, out)
+	}
+	r := &Router{config: c}
+	return r, r.readPorts()
+}
+
+// freeBasePort returns a port that is free with the four behind it.
+func freeBasePort() (int, error) {
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		base := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		free := base+5 < 65536
+		for p := base; free && p < base+5; p++ {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if free = err == nil; free {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return base, nil
+		}
+	}
+	return 0, errors.New("there are no five free ports in a row")
+}
+
+func (r *Router) path(name string) string { return filepath.Join(r.config.Dir, name) }
+
+// readPorts reads them from the configuration that the bootstrap has written.
+func (r *Router) readPorts() error {
+	text, err := os.ReadFile(r.path("mysqlrouter.conf"))
+	if err != nil {
+		return fmt.Errorf("read what the bootstrap has written: %w", err)
+	}
+	section := ""
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "[") {
+			section = line
+		}
+		if port, ok := strings.CutPrefix(line, "bind_port="); ok {
+			addr := "127.0.0.1:" + port
+			switch section {
+			case "[routing:bootstrap_rw]":
+				r.RW = addr
+			case "[routing:bootstrap_ro]":
+				r.RO = addr
+			case "[routing:bootstrap_rw_split]":
+				r.Split = addr
+			}
+		}
+	}
+	if r.RW == "" || r.RO == "" || r.Split == "" {
+		return fmt.Errorf("the bootstrap has made ports %q, %q and %q: %s", r.RW, r.RO, r.Split, text)
+	}
+	return nil
+}
+
+// Start starts the Router. It does not wait until it serves.
+func (r *Router) Start() error {
+	log, err := os.Create(r.path("test.log"))
+	if err != nil {
+		return fmt.Errorf("make mysqlrouter's log: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(r.config.Program, "--config", r.path("mysqlrouter.conf"))
+	cmd.Stdout, cmd.Stderr = log, log
+	r.process, err = subprocess.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("start mysqlrouter: %w", err)
+	}
+	return nil
+}
+
+// Stop kills a Router that was started.
+func (r *Router) Stop() error {
+	_ = r.process.Signal(syscall.SIGKILL)
+	return r.process.WaitGone()
+}
+
+// Log returns the end of what the Router has said.
+func (r *Router) Log() string {
+	const most = 4000
+	text, _ := os.ReadFile(r.path("test.log"))
+	return string(text[max(0, len(text)-most):])
+}
