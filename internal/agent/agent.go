@@ -63,6 +63,8 @@ const (
 type Agent struct {
 	cfg  config.Config
 	keys *keys.Keys // nil = this node has none
+	// configured is runKeys's.
+	configured configured
 	// authority says whose keys are whose that are not pinned; nil = nobody does.
 	authority *nodekey.Authority
 	self      cluster.Member
@@ -186,7 +188,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, err
 	}
 	a := &Agent{
-		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, data: data,
+		keys: own, authority: authority, cfg: cfg, configured: configured{cfg: cfg}, self: cfg.Self(), logger: logger, version: version, data: data,
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
 		changes:      newChanges(),

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -122,9 +124,34 @@ func (a *Agent) runKeys(ctx context.Context) error {
 	})
 }
 
+// configured is a node's configuration as its file has it now. One goroutine may use it.
+type configured struct {
+	cfg config.Config
+	// read is the file as it was when cfg was read from it; nil = cfg is that of the agent's start.
+	read fs.FileInfo
+}
+
+// now reads the file again if it has changed. A file that cannot be read now, or is another node's, changes
+// nothing.
+func (c *configured) now() config.Config {
+	path := c.cfg.File()
+	if path == "" {
+		return c.cfg
+	}
+	info, err := os.Stat(path)
+	if err != nil || c.read != nil && os.SameFile(info, c.read) && info.ModTime().Equal(c.read.ModTime()) && info.Size() == c.read.Size() {
+		return c.cfg
+	}
+	fresh, err := config.Load(path)
+	if err == nil && fresh.Cluster == c.cfg.Cluster && fresh.Node == c.cfg.Node {
+		c.cfg, c.read = fresh, info
+	}
+	return c.cfg
+}
+
 // lookAtKeys tells which keys the configuration lacks, and takes the next step of a change of this node's.
 func (a *Agent) lookAtKeys(ctx context.Context) {
-	if text := outdatedKeys(a.cfg, a.board.State()); a.board.SetTrouble(aboutKeys, text) && text != "" {
+	if text := outdatedKeys(a.configured.now(), a.board.State()); a.board.SetTrouble(aboutKeys, text) && text != "" {
 		a.logger.Warn(text)
 	}
 	if a.keys != nil {

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
@@ -26,5 +29,48 @@ func TestOutdatedKeys(t *testing.T) {
 	}
 	if text := OutdatedKeys(cfg); !strings.Contains(text, `key = "q1:x"`) {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestCorrectedKeys: the alarm about keys that node.toml has not goes once the file has them, without a restart. A
+// file that cannot be read, or is another node's, ends no alarm, and begins none.
+func TestCorrectedKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	write := func(node string, key cluster.Key) {
+		t.Helper()
+		text := fmt.Sprintf("cluster = \"orders\"\nnode = %q\n[[member]]\nname = \"a\"\npeer = \"10.0.0.1:7400\"\nkey = %q\n", node, string(key))
+		for _, err := range []error{os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	first, second := cluster.KeyOf([]byte("first")), cluster.KeyOf([]byte("second"))
+	write("a", first)
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := cluster.NewState(cfg.ClusterMembers())
+	s.PeerSecurity, s.Version, s.Members[0].Key = cluster.PeersRequire, 3, second
+	c := configured{cfg: cfg}
+	for _, step := range []struct {
+		what  string
+		do    func()
+		alarm bool
+	}{
+		{"the key was changed", func() {}, true},
+		{"a broken file", func() { _ = os.WriteFile(path, []byte("cluster ="), 0o644) }, true},
+		{"no file", func() { _ = os.Remove(path) }, true},
+		{"another node's file", func() { write("b", second) }, true},
+		{"corrected", func() { write("a", second) }, false},
+		{"as it was", func() {}, false},
+		{"no file any more", func() { _ = os.Remove(path) }, false},
+		{"the former file", func() { write("a", first) }, true},
+	} {
+		step.do()
+		if text := outdatedKeys(c.now(), s); (text != "") != step.alarm {
+			t.Errorf("%s: %q", step.what, text)
+		}
 	}
 }
