@@ -29,3 +29,19 @@ func TestUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestImageToolchain: the image is built with the toolchain that go.mod names.
+func TestImageToolchain(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	_, rest, found := strings.Cut(read("go.mod"), "\ntoolchain go")
+	version, _, _ := strings.Cut(rest, "\n")
+	if want := "\nARG GO_IMAGE=golang:" + version + "\n"; !found || !strings.Contains(read("packaging/Containerfile"), want) {
+		t.Errorf("packaging/Containerfile lacks %q", want)
+	}
+}
