@@ -60,8 +60,11 @@ type joiner struct {
 }
 
 func newJoiner(a *Agent) *joiner {
-	j := &joiner{a: a}
-	j.Joiner = join.New(join.Config{Node: j, Self: a.self, Clock: clock.Machine{}, Logger: a.logger})
+	j, self := &joiner{a: a}, a.self
+	if k := a.shownKey(); k != nil {
+		self.Key = k.Name()
+	}
+	j.Joiner = join.New(join.Config{Node: j, Self: self, Clock: clock.Machine{}, Logger: a.logger})
 	return j
 }
 

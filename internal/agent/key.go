@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -37,15 +40,35 @@ func loadKeys(cfg config.Config, data *dataDir, logger *slog.Logger) (*keys.Keys
 	k, err := keys.Load(keys.Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
 	switch {
 	case err != nil && needed:
-		return nil, fmt.Errorf("%w: put %s back, or write a key there with \"quorate key new\"", err, cfg.KeyFile)
+		return nil, unusableKey(err, cfg)
 	case err != nil:
 		logger.Warn("this node has no key: its connections with other agents are not protected", "error", err)
 		return nil, nil
 	case data.Fresh() && configured != "" && !k.Has(configured):
-		return nil, fmt.Errorf("the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
-			cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
+		return nil, fmt.Errorf("%w: the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
+			ErrKey, cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
 	return k, nil
+}
+
+// ErrKey means that this node cannot use its key until somebody mends its files.
+var ErrKey = errors.New("this node cannot use its key")
+
+// unusableKey says why the key could not be read or made, and what to do where the reason does not say it.
+func unusableKey(err error, cfg config.Config) error {
+	errno, failed := errors.AsType[syscall.Errno](err)
+	switch {
+	case failed && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EROFS}, errno):
+		return err // of the disk or the host: it may go by itself
+	case cfg.PeerTLS.CertificateFile != "" || !failed && errors.Is(err, nodekey.ErrOpen):
+		return fmt.Errorf("%w: %w", ErrKey, err)
+	case !failed:
+		return fmt.Errorf("%w: %w: put the file back, or move it away and make another key with \"quorate key new\"", ErrKey, err)
+	}
+	if _, there := os.Lstat(cfg.KeyFile); there == nil {
+		return fmt.Errorf("%w: %w: give the file to the agent's account", ErrKey, err)
+	}
+	return fmt.Errorf("%w: there is none, and it cannot be made here (%w): put %s back, or make a key with \"quorate key new\"", ErrKey, err, cfg.KeyFile)
 }
 
 // loadAuthority reads the operator's authority for nodes; nil = there is none.

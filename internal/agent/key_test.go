@@ -1,16 +1,21 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
 // TestOutdatedKeys: what a configuration says of keys is compared with the cluster state on the disk.
@@ -72,5 +77,48 @@ func TestCorrectedKeys(t *testing.T) {
 		if text := outdatedKeys(c.now(), s); (text != "") != step.alarm {
 			t.Errorf("%s: %q", step.what, text)
 		}
+	}
+}
+
+// TestUnusableKey: who has to mend a key's file is told how, in one sentence for each case; the agent ends as with any
+// mistake in its configuration. What the disk fails to read may be there after a restart.
+func TestUnusableKey(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "node.key")
+	if err := os.WriteFile(there, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, noKey := nodekey.Load(there)
+	if err := os.Chmod(there, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	_, open := nodekey.Load(there)
+	away := there + ".away"
+	failed := func(path string, errno syscall.Errno) error {
+		return fmt.Errorf("read the node's key: %w", &os.PathError{Op: "open", Path: path, Err: errno})
+	}
+	for _, c := range []struct {
+		what  string
+		file  string
+		err   error
+		says  string
+		never string
+		key   bool
+	}{
+		{"others may read it", there, open, "(mode 0640): set it to 0600", "key new", true},
+		{"it holds no key", there, noKey, "put the file back, or move it away and make another key", "0600", true},
+		{"not this account's", there, failed(there, syscall.EACCES), "give the file to the agent's account", "key new", true},
+		{"it may not be made", away, failed(away, syscall.EACCES), "put " + away + " back, or make a key with \"quorate key new\"", "0600", true},
+		{"the directory is read-only", away, failed(away, syscall.EROFS), "make a key with \"quorate key new\"", "0600", true},
+		{"the disk fails", there, failed(there, syscall.EIO), "input/output error", "key new", false},
+	} {
+		err := unusableKey(c.err, config.Config{KeyFile: c.file})
+		if errors.Is(err, ErrKey) != c.key || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), c.never) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	cfg := loneConfig(t)
+	cfg.KeyFile, cfg.Members[0].Key = there, cluster.KeyOf([]byte("a"))
+	if _, err := newAgent(cfg, &install.Installation{}, slog.New(slog.DiscardHandler), "test"); !errors.Is(err, ErrKey) {
+		t.Errorf("an agent with a key that others may read: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -264,6 +266,23 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 	}}
 	code := Main(t.Context(), []string{"run", "--config", path}, &errs, &errs, deps)
 	if want := "quorate: first\nquorate: second\nquorate: third\n"; code != exitFailure || errs.String() != want {
+		t.Errorf("%d, %q, want %q", code, errs.String(), want)
+	}
+}
+
+// TestKeyMistakeExit: a key that somebody has to mend ends the agent with the code at which the unit does not start
+// it again.
+func TestKeyMistakeExit(t *testing.T) {
+	var errs bytes.Buffer
+	path := filepath.Join(t.TempDir(), "node.toml")
+	if err := os.WriteFile(path, []byte(config.Example()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	deps := Deps{RunAgent: func(context.Context, config.Config, *slog.Logger, string) error {
+		return fmt.Errorf("%w: %w", agent.ErrKey, errors.New("why"))
+	}}
+	code := Main(t.Context(), []string{"run", "--config", path}, &errs, &errs, deps)
+	if want := "quorate: " + agent.ErrKey.Error() + ": why\n"; code != exitUsage || errs.String() != want {
 		t.Errorf("%d, %q, want %q", code, errs.String(), want)
 	}
 }

@@ -62,7 +62,7 @@ everything else.`,
 			}
 			cfg.Bootstrap = bootstrap
 			err = deps.RunAgent(cmd.Context(), cfg, logger, deps.Version)
-			if errors.Is(err, agent.ErrNoBootstrap) {
+			if errors.Is(err, agent.ErrNoBootstrap) || errors.Is(err, agent.ErrKey) {
 				return usage(err)
 			}
 			return err

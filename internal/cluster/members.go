@@ -59,10 +59,14 @@ type MembershipRequest struct {
 func (c MembershipChange) String() string {
 	switch c.Op {
 	case OpAdd:
+		what, key := "node", ""
 		if c.Kind != "" {
-			return fmt.Sprintf("add %s node %s at %s", c.Kind, c.Name, c.Peer)
+			what = string(c.Kind) + " node"
 		}
-		return fmt.Sprintf("add node %s at %s", c.Name, c.Peer)
+		if c.Key != "" {
+			key = ", key " + string(c.Key)
+		}
+		return fmt.Sprintf("add %s %s at %s%s", what, c.Name, c.Peer, key)
 	case OpPromote:
 		return fmt.Sprintf("promote node %s to %s", c.Name, c.Kind)
 	}

@@ -56,7 +56,7 @@ type Node interface {
 // Config is what a Joiner needs. Fields are required unless it is said otherwise.
 type Config struct {
 	Node   Node
-	Self   cluster.Member // as it is configured
+	Self   cluster.Member // as it is configured, with the key that it shows
 	Clock  clock.Clock
 	Logger *slog.Logger
 	// GroupBytesMax is as in logcopy.Copy; 0 = 4 MiB.
@@ -205,7 +205,7 @@ func (j *Joiner) Ask(ctx context.Context) error {
 		return nil
 	}
 	errs = append(errs, errors.New("there is nobody to ask"))
-	return notTakenIn(j.cfg.Self, errs[0], rejections) // the others say the like
+	return notTakenIn(j.cfg.Self, j.cfg.Node.Members(), errs[0], rejections) // the others say the like
 }
 
 func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Offer, error) {
@@ -215,15 +215,34 @@ func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Offer, error) {
 }
 
 // notTakenIn says why no member takes a node in, and what a person can do. Who was a
-// member before a recovery cannot be added.
-func notTakenIn(self cluster.Member, first error, rejections []*transport.RejectedError) error {
+// member before a recovery cannot be added. members are those that the node knows of.
+func notTakenIn(self cluster.Member, members []cluster.Member, first error, rejections []*transport.RejectedError) error {
 	for _, r := range rejections {
 		if r.Code == transport.CodeRecovered {
 			return fmt.Errorf("node %s refuses this node: %s", r.By, r.Text)
 		}
 	}
-	return fmt.Errorf("no member of the cluster answers as one that knows this node (add it there: quorate node add %s --peer %s --kind %s): %w",
-		self.Name, self.Peer, self.Kind, first)
+	return fmt.Errorf("no member of the cluster answers as one that knows this node (%s): %w", takeIn(self, members, rejections), first)
+}
+
+// takeIn is what a person does on a member so that the node is taken in. A member that does not know the key says
+// nothing else: it may know the node by another one.
+func takeIn(self cluster.Member, members []cluster.Member, rejections []*transport.RejectedError) string {
+	add := fmt.Sprintf("add it there: quorate node add %s --peer %s --kind %s", self.Name, self.Peer, self.Kind)
+	if self.Key == "" {
+		return add
+	}
+	add += " --key " + string(self.Key)
+	set := fmt.Sprintf("quorate node set %s --key %s", self.Name, self.Key)
+	for _, m := range members {
+		if m.ID == self.ID && m.Key != "" && !m.Has(self.Key) {
+			return "it is a member by another key; say its key there: " + set
+		}
+	}
+	if slices.ContainsFunc(rejections, func(r *transport.RejectedError) bool { return r.Code == transport.CodeKey && r.By != self.Name }) {
+		return add + "; if it was added with another key: " + set
+	}
+	return add
 }
 
 // choose chooses where from, and whether mysqld's data are copied.

@@ -180,12 +180,41 @@ func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
 	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}
 	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown, Text: "no member"}
 	order := &transport.RejectedError{By: "c", Code: transport.CodeRecovered, Text: `"quorate node rebuild a" takes it in again`}
-	got := notTakenIn(self, unknown, []*transport.RejectedError{unknown, order}).Error()
+	got := notTakenIn(self, nil, unknown, []*transport.RejectedError{unknown, order}).Error()
 	if !strings.HasPrefix(got, "node c refuses this node: ") || !strings.Contains(got, `"quorate node rebuild a"`) || strings.Contains(got, "node add") {
 		t.Error(got)
 	}
-	got = notTakenIn(self, unknown, []*transport.RejectedError{unknown}).Error()
+	got = notTakenIn(self, nil, unknown, []*transport.RejectedError{unknown}).Error()
 	if !strings.Contains(got, "quorate node add a --peer h:1 --kind full") || !strings.Contains(got, "no member") {
 		t.Error(got)
+	}
+}
+
+// TestTakeIn: what a person is told to run has the key that the node shows, and adds no member a second time.
+func TestTakeIn(t *testing.T) {
+	self := cluster.Member{ID: 9, Name: "d", Peer: "h:1", Kind: cluster.KindFull}
+	keyed := self
+	keyed.Key = "q1:d"
+	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown}
+	keyUnknown := &transport.RejectedError{By: "b", Code: transport.CodeKey}
+	refused := &transport.RejectedError{By: "d", Code: transport.CodeKey} // by this node
+	const add, set = "add it there: quorate node add d --peer h:1 --kind full", "quorate node set d --key q1:d"
+	for _, c := range []struct {
+		self      cluster.Member
+		known     cluster.Key
+		rejection *transport.RejectedError
+		want      string
+	}{
+		{self, "", unknown, add},
+		{keyed, "", unknown, add + " --key q1:d"},
+		{keyed, "", refused, add + " --key q1:d"},
+		{keyed, "q1:d", unknown, add + " --key q1:d"},
+		{keyed, "", keyUnknown, add + " --key q1:d; if it was added with another key: " + set},
+		{keyed, "q1:other", keyUnknown, "it is a member by another key; say its key there: " + set},
+	} {
+		members := []cluster.Member{{ID: 1, Name: "a", Key: "q1:a"}, {ID: 9, Name: "d", Key: c.known}}
+		if got := takeIn(c.self, members, []*transport.RejectedError{c.rejection}); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
 	}
 }

@@ -21,6 +21,7 @@ func TestDescribe(t *testing.T) {
 		{"fence", `{"node":"b","reason":"its disk"}`, "fence node b: its disk"},
 		{"unfence", `{"node":"zz"}`, "unfence node zz"},
 		{"node.add", `{"change":{"op":"add","name":"d","kind":"full","peer":"nohost"}}`, "add full node d at nohost"},
+		{"node.add", `{"change":{"op":"add","name":"d","peer":"h:1","key":"q1:x"}}`, "add node d at h:1, key q1:x"},
 		{"node.remove", `{"change":{"op":"remove","name":"zz"},"dry_run":true}`, "remove node zz"},
 		{"log.purge", `{}`, "purge the log"},
 		{"log.purge", `{"retention_size":0}`, "purge the log, but for 0B"},

@@ -96,6 +96,9 @@ func Load(path string) (*Key, error) {
 	return withCertificate(private)
 }
 
+// ErrOpen means that a key is not a secret.
+var ErrOpen = errors.New("others may read the node's key")
+
 // readSecret reads a small file that nobody else may read.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -110,7 +113,7 @@ func readSecret(path string) ([]byte, error) {
 	case !info.Mode().IsRegular() || info.Size() > fileBytesMax:
 		return nil, fmt.Errorf("read the node's key: %s is no file of a key", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("others may read the node's key %s (mode %04o): make it 0600, and a new key if somebody has read it", path, info.Mode().Perm())
+		return nil, fmt.Errorf("%w %s (mode %04o): set it to 0600, and change the key if somebody may have read it", ErrOpen, path, info.Mode().Perm())
 	}
 	text := make([]byte, info.Size())
 	if _, err := f.ReadAt(text, 0); err != nil {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -166,7 +167,7 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 	under := &sealed{Conn: conn}
 	c := tls.Client(under, t.tlsConfig(func(k cluster.Key) error {
 		if !p.has(k) {
-			r := reject(CodeKey, "the node at %s shows key %s, which is not the key of node %q", p.Addr, k, p.Name)
+			r := reject(CodeKey, "the node at %s shows key %s, which is not the key of node %q: %s", p.Addr, k, p.Name, p.keysText())
 			r.By = t.cfg.Identity.NodeName
 			return r
 		}
@@ -179,6 +180,17 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 		return nil, fmt.Errorf("protect connection to %s: %w", p.Addr, withoutPorts(err))
 	}
 	return &tlsConn{Conn: c, under: under, records: bufio.NewWriterSize(c, recordBytes)}, nil
+}
+
+// keysText says what keys the peer is known by here.
+func (p Peer) keysText() string {
+	switch {
+	case p.Key == "" && p.NextKey == "":
+		return "no key of that node is known here"
+	case p.Key == "" || p.NextKey == "":
+		return "that node is known here by " + string(cmp.Or(p.Key, p.NextKey))
+	}
+	return fmt.Sprintf("that node is known here by %s, and is changing to %s", p.Key, p.NextKey)
 }
 
 // has tells whether a key is one of the peer's.

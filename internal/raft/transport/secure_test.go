@@ -154,7 +154,7 @@ func TestDoubtfulAnswers(t *testing.T) {
 		name, says string
 		prepare    func(a *node)
 	}{
-		{"another key", "is not the key of node", func(a *node) { a.Transport.peer(nodeB).Key = newKey(t).Name() }},
+		{"another key", "is not the key of node \"b\": that node is known here by q1:", func(a *node) { a.Transport.peer(nodeB).Key = newKey(t).Name() }},
 		{"no TLS", "if it requires TLS", func(a *node) { a.security.Store(new(cluster.PeersPlain)) }},
 	} {
 		a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
