@@ -105,11 +105,12 @@ func (c Config) renderInit(n uint64) string {
 	}
 	statements = append(statements, c.cloneStatements()...)
 	statements = append(statements, c.routerStatements()...)
+	statements = append(statements, c.followStatements()...)
 	statements = append(statements,
 		// Not dropped: routines name it as their definer, and roles are granted to it.
 		"CREATE USER IF NOT EXISTS "+dba+identifiedBy(s.DBA),
 		// Before dba's password is set, which is the same as ever.
-		"ALTER USER "+strings.Join([]string{admin, tap, at(CloneUser), at(RouterUser), dba}, ", ")+accountLimits,
+		"ALTER USER "+strings.Join([]string{admin, tap, at(CloneUser), at(RouterUser), at(FollowUser), dba}, ", ")+accountLimits,
 		"ALTER USER "+dba+identifiedBy(s.DBA),
 		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+dba,
 		"GRANT "+dbaMay+" ON *.* TO "+dba+" WITH GRANT OPTION",

@@ -57,6 +57,8 @@ type Admin struct {
 	mu     sync.Mutex
 	gate   *sql.Conn
 	gateID uint64
+	// open: super_read_only was set OFF last, and nobody has begun to set it ON since.
+	open bool
 }
 
 func openAdmin(socket, password string) *Admin {
@@ -188,17 +190,53 @@ func (a *Admin) Version(ctx context.Context) (string, error) {
 // because ctx ended may still happen in the server; the next call first ends
 // that session and waits until it is gone, so the last call always wins.
 func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.openGate(ctx); err != nil {
-		return fmt.Errorf("open session that sets super_read_only: %w", err)
-	}
-	seconds := max(1, int64(math.Ceil(lockWait.Seconds())))
 	// super_read_only=ON sets read_only too, but OFF leaves it on.
 	set := "SET GLOBAL super_read_only = ON"
 	if !on {
 		set = "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF"
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open = false
+	err := a.change(ctx, set, on, lockWait)
+	a.open = !on && err == nil
+	return err
+}
+
+// OpenForAgent is SetSuperReadOnly OFF for accounts with CONNECTION_ADMIN alone: the server stays read_only.
+func (a *Admin) OpenForAgent(ctx context.Context, lockWait time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open = false
+	err := a.change(ctx, "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF", false, lockWait)
+	a.open = err == nil
+	return err
+}
+
+// ErrNotOpen: the server is super_read_only, or about to be.
+var ErrNotOpen = errors.New("the server is not open for writes")
+
+// LetClientsWrite lets accounts without CONNECTION_ADMIN write, or keeps them from it. It does so only to a server that
+// SetSuperReadOnly or OpenForAgent has opened last, and returns ErrNotOpen otherwise: read_only=OFF would undo super_read_only=ON.
+func (a *Admin) LetClientsWrite(ctx context.Context, may bool, lockWait time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.open {
+		return ErrNotOpen
+	}
+	set := "SET GLOBAL read_only = ON"
+	if may {
+		set = "SET GLOBAL read_only = OFF"
+	}
+	return a.change(ctx, set, !may, lockWait)
+}
+
+// change has the gate session change who may write; closes tells whether that takes something away. a.mu is held.
+func (a *Admin) change(ctx context.Context, set string, closes bool, lockWait time.Duration) error {
+	if err := a.openGate(ctx); err != nil {
+		return fmt.Errorf("open session that sets super_read_only: %w", err)
+	}
+	seconds := max(1, int64(math.Ceil(lockWait.Seconds())))
 	_, err := a.gate.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", seconds)
 	if err == nil {
 		_, err = a.gate.ExecContext(ctx, set)
@@ -216,7 +254,7 @@ func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Dur
 	// The session is broken or was given up in the middle of the statement.
 	_ = a.gate.Close()
 	a.gate = nil
-	if on && ctx.Err() != nil {
+	if closes && ctx.Err() != nil {
 		return fmt.Errorf("set super_read_only: %w: %w", ErrWritesPending, err)
 	}
 	return fmt.Errorf("set super_read_only: %w", err)

@@ -202,12 +202,12 @@ const bypassDynamic = `'REPLICATION_SLAVE_ADMIN', 'GROUP_REPLICATION_ADMIN', 'GR
 	'SYSTEM_USER', 'INNODB_REDO_LOG_ENABLE', 'TRANSACTION_GTID_TAG'`
 
 // reservedUsers are our accounts and the server's own, at localhost.
-const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "', '" + RouterUser + "', 'root', 'mysql.session', 'mysql.sys', 'mysql.infoschema'"
+const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "', '" + RouterUser + "', '" + FollowUser + "', 'root', 'mysql.session', 'mysql.sys', 'mysql.infoschema'"
 
 // reservedAccount is true for an account of mysql.user u that may hold what it
 // holds: ours always, the others while they are locked.
 const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
-	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `')))`
+	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `', '` + FollowUser + `')))`
 
 // writesGrantTables is true where a condition is for one of the privileges with which the grant tables
 // are written, or what is in them gets lost.

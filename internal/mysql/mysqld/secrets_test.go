@@ -45,7 +45,7 @@ func TestRotateSecrets(t *testing.T) {
 	p = start(t, s)
 	for user, passwords := range map[string][2]string{
 		DBAUser: {old.DBA, rotated.DBA}, AdminUser: {old.Admin, rotated.Admin}, TapUser: {old.Tap, rotated.Tap}, CloneUser: {old.Clone(), rotated.Clone()},
-		RouterUser: {old.Router(), rotated.Router()},
+		RouterUser: {old.Router(), rotated.Router()}, FollowUser: {old.Follow(), rotated.Follow()},
 	} {
 		if err := login(t, s, user, passwords[0]).PingContext(ctx(t)); err == nil {
 			t.Errorf("%s comes in with the old password", user)

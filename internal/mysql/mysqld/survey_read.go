@@ -58,7 +58,7 @@ func (s *Survey) queries() []struct {
 		{&s.Plugins, `SELECT name FROM mysql.plugin ORDER BY 1`},
 		{&s.Components, `SELECT component_urn FROM mysql.component ORDER BY 1`},
 		{&s.Reserved, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE host = 'localhost' AND user IN
-			('` + strings.Join([]string{AdminUser, TapUser, CloneUser, RouterUser, DBAUser}, "', '") + `')
+			('` + strings.Join([]string{AdminUser, TapUser, CloneUser, RouterUser, FollowUser, DBAUser}, "', '") + `')
 			OR host = '%' AND user = '` + DBARole + `' ORDER BY 1`},
 		// 'localhost' is the socket, as names are not looked up.
 		{&s.FarHosts, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user

@@ -68,7 +68,7 @@ func TestVariablesReachNoInternalAccount(t *testing.T) {
 	if grants, err := a.ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
 		t.Errorf("ScanGrants: %v, %v", grants, err)
 	}
-	for _, user := range []string{AdminUser, TapUser, CloneUser, RouterUser, DBAUser} {
+	for _, user := range []string{AdminUser, TapUser, CloneUser, RouterUser, FollowUser, DBAUser} {
 		var last string
 		if err := a.query1(ctx(t), "account", `SELECT CONCAT_WS(' ', plugin, password_expired, password_lifetime, password_reuse_history,
 			password_reuse_time, password_require_current, max_questions, max_updates, max_connections, ssl_type, account_locked)
@@ -97,7 +97,7 @@ func TestVariablesReachNoInternalAccount(t *testing.T) {
 		})
 	}
 	for user, password := range map[string]string{
-		AdminUser: s.cfg.Secrets.Admin, CloneUser: s.cfg.Secrets.Clone(), RouterUser: s.cfg.Secrets.Router(), DBAUser: s.cfg.Secrets.DBA, TapUser: s.cfg.Secrets.Tap,
+		AdminUser: s.cfg.Secrets.Admin, CloneUser: s.cfg.Secrets.Clone(), RouterUser: s.cfg.Secrets.Router(), FollowUser: s.cfg.Secrets.Follow(), DBAUser: s.cfg.Secrets.DBA, TapUser: s.cfg.Secrets.Tap,
 	} {
 		awaitSlot()
 		db := login(t, s, user, password)

@@ -98,6 +98,12 @@
 // node means the same by a position. To find one, its file is read from the
 // beginning, and nothing is sent before it.
 //
+// # Foreign
+//
+// A Foreign reads the binlog of a server that is not part of the cluster, over TCP, as its replica: TLS if it is asked for,
+// caching_sha2_password or mysql_native_password, a dump by GTID. Without TLS the password goes out encrypted by the
+// server's own key. It has no goroutine: Next waits, for four heartbeats at most. It holds one event.
+//
 // Bounds: the tap holds one batch of max(BatchBytesMax, one transaction that is
 // not staged), the read buffer, and one event of at most 1 MiB or one statement;
 // a dump holds three pieces, writeBytesMin and, of a stage, 1 MiB. Events have at

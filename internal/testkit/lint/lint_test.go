@@ -62,6 +62,7 @@ var allowed = map[string][]string{
 	"internal/backup/ship":              {"backup/archive", "backup/repository", "log/seglog", "mysql/gtid", "sys/clock"},
 	"internal/agent/backups":            {"agent/datadir", "backup/archive", "cluster", "cluster/status", "config/units", "log/seglog", "mysql/replay", "sys/clock"},
 	"internal/agent/restoring":          {"agent/datadir", "backup/archive", "cluster", "log/seglog", "log/vfs", "mysql/gtid", "raft/consensus"},
+	"internal/mysql/follow":             {"mysql/binlog", "mysql/gtid"},
 	"internal/agent/routing":            {"cluster", "cluster/status", "mysql/routermeta"},
 	"internal/agent/hooks":              {"agent/datadir", "cluster/status"},
 	"internal/agent/variables":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "front/control", "mysql/install", "mysql/mysqld", "sys/clock"},
@@ -100,7 +101,7 @@ var allowed = map[string][]string{
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/agent/routing", "internal/agent/events", "internal/config/units", "lab/plan", "lab/report"}
+var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/mysql/follow", "internal/agent/recovery", "internal/agent/routing", "internal/agent/events", "internal/config/units", "lab/plan", "lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}

@@ -1,0 +1,257 @@
+package binlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// FlagSuppressUse marks a QUERY event whose schema is not to be made the default one before its
+// statement: CREATE DATABASE (LOG_EVENT_SUPPRESS_USE_F), FlagThreadSpecific one that is about the
+// temporary tables of a connection (LOG_EVENT_THREAD_SPECIFIC_F).
+const (
+	FlagSuppressUse    uint16 = 0x8
+	FlagThreadSpecific uint16 = 0x4
+)
+
+// Setting is a session variable, and what it was set to, as SQL text.
+type Setting struct{ Name, Value string }
+
+// SessionQuery is a QUERY event with the session in which it ran.
+type SessionQuery struct {
+	Query
+	// Thread is the id of its connection.
+	Thread uint32
+	// Flags are the event's, Timestamp when the statement began, as SQL text in seconds.
+	Flags     uint16
+	Timestamp string
+	// Settings always have the same names, in the same order, but for those that an event may lack
+	// because its server does not have them.
+	Settings []Setting
+	// Unknown is a status variable that this package does not know; 0 = there is none. Those that follow it
+	// are not in Settings.
+	Unknown byte
+}
+
+// Status variables of a QUERY event (Query_event_vars in libs/mysql/binlog/event/statement_events.h).
+const (
+	queryFlags2               = 0
+	querySQLMode              = 1
+	queryAutoIncrement        = 3
+	queryCharset              = 4
+	queryTimeZone             = 5
+	queryCatalog              = 6
+	queryLcTimeNames          = 7
+	queryCharsetDatabase      = 8
+	queryTableMapForUpdate    = 9
+	queryMasterDataWritten    = 10
+	queryInvoker              = 11
+	queryUpdatedSchemas       = 12
+	queryMicroseconds         = 13
+	queryExplicitDefaults     = 16
+	queryDDLXID               = 17
+	queryDefaultCollation     = 18
+	queryRequirePrimaryKey    = 19
+	queryDefaultEncryption    = 20
+	queryNewest               = queryDefaultEncryption
+	updatedSchemasNotNamed    = 254 // OVER_MAX_DBS_IN_EVENT_MTS
+	flags2AutoIsNull          = 1 << 14
+	flags2NoForeignKeyChecks  = 1 << 26
+	flags2RelaxedUniqueChecks = 1 << 27
+)
+
+// ParseSessionQuery parses a QUERY event that has a checksum.
+func ParseSessionQuery(e Event) (SessionQuery, error) {
+	view, err := parseQuery(e, true)
+	if err != nil {
+		return SessionQuery{}, fmt.Errorf("parse QUERY: %w", err)
+	}
+	body := e.Body(true)
+	q := SessionQuery{
+		Query:  Query{Schema: string(view.schema), Text: string(view.text), ErrorCode: view.errorCode},
+		Thread: binary.LittleEndian.Uint32(body), Flags: e.Flags(),
+	}
+	// What an event does not say is the default (Query_log_event::do_apply_event).
+	v := sessionVariables{increment: 1, offset: 1}
+	vars := body[queryPostHeaderBytes : queryPostHeaderBytes+int(binary.LittleEndian.Uint16(body[11:]))]
+	for len(vars) > 0 {
+		if vars[0] > queryNewest { // they come in order: so are all behind it
+			q.Unknown = vars[0]
+			break
+		}
+		if vars, err = v.take(vars); err != nil {
+			return SessionQuery{}, fmt.Errorf("parse QUERY: %w", err)
+		}
+	}
+	q.Timestamp = fmt.Sprintf("%d.%06d", e.Timestamp(), v.micros)
+	q.Settings = v.settings()
+	return q, nil
+}
+
+type sessionVariables struct {
+	flags2                         uint32
+	sqlMode                        uint64
+	increment, offset              uint16
+	client, connection, server     uint16
+	timeZone                       string
+	lcTimeNames, database, utf8mb4 uint16
+	micros                         uint32
+	// These are nil where the server does not say.
+	explicitDefaults, requirePrimaryKey, encryption *byte
+}
+
+// take reads one status variable, and returns what follows it.
+func (v *sessionVariables) take(b []byte) (rest []byte, err error) {
+	code, b := b[0], b[1:]
+	n, err := queryVariableBytes(code, b)
+	if err == nil && len(b) < n {
+		err = fmt.Errorf("%w: cut in status variable %d", ErrMalformed, code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	value := b[:n]
+	u16 := func(at int) uint16 { return binary.LittleEndian.Uint16(value[at:]) }
+	switch code {
+	case queryFlags2:
+		v.flags2 = binary.LittleEndian.Uint32(value)
+	case querySQLMode:
+		v.sqlMode = binary.LittleEndian.Uint64(value)
+	case queryAutoIncrement:
+		v.increment, v.offset = u16(0), u16(2)
+	case queryCharset:
+		v.client, v.connection, v.server = u16(0), u16(2), u16(4)
+	case queryTimeZone:
+		v.timeZone = string(value[1:])
+	case queryLcTimeNames:
+		v.lcTimeNames = u16(0)
+	case queryCharsetDatabase:
+		v.database = u16(0)
+	case queryMicroseconds:
+		v.micros = uint32(value[0]) | uint32(value[1])<<8 | uint32(value[2])<<16
+	case queryExplicitDefaults:
+		v.explicitDefaults = &value[0]
+	case queryDefaultCollation:
+		v.utf8mb4 = u16(0)
+	case queryRequirePrimaryKey:
+		v.requirePrimaryKey = &value[0]
+	case queryDefaultEncryption:
+		v.encryption = &value[0]
+	}
+	return b[n:], nil
+}
+
+// queryVariableBytes is how long the value of a status variable is that begins at b.
+func queryVariableBytes(code byte, b []byte) (int, error) {
+	switch code {
+	case queryFlags2, queryAutoIncrement, queryMasterDataWritten:
+		return 4, nil
+	case querySQLMode, queryTableMapForUpdate, queryDDLXID:
+		return 8, nil
+	case queryCharset:
+		return 6, nil
+	case queryLcTimeNames, queryCharsetDatabase, queryDefaultCollation:
+		return 2, nil
+	case queryMicroseconds:
+		return 3, nil
+	case queryExplicitDefaults, queryRequirePrimaryKey, queryDefaultEncryption:
+		return 1, nil
+	}
+	if len(b) == 0 {
+		return 0, fmt.Errorf("%w: cut in status variable %d", ErrMalformed, code)
+	}
+	switch code {
+	case queryTimeZone, queryCatalog:
+		return 1 + int(b[0]), nil
+	case queryInvoker: // user, host
+		host := 1 + int(b[0])
+		if len(b) <= host {
+			return 0, fmt.Errorf("%w: cut in status variable %d", ErrMalformed, code)
+		}
+		return host + 1 + int(b[host]), nil
+	case queryUpdatedSchemas: // how many, and each with a NUL behind it
+		n, left := 1, int(b[0])
+		for left > 0 && left != updatedSchemasNotNamed {
+			for n < len(b) && b[n] != 0 {
+				n++
+			}
+			n, left = n+1, left-1
+		}
+		return n, nil
+	}
+	return 0, fmt.Errorf("%w: unknown status variable %d", ErrMalformed, code)
+}
+
+func (v *sessionVariables) settings() []Setting {
+	number := func(n uint16) string { return strconv.Itoa(int(n)) }
+	flag := func(off uint32) string {
+		if v.flags2&off != 0 {
+			return "0"
+		}
+		return "1"
+	}
+	all := []Setting{
+		{"foreign_key_checks", flag(flags2NoForeignKeyChecks)},
+		{"unique_checks", flag(flags2RelaxedUniqueChecks)},
+		{"sql_auto_is_null", number(uint16(v.flags2 & flags2AutoIsNull >> 14))},
+		{"sql_mode", strconv.FormatUint(v.sqlMode, 10)},
+		{"auto_increment_increment", number(v.increment)},
+		{"auto_increment_offset", number(v.offset)},
+		{"lc_time_names", number(v.lcTimeNames)},
+	}
+	if v.database != 0 {
+		all = append(all, Setting{"collation_database", number(v.database)})
+	} else {
+		all = append(all, Setting{"collation_database", "DEFAULT"})
+	}
+	if v.client != 0 {
+		all = append(all, Setting{"character_set_client", number(v.client)},
+			Setting{"collation_connection", number(v.connection)}, Setting{"collation_server", number(v.server)})
+	}
+	if v.timeZone != "" {
+		all = append(all, Setting{"time_zone", "'" + strings.ReplaceAll(v.timeZone, "'", "''") + "'"})
+	}
+	if v.utf8mb4 != 0 {
+		all = append(all, Setting{"default_collation_for_utf8mb4", number(v.utf8mb4)})
+	}
+	for _, s := range []struct {
+		name  string
+		value *byte
+	}{
+		{"explicit_defaults_for_timestamp", v.explicitDefaults}, {"sql_require_primary_key", v.requirePrimaryKey},
+		{"default_table_encryption", v.encryption},
+	} {
+		if s.value != nil {
+			all = append(all, Setting{s.name, strconv.Itoa(int(*s.value))})
+		}
+	}
+	return all
+}
+
+// stmtEnd is the flag of a row event that says that its statement ends with it (STMT_END_F), at
+// rowsFlagsAt of its body, behind the table's id.
+const (
+	stmtEnd     = 1
+	rowsFlagsAt = 6
+)
+
+// EndsStatement tells whether a row event is its statement's last.
+func EndsStatement(e Event) bool {
+	body := e.Body(true)
+	return len(body) > rowsFlagsAt && body[rowsFlagsAt]&stmtEnd != 0
+}
+
+// EndStatement makes a row event its statement's last, in place.
+func EndStatement(e Event) {
+	if len(e.Body(true)) > rowsFlagsAt {
+		e[HeaderBytes+rowsFlagsAt] |= stmtEnd
+		PutChecksum(e)
+	}
+}
+
+// WithChecksum appends to dst an event of a TRANSACTION_PAYLOAD, which has no checksum, with one.
+func WithChecksum(dst []byte, e Event) []byte {
+	start := len(dst)
+	return endEvent(append(dst, e...), start)
+}

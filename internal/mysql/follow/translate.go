@@ -1,0 +1,266 @@
+package follow
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// chunkBytesMin is how long the row events of a piece are before it is handed on; an event may be longer, and
+// is never cut.
+const chunkBytesMin = 512 << 10
+
+// Kind is what a session has to do for a step.
+type Kind uint8
+
+// The kinds.
+const (
+	// Begin: a transaction begins; it has Info.
+	Begin Kind = iota + 1
+	// Open: rows follow, in the session that Query describes.
+	Open
+	// Rows: row events with their table maps, whole by themselves.
+	Rows
+	// Statement: the text of Query. Where there was no Open, it ends the transaction.
+	Statement
+	// Commit: the transaction ends.
+	Commit
+	// LeftOut: the text of Query is not executed, and the transaction is empty, and ends.
+	LeftOut
+	// Format: a new file of the source begins. What came before is done first.
+	Format
+)
+
+// Step is one step of a transaction.
+type Step struct {
+	Kind Kind
+	Info binlog.GTIDInfo
+	// Events are those of Rows and Format.
+	Events []byte
+	Query  binlog.SessionQuery
+	// Ends: it is the transaction's last step.
+	Ends bool
+}
+
+// UnsupportedError is a transaction that cannot be carried over.
+type UnsupportedError struct {
+	// GTID is its own; the zero value = it has none.
+	GTID gtid.GTID
+	// What is in the way, and Do what there is to do about it.
+	What, Do string
+}
+
+// Error says what, where, and what to do.
+func (e *UnsupportedError) Error() string {
+	where := "a transaction of the source"
+	if e.GTID.N != 0 {
+		where = fmt.Sprintf("transaction %v of the source", e.GTID)
+	}
+	return fmt.Sprintf("%s %s: %s", where, e.What, e.Do)
+}
+
+// What there is to do where a transaction of the source stands in the way for good.
+const again = "the source must not do that; then begin anew from a copy of it that has this transaction (quorate adopt)"
+
+// Translator makes steps of the events of one connection, in their order.
+type Translator struct {
+	// Withheld tells whether a statement must not be executed here; nil = none.
+	Withheld func(text string) bool
+
+	borders binlog.Assembler
+	info    binlog.GTIDInfo
+	open    bool
+	// maps are the table maps of the statement under way, rows its row events that were not handed on, the
+	// last of which begins at last.
+	maps, rows []byte
+	last       int
+}
+
+// Feed takes the next event, and hands on the steps that follow from it: they share no memory with e. It returns an
+// *UnsupportedError for what cannot be carried over; after an error the connection is of no use.
+func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
+	if e.Type() == binlog.TypeFormatDescription {
+		return t.format(e, emit)
+	}
+	switch e.Type() {
+	case binlog.TypeAnonymousGTID:
+		return &UnsupportedError{What: "has no GTID", Do: "set gtid_mode = ON on it, and begin anew from a copy of it"}
+	case binlog.TypeGTIDTagged:
+		info, err := binlog.ParseGTID(e)
+		if err != nil {
+			return err
+		}
+		return &UnsupportedError{GTID: info.GTID, What: "has a GTID with a tag", Do: again}
+	}
+	if e.Type() == binlog.TypeRotate && e.Flags()&binlog.FlagArtificial != 0 {
+		return nil // it names a file, and may come without a checksum
+	}
+	if err := binlog.VerifyChecksum(e); err != nil {
+		return err
+	}
+	step, err := t.borders.Feed(e)
+	if err != nil || step == binlog.StepControl {
+		return err
+	}
+	if step == binlog.StepBegin {
+		t.info, t.open, t.maps, t.rows = t.borders.Info(), false, t.maps[:0], nil
+		return emit(Step{Kind: Begin, Info: t.info})
+	}
+	if e.Type() == binlog.TypeTransactionPayload {
+		return t.unpack(e, emit)
+	}
+	return t.inner(e, emit)
+}
+
+func (t *Translator) format(e binlog.Event, emit func(Step) error) error {
+	fd, err := binlog.ParseFormatDescription(e)
+	if err != nil {
+		return err
+	}
+	if fd.Checksum != binlog.ChecksumCRC32 {
+		return errors.New("the source writes its binlog without checksums: SET GLOBAL binlog_checksum = CRC32 there")
+	}
+	if err := binlog.VerifyChecksum(e); err != nil {
+		return err
+	}
+	clean, err := binlog.CleanFormatDescription(e, true)
+	if err != nil {
+		return err
+	}
+	return emit(Step{Kind: Format, Events: clean})
+}
+
+// unpack takes the events of a compressed transaction.
+func (t *Translator) unpack(e binlog.Event, emit func(Step) error) error {
+	in := bufio.NewReader(bytes.NewReader(e[binlog.HeaderBytes:]))
+	events, err := binlog.OpenPayload(in, int64(len(e)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }()
+	for {
+		var head [binlog.HeaderBytes]byte
+		if _, err := io.ReadFull(events, head[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("unpack transaction %v: %w", t.info.GTID, err)
+		}
+		n := int64(binlog.Event(head[:]).Length())
+		if n < binlog.HeaderBytes || n > eventBytesMax {
+			return fmt.Errorf("unpack transaction %v: %w: an event of %d bytes", t.info.GTID, binlog.ErrMalformed, n)
+		}
+		inner := bytes.NewBuffer(head[:]) // it grows as the bytes come, whatever the header says
+		if _, err := io.CopyN(inner, events, n-binlog.HeaderBytes); err != nil {
+			return fmt.Errorf("unpack transaction %v: %w", t.info.GTID, err)
+		}
+		if err := t.inner(binlog.WithChecksum(nil, inner.Bytes()), emit); err != nil {
+			return err
+		}
+	}
+}
+
+// eventBytesMax is the server's max_log_event_size.
+const eventBytesMax = 1 << 30
+
+// inner takes an event behind a transaction's GTID.
+func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
+	switch e.Type() {
+	case binlog.TypeQuery:
+		return t.query(e, emit)
+	case binlog.TypeXID:
+		return emit(Step{Kind: Commit, Ends: true})
+	case binlog.TypeTableMap:
+		t.maps = append(t.maps, e...)
+		return nil
+	case binlog.TypeXAPrepare:
+		return t.unsupported("is an XA transaction")
+	case binlog.TypeRowsQuery, binlog.TypeViewChange:
+		return nil // of no meaning for the data
+	case binlog.TypeIntvar, binlog.TypeRand, binlog.TypeUserVar, binlog.TypeBeginLoadQuery, binlog.TypeExecuteLoadQuery,
+		binlog.TypeAppendBlock, binlog.TypeDeleteFile:
+		return t.statementFormat()
+	}
+	switch {
+	case binlog.IsRowEvent(e.Type()):
+		return t.row(e, emit)
+	case e.Flags()&binlog.FlagIgnorable != 0:
+		return nil
+	}
+	return t.unsupported(fmt.Sprintf("has an event of type %d, which this quorate does not know", e.Type()))
+}
+
+func (t *Translator) unsupported(what string) error {
+	return &UnsupportedError{GTID: t.info.GTID, What: what, Do: again}
+}
+
+func (t *Translator) statementFormat() error {
+	return &UnsupportedError{GTID: t.info.GTID, What: "was binlogged as a statement, not as rows",
+		Do: "set binlog_format = ROW on it, in sessions, too; then begin anew from a copy of it that has this transaction (quorate adopt)"}
+}
+
+// row takes a row event. A piece that is long enough is handed on, as a statement of its own.
+func (t *Translator) row(e binlog.Event, emit func(Step) error) error {
+	if !t.open || len(t.maps) == 0 {
+		return fmt.Errorf("transaction %v: %w: rows without a BEGIN or a table", t.info.GTID, binlog.ErrStream)
+	}
+	t.last = len(t.rows)
+	t.rows = append(t.rows, e...)
+	ends := binlog.EndsStatement(e)
+	if !ends && len(t.rows) < chunkBytesMin {
+		return nil
+	}
+	if !ends {
+		binlog.EndStatement(binlog.Event(t.rows[t.last:]))
+	}
+	events := slices.Concat(t.maps, t.rows)
+	t.rows = t.rows[:0]
+	if cap(t.rows) > 2*chunkBytesMin {
+		t.rows = nil // after a long event
+	}
+	if ends {
+		t.maps = t.maps[:0]
+	}
+	return emit(Step{Kind: Rows, Events: events})
+}
+
+// query takes a QUERY event.
+func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
+	q, err := binlog.ParseSessionQuery(e)
+	if err != nil {
+		return fmt.Errorf("transaction %v: %w", t.info.GTID, err)
+	}
+	begins := func(words string) bool {
+		return len(q.Text) >= len(words) && strings.EqualFold(q.Text[:len(words)], words)
+	}
+	switch {
+	case q.Text == "BEGIN" && !t.open:
+		t.open = true
+		return emit(Step{Kind: Open, Query: q})
+	case q.Text == "COMMIT" && t.open:
+		return emit(Step{Kind: Commit, Ends: true})
+	case begins("XA "):
+		return t.unsupported("is an XA transaction")
+	case q.ErrorCode != 0:
+		return t.unsupported(fmt.Sprintf("is a statement that ended there with error %d, half done", q.ErrorCode))
+	case t.open && (begins("SAVEPOINT ") || begins("ROLLBACK TO ") || begins("RELEASE ")):
+		return emit(Step{Kind: Statement, Query: q})
+	case t.open && begins("CREATE TABLE ") && strings.HasSuffix(q.Text, "START TRANSACTION"): // … SELECT
+		return emit(Step{Kind: Statement, Query: q})
+	case t.open && begins("ROLLBACK"):
+		return t.unsupported("changed tables that are not InnoDB's, and was rolled back")
+	case t.open || begins("INSERT ") || begins("UPDATE ") || begins("DELETE ") || begins("REPLACE ") || begins("LOAD "):
+		return t.statementFormat()
+	case q.Unknown != 0:
+		return t.unsupported(fmt.Sprintf("is a statement with a session variable (%d) that this quorate does not know", q.Unknown))
+	case t.Withheld != nil && t.Withheld(q.Text):
+		return emit(Step{Kind: LeftOut, Query: q, Ends: true})
+	}
+	return emit(Step{Kind: Statement, Query: q, Ends: true})
+}

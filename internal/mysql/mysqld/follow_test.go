@@ -1,0 +1,58 @@
+package mysqld
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// TestOpenForAgent: while a cluster follows a source, that is written, and clients do not write. A server that was closed since is not
+// opened by letting clients write.
+func TestOpenForAgent(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	if err := a.LetClientsWrite(ctx(t), true, deadline); !errors.Is(err, ErrNotOpen) {
+		t.Fatalf("clients may write to a server that nobody has opened: %v", err)
+	}
+	if err := a.OpenForAgent(ctx(t), deadline); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	source, err := p.OpenFollow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = source.Close() })
+	mustExec(t, source, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); CREATE USER app@'%' IDENTIFIED BY 'Aa1-0123456789abcdef'; GRANT ALL ON d.* TO app@'%'",
+		"SET gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7'; INSERT INTO d.t VALUES (1); SET gtid_next = 'AUTOMATIC'")
+	app := login(t, s, "app", "Aa1-0123456789abcdef")
+	write := func(may bool) {
+		t.Helper()
+		_, err := app.ExecContext(ctx(t), "DELETE FROM d.t WHERE a = 0")
+		if refused, ok := errors.AsType[*mysql.MySQLError](err); may && err != nil || !may && (!ok || refused.Number != 1290) {
+			t.Errorf("a client writes: %v, want it possible: %t", err, may)
+		}
+	}
+	write(false)
+	for _, may := range []bool{true, false, true} {
+		if err := a.LetClientsWrite(ctx(t), may, deadline); err != nil {
+			t.Fatal(err)
+		}
+		write(may)
+	}
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.LetClientsWrite(ctx(t), true, deadline); !errors.Is(err, ErrNotOpen) {
+		t.Errorf("clients may write to a server that was closed: %v", err)
+	}
+	write(false)
+	if _, err := source.ExecContext(ctx(t), "INSERT INTO d.t VALUES (2)"); err == nil {
+		t.Error("a closed server is written")
+	}
+}

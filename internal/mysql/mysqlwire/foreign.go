@@ -1,0 +1,235 @@
+package mysqlwire
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// nativePlugin is what older accounts have, and those of managed services.
+	nativePlugin = "mysql_native_password"
+	// keyRequest asks caching_sha2_password for the server's public key.
+	keyRequest = 2
+	// silenceMax is for how many heartbeats a source may be silent before it counts as gone.
+	silenceMax = 4
+)
+
+// ForeignConfig says which server's binlog is read, and from where on.
+type ForeignConfig struct {
+	// Addr is its host:port.
+	Addr string
+	// User and Password log in; the account needs REPLICATION SLAVE.
+	User, Password string
+	// TLS is how the connection is protected; nil = it is not. Then a password goes out encrypted by
+	// the server's own key.
+	TLS *tls.Config
+	// ServerID and ReplicaUUID are this reader's own. A newer one with the same UUID has the server end
+	// the older one.
+	ServerID    uint32
+	ReplicaUUID string
+	// HeartbeatPeriod is the longest silence of an idle stream.
+	HeartbeatPeriod time.Duration
+	// Exclude are the transactions that are not sent.
+	Exclude *gtid.Set
+}
+
+// Foreign is the binlog of a foreign server, as its replica reads it.
+type Foreign struct {
+	conn    net.Conn
+	in      *packetReader
+	silence time.Duration
+}
+
+// DialForeign logs in and starts the dump. Errors of the server are *ServerError (1236 where it has purged
+// what is asked for).
+func DialForeign(ctx context.Context, cfg ForeignConfig) (*Foreign, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the source: %w", err)
+	}
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	w := &wire{conn: conn, in: newPacketReader(conn, streamBufferBytes, eventBytesMax)}
+	err = startDump(ctx, w, cfg)
+	if !stop() {
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("log in to the source: %w", err), w.conn.Close())
+	}
+	return &Foreign{conn: w.conn, in: w.in, silence: silenceMax * cfg.HeartbeatPeriod}, nil
+}
+
+func startDump(ctx context.Context, w *wire, cfg ForeignConfig) error {
+	if err := sourceLogin(ctx, w, cfg); err != nil {
+		return err
+	}
+	// The names of before 8.0.26, which all versions take.
+	settings := fmt.Sprintf("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32', @master_heartbeat_period=%[1]d, "+
+		"@source_heartbeat_period=%[1]d, @slave_uuid='%[2]s', @replica_uuid='%[2]s', SESSION net_write_timeout=%[3]d",
+		cfg.HeartbeatPeriod.Nanoseconds(), cfg.ReplicaUUID, netWriteTimeoutSeconds)
+	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(cfg.ServerID)} {
+		if err := w.command(command); err != nil {
+			return fmt.Errorf("send settings: %w", err)
+		}
+		if err := w.expectOK(); err != nil {
+			return fmt.Errorf("apply settings: %w", err)
+		}
+	}
+	dump := dumpRequest{serverID: cfg.ServerID, offset: binlogMagicBytes, exclude: cfg.Exclude}
+	if err := w.command(dump.payload()); err != nil {
+		return fmt.Errorf("request dump: %w", err)
+	}
+	return nil
+}
+
+// Next returns the next event, which is valid until the next call. It returns an error where the server says
+// one, ends the dump, or is silent for too long.
+func (s *Foreign) Next() (binlog.Event, error) {
+	if !s.in.ready() {
+		if err := s.conn.SetDeadline(time.Now().Add(s.silence)); err != nil {
+			return nil, fmt.Errorf("read the source's binlog: %w", err)
+		}
+	}
+	payload, err := s.in.next()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the source's binlog: %w", err)
+	case len(payload) == 0:
+		return nil, fmt.Errorf("%w: empty packet in stream", ErrMalformed)
+	case payload[0] == headerErr:
+		return nil, parseServerError(payload)
+	case isEOF(payload):
+		return nil, errors.New("the source ended the dump")
+	case payload[0] != headerOK:
+		return nil, fmt.Errorf("%w: packet %#x in stream", ErrMalformed, payload[0])
+	}
+	return binlog.ParseEvent(payload[1:])
+}
+
+// Ready tells whether Next would return at once.
+func (s *Foreign) Ready() bool { return s.in.ready() }
+
+// Close ends the connection, and Next.
+func (s *Foreign) Close() error { return s.conn.Close() }
+
+// sourceLogin logs in to a server of another host.
+func sourceLogin(ctx context.Context, w *wire, cfg ForeignConfig) error {
+	payload, err := w.read()
+	if err != nil {
+		return fmt.Errorf("read greeting: %w", err)
+	}
+	if len(payload) > 0 && payload[0] == headerErr {
+		return parseServerError(payload)
+	}
+	nonce, err := parseGreeting(payload)
+	if err != nil {
+		return err
+	}
+	response := loginResponse(cfg.User, scramble(cfg.Password, nonce))
+	if cfg.TLS != nil {
+		caps := binary.LittleEndian.Uint32(response) | capSSL
+		binary.LittleEndian.PutUint32(response, caps)
+		if err := w.write(response[:sslRequestBytes]); err != nil {
+			return fmt.Errorf("ask for TLS: %w", err)
+		}
+		conn := tls.Client(w.conn, cfg.TLS)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("begin TLS: %w", err)
+		}
+		w.conn, w.in = conn, newPacketReader(conn, streamBufferBytes, eventBytesMax)
+	}
+	if err := w.write(response); err != nil {
+		return fmt.Errorf("send login: %w", err)
+	}
+	for range authStepsMax + 2 { // a public key, too
+		payload, err := w.read()
+		if err != nil {
+			return fmt.Errorf("read login response: %w", err)
+		}
+		done, answer, err := sourceAuth(payload, &nonce, cfg)
+		if err != nil || done {
+			return err
+		}
+		if answer == nil {
+			continue
+		}
+		if err := w.write(answer); err != nil {
+			return fmt.Errorf("send authentication: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: authentication does not end", ErrMalformed)
+}
+
+// sourceAuth judges one packet of the server, as authStep does, for a connection that others may read.
+func sourceAuth(payload []byte, nonce *[]byte, cfg ForeignConfig) (done bool, answer []byte, err error) {
+	switch {
+	case len(payload) == 0:
+	case payload[0] == headerEOF:
+		plugin, challenge, _ := bytes.Cut(payload[1:], []byte{0})
+		*nonce = bytes.Clone(bytes.TrimSuffix(challenge, []byte{0}))
+		if string(plugin) == nativePlugin {
+			return false, nativeScramble(cfg.Password, *nonce), nil
+		}
+	case len(payload) == 2 && payload[0] == headerAuthMore && payload[1] == authFull && cfg.TLS == nil:
+		return false, []byte{keyRequest}, nil
+	case payload[0] == headerAuthMore && len(payload) > 2: // the key
+		answer, err := encrypted(cfg.Password, *nonce, payload[1:])
+		return false, answer, err
+	}
+	return authStep(payload, cfg.Password)
+}
+
+// nativeScramble answers a challenge of mysql_native_password: XOR(SHA1(p), SHA1(nonce + SHA1(SHA1(p)))).
+func nativeScramble(password string, nonce []byte) []byte {
+	if password == "" {
+		return []byte{}
+	}
+	once := sha1.Sum([]byte(password))
+	twice := sha1.Sum(once[:])
+	mask := sha1.Sum(append(append([]byte{}, nonce...), twice[:]...))
+	subtle.XORBytes(mask[:], mask[:], once[:])
+	return mask[:]
+}
+
+// encrypted is a password for the server's public key alone (sql/auth/sha2_password.cc).
+func encrypted(password string, nonce, key []byte) ([]byte, error) {
+	block, _ := pem.Decode(key)
+	if block == nil || len(nonce) == 0 {
+		return nil, fmt.Errorf("%w: no public key", ErrMalformed)
+	}
+	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	public, ok := parsed.(*rsa.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("%w: the key is not RSA", ErrMalformed)
+	}
+	plain := append([]byte(password), 0)
+	for i := range plain {
+		plain[i] ^= nonce[i%len(nonce)]
+	}
+	out, err := rsa.EncryptOAEP(sha1.New(), rand.Reader, public, plain, nil)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt the password: %w", err)
+	}
+	return out, nil
+}
