@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/backups"
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/following"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/agent/keys"
@@ -147,6 +148,8 @@ type Agent struct {
 	port ownport.Port
 	// told is what this node tells MySQL Router while it is the primary.
 	told mysqlRouter
+	// following has this node follow the source of the cluster while it is the primary.
+	following *following.Service
 
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex
@@ -464,7 +467,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.standstill.Run(upperCtx) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents} {
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents, a.following.Run} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/quorate/quorate/internal/agent/following"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/switchover"
 	"github.com/quorate/quorate/internal/agent/variables"
@@ -65,6 +66,8 @@ func (a *Agent) buildRequests() {
 		Self: a.self, Node: moved{a}, Board: a.board, Requests: s, PromotionTimeout: a.cfg.MySQL.PromotionTimeout,
 	})
 	s.Handle(a.switchover.Handlers())
+	a.following = following.NewService(followingNode{a}, s, a.logger)
+	s.Handle(a.following.Handlers())
 }
 
 // Control implements api.Provider: what comes from a person on this machine.

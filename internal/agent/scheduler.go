@@ -55,7 +55,8 @@ func (s *scheduler) news(err error) bool {
 func (a *Agent) keepEvents(ctx context.Context, s *scheduler) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
-	p, off := a.currentProcess(), a.board.State().EventsOff
+	state := a.board.State()
+	p, off := a.currentProcess(), state.EventsOff || state.Follow != nil // the source's run there
 	serving := p != nil && a.board.Own().Role == status.RolePrimary && a.Slot.Serving() && !a.Orders.MovesAway()
 	if s.started != nil && (!serving || off || s.started != p || s.term != a.Raft.Role().Term) {
 		stopped := s.started
@@ -66,7 +67,7 @@ func (a *Agent) keepEvents(ctx context.Context, s *scheduler) error {
 			}
 		}
 	}
-	if !serving {
+	if !serving || state.Follow != nil {
 		a.eventsIdle(nil)
 		return nil
 	}

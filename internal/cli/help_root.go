@@ -40,6 +40,7 @@ func helpGroups() []helpGroup {
 			{"run", "the agent, with mysqld"}, {"key", "by which it is known"},
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
 			{"adopt", "data that are there"}, {"restore", "a point in time"},
+			{"follow", "a server outside"}, {"cutover", "takes over from it"},
 			{"doctor", "is this host fit?"}, {"completion", "for your shell"},
 		}},
 	}
@@ -48,7 +49,7 @@ func helpGroups() []helpGroup {
 // rootHelp shows all commands on one screen.
 func rootHelp(root *cobra.Command) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "quorate: %s\n\n", root.Short)
+	fmt.Fprintf(&text, "quorate: %s\n", root.Short)
 	for _, g := range helpGroups() {
 		fmt.Fprintf(&text, "%s:\n", g.title)
 		for i := 0; i < len(g.commands); i += 2 {

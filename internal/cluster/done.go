@@ -21,6 +21,8 @@ func (c Change) Done(s State) string {
 		return c.Membership.done(s)
 	case c.Variables != nil:
 		return fmt.Sprintf("It is done: %s.", c.Variables)
+	case c.Follow != nil:
+		return c.Follow.done()
 	}
 	return ""
 }

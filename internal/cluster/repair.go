@@ -167,10 +167,13 @@ func (s State) settings() settings {
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 6
+const StateFormat = 7
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if s.Follow != nil {
+		return 7
+	}
 	if s.EventsOff {
 		return 6
 	}
@@ -299,6 +302,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	if c.Follow != nil {
+		return 7
+	}
 	if c.Settings != nil && c.Settings.EventsOff != nil {
 		return 6
 	}

@@ -96,6 +96,8 @@ type State struct {
 	MySQLRouter bool `json:"mysql_router,omitempty"`
 	// EventsOff: the event scheduler runs nowhere, else on the primary.
 	EventsOff bool `json:"events_off,omitempty"`
+	// Follow is the server outside of the cluster that the primary follows; nil = none.
+	Follow *Follow `json:"follow,omitempty"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`
@@ -150,6 +152,7 @@ type Change struct {
 	Settings    *SettingsChange    `json:"settings,omitempty"`
 	Keys        *KeysChange        `json:"keys,omitempty"`
 	Variables   *VariablesChange   `json:"variables,omitempty"`
+	Follow      *FollowChange      `json:"follow,omitempty"`
 }
 
 // NodeChange changes what is not nil of one member.
@@ -257,6 +260,10 @@ func (s State) Clone() State {
 		m := *s.Maintenance
 		s.Maintenance = &m
 	}
+	if s.Follow != nil {
+		f := *s.Follow
+		s.Follow = &f
+	}
 	if s.Recovered != nil {
 		r := *s.Recovered
 		r.Without = slices.Clone(r.Without)
@@ -290,6 +297,8 @@ func (s State) With(c Change) (State, error) {
 		changed, err = next.setKeys(*c.Keys)
 	case c.Variables != nil:
 		changed, err = next.setVariables(*c.Variables)
+	case c.Follow != nil:
+		changed, err = next.setFollow(c)
 	}
 	if err == nil {
 		err = next.check(s.noFull())
@@ -306,7 +315,7 @@ func (s State) With(c Change) (State, error) {
 // check refuses a change that says nothing, two things, or too much.
 func (c Change) check() error {
 	said := 0
-	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil} {
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil, c.Follow != nil} {
 		if is {
 			said++
 		}
@@ -485,6 +494,8 @@ func (c Change) String() string {
 		return c.Keys.String()
 	case c.Variables != nil:
 		return c.Variables.String()
+	case c.Follow != nil:
+		return c.Follow.String()
 	}
 	return "no change that this quorate knows"
 }

@@ -136,6 +136,25 @@ func awaitFile(ctx context.Context, path string, ended chan error) {
 // asyncPair is a server with three databases, and its replica, which has all of it.
 func (f *fixture) asyncPair(t *testing.T, ctx context.Context) (source, replica *mysqldtest.Plain) {
 	t.Helper()
+	source, replica = f.plainServer(t, ctx, "source"), f.plainServer(t, ctx, "replica", "server_id=1002")
+	port := plainQuery(t, ctx, source, "SELECT @@port")
+	plainDo(t, ctx, source, "CREATE USER rep@'%' IDENTIFIED BY 'x'", "GRANT REPLICATION SLAVE ON *.* TO rep@'%'")
+	for i := range 3 {
+		db := fmt.Sprintf("shop%d", i)
+		plainDo(t, ctx, source, "CREATE DATABASE "+db, "CREATE TABLE "+db+".t (id INT PRIMARY KEY, v VARCHAR(64))",
+			"SET cte_max_recursion_depth = 100000",
+			fmt.Sprintf("INSERT INTO %s.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i, SHA2(CONCAT(i, '%s'), 256) FROM n", db, adoptedRows, db),
+			"DROP TABLE IF EXISTS "+db+".nothing")
+	}
+	plainDo(t, ctx, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = %s, SOURCE_USER = 'rep', "+
+		"SOURCE_PASSWORD = 'x', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1", port), "START REPLICA",
+		"DO WAIT_FOR_EXECUTED_GTID_SET('"+plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")+"', 60)", "STOP REPLICA")
+	return source, replica
+}
+
+// plainServer is a server as others run it, on loopback.
+func (f *fixture) plainServer(t *testing.T, ctx context.Context, name string, options ...string) *mysqldtest.Plain {
+	t.Helper()
 	in, err := install.Discover(copiedMySQL(t))
 	if err != nil {
 		t.Fatal(err)
@@ -148,36 +167,15 @@ func (f *fixture) asyncPair(t *testing.T, ctx context.Context) (source, replica 
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, options := range map[string][]string{
-		"source":  {fmt.Sprintf("port=%d", port), "bind_address=127.0.0.1"},
-		"replica": {"server_id=1002"},
-	} {
-		p, err := mysqldtest.NewPlain(in, filepath.Join(f.Dir(), name), options...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.Kill() })
-		if err := p.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if name == "source" {
-			source = p
-		} else {
-			replica = p
-		}
+	p, err := mysqldtest.NewPlain(in, filepath.Join(f.Dir(), name), append(options, fmt.Sprintf("port=%d", port), "bind_address=127.0.0.1")...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	plainDo(t, ctx, source, "CREATE USER rep@'%' IDENTIFIED BY 'x'", "GRANT REPLICATION SLAVE ON *.* TO rep@'%'")
-	for i := range 3 {
-		db := fmt.Sprintf("shop%d", i)
-		plainDo(t, ctx, source, "CREATE DATABASE "+db, "CREATE TABLE "+db+".t (id INT PRIMARY KEY, v VARCHAR(64))",
-			"SET cte_max_recursion_depth = 100000",
-			fmt.Sprintf("INSERT INTO %s.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i, SHA2(CONCAT(i, '%s'), 256) FROM n", db, adoptedRows, db),
-			"DROP TABLE IF EXISTS "+db+".nothing")
+	t.Cleanup(func() { _ = p.Kill() })
+	if err := p.Start(ctx); err != nil {
+		t.Fatal(err)
 	}
-	plainDo(t, ctx, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = %d, SOURCE_USER = 'rep', "+
-		"SOURCE_PASSWORD = 'x', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1", port), "START REPLICA",
-		"DO WAIT_FOR_EXECUTED_GTID_SET('"+plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")+"', 60)", "STOP REPLICA")
-	return source, replica
+	return p
 }
 
 // holdsAdopted holds that a node has every row of before, and knows the transactions of before.

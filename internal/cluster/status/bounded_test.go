@@ -20,7 +20,7 @@ func TestBoundedStatus(t *testing.T) {
 	// These come from the configuration, or from quorate itself, and are short.
 	short := []string{
 		"Name", "Kind", "Peer", "Site", "RequireAck", "Source", "FedBy", "Instance", "Role", "LogState", "Mysqld", "ServerVersion",
-		"ServerUUID", "Router", "ReadOnly", "MysqldPort", "MySQLRouter", "AgentVersion", "Unreached", "Key", "ClientCA",
+		"ServerUUID", "Router", "ReadOnly", "MysqldPort", "MySQLRouter", "AgentVersion", "Follow", "Unreached", "Key", "ClientCA",
 	}
 	long := usual
 	v := reflect.ValueOf(&long).Elem()

@@ -209,6 +209,8 @@ type Node struct {
 	// EventNames some of their names.
 	Events     int64  `json:"events,omitempty"`
 	EventNames string `json:"event_names,omitempty"`
+	// Follow is a sentence of a primary: how far it follows the source of the cluster; "" = it follows none.
+	Follow string `json:"follow,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
 	// The lag of mysqld behind the log's commit index.
@@ -332,6 +334,8 @@ type Cluster struct {
 	MySQLRouter bool `json:"mysql_router,omitempty"`
 	// EventsOff: the event scheduler runs nowhere.
 	EventsOff bool `json:"events_off,omitempty"`
+	// Follow is the server outside of the cluster that the primary follows; nil = none.
+	Follow *cluster.Follow `json:"follow,omitempty"`
 	// PeerSecurity says how connections between agents are protected; "" = not at all.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.

@@ -38,6 +38,7 @@ const (
 	topicMissing      = "missing"      // what it takes to have a primary again
 	topicFailover     = "failover"     // what one would take
 	topicMaintenance  = "maintenance"  // it is on
+	topicFollow       = "follow"       // the cluster follows another server
 	topicRecovered    = "recovered"    // members are missing after a recovery
 	topicAcks         = "acks"         // what OKs wait for
 	topicSettings     = "settings"     // that are not the default
@@ -83,6 +84,7 @@ func (c Cluster) Sentences() []Sentence {
 	if c.Maintenance != nil {
 		add(LevelNotice, topicMaintenance, "MAINTENANCE "+c.Maintenance.String())
 	}
+	add(LevelNotice, topicFollow, c.follows())
 	if r := c.Recovered; r != nil {
 		var names []string
 		for _, m := range r.Without {
@@ -179,6 +181,20 @@ func (c Cluster) ackSentences() (said []Sentence) {
 		}
 	}
 	return said
+}
+
+// follows says which server the cluster follows, and how far the primary is; "" = none.
+func (c Cluster) follows() string {
+	if c.Follow == nil {
+		return ""
+	}
+	text := fmt.Sprintf("FOLLOWS %s, so clients cannot write until quorate cutover", c.Follow.Source)
+	for _, n := range c.Nodes {
+		if n.Name == c.Primary && n.Follow != "" {
+			text += fmt.Sprintf("; %s %s", n.Name, n.Follow)
+		}
+	}
+	return text
 }
 
 // settings says how the cluster's settings differ from what is the rule; "" = they do not.

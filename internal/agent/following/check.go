@@ -1,0 +1,216 @@
+package following
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// Look is what is to be known of a source.
+type Look struct {
+	Version, UUID                              string
+	GTIDMode, BinlogFormat, RowImage, Checksum string
+	LogBin, LogsUpdates                        bool
+	Executed, Purged                           *gtid.Set
+	// Filter is what its binlog leaves out; FilterUnknown: it must not be asked.
+	Filter        string
+	FilterUnknown bool
+	// NotInnoDB are tables of other engines, Grants what the account may do, and what it must not see nobody knows.
+	NotInnoDB []string
+	Grants    string
+}
+
+// Look asks the source.
+func (s *Source) Look(ctx context.Context) (l Look, err error) {
+	fail := func(err error) (Look, error) { return Look{}, fmt.Errorf("look at the source: %w", err) }
+	var executed, purged string
+	err = s.db.QueryRowContext(ctx, `SELECT @@version, @@server_uuid, @@GLOBAL.gtid_mode, @@GLOBAL.binlog_format, @@GLOBAL.binlog_row_image,
+		@@GLOBAL.binlog_checksum, @@GLOBAL.log_bin, @@GLOBAL.log_slave_updates, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged`).Scan(
+		&l.Version, &l.UUID, &l.GTIDMode, &l.BinlogFormat, &l.RowImage, &l.Checksum, &l.LogBin, &l.LogsUpdates, &executed, &purged)
+	if err != nil {
+		return fail(err)
+	}
+	l.Executed, err = gtid.ParseSet(strings.ReplaceAll(executed, "\n", ""))
+	if err == nil {
+		l.Purged, err = gtid.ParseSet(strings.ReplaceAll(purged, "\n", ""))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if l.Filter, err = s.filter(ctx); err != nil {
+		l.FilterUnknown = true
+	}
+	if l.NotInnoDB, err = texts(ctx, s.db, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
+		WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN `+notCompared+` LIMIT 6`); err != nil {
+		return fail(err)
+	}
+	grants, err := texts(ctx, s.db, "SHOW GRANTS")
+	if err != nil {
+		return fail(err)
+	}
+	l.Grants = strings.ToUpper(strings.Join(grants, "\n"))
+	return l, nil
+}
+
+func texts(ctx context.Context, db *sql.DB, query string) (all []string, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, rows.Err()
+}
+
+// filter is what binlog_do_db and binlog_ignore_db say, which no variable shows.
+func (s *Source) filter(ctx context.Context) (string, error) {
+	rows, err := s.db.QueryContext(ctx, "SHOW BINARY LOG STATUS")
+	if err != nil { // before 8.2
+		rows, err = s.db.QueryContext(ctx, "SHOW MASTER STATUS")
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	var file, position, do, ignore, executed sql.NullString
+	if !rows.Next() {
+		return "", errors.Join(errors.New("it has no binlog"), rows.Err())
+	}
+	if err := rows.Scan(&file, &position, &do, &ignore, &executed); err != nil {
+		return "", err
+	}
+	var said []string
+	if do.String != "" {
+		said = append(said, "binlog_do_db "+do.String)
+	}
+	if ignore.String != "" {
+		said = append(said, "binlog_ignore_db "+ignore.String)
+	}
+	return strings.Join(said, ", "), nil
+}
+
+// Here is what a source is compared with.
+type Here struct {
+	Version, UUID string
+	// Executed is what the cluster has.
+	Executed *gtid.Set
+}
+
+// OnlyHere is the subject of what the cluster has and the source lacks.
+const OnlyHere = "only here"
+
+// Judge says of each subject whether it speaks against following.
+func Judge(l Look, h Here) []cluster.FollowCheck {
+	var all []cluster.FollowCheck
+	add := func(subject, state string, bad bool, found, do, good string) {
+		if bad {
+			all = append(all, cluster.FollowCheck{Subject: subject, State: state, Found: found, Do: do})
+			return
+		}
+		all = append(all, cluster.FollowCheck{Subject: subject, State: cluster.CheckOK, Found: good})
+	}
+	const fail, warn = cluster.CheckFail, cluster.CheckWarn
+	add("version", fail, newer(l.Version, h.Version), fmt.Sprintf("MySQL %s, newer than %s here", l.Version, h.Version),
+		"upgrade the cluster first: quorate upgrade plan", fmt.Sprintf("MySQL %s, here %s", l.Version, h.Version))
+	add("server", fail, l.UUID == h.UUID, "it is this cluster's own primary", "name another server", "server_uuid "+l.UUID)
+	add("gtid mode", fail, l.GTIDMode != "ON", "gtid_mode is "+l.GTIDMode, "set it ON, step by step, as MySQL's manual says", "ON")
+	add("binlog", fail, !l.LogBin || !l.LogsUpdates, "log_bin or log_replica_updates is OFF: it does not write down all that it has", "set both, and restart it", "it writes down all that it has")
+	add("format", fail, l.BinlogFormat != "ROW", "binlog_format is "+l.BinlogFormat, "SET GLOBAL binlog_format = ROW, and let its sessions begin anew", "ROW")
+	add("row image", warn, l.RowImage != "FULL", "binlog_row_image is "+l.RowImage+": rows of tables without a primary key may not be found",
+		"SET GLOBAL binlog_row_image = FULL", "FULL")
+	add("checksums", fail, l.Checksum != "CRC32", "binlog_checksum is "+l.Checksum, "SET GLOBAL binlog_checksum = CRC32", "CRC32")
+	add("filters", fail, l.Filter != "", "its binlog leaves out: "+l.Filter, "take the filters out of its configuration, and copy it anew", "none")
+	if l.FilterUnknown {
+		all[len(all)-1] = cluster.FollowCheck{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
+			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
+	}
+	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
+	return append(append(all, judgeTransactions(l, h)...), judgeGrants(l)...)
+}
+
+// newer tells whether a version is of a later series than another one.
+func newer(version, than string) bool {
+	number := regexp.MustCompile(`^(\d+)\.(\d+)`)
+	a, b := number.FindStringSubmatch(version), number.FindStringSubmatch(than)
+	if a == nil || b == nil {
+		return false
+	}
+	for i := 1; i < 3; i++ {
+		if len(a[i]) != len(b[i]) {
+			return len(a[i]) > len(b[i])
+		}
+		if a[i] != b[i] {
+			return a[i] > b[i]
+		}
+	}
+	return false
+}
+
+// judgeTransactions looks at what both have.
+func judgeTransactions(l Look, h Here) []cluster.FollowCheck {
+	lacks := l.Executed.Clone()
+	lacks.Subtract(h.Executed)
+	gone := gtid.Intersect(l.Purged, lacks)
+	ours := h.Executed.Clone()
+	ours.Subtract(l.Executed)
+	tagged := false
+	for source := range lacks.Intervals() {
+		tagged = tagged || source.Tag != ""
+	}
+	var all []cluster.FollowCheck
+	add := func(subject string, bad bool, found, do, good string) {
+		c := cluster.FollowCheck{Subject: subject, State: cluster.CheckOK, Found: good}
+		if bad {
+			c = cluster.FollowCheck{Subject: subject, State: cluster.CheckFail, Found: found, Do: do}
+		}
+		all = append(all, c)
+	}
+	add("purged", !gone.IsEmpty(), fmt.Sprintf("it has purged %d transactions that are not here: %s", gone.Count(), cut(gone)),
+		"begin anew from a newer copy of it (quorate adopt), and let it keep its binlogs for longer", "nothing that is not here")
+	add("tags", tagged, "some of its transactions that are not here have GTIDs with tags", "it must make none; begin anew from a copy that has these", "none")
+	add(OnlyHere, !ours.IsEmpty(), fmt.Sprintf("the cluster has %d transactions that it lacks: %s", ours.Count(), cut(ours)),
+		"look what they are (quorate log dump); --force, if the source does not touch the same data", "nothing")
+	add("to come", false, "", "", fmt.Sprintf("%d transactions", lacks.Count()))
+	return all
+}
+
+func cut(s *gtid.Set) string {
+	const bytesMax = 120
+	text := s.String()
+	if len(text) > bytesMax {
+		return text[:bytesMax] + "…"
+	}
+	return text
+}
+
+// judgeGrants looks at what the account may do there.
+func judgeGrants(l Look) []cluster.FollowCheck {
+	has := func(privileges ...string) bool {
+		return slices.ContainsFunc(privileges, func(p string) bool {
+			return regexp.MustCompile(`GRANT ([^\n]*, ?)?` + p + `[, ][^\n]*ON \*\.\*`).MatchString(l.Grants)
+		})
+	}
+	reads := cluster.FollowCheck{Subject: "account", State: cluster.CheckOK, Found: "it may read the binlog"}
+	if !has("REPLICATION SLAVE", "ALL PRIVILEGES") {
+		reads = cluster.FollowCheck{Subject: "account", State: cluster.CheckFail, Found: "it may not read the binlog", Do: "GRANT REPLICATION SLAVE ON *.* to it"}
+	}
+	closes := cluster.FollowCheck{Subject: "cutover", State: cluster.CheckOK, Found: "the account may close the source for writes"}
+	if !has("SUPER", "ALL PRIVILEGES") && !(has("SYSTEM_VARIABLES_ADMIN") && has("CONNECTION_ADMIN")) {
+		closes = cluster.FollowCheck{Subject: "cutover", State: cluster.CheckWarn, Found: "the account may not close the source for writes",
+			Do: "close it yourself, and say so (quorate cutover --source-closed); or GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* to it"}
+	}
+	return []cluster.FollowCheck{reads, closes}
+}

@@ -1,0 +1,22 @@
+// Package following writes the transactions of a server that is not part of the cluster into this primary's
+// mysqld, as a client of it, until the cutover; and asks that server what there is to know of it. A Service decides
+// when: while its node is the primary, and the cluster state names a source. It keeps clients from writing meanwhile, and
+// carries out the requests to follow, and to cut over.
+//
+//	the source ──► mysqlwire.Foreign ──► follow.Translator ──► follow.Clock ──┬─► session ──► mysqld ──► binlog, tap, log
+//	                                                                          └─► session …
+//
+// Each transaction has its own GTID of the source, and is committed like a client's, once a majority has it. So
+// gtid_executed says what is done, after whatever end: a break of either connection, SIGKILL, another primary.
+// Nothing else is kept.
+//
+// # Goroutines
+//
+// Service.Run has one while it follows, and one that looks how far that is. Follower.Run owns its own: one reads the
+// source, and each session has one. They end before it returns. One session runs a transaction
+// from its first step to its last. Steps go through a channel of stepsMax: a transaction of any size passes,
+// and where mysqld is slow the source waits.
+//
+// Bounds: sessionsMax sessions; each holds stepsMax steps of 512 KiB (or of one event that is longer).
+// Durability: none of its own.
+package following

@@ -1,0 +1,315 @@
+package following
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/follow"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// sessionsMax is how many transactions run at the same time: each waits for a majority.
+	sessionsMax = 8
+	// stepsMax is how many steps wait for a session.
+	stepsMax = 4
+	// alone is how many transactions run one by one after a conflict.
+	alone = 1000
+)
+
+// Error numbers of the server (share/messages_to_clients.txt).
+const (
+	errLockWaitTimeout = 1205 // ER_LOCK_WAIT_TIMEOUT
+	errLockDeadlock    = 1213 // ER_LOCK_DEADLOCK
+)
+
+// Stream is a source's binlog, as mysqlwire.Foreign reads it.
+type Stream interface {
+	Next() (binlog.Event, error)
+	Close() error
+}
+
+// Config is what a Follower needs.
+type Config struct {
+	// Dial reads the source from behind what is there.
+	Dial func(ctx context.Context, executed *gtid.Set) (Stream, error)
+	// Executed says what the local mysqld has.
+	Executed func(ctx context.Context) (*gtid.Set, error)
+	// Sessions are those of an account that may do all.
+	Sessions *sql.DB
+	// Withheld tells whether a statement must not be executed here.
+	Withheld func(text string) bool
+	Logger   *slog.Logger
+}
+
+// Progress is how far a Follower is.
+type Progress struct {
+	// Transactions were written, LeftOut of them without what their statements say.
+	Transactions, LeftOut uint64
+	// Committed is when the newest of them was committed at the source; zero = there was none.
+	Committed time.Time
+}
+
+// Follower follows one source.
+type Follower struct {
+	cfg Config
+
+	mu       sync.Mutex
+	progress Progress
+	// serial is how many transactions are to run one by one.
+	serial int
+}
+
+// New makes a Follower.
+func New(cfg Config) *Follower { return &Follower{cfg: cfg} }
+
+// Progress says how far it is.
+func (f *Follower) Progress() Progress {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.progress
+}
+
+// Run follows until ctx ends or something fails, and may be called again. Two transactions that were in each other's way
+// are an error, too: next time they run one after the other.
+func (f *Follower) Run(ctx context.Context) error {
+	executed, err := f.cfg.Executed(ctx)
+	if err != nil {
+		return err
+	}
+	source, err := f.cfg.Dial(ctx, executed)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	group, running := errgroup.WithContext(ctx)
+	defer context.AfterFunc(running, func() { _ = source.Close() })()
+	c := &coordinator{follower: f, serial: f.takeSerial(), done: make(chan *session, sessionsMax)}
+	group.Go(func() error { return c.read(running, source) })
+	for range sessionsMax {
+		s := &session{follower: f, steps: make(chan follow.Step, stepsMax)}
+		c.free = append(c.free, s)
+		group.Go(func() error { return s.run(running, c.done) })
+	}
+	err = group.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if Conflict(err) {
+		f.mu.Lock()
+		f.serial = alone
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// Conflict tells whether two transactions were in each other's way.
+func Conflict(err error) bool {
+	server, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (server.Number == errLockDeadlock || server.Number == errLockWaitTimeout)
+}
+
+func (f *Follower) takeSerial() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.serial
+	f.serial = 0
+	return n
+}
+
+// coordinator gives each transaction a session, once it may begin.
+type coordinator struct {
+	follower *Follower
+	clock    follow.Clock
+	serial   int
+	format   follow.Step
+	free     []*session
+	// now has the transaction that is being read; nil = none is.
+	now  *session
+	done chan *session
+}
+
+func (c *coordinator) read(ctx context.Context, source Stream) error {
+	t := follow.Translator{Withheld: c.follower.cfg.Withheld}
+	for {
+		e, err := source.Next()
+		if err == nil {
+			err = t.Feed(e, func(s follow.Step) error { return c.take(ctx, s) })
+		}
+		if err != nil {
+			// What came whole is written first: most errors are the source's, and there again next time.
+			if wait := c.idle(ctx); wait != nil {
+				return wait
+			}
+			return err
+		}
+	}
+}
+
+// take hands a step to the session that has its transaction.
+func (c *coordinator) take(ctx context.Context, step follow.Step) error {
+	switch step.Kind {
+	case follow.Format:
+		if err := c.idle(ctx); err != nil {
+			return err
+		}
+		c.clock, c.format = follow.Clock{}, step // numbers count anew in each file
+		return nil
+	case follow.Begin:
+		for len(c.free) == 0 || !c.clock.May(step.Info) || c.serial > 0 && !c.clock.Idle() {
+			if err := c.await(ctx); err != nil {
+				return err
+			}
+		}
+		if c.serial > 0 {
+			c.serial--
+		}
+		last := len(c.free) - 1
+		c.now, c.free = c.free[last], c.free[:last]
+		c.now.info = step.Info
+		c.clock.Begin(step.Info)
+		if err := c.now.send(ctx, c.format); err != nil {
+			return err
+		}
+	}
+	s := c.now
+	if step.Ends {
+		c.now = nil
+	}
+	return s.send(ctx, step)
+}
+
+// await waits until a session has ended its transaction.
+func (c *coordinator) await(ctx context.Context) error {
+	select {
+	case s := <-c.done:
+		c.clock.End(s.info)
+		c.free = append(c.free, s)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// idle waits until every transaction has ended but the one that is being read.
+func (c *coordinator) idle(ctx context.Context) error {
+	busy := 0
+	if c.now != nil {
+		busy = 1
+	}
+	for len(c.free)+busy < sessionsMax {
+		if err := c.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// session writes one transaction at a time.
+type session struct {
+	follower *Follower
+	steps    chan follow.Step
+	// info is of the transaction that it has: the coordinator's.
+	info binlog.GTIDInfo
+}
+
+func (s *session) send(ctx context.Context, step follow.Step) error {
+	select {
+	case s.steps <- step:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *session) run(ctx context.Context, done chan<- *session) error {
+	conn, err := s.follower.cfg.Sessions.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open session: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	w := writer{conn: conn}
+	for {
+		var step follow.Step
+		select {
+		case step = <-s.steps:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := w.step(ctx, step); err != nil {
+			return err
+		}
+		if step.Ends {
+			s.follower.wrote(step, w.info)
+			done <- s
+		}
+	}
+}
+
+// wrote notes a transaction that is committed.
+func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
+	f.mu.Lock()
+	f.progress.Transactions++
+	if info.ImmediateCommit != 0 {
+		f.progress.Committed = time.UnixMicro(int64(info.ImmediateCommit))
+	}
+	if step.Kind == follow.LeftOut {
+		f.progress.LeftOut++
+	}
+	f.mu.Unlock()
+	if step.Kind == follow.LeftOut { // the text may hold a password's hash
+		f.cfg.Logger.Warn("a statement of the source is left out: it grants what is withheld here", "gtid", info.GTID.String())
+	}
+}
+
+// writer executes steps in one session of mysqld.
+type writer struct {
+	conn    *sql.Conn
+	session follow.Session
+	pending strings.Builder
+	info    binlog.GTIDInfo
+}
+
+func (w *writer) step(ctx context.Context, step follow.Step) error {
+	if step.Kind == follow.Begin {
+		w.info = step.Info
+	}
+	ours, text := w.session.SQL(step)
+	for _, s := range ours {
+		if w.pending.Len() > 0 {
+			w.pending.WriteString("; ")
+		}
+		w.pending.WriteString(s)
+	}
+	// A BINLOG statement is the last of its text: the server does not say behind it that more answers come.
+	if text == "" && !step.Ends && step.Kind != follow.Rows {
+		return nil
+	}
+	err := w.exec(ctx, w.pending.String())
+	w.pending.Reset()
+	if err == nil {
+		err = w.exec(ctx, text)
+	}
+	if err != nil {
+		return fmt.Errorf("write transaction %v: %w", w.info.GTID, err)
+	}
+	return nil
+}
+
+func (w *writer) exec(ctx context.Context, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := w.conn.ExecContext(ctx, text)
+	return err
+}

@@ -1,0 +1,208 @@
+package following
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// pair is a source, and a server that follows it.
+type pair struct {
+	source, target *server
+	follower       *Follower
+}
+
+func newPair(t *testing.T, options ...string) *pair {
+	t.Helper()
+	p := &pair{source: newServer(t, "s", options...), target: newServer(t, "t", "server_id=1002")}
+	p.source.do(t, "CREATE USER rep@'%' IDENTIFIED BY 'x'", "GRANT REPLICATION SLAVE ON *.* TO rep@'%'")
+	sessions, err := mysqld.FollowSessions(p.target.Socket(), "root", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sessions.Close() })
+	p.follower = New(Config{
+		Dial: p.source.dial("x"), Sessions: sessions, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Executed: func(ctx context.Context) (*gtid.Set, error) { return p.target.executed(t), nil },
+		Withheld: func(text string) bool { return strings.HasPrefix(text, "GRANT REPLICATION SLAVE") },
+	})
+	return p
+}
+
+// follow follows until the target has all of the source; it returns how the follower ended.
+func (p *pair) follow(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.follower.Run(ctx) }()
+	want := p.source.executed(t)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+			if p.target.executed(t).ContainsSet(want) {
+				cancel()
+				return <-ended
+			}
+		}
+	}
+}
+
+// mustFollow follows to the end, and compares.
+func (p *pair) mustFollow(t *testing.T) {
+	t.Helper()
+	if err := p.follow(t); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the follower ended with %v", err)
+	}
+	if s, d := p.source.executed(t), p.target.executed(t); !s.Equal(d) {
+		t.Errorf("the source has %v, the target %v", s, d)
+	}
+	rows, err := p.source.db.QueryContext(t.Context(), "SELECT CONCAT('`', table_schema, '`.`', REPLACE(table_name, '`', '``'), '`') FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema LIKE 'shop%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	tables := 0
+	for ; rows.Next(); tables++ {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []string{"SHOW CREATE TABLE " + name, "CHECKSUM TABLE " + name} {
+			var of, s, d string
+			if err := errors.Join(p.source.db.QueryRowContext(t.Context(), q).Scan(&of, &s), p.target.db.QueryRowContext(t.Context(), q).Scan(&of, &d)); err != nil || s != d {
+				t.Errorf("%s: %v\n%s\n%s", q, err, s, d)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil || tables == 0 {
+		t.Errorf("%d tables were compared: %v", tables, err)
+	}
+}
+
+// TestFollower: what a source writes arrives, with its GTIDs; what cannot be carried over ends it.
+func TestFollower(t *testing.T) {
+	p := newPair(t, "character_set_server=latin1", "binlog_rows_query_log_events=ON")
+	t.Run("Statements", p.statements)
+	t.Run("Large", p.large)
+	t.Run("Parallel", p.parallel)
+	t.Run("Unsupported", p.unsupported)
+	t.Run("Purged", p.purged)
+}
+
+func (p *pair) statements(t *testing.T) {
+	p.source.do(t, "CREATE DATABASE shop", "USE shop",
+		"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200), j JSON, at TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), KEY (v))",
+		"INSERT INTO t (v, j) VALUES ('a', '{\"a\": 1}'), ('b', NULL), (0x41DF, '[]')",
+		"UPDATE t SET v = CONCAT(v, 'x'), j = JSON_SET(j, '$.b', 2)", "DELETE FROM t WHERE id = 2",
+		"CREATE TABLE copied SELECT * FROM t", "CREATE TABLE `a``b` LIKE t", "INSERT INTO `a``b` SELECT * FROM t")
+	p.mustFollow(t)
+	p.source.do(t, "SET NAMES utf8mb4, time_zone = '+05:00', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES', timestamp = 1000000000.25",
+		"USE shop", `CREATE TABLE "u" (a VARCHAR(20) DEFAULT 'é\', b TIMESTAMP NOT NULL DEFAULT '2020-01-01 05:00:00', c DATETIME DEFAULT CURRENT_TIMESTAMP)`,
+		"ALTER TABLE u ADD COLUMN d DATETIME DEFAULT CURRENT_TIMESTAMP, ADD COLUMN e VARCHAR(20) AS (DATE_FORMAT(c, '%Y')) VIRTUAL",
+		"INSERT INTO u (a) VALUES ('ü')", "ALTER TABLE u ADD COLUMN f DATETIME NOT NULL DEFAULT (NOW())",
+		"SET foreign_key_checks = 0", "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+		"CREATE TABLE parent (id INT PRIMARY KEY)", "SET foreign_key_checks = 1", "INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1, 1), (2, 2)",
+		"DELETE FROM parent WHERE id = 1",
+		"CREATE TRIGGER tr BEFORE INSERT ON parent FOR EACH ROW INSERT INTO t (v) VALUES (CONCAT('by trigger ', NEW.id))", "INSERT INTO parent VALUES (7)",
+		"CREATE PROCEDURE p() BEGIN SELECT 1; INSERT INTO parent VALUES (8); END", "CALL p()", "CREATE VIEW w AS SELECT * FROM t",
+		"CREATE USER 'x'@'%' IDENTIFIED BY 'it''s'", "GRANT SELECT ON shop.* TO 'x'@'%'",
+		"CREATE TEMPORARY TABLE tmp (a INT)", "INSERT INTO tmp VALUES (1)", "INSERT INTO t (v) SELECT a FROM tmp", "DROP TEMPORARY TABLE tmp",
+		"BEGIN", "INSERT INTO t (v) VALUES ('one')", "SAVEPOINT s", "INSERT INTO t (v) VALUES ('two')", "ROLLBACK TO s", "INSERT INTO t (v) VALUES ('three')", "COMMIT",
+		"BEGIN", "UPDATE t, copied SET t.v = 'joined', copied.v = 'too' WHERE t.id = 1 AND copied.id = 3", "COMMIT",
+		"SET gtid_next = '99999999-0000-0000-0000-000000000001:5'", "BEGIN", "COMMIT", "SET gtid_next = 'AUTOMATIC'",
+		"FLUSH BINARY LOGS", "CREATE DATABASE shop2", "USE shop2", "CREATE TABLE z (a INT)", "DROP DATABASE shop2", "CREATE DATABASE shop2", "CREATE TABLE shop2.z (b INT)",
+		"TRUNCATE TABLE shop.child", "RENAME TABLE shop.child TO shop2.child", "ANALYZE TABLE shop.t")
+	p.mustFollow(t)
+	if got := p.target.query(t, "SELECT COUNT(*) FROM mysql.user WHERE user = 'rep' AND repl_slave_priv = 'Y'"); got != "0" {
+		t.Error("a privilege that is withheld was granted")
+	}
+	if p := p.follower.Progress(); p.LeftOut != 1 || p.Transactions < 30 || time.Since(p.Committed) > time.Hour {
+		t.Errorf("progress: %+v", p)
+	}
+}
+
+// large: a transaction of any size, compressed or not, with rows of any size.
+func (p *pair) large(t *testing.T) {
+	p.source.do(t, "CREATE DATABASE shop3", "USE shop3", "CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)", "CREATE TABLE u LIKE t",
+		"SET cte_max_recursion_depth = 100000",
+		"INSERT INTO t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i, REPEAT(SHA2(i, 256), 100) FROM n",
+		"INSERT INTO t VALUES (100001, REPEAT('x', 20000000))",
+		"SET binlog_transaction_compression = ON",
+		"BEGIN", "INSERT INTO u SELECT * FROM t", "UPDATE t SET v = CONCAT(v, 'y')", "DELETE FROM t WHERE id % 7 = 0", "COMMIT",
+		"INSERT INTO u VALUES (200001, 'small')")
+	p.mustFollow(t)
+}
+
+// parallel: sessions that write at the same time, of whom some are in each other's way.
+func (p *pair) parallel(t *testing.T) {
+	p.source.do(t, "CREATE DATABASE shop4", "CREATE TABLE shop4.t (id INT PRIMARY KEY, v INT, UNIQUE (v))")
+	const writers, each = 8, 100
+	ended := make(chan error, writers)
+	for w := range writers {
+		go func() {
+			for i := range each {
+				id := w*each + i
+				if _, err := p.source.db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO shop4.t VALUES (%d, %d) ON DUPLICATE KEY UPDATE v = -id", id, id)); err != nil {
+					ended <- err
+					return
+				}
+				_, _ = p.source.db.ExecContext(t.Context(), "UPDATE shop4.t SET v = v + 10000 WHERE id = ?", id/3)
+			}
+			ended <- nil
+		}()
+	}
+	for range writers {
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mustFollow(t)
+}
+
+// unsupported: what cannot be carried over ends it, in one line that says what to do, and again.
+func (p *pair) unsupported(t *testing.T) {
+	p.source.do(t, "CREATE TABLE shop.n (id INT PRIMARY KEY)")
+	for _, c := range []struct {
+		says string
+		do   []string
+	}{
+		{"was binlogged as a statement, not as rows: set binlog_format = ROW", []string{"SET binlog_format = STATEMENT", "INSERT INTO shop.n VALUES (2)"}},
+		{"is an XA transaction", []string{"XA START 'x'", "INSERT INTO shop.n VALUES (3)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"}},
+		{"has a GTID with a tag", []string{"SET gtid_next = 'AUTOMATIC:tag'", "INSERT INTO shop.n VALUES (4)"}},
+	} {
+		p.mustFollow(t)
+		p.source.do(t, c.do...)
+		for range 2 {
+			if err := p.follow(t); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("the follower ended with %v, want %q", err, c.says)
+			}
+		}
+		p.source.do(t, "TRUNCATE TABLE shop.n")
+		lacks := p.source.executed(t)
+		lacks.Subtract(p.target.executed(t))
+		for of, interval := range lacks.Intervals() { // as if somebody had found a way
+			for n := interval.Start; n < interval.End; n++ {
+				p.target.do(t, fmt.Sprintf("SET gtid_next = '%v'", gtid.GTID{UUID: of.UUID, Tag: of.Tag, N: n}), "BEGIN", "COMMIT")
+			}
+		}
+	}
+}
+
+func (p *pair) purged(t *testing.T) {
+	p.source.do(t, "FLUSH BINARY LOGS", "INSERT INTO shop.n VALUES (9)", "FLUSH BINARY LOGS", "PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
+	if err := p.follow(t); err == nil || !strings.Contains(err.Error(), "purged") {
+		t.Errorf("the follower ended with %v", err)
+	}
+}

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// followWait bounds the wait for the answer to what looks at a source.
+const followWait = 40 * time.Second
+
+// followOptions is what the command line says.
+type followOptions struct {
+	controlOptions
+	args cluster.FollowRequest
+	stop bool
+	tls  string
+}
+
+func newFollowCommand() *cobra.Command {
+	o := followOptions{controlOptions: controlOptions{timeout: followWait}}
+	cmd := &cobra.Command{
+		Use:   "follow [SOURCE --user USER ...] | follow --stop",
+		Short: "Follow a running MySQL server until the cutover",
+		Long: `Has the cluster follow a running MySQL server that is not part of it, by GTID,
+until "quorate cutover". The primary reads the source's binlog as a replica does,
+and writes each transaction with its own GTID: it is committed like a client's.
+The data of before come from a copy of the source ("quorate adopt").
+
+Clients cannot write to the cluster meanwhile, but for accounts with
+CONNECTION_ADMIN, which must not. They can read.
+
+SOURCE is a host, or host:port. The account there needs REPLICATION SLAVE; and
+SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN, if the cutover is to close the source.
+Its password is in a file of the same name on each node, which the agent can read
+and others cannot. --ca-file, on each node, too, checks the source's certificate.
+
+--check looks, and changes nothing. The same is looked at without it, and nothing
+is done if something fails. --force follows also if the cluster has transactions
+that the source lacks.
+
+Without SOURCE it shows how far the primary is. --stop ends it: clients write here,
+and nothing more comes of the source.
+
+Exit codes are those of "quorate node set"; 1 also if a check fails.`,
+		Example: `  quorate follow db0 --user rep --password-file /etc/quorate/db0 --check
+  quorate follow db0:3307 --user rep --password-file /etc/quorate/db0
+  quorate follow
+  quorate follow --stop`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return oneArg("SOURCE")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 && o.stop:
+				return o.change(cmd.Context(), cmd.OutOrStdout(), "follow.stop", struct{}{})
+			case len(args) == 0 && (o.args.User != "" || o.args.PasswordFile != "" || o.args.Check || o.args.Force):
+				return usage(errors.New("SOURCE is missing: the host of the server to follow"))
+			case len(args) == 0:
+				return o.show(cmd.Context(), cmd.OutOrStdout())
+			case o.stop:
+				return usage(errors.New("--stop takes no SOURCE"))
+			}
+			if err := o.source(args[0]); err != nil {
+				return usage(err)
+			}
+			return o.start(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&o.args.User, "user", "", "the `account` at the source")
+	cmd.Flags().StringVar(&o.args.PasswordFile, "password-file", "", "the `file` on each node with its password")
+	cmd.Flags().StringVar(&o.args.CAFile, "ca-file", "", "the `file` on each node with the CA of the source's certificate")
+	cmd.Flags().StringVar(&o.tls, "tls", "required", "required, or off: how the connection is protected")
+	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
+	cmd.Flags().BoolVar(&o.args.Force, "force", false, "also if the cluster has transactions of its own")
+	cmd.Flags().BoolVar(&o.stop, "stop", false, "end it, without a cutover")
+	return cmd
+}
+
+// source reads what the command line says of the source.
+func (o *followOptions) source(host string) (err error) {
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
+	}
+	o.args.Source = host
+	switch o.tls {
+	case "required":
+	case "off":
+		o.args.Plain = true
+	default:
+		return fmt.Errorf("--tls must be required or off, not %q", o.tls)
+	}
+	for _, path := range []*string{&o.args.PasswordFile, &o.args.CAFile} {
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return err
+			}
+		}
+	}
+	return o.args.Follow.Check()
+}
+
+func (o *followOptions) start(ctx context.Context, out io.Writer) error {
+	var result cluster.FollowResult
+	if err := o.ask(ctx, "follow.start", o.args, &result); err != nil {
+		return err
+	}
+	failed := cluster.Failed(result.Checks)
+	text := checksText(result.Checks)
+	switch {
+	case !o.args.Check:
+		text = changeText(result.ChangeResult) + text
+	case len(failed) > 0:
+		text += "\nit cannot be followed as it is\n"
+	default:
+		text += "\nit could be followed: the same without --check\n"
+	}
+	err := error(nil)
+	if o.asJSON {
+		err = printJSON(out, result)
+	} else {
+		err = printText(out, text)
+	}
+	if err == nil && o.args.Check && len(failed) > 0 {
+		err = &exitError{code: exitFailure}
+	}
+	return err
+}
+
+// checksText shows what was found: a line for each subject, and what to do below it.
+func checksText(checks []cluster.FollowCheck) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, c := range checks {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
+		if c.Do != "" {
+			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
+		}
+	}
+	table.Flush() // it writes to memory
+	return text.String()
+}
+
+func (o *followOptions) show(ctx context.Context, out io.Writer) error {
+	var s cluster.FollowStatus
+	if err := o.ask(ctx, "follow.show", struct{}{}, &s); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(out, s)
+	}
+	if s.Follow == nil {
+		return printText(out, "the cluster follows nobody\n")
+	}
+	text := fmt.Sprintf("the cluster follows %s, since %s, by %s\nnode %s %s\n%d transactions written since it began there\n",
+		oneLine(s.Follow.String()), s.Follow.Since.UTC().Format(time.DateTime), oneLine(s.Follow.By), s.Node, oneLine(s.String()), s.Written)
+	if s.LeftOut > 0 {
+		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", s.LeftOut)
+	}
+	return printText(out, text)
+}
+
+func newCutoverCommand() *cobra.Command {
+	o := controlOptions{timeout: actionTimeout}
+	var args cluster.CutoverRequest
+	var verify string
+	cmd := &cobra.Command{
+		Use:   "cutover [--source-closed] [--verify HOW] [--within TIME]",
+		Short: "Go on in place of the server that is followed",
+		Long: `Has the cluster go on in place of the server that it follows. The source is closed
+for writes (super_read_only), all that it has is awaited, and clients can write
+here. The command prints how long writes stood.
+
+If that takes longer than --within, or anything is in doubt, it is called off: the
+source is opened again, and the cluster goes on following. Where the account must
+not close the source, close it yourself, and say --source-closed; then opening it
+again is yours, too.
+
+--verify compares all tables before clients write, by their rows' number or by
+CHECKSUM TABLE. Writes stand that long. The account needs SELECT on them.
+
+The source stays closed afterwards, until somebody opens or restarts it. Nothing
+goes back to it: stop it, and keep it for as long as you like.
+
+Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
+leader, 4 if it is not known: see "quorate status" before you open the source.`,
+		Example: `  quorate cutover
+  quorate cutover --verify rows --within 1m
+  quorate cutover --source-closed`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			args.Verify = cluster.Verify(verify)
+			var done cluster.Cutover
+			if err := o.ask(cmd.Context(), "cutover", args, &done); err != nil {
+				return err
+			}
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), done)
+			}
+			return printText(cmd.OutOrStdout(), cutoverText(done))
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&args.SourceClosed, "source-closed", false, "somebody has closed the source for writes")
+	cmd.Flags().StringVar(&verify, "verify", "", "compare tables first: `how`, rows or checksum")
+	durationFlag(cmd, &args.Within, "within", cluster.CutoverWithinDefault, "how long writes may stand before it is called off")
+	return cmd
+}
+
+func cutoverText(c cluster.Cutover) string {
+	text := fmt.Sprintf("the cluster goes on in place of %s: clients write to %s. Writes stood for %.1f s", oneLine(c.Source), cmp.Or(c.Node, "its primary"), c.Seconds)
+	if c.Tables > 0 {
+		text += fmt.Sprintf("; %d tables were compared", c.Tables)
+	}
+	return text + ".\n"
+}

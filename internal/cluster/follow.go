@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Bounds of what is said of a source.
+const (
+	followTextBytesMax = 255
+	followPathBytesMax = 512
+)
+
+// Follow is a MySQL server outside of the cluster whose transactions the primary writes, until the cutover. Clients
+// do not write meanwhile.
+type Follow struct {
+	// Source is its host:port.
+	Source string `json:"source"`
+	// User is the account there. Its password is in PasswordFile of each node, which is not in the log.
+	User         string `json:"user"`
+	PasswordFile string `json:"password_file"`
+	// Plain: the connection is not protected. Otherwise it has TLS, and where CAFile of each node is named, the
+	// source's certificate has to be of that authority, and for the source's host.
+	Plain  bool   `json:"plain,omitempty"`
+	CAFile string `json:"ca_file,omitempty"`
+	// By is who asked for it, Since when.
+	By    string    `json:"by,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// String says in a line what is followed.
+func (f Follow) String() string { return fmt.Sprintf("%s as %s", f.Source, f.User) }
+
+// Check refuses what can be no source.
+func (f Follow) Check() error {
+	at := strings.LastIndexByte(f.Source, ':')
+	switch {
+	case at < 1 || at == len(f.Source)-1 || len(f.Source) > followTextBytesMax || !printable(f.Source):
+		return fmt.Errorf("source %q is not a host:port", f.Source)
+	case f.User == "" || len(f.User) > followTextBytesMax || !printable(f.User):
+		return errors.New("the account at the source must be named: --user")
+	case !followPath(f.PasswordFile):
+		return fmt.Errorf("password file %q is not an absolute path", f.PasswordFile)
+	case f.CAFile != "" && !followPath(f.CAFile):
+		return fmt.Errorf("CA file %q is not an absolute path", f.CAFile)
+	case f.CAFile != "" && f.Plain:
+		return errors.New("a CA file is for TLS, which is off")
+	}
+	return nil
+}
+
+func followPath(path string) bool {
+	return strings.HasPrefix(path, "/") && len(path) <= followPathBytesMax && printable(path)
+}
+
+// FollowChange begins to follow a source, or ends that.
+type FollowChange struct {
+	// Start is the source; nil = the end.
+	Start *Follow `json:"start,omitempty"`
+	// Cutover: the cluster goes on in place of the source.
+	Cutover bool `json:"cutover,omitempty"`
+}
+
+// String says in a line what is changed.
+func (c FollowChange) String() string {
+	switch {
+	case c.Start != nil:
+		return "follow " + c.Start.String()
+	case c.Cutover:
+		return "cutover"
+	}
+	return "follow --stop"
+}
+
+func (c FollowChange) done() string {
+	switch {
+	case c.Start != nil:
+		return fmt.Sprintf("The cluster follows %s. Clients cannot write until the cutover.", c.Start)
+	case c.Cutover:
+		return "The cluster has taken over: clients write here."
+	}
+	return "The cluster follows nobody any more: clients write here."
+}
+
+func (s *State) setFollow(c Change) (changed bool, err error) {
+	start := c.Follow.Start
+	if start == nil {
+		changed = s.Follow != nil
+		s.Follow = nil
+		return changed, nil
+	}
+	if err := start.Check(); err != nil {
+		return false, err
+	}
+	next := *start
+	next.By, next.Since = c.By, c.At
+	if s.Follow != nil {
+		if s.Follow.Source != next.Source {
+			return false, fmt.Errorf("the cluster follows %s: end that first (quorate follow --stop)", s.Follow)
+		}
+		next.By, next.Since = s.Follow.By, s.Follow.Since
+		if next == *s.Follow {
+			return false, nil
+		}
+	}
+	s.Follow = &next
+	return true, nil
+}
+
+// FollowRequest asks for the beginning.
+type FollowRequest struct {
+	Follow
+	// Check: it is only looked.
+	Check bool `json:"check,omitempty"`
+	// Force: also if the cluster has transactions that the source lacks.
+	Force bool `json:"force,omitempty"`
+}
+
+// FollowCheck is what was found of one subject.
+type FollowCheck struct {
+	Subject string `json:"subject"`
+	// State is ok, warn or fail.
+	State string `json:"state"`
+	// Found says it in a line, Do what to do about it; "" = nothing.
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"`
+}
+
+// The states of a FollowCheck.
+const (
+	CheckOK   = "ok"
+	CheckWarn = "warn"
+	CheckFail = "fail"
+)
+
+// Failed names the subjects that speak against it.
+func Failed(checks []FollowCheck) (subjects []string) {
+	for _, c := range checks {
+		if c.State == CheckFail {
+			subjects = append(subjects, c.Subject)
+		}
+	}
+	return subjects
+}
+
+// FollowResult says what became of a FollowRequest.
+type FollowResult struct {
+	ChangeResult
+	Checks []FollowCheck `json:"checks,omitempty"`
+}
+
+// FollowStatus is how far the primary is.
+type FollowStatus struct {
+	// Follow is nil where the cluster follows nobody.
+	Follow *Follow `json:"follow,omitempty"`
+	// Node is the primary.
+	Node string `json:"node,omitempty"`
+	// Left is how many transactions the source has that are not here, Seconds how old the newest is that is here, if
+	// some are left. Known: the source was asked, and has answered.
+	Left    uint64  `json:"left"`
+	Seconds float64 `json:"seconds"`
+	Known   bool    `json:"known"`
+	// Written were written since this primary began, LeftOut of them without what their statements say.
+	Written uint64 `json:"written"`
+	LeftOut uint64 `json:"left_out,omitempty"`
+	// Error is why it does not follow now; "" = it does.
+	Error string `json:"error,omitempty"`
+}
+
+// String says in a sentence how far it is.
+func (s FollowStatus) String() string {
+	switch {
+	case s.Error != "":
+		return "does not follow: " + s.Error
+	case !s.Known:
+		return "begins to follow"
+	case s.Left == 0:
+		return "has all that the source has"
+	}
+	return fmt.Sprintf("%d transactions left, %.1f s behind", s.Left, s.Seconds)
+}
+
+// Verify is how tables are compared at a cutover.
+type Verify string
+
+// The ways to compare.
+const (
+	VerifyNothing  Verify = ""
+	VerifyRows     Verify = "rows"     // how many each table has
+	VerifyChecksum Verify = "checksum" // CHECKSUM TABLE
+)
+
+// Bounds and default of how long writes may stand at a cutover.
+const (
+	CutoverWithinDefault = 30 * time.Second
+	CutoverWithinMin     = time.Second
+	CutoverWithinMax     = 100 * time.Second
+)
+
+// CutoverRequest asks the cluster to go on in place of the source.
+type CutoverRequest struct {
+	// SourceClosed: somebody has closed the source for writes.
+	SourceClosed bool          `json:"source_closed,omitempty"`
+	Verify       Verify        `json:"verify,omitempty"`
+	Within       time.Duration `json:"within_ns"`
+}
+
+// Cutover is what became of it.
+type Cutover struct {
+	Source string `json:"source"`
+	Node   string `json:"node"`
+	// Left is how many transactions were left when the source was closed.
+	Left uint64 `json:"left"`
+	// Tables were compared.
+	Tables int `json:"tables,omitempty"`
+	// Seconds is how long writes stood: from when the source began to be closed, or this was asked for, until clients could
+	// write here.
+	Seconds float64 `json:"seconds"`
+	// Executed is what the source had.
+	Executed string `json:"executed"`
+}

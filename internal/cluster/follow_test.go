@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func testFollow() Follow {
+	return Follow{Source: "db0:3306", User: "rep", PasswordFile: "/etc/quorate/db0"}
+}
+
+func TestFollow(t *testing.T) {
+	with := func(change func(*Follow)) *Follow {
+		f := testFollow()
+		change(&f)
+		return &f
+	}
+	following := testState()
+	following.Follow = with(func(f *Follow) { f.By, f.Since = "op@host", change(Change{}).At })
+	for name, c := range map[string]struct {
+		from   State
+		change FollowChange
+		says   string
+		err    string
+	}{
+		"start":          {testState(), FollowChange{Start: with(func(*Follow) {})}, "follow db0:3306 as rep", ""},
+		"so already":     {following, FollowChange{Start: with(func(*Follow) {})}, "", "it is so already"},
+		"another file":   {following, FollowChange{Start: with(func(f *Follow) { f.PasswordFile = "/b" })}, "follow db0:3306 as rep", ""},
+		"another source": {following, FollowChange{Start: with(func(f *Follow) { f.Source = "db9:3306" })}, "", "the cluster follows db0:3306 as rep: end that first"},
+		"stop":           {following, FollowChange{}, "follow --stop", ""},
+		"cutover":        {following, FollowChange{Cutover: true}, "cutover", ""},
+		"nobody":         {testState(), FollowChange{}, "", "it is so already"},
+		"no port":        {testState(), FollowChange{Start: with(func(f *Follow) { f.Source = "db0" })}, "", `source "db0" is not a host:port`},
+		"no account":     {testState(), FollowChange{Start: with(func(f *Follow) { f.User = "" })}, "", "the account at the source must be named"},
+		"a line break":   {testState(), FollowChange{Start: with(func(f *Follow) { f.User = "a\nb" })}, "", "the account at the source must be named"},
+		"a relative":     {testState(), FollowChange{Start: with(func(f *Follow) { f.PasswordFile = "x" })}, "", `password file "x" is not an absolute path`},
+		"a relative CA":  {testState(), FollowChange{Start: with(func(f *Follow) { f.CAFile = "x" })}, "", `CA file "x" is not an absolute path`},
+		"a CA for none":  {testState(), FollowChange{Start: with(func(f *Follow) { f.CAFile, f.Plain = "/x", true })}, "", "a CA file is for TLS, which is off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, full := c.from.Clone(), change(Change{Follow: &c.change})
+			got, err := c.from.With(full)
+			if diff := cmp.Diff(before, c.from); diff != "" {
+				t.Errorf("the state of before has changed (-want +got):\n%s", diff)
+			}
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if full.String() != c.says || !strings.HasSuffix(full.Done(got), ".") {
+				t.Errorf("it says %q, and %q", full, full.Done(got))
+			}
+			want := c.change.Start
+			if want != nil {
+				f := *want
+				f.By, f.Since = full.By, full.At
+				if c.from.Follow != nil {
+					f.By, f.Since = c.from.Follow.By, c.from.Follow.Since
+				}
+				want = &f
+			}
+			if diff := cmp.Diff(want, got.Follow); diff != "" {
+				t.Errorf("followed is (-want +got):\n%s", diff)
+			}
+			if full.Format() != 7 || want != nil && got.Format() != 7 {
+				t.Errorf("formats %d and %d", full.Format(), got.Format())
+			}
+		})
+	}
+}
+
+func TestFollowIsCopied(t *testing.T) {
+	following := testState()
+	following.Follow = new(testFollow())
+	copied := following.Clone()
+	copied.Follow.User = "other"
+	if following.Follow.User != "rep" {
+		t.Error("a clone shares what is followed")
+	}
+}
+
+func TestFollowStatus(t *testing.T) {
+	for want, s := range map[string]FollowStatus{
+		"begins to follow":                   {},
+		"has all that the source has":        {Known: true},
+		"12 transactions left, 1.5 s behind": {Known: true, Left: 12, Seconds: 1.5},
+		"does not follow: purged":            {Known: true, Left: 12, Error: "purged"},
+	} {
+		if s.String() != want {
+			t.Errorf("%+v says %q, want %q", s, s, want)
+		}
+	}
+	if got := Failed([]FollowCheck{{Subject: "a", State: CheckOK}, {Subject: "b", State: CheckFail}, {Subject: "c", State: CheckWarn}}); !cmp.Equal(got, []string{"b"}) {
+		t.Errorf("%q speaks against it", got)
+	}
+}

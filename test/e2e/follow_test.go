@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
+)
+
+// followTimeout bounds TestFollow: five servers, and more work than a scenario has.
+const followTimeout = 12 * time.Minute
+
+// errReadOnlyServer is ER_OPTION_PREVENTS_STATEMENT.
+const errReadOnlyServer = 1290
+
+// TestFollow: a cluster that was adopted from a copy follows the source, to which writers write, until the cutover. Its primary is
+// killed meanwhile, and a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	f := newCluster(t, devcluster.Options{Nodes: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), followTimeout)
+	defer cancel()
+	source := f.adoptCopy(t, ctx)
+	addr := "127.0.0.1:" + plainQuery(t, ctx, source, "SELECT @@port")
+	user, password := f.Application()
+	dsn := fmt.Sprintf("%s:%s@tcp(%s)/?timeout=2s&readTimeout=30s&allowCleartextPasswords=false", user, password, addr)
+	plainDo(t, ctx, source, "CREATE DATABASE "+ledger.Database, fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s'", user, password),
+		fmt.Sprintf("GRANT ALL ON %s.* TO %s@'%%'", ledger.Database, user),
+		"CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO fol@'%'",
+		"GRANT SELECT ON *.* TO fol@'%'")
+	if err := ledger.CreateTable(ctx, dsn); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(f.Dir(), "source.password")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	follow := []string{"follow", addr, "--user", "fol", "--password-file", file}
+	f.refused(t, ctx, 0, []int{1}, "others cannot read", follow...)
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, 0, append(follow, "--check")...)
+	load := f.startAt(t, 4, dsn)
+	load.awaitAcks(t, ctx, 50)
+	f.must(t, ctx, 0, follow...)
+	f.awaitNear(t, ctx)
+	f.clientsCannotWrite(t, ctx)
+	f.killWhileFollowing(t, ctx, source, load)
+	f.cutoverCalledOff(t, ctx, source, load)
+	f.awaitNear(t, ctx)
+	out := f.must(t, ctx, 0, "cutover", "--verify", "checksum", "--within", "1m40s")
+	if !regexp.MustCompile(`Writes stood for \d+\.\d s; \d+ tables were compared`).MatchString(out) {
+		t.Errorf("the cutover says %q", out)
+	}
+	t.Log(strings.TrimSpace(out))
+	load.stop(t)
+	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only"); got != "1" {
+		t.Error("the source is open after the cutover")
+	}
+	here := f.start(t, 4)
+	here.awaitAcks(t, ctx, 100)
+	here.stop(t)
+	f.check(t, ctx)
+	f.holdsSource(t, ctx, source)
+	f.purgedSource(t, ctx)
+}
+
+// adoptCopy makes a cluster of three from a copy of a server, and returns the server.
+func (f *fixture) adoptCopy(t *testing.T, ctx context.Context) *mysqldtest.Plain {
+	t.Helper()
+	source, replica := f.asyncPair(t, ctx)
+	plainDo(t, ctx, replica, "RESET REPLICA ALL", "SET sql_log_bin = 0", "REVOKE REPLICATION SLAVE ON *.* FROM 'rep'@'%'")
+	if err := replica.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, 0, "adopt", replica.Data())
+	f.heal(t, ctx)
+	for range 2 {
+		f.awaitMember(t, ctx, f.Name(f.grow(t, ctx, cluster.KindFull)), cluster.KindFull)
+	}
+	return source
+}
+
+// awaitNear waits until the primary has followed nearly all of the source.
+func (f *fixture) awaitNear(t *testing.T, ctx context.Context) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "the cluster follows", func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, 0, "follow")
+		if err != nil {
+			return false, out, nil
+		}
+		left := regexp.MustCompile(`(\d+) transactions left, (\d)\.`).FindStringSubmatch(out)
+		return strings.Contains(out, "has all that the source has") || left != nil && len(left[1]) < 3 && left[2] < "3", out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) clientsCannotWrite(t *testing.T, ctx context.Context) {
+	t.Helper()
+	db := openDSN(t, f.DSN(0), nil)
+	if err := devcluster.Poll(ctx, "clients cannot write", func(ctx context.Context) (bool, string, error) {
+		_, err := db.ExecContext(ctx, "DELETE FROM "+ledger.Table+" WHERE id = -1")
+		refused, ok := errors.AsType[*mysql.MySQLError](err)
+		if err == nil {
+			return false, "", errors.New("a client has written")
+		}
+		return ok && refused.Number == errReadOnlyServer, fmt.Sprint(err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killWhileFollowing kills the primary while it writes a large transaction, a compressed one, and DDL.
+func (f *fixture) killWhileFollowing(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+	t.Helper()
+	for n := range 3 {
+		primary, err := f.WaitPrimary(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("shop0.large%d", n)
+		plainDo(t, ctx, source, "CREATE TABLE "+name+" (id INT PRIMARY KEY, v LONGBLOB)", "SET cte_max_recursion_depth = 100000",
+			fmt.Sprintf("SET binlog_transaction_compression = %d", n%2),
+			"INSERT INTO "+name+" WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i, REPEAT(SHA2(i, 256), 150) FROM n",
+			"ALTER TABLE "+name+" ADD COLUMN w INT DEFAULT 7, ADD KEY (w)", "UPDATE "+name+" SET w = id")
+		if err := f.KillBoth(primary); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WaitPrimary(ctx, primary); err != nil {
+			t.Fatal(err)
+		}
+		load.awaitAcks(t, ctx, 20)
+		f.heal(t, ctx)
+		f.awaitNear(t, ctx)
+		f.clientsCannotWrite(t, ctx)
+	}
+}
+
+// cutoverCalledOff: what is not here in time calls it off, and the source goes on.
+func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+	t.Helper()
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.admin(t, primary).Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+ledger.Table+" READ"); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, 0, []int{1}, "called off, the source is as before", "cutover", "--within", "2s")
+	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only + @@GLOBAL.read_only"); got != "0" {
+		t.Error("the source is closed after a cutover that was called off")
+	}
+	load.awaitAcks(t, ctx, 50)
+}
+
+// holdsSource holds that each node has all transactions and rows of the source.
+func (f *fixture) holdsSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain) {
+	t.Helper()
+	executed := plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")
+	for i := range f.Len() {
+		f.holdsAdopted(t, ctx, i, executed)
+		for n := range 3 {
+			table := fmt.Sprintf("shop0.large%d", n)
+			sum := "SELECT CONCAT(COUNT(*), ' ', SUM(w), ' ', SUM(CRC32(CONCAT(id, v)))) FROM " + table
+			var got string
+			if err := f.admin(t, i).QueryRowContext(ctx, sum).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if want := plainQuery(t, ctx, source, sum); got != want {
+				t.Errorf("node %s has %s in %s, the source %s", f.Name(i), got, table, want)
+			}
+		}
+	}
+}
+
+// purgedSource: a server that has purged what is not here is not followed.
+func (f *fixture) purgedSource(t *testing.T, ctx context.Context) {
+	t.Helper()
+	source := f.plainServer(t, ctx, "purged")
+	plainDo(t, ctx, source, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO fol@'%'",
+		"CREATE DATABASE x", "FLUSH BINARY LOGS", "PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
+	follow := []string{"follow", "127.0.0.1:" + plainQuery(t, ctx, source, "SELECT @@port"), "--user", "fol", "--password-file", filepath.Join(f.Dir(), "source.password"), "--force"}
+	f.refused(t, ctx, 0, []int{1}, "nothing was done, purged speaks against it", follow...)
+	if out, err := f.quorate(t, ctx, 0, append(follow, "--check")...); err == nil || !strings.Contains(out, "it has purged ") {
+		t.Errorf("follow --check: %v: %s", err, out)
+	}
+}
