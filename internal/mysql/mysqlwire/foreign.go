@@ -132,14 +132,7 @@ func (s *Foreign) Close() error { return s.conn.Close() }
 
 // sourceLogin logs in to a server of another host.
 func sourceLogin(ctx context.Context, w *wire, cfg ForeignConfig) error {
-	payload, err := w.read()
-	if err != nil {
-		return fmt.Errorf("read greeting: %w", err)
-	}
-	if len(payload) > 0 && payload[0] == headerErr {
-		return parseServerError(payload)
-	}
-	nonce, err := parseGreeting(payload)
+	nonce, err := w.greeted()
 	if err != nil {
 		return err
 	}
@@ -159,23 +152,9 @@ func sourceLogin(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	if err := w.write(response); err != nil {
 		return fmt.Errorf("send login: %w", err)
 	}
-	for range authStepsMax + 2 { // a public key, too
-		payload, err := w.read()
-		if err != nil {
-			return fmt.Errorf("read login response: %w", err)
-		}
-		done, answer, err := sourceAuth(payload, &nonce, cfg)
-		if err != nil || done {
-			return err
-		}
-		if answer == nil {
-			continue
-		}
-		if err := w.write(answer); err != nil {
-			return fmt.Errorf("send authentication: %w", err)
-		}
-	}
-	return fmt.Errorf("%w: authentication does not end", ErrMalformed)
+	return w.authenticate(authStepsMax+2, func(payload []byte) (bool, []byte, error) { // a public key, too
+		return sourceAuth(payload, &nonce, cfg)
+	})
 }
 
 // sourceAuth judges one packet of the server, as authStep does, for a connection that others may read.

@@ -73,26 +73,36 @@ func scramble(password string, nonce []byte) []byte {
 // the password in clear is acceptable (a Unix socket): that is what mysqld
 // asks for when it has no cached hash of the account yet.
 func login(w *wire, user, password string) error {
-	payload, err := w.read()
-	if err != nil {
-		return fmt.Errorf("read greeting: %w", err)
-	}
-	if len(payload) > 0 && payload[0] == headerErr {
-		return parseServerError(payload)
-	}
-	nonce, err := parseGreeting(payload)
+	nonce, err := w.greeted()
 	if err != nil {
 		return err
 	}
 	if err := w.write(loginResponse(user, scramble(password, nonce))); err != nil {
 		return fmt.Errorf("send login: %w", err)
 	}
-	for range authStepsMax {
+	return w.authenticate(authStepsMax, func(payload []byte) (bool, []byte, error) { return authStep(payload, password) })
+}
+
+// greeted reads the server's greeting, and returns its challenge.
+func (w *wire) greeted() (nonce []byte, err error) {
+	payload, err := w.read()
+	if err != nil {
+		return nil, fmt.Errorf("read greeting: %w", err)
+	}
+	if len(payload) > 0 && payload[0] == headerErr {
+		return nil, parseServerError(payload)
+	}
+	return parseGreeting(payload)
+}
+
+// authenticate answers the server's packets as step says, until that is done.
+func (w *wire) authenticate(stepsMax int, step func(payload []byte) (done bool, answer []byte, err error)) error {
+	for range stepsMax {
 		payload, err := w.read()
 		if err != nil {
 			return fmt.Errorf("read login response: %w", err)
 		}
-		done, answer, err := authStep(payload, password)
+		done, answer, err := step(payload)
 		if err != nil || done {
 			return err
 		}
