@@ -149,3 +149,29 @@ func FuzzHeartbeat(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseSessionQuery: the session of a QUERY event is said in settings of which none is empty, or the event is refused.
+func FuzzParseSessionQuery(f *testing.F) {
+	addGolden(f, func(e Event) bool { return e.Type() == TypeQuery })
+	f.Add([]byte(query("BEGIN")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := ParseEvent(b)
+		if err != nil {
+			return
+		}
+		q, err := ParseSessionQuery(e)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, s := range q.Settings {
+			if s.Name == "" || s.Value == "" || seen[s.Name] {
+				t.Errorf("setting %q = %q", s.Name, s.Value)
+			}
+			seen[s.Name] = true
+		}
+		if plain, err := ParseQuery(e); err != nil || plain.Text != q.Text || plain.Schema != q.Schema {
+			t.Errorf("the statement is %q in %q, and %q in %q, %v", q.Text, q.Schema, plain.Text, plain.Schema, err)
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package follow
+
+import (
+	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+)
+
+// FuzzTranslator: whatever a source sends, there is no panic, and what is handed on is whole: a transaction begins before
+// it has a step, and ends once; each piece of rows is events with checksums, the last of which ends a statement; a session
+// makes statements of it all.
+func FuzzTranslator(f *testing.F) {
+	w := binlogtest.New("binlog.000001")
+	start := binlogtest.Join(w.FormatDescription(byte(binlog.ChecksumCRC32)))
+	for _, events := range [][][]byte{
+		w.Statement("DROP TABLE t"), w.Rows(100),
+		tx(w, func() [][]byte {
+			return [][]byte{w.Query("BEGIN"), w.Event(binlog.TypeTableMap, make([]byte, 20)), rows(w, binlog.TypeWriteRows, false, 0), rows(w, binlog.TypeUpdateRows, true, 0), w.Query("COMMIT")}
+		}),
+		tx(w, func() [][]byte { return [][]byte{w.Event(binlog.TypeTransactionPayload, make([]byte, 30))} }),
+	} {
+		f.Add(append(append([]byte{}, start...), binlogtest.Join(events...)...))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		translator, session, open := Translator{}, Session{}, false
+		for e, err := range binlog.Events(stream) {
+			if err != nil {
+				return
+			}
+			if _, err := binlog.ParseEvent(e); err != nil {
+				return
+			}
+			if len(e) >= binlog.HeaderBytes+4 {
+				binlog.PutChecksum(e) // else nothing gets further
+			}
+			if translator.Feed(e, func(s Step) error {
+				if s.Kind != Format && open == (s.Kind == Begin) {
+					t.Errorf("step %d while a transaction is open: %t", s.Kind, open)
+				}
+				open = s.Kind != Format && !s.Ends || s.Kind == Format && open
+				if s.Kind == Rows {
+					wholeRows(t, s.Events)
+				}
+				session.SQL(s)
+				return nil
+			}) != nil {
+				return
+			}
+		}
+	})
+}
+
+func wholeRows(t *testing.T, events []byte) {
+	t.Helper()
+	ends := false
+	for e, err := range binlog.Events(events) {
+		if err != nil || binlog.VerifyChecksum(e) != nil {
+			t.Errorf("a piece of rows is damaged: %v", err)
+			return
+		}
+		ends = binlog.IsRowEvent(e.Type()) && binlog.EndsStatement(e)
+	}
+	if !ends {
+		t.Error("a piece of rows does not end a statement")
+	}
+}
