@@ -61,20 +61,6 @@ func seesXA(t *testing.T, s *Server, p *Process) {
 	}
 }
 
-// TestSwitchInstruments: whoever has the role of a DBA switches instruments while the server runs, on a replica, too.
-func TestSwitchInstruments(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	start(t, s) // read-only
-	dba := dbaSession(t, s)
-	mustExec(t, dba, "UPDATE performance_schema.setup_instruments SET enabled = 'YES', timed = 'YES' WHERE name LIKE 'wait/io/file/%'")
-	var on string
-	err := dba.QueryRowContext(ctx(t), "SELECT enabled FROM performance_schema.setup_instruments WHERE name = 'wait/io/file/innodb/innodb_log_file'").Scan(&on)
-	if err != nil || on != "YES" {
-		t.Errorf("it is %q, %v", on, err)
-	}
-}
-
 // TestUsedIndexes: sys.schema_unused_indexes names no index that is used. People drop what it names.
 func TestUsedIndexes(t *testing.T) {
 	t.Parallel()
