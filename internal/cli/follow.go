@@ -217,6 +217,7 @@ leader, 4 if it is not known: see "quorate status" before you open the source.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&args.SourceClosed, "source-closed", false, "somebody has closed the source for writes")
+	cmd.Flags().BoolVar(&args.Force, "force", false, "also if the cluster has transactions that the source lacks")
 	cmd.Flags().StringVar(&verify, "verify", "", "compare tables first: `how`, rows or checksum")
 	durationFlag(cmd, &args.Within, "within", cluster.CutoverWithinDefault, "how long writes may stand before it is called off")
 	return cmd
@@ -227,5 +228,9 @@ func cutoverText(c cluster.Cutover) string {
 	if c.Tables > 0 {
 		text += fmt.Sprintf("; %d tables were compared", c.Tables)
 	}
-	return text + ".\n"
+	text += ".\n"
+	if c.LeftOut > 0 {
+		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", c.LeftOut)
+	}
+	return text
 }

@@ -11,6 +11,8 @@ import (
 const (
 	followTextBytesMax = 255
 	followPathBytesMax = 512
+	// FollowAcceptedBytesMax bounds the transactions that may be accepted.
+	FollowAcceptedBytesMax = 8 << 10
 )
 
 // Follow is a MySQL server outside of the cluster whose transactions the primary writes, until the cutover. Clients
@@ -25,6 +27,10 @@ type Follow struct {
 	// source's certificate has to be of that authority, and for the source's host.
 	Plain  bool   `json:"plain,omitempty"`
 	CAFile string `json:"ca_file,omitempty"`
+	// ServerUUID is the server that was found there, Accepted the transactions that the cluster had and it lacked, which
+	// the operator has accepted; "" = none.
+	ServerUUID string `json:"server_uuid,omitempty"`
+	Accepted   string `json:"accepted,omitempty"`
 	// By is who asked for it, Since when.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
@@ -45,6 +51,8 @@ func (f Follow) Check() error {
 		return fmt.Errorf("password file %q is not an absolute path", f.PasswordFile)
 	case f.CAFile != "" && !followPath(f.CAFile):
 		return fmt.Errorf("CA file %q is not an absolute path", f.CAFile)
+	case len(f.ServerUUID) > followTextBytesMax || len(f.Accepted) > FollowAcceptedBytesMax:
+		return errors.New("too much is said of the source")
 	case f.CAFile != "" && f.Plain:
 		return errors.New("a CA file is for TLS, which is off")
 	}
@@ -202,9 +210,11 @@ const (
 // CutoverRequest asks the cluster to go on in place of the source.
 type CutoverRequest struct {
 	// SourceClosed: somebody has closed the source for writes.
-	SourceClosed bool          `json:"source_closed,omitempty"`
-	Verify       Verify        `json:"verify,omitempty"`
-	Within       time.Duration `json:"within_ns"`
+	SourceClosed bool `json:"source_closed,omitempty"`
+	// Force: also if the cluster has transactions that the source lacks.
+	Force  bool          `json:"force,omitempty"`
+	Verify Verify        `json:"verify,omitempty"`
+	Within time.Duration `json:"within_ns"`
 }
 
 // Cutover is what became of it.
@@ -215,6 +225,8 @@ type Cutover struct {
 	Left uint64 `json:"left"`
 	// Tables were compared.
 	Tables int `json:"tables,omitempty"`
+	// LeftOut were written, since this primary began, without what their statements say.
+	LeftOut uint64 `json:"left_out,omitempty"`
 	// Seconds is how long writes stood: from when the source began to be closed, or this was asked for, until clients could
 	// write here.
 	Seconds float64 `json:"seconds"`

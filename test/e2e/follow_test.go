@@ -61,7 +61,17 @@ func TestFollow(t *testing.T) {
 	f.killWhileFollowing(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
 	f.awaitNear(t, ctx)
-	out := f.must(t, ctx, 0, "cutover", "--verify", "checksum", "--within", "1m40s")
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.admin(t, primary).ExecContext(ctx, "CREATE DATABASE quorate_own"); err != nil { // as dba may
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, 0, []int{1}, "the cluster has 1 transactions that the source lacks", "cutover")
+	load.awaitAcks(t, ctx, 20)
+	f.awaitNear(t, ctx)
+	out := f.must(t, ctx, 0, "cutover", "--verify", "checksum", "--within", "1m40s", "--force")
 	if !regexp.MustCompile(`Writes stood for \d+\.\d s; \d+ tables were compared`).MatchString(out) {
 		t.Errorf("the cutover says %q", out)
 	}

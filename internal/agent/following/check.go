@@ -163,9 +163,7 @@ func newer(version, than string) bool {
 func judgeTransactions(l Look, h Here) []cluster.FollowCheck {
 	lacks := l.Executed.Clone()
 	lacks.Subtract(h.Executed)
-	gone := gtid.Intersect(l.Purged, lacks)
-	ours := h.Executed.Clone()
-	ours.Subtract(l.Executed)
+	gone, ours := gtid.Intersect(l.Purged, lacks), onlyHere(l, h)
 	tagged := false
 	for source := range lacks.Intervals() {
 		tagged = tagged || source.Tag != ""
@@ -185,6 +183,13 @@ func judgeTransactions(l Look, h Here) []cluster.FollowCheck {
 		"look what they are (quorate log dump); --force, if the source does not touch the same data", "nothing")
 	add("to come", false, "", "", fmt.Sprintf("%d transactions", lacks.Count()))
 	return all
+}
+
+// onlyHere is what the cluster has and the source lacks.
+func onlyHere(l Look, h Here) *gtid.Set {
+	ours := h.Executed.Clone()
+	ours.Subtract(l.Executed)
+	return ours
 }
 
 func cut(s *gtid.Set) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -21,6 +22,8 @@ const (
 	cutoverTimeout = 110 * time.Second
 	// cutoverBehindMax is how far behind a cutover does not even begin.
 	cutoverBehindMax = 5 * time.Second
+	// closedFor is how long a source has to write nothing that somebody else has closed, where it shows no read_only.
+	closedFor = 3 * time.Second
 	// checkTimeout bounds a look at the source.
 	checkTimeout = 20 * time.Second
 )
@@ -46,7 +49,8 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	if err := args.Follow.Check(); err != nil {
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	checks, err := s.check(ctx, args.Follow)
+	look, here, err := s.check(ctx, args.Follow)
+	checks := Judge(look, here)
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
@@ -64,6 +68,9 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	if len(against) > 0 {
 		return d, control.Errorf(control.CodeFailed, "nothing was done, %s speaks against it: look with --check", strings.Join(against, ", "))
 	}
+	if args.ServerUUID, args.Accepted = look.UUID, onlyHere(look, here).String(); len(args.Accepted) > cluster.FollowAcceptedBytesMax {
+		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster has too many transactions of its own to keep in mind: begin anew from a copy of the source")
+	}
 	d, err = s.requests.ChangeState(ctx, r.By, c)
 	if changed, ok := d.Result.(cluster.ChangeResult); ok {
 		result.ChangeResult = changed
@@ -73,32 +80,34 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 }
 
 // check looks at a source, as this node sees it.
-func (s *Service) check(ctx context.Context, f cluster.Follow) ([]cluster.FollowCheck, error) {
+func (s *Service) check(ctx context.Context, f cluster.Follow) (look Look, here Here, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	p, _ := s.node.Serving()
 	if p == nil {
-		return nil, primary.ErrNoMysqld
+		return look, here, primary.ErrNoMysqld
 	}
 	source, err := Open(f)
 	if err != nil {
-		return nil, err
+		return look, here, err
 	}
 	defer func() { _ = source.Close() }()
-	look, err := source.Look(ctx)
-	if err != nil {
-		return nil, err
+	if look, err = source.Look(ctx); err != nil {
+		return look, here, err
 	}
 	own := s.node.Own()
-	here := Here{Version: own.ServerVersion, UUID: own.ServerUUID}
+	here = Here{Version: own.ServerVersion, UUID: own.ServerUUID}
+	here.Executed, err = executedOf(ctx, p)
+	return look, here, err
+}
+
+// executedOf is what a mysqld of the cluster has.
+func executedOf(ctx context.Context, p *mysqld.Process) (*gtid.Set, error) {
 	text, err := p.Admin().GTIDExecuted(ctx)
-	if err == nil {
-		here.Executed, err = gtid.ParseSet(text)
-	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read gtid_executed: %w", err)
 	}
-	return Judge(look, here), nil
+	return gtid.ParseSet(text)
 }
 
 func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, error) {
@@ -124,6 +133,10 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
+	if !s.cutting.TryLock() {
+		return operate.Done{What: "cutover"}, control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way")
+	}
+	defer s.cutting.Unlock()
 	f, version := s.node.Committed()
 	d, name := operate.Done{What: "cutover"}, s.node.Own().Name
 	p, _ := s.node.Serving()
@@ -145,7 +158,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
 	defer func() { _ = source.Close() }()
-	c := cutover{Service: s, source: source, process: p, version: version, args: args, result: cluster.Cutover{Source: f.Source, Node: name}}
+	c := cutover{Service: s, follow: *f, source: source, process: p, version: version, args: args, result: cluster.Cutover{Source: f.Source, Node: name}}
 	index, err := c.run(ctx, r.By)
 	d.Index, d.Result = index, c.result
 	return d, err
@@ -154,6 +167,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 // cutover is one attempt.
 type cutover struct {
 	*Service
+	follow cluster.Follow
 	source *Source
 	// process is the mysqld that is to go on, version the cluster state's that all was judged on.
 	process *mysqld.Process
@@ -168,20 +182,25 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.args.Within)
 	defer cancel()
-	if c.args.SourceClosed {
+	why, err := c.source.Applies(limited)
+	if err != nil {
+		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v: GRANT SELECT ON performance_schema.* to its account", err)
+	}
+	if why != "" {
+		return 0, control.Errorf(control.CodeFailed, "nothing was done: the source may lack what is acknowledged elsewhere: %s", why)
+	}
+	var was *Closed
+	if !c.args.SourceClosed {
+		was, err = c.source.Shut(limited)
+	}
+	if err == nil {
 		index, err = c.goOn(ctx, limited, by)
-	} else {
-		was, wrong := c.source.Shut(limited)
-		if wrong != nil {
-			return 0, c.calledOff(ctx, was, fmt.Errorf("%w; if somebody has closed it, say --source-closed", wrong))
-		}
-		index, err = c.goOn(ctx, limited, by)
-		if e, ok := errors.AsType[*control.Error](err); err != nil && (!ok || e.Code != control.CodeUncertain) {
-			return 0, c.calledOff(ctx, was, err)
-		}
 	}
 	c.result.Seconds = time.Since(began).Seconds()
-	return index, err
+	if e, ok := errors.AsType[*control.Error](err); err == nil || ok && e.Code == control.CodeUncertain {
+		return index, err
+	}
+	return 0, c.calledOff(ctx, was, err)
 }
 
 // goOn ends the following of a source that is closed, and waits until clients can write.
@@ -205,17 +224,52 @@ func (c *cutover) goOn(ctx, limited context.Context, by string) (index uint64, e
 	return d.Index, nil
 }
 
-// drain waits until all that the source has is here, compares, and looks whether the source has stayed closed.
+// drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
 func (c *cutover) drain(ctx context.Context) error {
-	executed, err := c.source.Executed(ctx)
+	seen, err := c.source.See(ctx)
 	if err != nil {
 		return err
 	}
-	c.result.Executed, c.result.Left = executed.String(), c.get().Left
+	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID {
+		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
+	}
+	c.result.Executed, c.result.Left, c.result.LeftOut = seen.Executed.String(), c.get().Left, c.get().LeftOut
+	if err := c.await(ctx, seen.Executed); err != nil {
+		return err
+	}
+	if err := c.nothingOfItsOwn(ctx, seen.Executed); err != nil {
+		return err
+	}
+	if c.args.Verify != cluster.VerifyNothing {
+		if err := c.compare(ctx); err != nil {
+			return err
+		}
+	}
+	if !seen.SuperReadOnly && !seen.ReadOnly { // closed by other means, as somebody says
+		if err := clock.Sleep(ctx, clock.Machine{}, closedFor); err != nil {
+			return err
+		}
+	}
+	again, err := c.source.See(ctx)
+	switch {
+	case err != nil:
+		return err
+	case again.UUID != seen.UUID:
+		return fmt.Errorf("another server answers at %s now", c.follow.Source)
+	case again.SuperReadOnly != seen.SuperReadOnly || again.ReadOnly != seen.ReadOnly || !c.args.SourceClosed && !again.SuperReadOnly:
+		return errors.New("somebody has opened the source, or it has restarted")
+	case !again.Executed.Equal(seen.Executed):
+		return errors.New("the source goes on writing: it is not closed")
+	}
+	return nil
+}
+
+// await waits until transactions are here.
+func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 	for {
-		done, err := c.process.Admin().AppliedWithin(ctx, executed.String(), time.Second)
+		done, err := c.process.Admin().AppliedWithin(ctx, all.String(), time.Second)
 		if err == nil && done {
-			break
+			return nil
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("not all of the source is here within %s: node %s %s", units.Duration(c.args.Within), c.result.Node, c.get())
@@ -224,16 +278,24 @@ func (c *cutover) drain(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.args.Verify != cluster.VerifyNothing {
-		if err := c.compare(ctx); err != nil {
-			return err
-		}
+}
+
+// nothingOfItsOwn refuses where the cluster has transactions that the source lacks, and nobody has accepted: somebody has written here.
+func (c *cutover) nothingOfItsOwn(ctx context.Context, source *gtid.Set) error {
+	here, err := executedOf(ctx, c.process)
+	if err != nil {
+		return err
 	}
-	again, err := c.source.Executed(ctx)
-	if err == nil && !again.Equal(executed) {
-		err = errors.New("the source goes on writing: it is not closed")
+	accepted, err := gtid.ParseSet(c.follow.Accepted)
+	if err != nil {
+		return fmt.Errorf("read what was accepted: %w", err)
 	}
-	return err
+	here.Subtract(source)
+	here.Subtract(accepted)
+	if here.IsEmpty() || c.args.Force {
+		return nil
+	}
+	return fmt.Errorf("since it follows, the cluster has %d transactions that the source lacks: %s; look what they are (quorate log dump); --force, if they touch other data", here.Count(), cut(here))
 }
 
 func (c *cutover) compare(ctx context.Context) error {
@@ -249,11 +311,19 @@ func (c *cutover) compare(ctx context.Context) error {
 	return nil
 }
 
-// calledOff opens the source again, which is as it was before.
-func (c *cutover) calledOff(ctx context.Context, was Closed, why error) error {
+// calledOff opens the source again, which is as it was before. was is nil where nothing was changed there. Before, it makes sure
+// that the cluster goes on following: if another cutover has ended that, clients write here.
+func (c *cutover) calledOff(ctx context.Context, was *Closed, why error) error {
+	if was == nil {
+		return control.Errorf(control.CodeFailed, "called off, the source was not touched, and the cluster goes on following: %v", why)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	if err := c.source.OpenAgain(ctx, was); err != nil {
+	err := c.requests.Node.Raft().Barrier(ctx)
+	if now, _ := c.node.Committed(); err != nil || now == nil || *now != c.follow {
+		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as it is not known whether the cluster has taken over: see quorate status", why)
+	}
+	if err := c.source.OpenAgain(ctx, *was); err != nil {
 		return control.Errorf(control.CodeFailed, "called off: %v; and the source IS CLOSED: %v", why, err)
 	}
 	return control.Errorf(control.CodeFailed, "called off, the source is as before, and the cluster goes on following: %v", why)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -25,6 +27,12 @@ const (
 	// againMin and againMax are the pauses before the source is tried again.
 	againMin = time.Second
 	againMax = 15 * time.Second
+	// conflictPause is the pause after two transactions were in each other's way, or a reader in the way of one.
+	conflictPause = 200 * time.Millisecond
+	// lockWait is how long a change of who may write waits for statements under way: whoever steps down waits behind it.
+	lockWait = time.Second
+	// drainMax bounds how long transactions may take that are under way when the following ends.
+	drainMax = 10 * time.Second
 	// textBytesMax bounds what the status says of it.
 	textBytesMax = 500
 )
@@ -60,6 +68,9 @@ type Service struct {
 	status cluster.FollowStatus
 	// clients may write to this primary's mysqld: who waits for a cutover looks at it.
 	clients bool
+
+	// cutting is held by the cutover under way.
+	cutting sync.Mutex
 }
 
 // NewService returns the Service of a node. It starts nothing.
@@ -94,8 +105,9 @@ type stretch struct {
 	process *mysqld.Process
 	term    uint64
 	source  cluster.Follow
-	end     context.CancelFunc
-	ended   chan struct{}
+	// finish has it read no more, and end what is under way; end ends it at once.
+	finish, end context.CancelFunc
+	ended       chan struct{}
 }
 
 // loop is Run's own.
@@ -135,11 +147,28 @@ func (l *loop) stop() {
 	}
 }
 
+// finish is stop behind what is under way: transactions are not committed in their order, so one may be lacked that came before
+// another that is here.
+func (l *loop) finish(ctx context.Context) {
+	if l.now != nil {
+		l.now.finish()
+		select {
+		case <-l.now.ended:
+		case <-time.After(drainMax):
+		case <-ctx.Done():
+		}
+	}
+	l.stop()
+}
+
 // keep does what the cluster state says: first who may write, then who is followed.
 func (s *Service) keep(ctx context.Context, l *loop) error {
 	want, _ := s.node.Committed()
 	p, term := s.node.Serving()
 	if n := l.now; n != nil && (p == nil || want == nil || n.process != p || n.term != term || n.source != *want) {
+		if n.process == p && n.term == term {
+			l.finish(ctx)
+		}
 		l.stop()
 		s.set(func(st *cluster.FollowStatus) { *st = cluster.FollowStatus{} })
 	}
@@ -150,7 +179,7 @@ func (s *Service) keep(ctx context.Context, l *loop) error {
 	if may := want == nil; may != s.clientsMayWrite() { // otherwise than when this primary opened
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if err := p.Admin().LetClientsWrite(ctx, may, askTimeout/2); err != nil {
+		if err := p.Admin().LetClientsWrite(ctx, may, lockWait); err != nil {
 			return fmt.Errorf("change whether clients may write: %w", err)
 		}
 		s.Opened(may)
@@ -178,43 +207,46 @@ func (s *Service) show(text string) {
 
 func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, source cluster.Follow) *stretch {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &stretch{process: p, term: term, source: source, end: cancel, ended: make(chan struct{})}
+	reading, finish := context.WithCancel(ctx)
+	f := &stretch{process: p, term: term, source: source, finish: finish, end: cancel, ended: make(chan struct{})}
 	s.set(func(st *cluster.FollowStatus) { *st = cluster.FollowStatus{Follow: &source, Node: s.node.Own().Name} })
 	s.logger.Info("following", "source", source.Source, "user", source.User)
 	go func() {
 		defer close(f.ended)
-		s.tryAll(ctx, p, source)
+		defer finish()
+		s.tryAll(ctx, reading, p, source)
 	}()
 	return f
 }
 
-// tryAll follows until ctx ends, and tries again after each break.
-func (s *Service) tryAll(ctx context.Context, p *mysqld.Process, source cluster.Follow) {
+// tryAll follows until reading ends, and tries again after each break. ctx ends all at once.
+func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source cluster.Follow) {
 	c, pause := clock.Machine{}, againMin
 	for {
 		began := time.Now()
-		err := s.once(ctx, p, source)
-		if ctx.Err() != nil {
+		err := s.once(ctx, reading, p, source)
+		if reading.Err() != nil {
 			return
 		}
 		if time.Since(began) > againMax {
 			pause = againMin
 		}
 		before := s.get().Error
-		s.set(func(st *cluster.FollowStatus) { st.Error = err.Error() })
-		if before != err.Error() {
+		said := brief(err)
+		s.set(func(st *cluster.FollowStatus) { st.Error = said })
+		if before != said {
 			s.logger.Warn("following has stopped, and is tried again", "source", source.Source, "error", err)
 		}
 		s.node.Wake()
-		if c.Wait(ctx, pause, nil) != nil {
+		if c.Wait(reading, pause, nil) != nil {
 			return
 		}
 		pause = min(2*pause, againMax)
 	}
 }
 
-// once follows until something fails.
-func (s *Service) once(ctx context.Context, p *mysqld.Process, f cluster.Follow) error {
+// once follows until something fails, or reading ends: then what is under way is written.
+func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluster.Follow) error {
 	source, err := Open(f)
 	if err != nil {
 		return err
@@ -225,17 +257,15 @@ func (s *Service) once(ctx context.Context, p *mysqld.Process, f cluster.Follow)
 		return err
 	}
 	defer func() { _ = sessions.Close() }()
-	executed := func(ctx context.Context) (*gtid.Set, error) {
-		text, err := p.Admin().GTIDExecuted(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return gtid.ParseSet(text)
-	}
+	executed := func(ctx context.Context) (*gtid.Set, error) { return executedOf(ctx, p) }
 	follower := New(Config{
 		Dial: func(ctx context.Context, executed *gtid.Set) (Stream, error) {
 			id, uuid := s.node.ReplicaName()
-			return source.Dial(ctx, id, uuid, executed)
+			stream, err := source.Dial(ctx, id, uuid, executed)
+			if err == nil {
+				context.AfterFunc(reading, func() { _ = stream.Close() })
+			}
+			return stream, err
 		},
 		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Logger: s.logger,
 	})
@@ -247,11 +277,23 @@ func (s *Service) once(ctx context.Context, p *mysqld.Process, f cluster.Follow)
 	defer cancel()
 	for {
 		err := follower.Run(ctx)
-		if !Conflict(err) {
+		if !Conflict(err) || reading.Err() != nil {
 			return err
 		}
-		s.set(func(st *cluster.FollowStatus) { st.Error = err.Error() })
+		s.set(func(st *cluster.FollowStatus) { st.Error = brief(err) })
+		if err := clock.Sleep(ctx, clock.Machine{}, conflictPause); err != nil {
+			return err
+		}
 	}
+}
+
+// brief is what all nodes are told of an error: not what the server says of a row, which may be anything.
+func brief(err error) string {
+	server, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), server.Error(), fmt.Sprintf("error %d, see the agent's log there", server.Number), 1)
 }
 
 // look keeps the status of what is followed.
@@ -268,7 +310,9 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 		there.Subtract(here)
 		p := f.Progress()
 		s.set(func(st *cluster.FollowStatus) {
-			st.Known, st.Left, st.Seconds = true, there.Count(), 0
+			// How far behind it is shows once something was written since this began.
+			st.Left, st.Seconds = there.Count(), 0
+			st.Known = st.Left == 0 || !p.Committed.IsZero()
 			if st.Left == 0 || p.Transactions > last { // what was in the way is no more
 				st.Error = ""
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 	heartbeat = 5 * time.Second
 	// connectTimeout bounds a connection to the source.
 	connectTimeout = 5 * time.Second
+	// endedPoll is the pause before it is looked again whether a session at the source is gone.
+	endedPoll = 50 * time.Millisecond
 )
 
 // Source is the server that is followed: a way to ask it, and to read its binlog.
@@ -88,7 +91,11 @@ func readPassword(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the source's password: %w", err)
 	}
-	return strings.TrimRight(string(text), "\r\n"), nil
+	password := strings.TrimRight(string(text), "\r\n")
+	if strings.ContainsAny(password, "\r\n\x00") { // a key, say, which is nothing to send
+		return "", fmt.Errorf("read the source's password: %s has more than one line", path)
+	}
+	return password, nil
 }
 
 func tlsConfig(f cluster.Follow) (*tls.Config, error) {
@@ -126,27 +133,63 @@ func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, execute
 }
 
 // Executed is the source's gtid_executed.
-func (s *Source) Executed(ctx context.Context) (*gtid.Set, error) { return executedOf(ctx, s.db) }
+func (s *Source) Executed(ctx context.Context) (*gtid.Set, error) {
+	seen, err := s.See(ctx)
+	return seen.Executed, err
+}
 
-func executedOf(ctx context.Context, db *sql.DB) (*gtid.Set, error) {
+// Seen is a source at a moment: which server it is, whether it is closed for clients' writes, and what it has.
+type Seen struct {
+	UUID                    string
+	SuperReadOnly, ReadOnly bool
+	Executed                *gtid.Set
+}
+
+// See asks for all of it at once: the address may be another server's a moment later.
+func (s *Source) See(ctx context.Context) (seen Seen, err error) {
 	var text string
-	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&text); err != nil {
-		return nil, fmt.Errorf("read gtid_executed of the source: %w", err)
+	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
+		Scan(&seen.UUID, &seen.SuperReadOnly, &seen.ReadOnly, &text); err != nil {
+		return Seen{}, fmt.Errorf("look at the source: %w", err)
 	}
-	return gtid.ParseSet(strings.ReplaceAll(text, "\n", ""))
+	seen.Executed, err = gtid.ParseSet(strings.ReplaceAll(text, "\n", ""))
+	return seen, err
+}
+
+// Applies says that the source takes transactions of another server, which it may lack when it is closed; "" = it does not.
+// An account that may not look gets an error.
+func (s *Source) Applies(ctx context.Context) (string, error) {
+	var others, channels int
+	err := s.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_ID <> @@server_uuid AND MEMBER_ID <> ''),
+		(SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = 'ON'
+		AND CHANNEL_NAME NOT IN ('group_replication_applier', 'group_replication_recovery'))`).Scan(&others, &channels)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look whether the source applies what others have: %w", err)
+	case others > 0:
+		return "it is a member of a group, in which another one may go on: shut the others down first", nil
+	case channels > 0:
+		return "it applies what another server has: follow that one, or STOP REPLICA there once it has all", nil
+	}
+	return "", nil
 }
 
 // Closed is how a source was before Shut.
-type Closed struct{ superReadOnly, readOnly bool }
+type Closed struct{ readOnly bool }
 
-// Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it.
-func (s *Source) Shut(ctx context.Context) (was Closed, err error) {
-	if err := s.db.QueryRowContext(ctx, "SELECT @@GLOBAL.super_read_only, @@GLOBAL.read_only").Scan(&was.superReadOnly, &was.readOnly); err != nil {
-		return was, fmt.Errorf("close the source for writes: %w", err)
+// Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it. was is nil as long as
+// nothing was changed there: then there is nothing to undo.
+func (s *Source) Shut(ctx context.Context) (was *Closed, err error) {
+	seen, err := s.See(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if seen.SuperReadOnly {
+		return nil, errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return was, fmt.Errorf("close the source for writes: %w", err)
+		return nil, fmt.Errorf("close the source for writes: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	wait := time.Minute
@@ -158,29 +201,39 @@ func (s *Source) Shut(ctx context.Context) (was Closed, err error) {
 	if err == nil {
 		_, err = conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", max(1, int64(math.Floor(wait.Seconds()))))
 	}
-	if err == nil {
-		if _, err = conn.ExecContext(ctx, "SET GLOBAL super_read_only = ON"); err != nil {
-			s.kill(ctx, id) // it may still wait there for a commit, and close the source after OpenAgain
-		}
-	}
 	if err != nil {
-		return was, fmt.Errorf("close the source for writes: %w", err)
+		return nil, fmt.Errorf("close the source for writes: %w", err)
+	}
+	was = &Closed{readOnly: seen.ReadOnly}
+	if _, err = conn.ExecContext(ctx, "SET GLOBAL super_read_only = ON"); err != nil {
+		// It may still wait there for a commit, and would close the source after OpenAgain.
+		return was, errors.Join(fmt.Errorf("close the source for writes: %w", err), s.endSession(ctx, id))
 	}
 	return was, nil
 }
 
-// kill ends a session of ours at the source, if it is still there.
-func (s *Source) kill(ctx context.Context, id uint64) {
+// endSession ends a session of ours at the source, and waits until it is gone.
+func (s *Source) endSession(ctx context.Context, id uint64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 	defer cancel()
-	_, _ = s.db.ExecContext(ctx, "KILL ?", id)
+	for {
+		var there int
+		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("end the session that closes the source: %w", err)
+		}
+		if there == 0 {
+			return nil
+		}
+		_, _ = s.db.ExecContext(ctx, "KILL ?", id)
+		if err := clock.Sleep(ctx, clock.Machine{}, endedPoll); err != nil {
+			return fmt.Errorf("end the session that closes the source: %w", err)
+		}
+	}
 }
 
 // OpenAgain undoes Shut.
 func (s *Source) OpenAgain(ctx context.Context, was Closed) error {
-	if was.superReadOnly {
-		return nil
-	}
 	set := "SET GLOBAL super_read_only = OFF"
 	if !was.readOnly {
 		set += ", GLOBAL read_only = OFF"
@@ -213,11 +266,22 @@ func sums(ctx context.Context, db *sql.DB, how cluster.Verify) (map[string]strin
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
+	counted := map[string]bool{}
+	if how == cluster.VerifyChecksum {
+		// The hidden column of a multi-valued index differs between equal tables.
+		multi, err := texts(ctx, db, "SELECT DISTINCT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') FROM information_schema.statistics WHERE expression LIKE '% array)%'")
+		if err != nil {
+			return nil, fmt.Errorf("look for multi-valued indexes: %w", err)
+		}
+		for _, name := range multi {
+			counted[name] = true
+		}
+	}
 	all := map[string]string{}
 	for _, name := range names {
 		var of string
 		var sum sql.NullString
-		if how == cluster.VerifyRows {
+		if how == cluster.VerifyRows || counted[name] {
 			err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name).Scan(&sum)
 		} else {
 			err = db.QueryRowContext(ctx, "CHECKSUM TABLE "+name).Scan(&of, &sum)
