@@ -18,6 +18,19 @@ const (
 // Setting is a session variable, and what it was set to, as SQL text.
 type Setting struct{ Name, Value string }
 
+// Account is an account of a server.
+type Account struct{ User, Host string }
+
+// String is how SQL text names it: that does not depend on sql_mode.
+func (a Account) String() string {
+	quoted := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "``") + "`" }
+	return quoted(a.User) + "@" + quoted(a.Host)
+}
+
+// CutKeyword returns the first word of a statement, "" if there is none, and what is behind it. Comments may stand before it; what
+// a /*! comment holds counts as text, as it does for mysqld.
+func CutKeyword(text string) (word, rest string) { return cutWord(text) }
+
 // SessionQuery is a QUERY event with the session in which it ran.
 type SessionQuery struct {
 	Query
@@ -29,6 +42,9 @@ type SessionQuery struct {
 	// Settings always have the same names, in the same order, but for those that an event may lack
 	// because its server does not have them.
 	Settings []Setting
+	// Invoker is who executed the statement at its origin. It is there only where that matters for what the
+	// statement does (Q_INVOKER); an applier takes it for the current user. The zero value = the event does not say.
+	Invoker Account
 	// Unknown is a status variable that this package does not know; 0 = there is none. Those that follow it
 	// are not in Settings.
 	Unknown byte
@@ -85,7 +101,7 @@ func ParseSessionQuery(e Event) (SessionQuery, error) {
 		}
 	}
 	q.Timestamp = fmt.Sprintf("%d.%06d", e.Timestamp(), v.micros)
-	q.Settings = v.settings()
+	q.Settings, q.Invoker = v.settings(), v.invoker
 	return q, nil
 }
 
@@ -97,6 +113,7 @@ type sessionVariables struct {
 	timeZone                       string
 	lcTimeNames, database, utf8mb4 uint16
 	micros                         uint32
+	invoker                        Account
 	// These are nil where the server does not say.
 	explicitDefaults, requirePrimaryKey, encryption *byte
 }
@@ -128,6 +145,9 @@ func (v *sessionVariables) take(b []byte) (rest []byte, err error) {
 		v.lcTimeNames = u16(0)
 	case queryCharsetDatabase:
 		v.database = u16(0)
+	case queryInvoker:
+		host := 1 + int(value[0])
+		v.invoker = Account{User: string(value[1:host]), Host: string(value[host+1:])}
 	case queryMicroseconds:
 		v.micros = uint32(value[0]) | uint32(value[1])<<8 | uint32(value[2])<<16
 	case queryExplicitDefaults:
