@@ -10,9 +10,13 @@
 //	GTID event      ──► Clock: may it begin beside those that run?
 //
 // Row events go into BINLOG statements, which a session decodes as an applier does. Each of these is whole by
-// itself: the FORMAT_DESCRIPTION once in a session, the table maps of the statement, row events, and the
-// mark that the statement ends. So a statement's rows are cut into pieces of chunkBytesMin, and a transaction of any
+// itself: the table maps of the statement, row events, and the mark that the statement ends. The
+// FORMAT_DESCRIPTION comes before, once for each file in a session, outside of any transaction. So a statement's rows are cut into pieces of chunkBytesMin, and a transaction of any
 // size is never held as a whole. A statement (DDL) runs in the session that its event describes.
+//
+// A client is not an applier in one respect: for mysqld the current user is the account of the session, and not the one
+// that the event names. So ALTER EVENT is told its definer, CURRENT_USER is refused where that would matter, and who has made a
+// routine is told apart, as the account does not get the privileges on it that it has at the source.
 //
 // What cannot be carried over with its meaning is refused (UnsupportedError), never guessed: statements in
 // place of row events, XA, transactions without a GTID or with a tagged one.

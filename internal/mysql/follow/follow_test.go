@@ -127,6 +127,14 @@ func TestRefused(t *testing.T) {
 		"a new variable": {func(w *binlogtest.Writer) [][]byte {
 			return tx(w, func() [][]byte { return [][]byte{query(w, []byte{99, 1}, "", "DROP TABLE a", 0)} })
 		}, []string{"begin 1"}, "a session variable (99) that this quorate does not know"},
+		"a new variable of a BEGIN": {func(w *binlogtest.Writer) [][]byte {
+			return tx(w, func() [][]byte { return [][]byte{query(w, []byte{99, 1}, "", "BEGIN", 0), w.Query("COMMIT")} })
+		}, []string{"begin 1"}, "a session variable (99) that this quorate does not know"},
+		"a new variable of a CREATE SELECT": {func(w *binlogtest.Writer) [][]byte {
+			return tx(w, func() [][]byte {
+				return [][]byte{w.Query("BEGIN"), query(w, []byte{99, 1}, "", "CREATE TABLE `t` (a int) START TRANSACTION", 0), w.Query("COMMIT")}
+			})
+		}, []string{"begin 1", "open"}, "a session variable (99) that this quorate does not know"},
 		"rolled back": {func(w *binlogtest.Writer) [][]byte {
 			return tx(w, func() [][]byte { return [][]byte{w.Query("BEGIN"), w.Query("ROLLBACK")} })
 		}, []string{"begin 1", "open"}, "tables that are not InnoDB's"},
@@ -182,19 +190,25 @@ func TestSession(t *testing.T) {
 		step Step
 		want string
 	}{
+		{Step{Kind: Format, Events: []byte("abc")}, "SET @@SESSION.gtid_next='AUTOMATIC'; BINLOG 'YWJj'"},
 		{Step{Kind: Format, Events: []byte("abc")}, ""},
 		{Step{Kind: Begin, Info: info}, "SET @@SESSION.gtid_next='" + info.GTID.String() + "',@@SESSION.original_commit_timestamp=5; "},
 		{Step{Kind: Open, Query: parse(foreign, "", "BEGIN")}, "SET @@SESSION.foreign_key_checks=0," + defaults + "; BEGIN; "},
-		{Step{Kind: Rows, Events: []byte("def")}, "BINLOG 'YWJjZGVm'; "},
+		{Step{Kind: Rows, Events: []byte("def")}, "BINLOG 'ZGVm'; "},
 		{Step{Kind: Rows, Events: []byte("ghi")}, "BINLOG 'Z2hp'; "},
 		{Step{Kind: Commit}, "COMMIT; "},
+		{Step{Kind: Open, Query: parse(foreign, "", "BEGIN")}, "SET @@SESSION.timestamp=239.000000; BEGIN; "}, // rows have changed it
 		{Step{Kind: Open, Query: parse(foreign, "", "BEGIN")}, "BEGIN; "},
-		{Step{Kind: Format, Events: []byte("xyz")}, ""},
-		{Step{Kind: Rows, Events: []byte("def")}, "BINLOG 'eHl6ZGVm'; "},
-		{Step{Kind: Statement, Query: parse(utf8, "a`b", "DROP TABLE t")}, "USE `a``b`; SET @@SESSION.foreign_key_checks=1,@@SESSION.collation_database=DEFAULT; DROP TABLE t"},
+		{Step{Kind: Format, Events: []byte("xyz")}, "SET @@SESSION.gtid_next='AUTOMATIC'; BINLOG 'eHl6'"},
+		{Step{Kind: Rows, Events: []byte("defg")}, "BINLOG 'ZGVmZw=='; "},
+		{Step{Kind: Statement, Query: parse(utf8, "a`b", "DROP TABLE t")}, "SET @@SESSION.character_set_client=utf8mb4; USE `a``b`; " +
+			"SET @@SESSION.foreign_key_checks=1,@@SESSION.collation_database=DEFAULT,@@SESSION.character_set_client=255,@@SESSION.timestamp=239.000000; DROP TABLE t"},
 		{Step{Kind: Statement, Query: parse(utf8, "a`b", "DROP DATABASE x")}, "DROP DATABASE x"},
 		{Step{Kind: Statement, Query: parse(append([]byte{5, 3, 'U', 'T', 'C', 13, 1, 0, 0}, utf8...), "a`b", "DROP TABLE t")},
-			"USE `a``b`; SET @@SESSION.collation_database=DEFAULT,@@SESSION.time_zone='UTC',@@SESSION.timestamp=239.000001; DROP TABLE t"},
+			"SET @@SESSION.character_set_client=utf8mb4; USE `a``b`; " +
+				"SET @@SESSION.collation_database=DEFAULT,@@SESSION.character_set_client=255,@@SESSION.time_zone='UTC',@@SESSION.timestamp=239.000001; DROP TABLE t"},
+		{Step{Kind: Statement, Query: parse([]byte{4, 8, 0, 8, 0, 8, 0}, "bücher", "DROP TABLE t")}, "SET @@SESSION.character_set_client=utf8mb4; USE `bücher`; " +
+			"SET @@SESSION.collation_database=DEFAULT,@@SESSION.character_set_client=8,@@SESSION.collation_connection=8,@@SESSION.timestamp=239.000000; DROP TABLE t"},
 		{Step{Kind: Begin, Info: binlog.GTIDInfo{GTID: binlogtest.GTID(8)}}, "SET @@SESSION.gtid_next='" + binlogtest.GTID(8).String() + "',@@SESSION.original_commit_timestamp=36028797018963968; "},
 		{Step{Kind: LeftOut}, "BEGIN; COMMIT; "},
 	} {

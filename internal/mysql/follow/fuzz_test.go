@@ -19,6 +19,10 @@ func FuzzTranslator(f *testing.F) {
 			return [][]byte{w.Query("BEGIN"), w.Event(binlog.TypeTableMap, make([]byte, 20)), rows(w, binlog.TypeWriteRows, false, 0), rows(w, binlog.TypeUpdateRows, true, 0), w.Query("COMMIT")}
 		}),
 		tx(w, func() [][]byte { return [][]byte{w.Event(binlog.TypeTransactionPayload, make([]byte, 30))} }),
+		payload(w, w.Query("BEGIN"), w.Event(binlog.TypeTableMap, make([]byte, 20)), rows(w, binlog.TypeWriteRows, true, 0), w.Event(binlog.TypeXID, make([]byte, 8))),
+		append(payload(w, w.Query("BEGIN")), w.Statement("DROP TABLE t")...),
+		payload(w, w.Query("BEGIN"), w.Query("COMMIT"), w.Query("DROP TABLE t")),
+		tx(w, func() [][]byte { return [][]byte{query(w, []byte{11, 1, 'a', 1, 'b'}, "d", "ALTER EVENT e ENABLE", 0)} }),
 	} {
 		f.Add(append(append([]byte{}, start...), binlogtest.Join(events...)...))
 	}
@@ -34,7 +38,7 @@ func FuzzTranslator(f *testing.F) {
 			if len(e) >= binlog.HeaderBytes+4 {
 				binlog.PutChecksum(e) // else nothing gets further
 			}
-			if translator.Feed(e, func(s Step) error {
+			if err := translator.Feed(e, func(s Step) error {
 				if s.Kind != Format && open == (s.Kind == Begin) {
 					t.Errorf("step %d while a transaction is open: %t", s.Kind, open)
 				}
@@ -44,8 +48,11 @@ func FuzzTranslator(f *testing.F) {
 				}
 				session.SQL(s)
 				return nil
-			}) != nil {
+			}); err != nil {
 				return
+			}
+			if e.Type() == binlog.TypeTransactionPayload && open {
+				t.Error("a compressed transaction has no end")
 			}
 		}
 	})

@@ -17,16 +17,21 @@ type Session struct {
 	// schema and settings are those of the session now, as far as it was told.
 	schema   string
 	settings map[string]string
-	// format is the FORMAT_DESCRIPTION that the session knows, current the one that row events have.
-	format, current string
+	// format is the FORMAT_DESCRIPTION that the session knows.
+	format string
 }
 
-// SQL returns what is to be executed for a step. Texts of a source's statements are alone in theirs; all others
-// may be joined with "; ".
+// SQL returns what is to be executed for a step. text is executed alone, behind ours; those of ours may be joined
+// with "; ".
 func (s *Session) SQL(step Step) (ours []string, text string) {
 	switch step.Kind {
 	case Format:
-		s.current = string(step.Events)
+		if s.format == string(step.Events) {
+			return nil, ""
+		}
+		s.format = string(step.Events)
+		// Before any transaction: with a GTID that is there already the server would skip it without a word.
+		return []string{"SET @@SESSION.gtid_next='AUTOMATIC'"}, binlogStatement(step.Events)
 	case Begin:
 		commit := step.Info.OriginalCommit
 		if commit == 0 {
@@ -36,12 +41,8 @@ func (s *Session) SQL(step Step) (ours []string, text string) {
 	case Open:
 		ours = append(s.set(step.Query), "BEGIN")
 	case Rows:
-		events := step.Events
-		if s.format != s.current {
-			events = append([]byte(s.current), events...)
-			s.format = s.current
-		}
-		ours = append(ours, "BINLOG '"+base64.StdEncoding.EncodeToString(events)+"'")
+		ours = append(ours, binlogStatement(step.Events))
+		delete(s.settings, "timestamp") // each row event has set it to its own
 	case Commit:
 		ours = append(ours, "COMMIT")
 	case LeftOut:
@@ -52,11 +53,26 @@ func (s *Session) SQL(step Step) (ours []string, text string) {
 	return ours, ""
 }
 
+// binlogStatement is the statement that has the server apply events.
+func binlogStatement(events []byte) string {
+	const begin, end = "BINLOG '", "'"
+	var b strings.Builder
+	b.Grow(len(begin) + base64.StdEncoding.EncodedLen(len(events)) + len(end))
+	b.WriteString(begin)
+	e := base64.NewEncoder(base64.StdEncoding, &b)
+	_, _ = e.Write(events) // a Builder has no errors
+	_ = e.Close()
+	b.WriteString(end)
+	return b.String()
+}
+
 // statement is what comes before the text of a statement.
 func (s *Session) statement(q binlog.SessionQuery) (ours []string) {
 	if q.Schema != "" && q.Schema != s.schema && q.Flags&binlog.FlagSuppressUse == 0 {
-		ours = append(ours, "USE `"+strings.ReplaceAll(q.Schema, "`", "``")+"`")
+		// The name is in UTF-8, whatever the statements before were in.
+		ours = append(ours, "SET @@SESSION.character_set_client=utf8mb4", "USE `"+strings.ReplaceAll(q.Schema, "`", "``")+"`")
 		s.schema = q.Schema
+		delete(s.settings, "character_set_client")
 		delete(s.settings, "collation_database") // USE sets it
 	}
 	ours = append(ours, s.set(q)...)

@@ -45,6 +45,9 @@ type Step struct {
 	// Events are those of Rows and Format.
 	Events []byte
 	Query  binlog.SessionQuery
+	// Routine: the statement makes a stored routine. The source has let its Invoker execute and alter it, which the
+	// statement does not do here (automatic_sp_privileges).
+	Routine bool
 	// Ends: it is the transaction's last step.
 	Ends bool
 }
@@ -77,6 +80,8 @@ type Translator struct {
 	borders binlog.Assembler
 	info    binlog.GTIDInfo
 	open    bool
+	// ended: the transaction has had its last step.
+	ended bool
 	// maps are the table maps of the statement under way, rows its row events that were not handed on, the
 	// last of which begins at last.
 	maps, rows []byte
@@ -110,7 +115,7 @@ func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
 		return err
 	}
 	if step == binlog.StepBegin {
-		t.info, t.open, t.maps, t.rows = t.borders.Info(), false, t.maps[:0], nil
+		t.info, t.open, t.ended, t.maps, t.rows = t.borders.Info(), false, false, t.maps[:0], nil
 		return emit(Step{Kind: Begin, Info: t.info})
 	}
 	if e.Type() == binlog.TypeTransactionPayload {
@@ -120,6 +125,9 @@ func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
 }
 
 func (t *Translator) format(e binlog.Event, emit func(Step) error) error {
+	if t.borders.InTransaction() {
+		return fmt.Errorf("transaction %v: %w: a file begins within it", t.info.GTID, binlog.ErrStream)
+	}
 	fd, err := binlog.ParseFormatDescription(e)
 	if err != nil {
 		return err
@@ -148,6 +156,9 @@ func (t *Translator) unpack(e binlog.Event, emit func(Step) error) error {
 	for {
 		var head [binlog.HeaderBytes]byte
 		if _, err := io.ReadFull(events, head[:]); errors.Is(err, io.EOF) {
+			if !t.ended {
+				return fmt.Errorf("unpack transaction %v: %w: it has no end", t.info.GTID, binlog.ErrMalformed)
+			}
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("unpack transaction %v: %w", t.info.GTID, err)
@@ -171,11 +182,14 @@ const eventBytesMax = 1 << 30
 
 // inner takes an event behind a transaction's GTID.
 func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
+	if t.ended { // only within a payload: else the borders say so
+		return fmt.Errorf("transaction %v: %w: an event of type %d behind its end", t.info.GTID, binlog.ErrMalformed, e.Type())
+	}
 	switch e.Type() {
 	case binlog.TypeQuery:
 		return t.query(e, emit)
 	case binlog.TypeXID:
-		return emit(Step{Kind: Commit, Ends: true})
+		return t.commit(emit)
 	case binlog.TypeTableMap:
 		t.maps = append(t.maps, e...)
 		return nil
@@ -194,6 +208,19 @@ func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
 		return nil
 	}
 	return t.unsupported(fmt.Sprintf("has an event of type %d, which this quorate does not know", e.Type()))
+}
+
+// end hands on a transaction's last step.
+func (t *Translator) end(step Step, emit func(Step) error) error {
+	step.Ends, t.ended = true, true
+	return emit(step)
+}
+
+func (t *Translator) commit(emit func(Step) error) error {
+	if !t.open || len(t.rows) > 0 {
+		return fmt.Errorf("transaction %v: %w: it ends without a BEGIN, or within a statement", t.info.GTID, binlog.ErrMalformed)
+	}
+	return t.end(Step{Kind: Commit}, emit)
 }
 
 func (t *Translator) unsupported(what string) error {
@@ -239,28 +266,34 @@ func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
 	begins := func(words string) bool {
 		return len(q.Text) >= len(words) && strings.EqualFold(q.Text[:len(words)], words)
 	}
+	createsFromSelect := t.open && begins("CREATE TABLE ") && strings.HasSuffix(q.Text, "START TRANSACTION")
 	switch {
-	case q.Text == "BEGIN" && !t.open:
-		t.open = true
-		return emit(Step{Kind: Open, Query: q})
 	case q.Text == "COMMIT" && t.open:
-		return emit(Step{Kind: Commit, Ends: true})
+		return t.commit(emit)
 	case begins("XA "):
 		return t.unsupported("is an XA transaction")
 	case q.ErrorCode != 0:
 		return t.unsupported(fmt.Sprintf("is a statement that ended there with error %d, half done", q.ErrorCode))
+	case t.open && begins("ROLLBACK") && !begins("ROLLBACK TO "):
+		return t.unsupported("changed tables that are not InnoDB's, and was rolled back")
 	case t.open && (begins("SAVEPOINT ") || begins("ROLLBACK TO ") || begins("RELEASE ")):
 		return emit(Step{Kind: Statement, Query: q})
-	case t.open && begins("CREATE TABLE ") && strings.HasSuffix(q.Text, "START TRANSACTION"): // … SELECT
-		return emit(Step{Kind: Statement, Query: q})
-	case t.open && begins("ROLLBACK"):
-		return t.unsupported("changed tables that are not InnoDB's, and was rolled back")
-	case t.open || begins("INSERT ") || begins("UPDATE ") || begins("DELETE ") || begins("REPLACE ") || begins("LOAD "):
+	case t.open && !createsFromSelect || begins("INSERT ") || begins("UPDATE ") || begins("DELETE ") || begins("REPLACE ") || begins("LOAD "):
 		return t.statementFormat()
 	case q.Unknown != 0:
-		return t.unsupported(fmt.Sprintf("is a statement with a session variable (%d) that this quorate does not know", q.Unknown))
+		return &UnsupportedError{GTID: t.info.GTID, What: fmt.Sprintf("has a session variable (%d) that this quorate does not know", q.Unknown),
+			Do: "follow with a quorate that knows it; if there is none, begin anew from a copy of the source that has this transaction (quorate adopt)"}
+	case createsFromSelect:
+		return emit(Step{Kind: Statement, Query: q})
+	case q.Text == "BEGIN":
+		t.open = true
+		return emit(Step{Kind: Open, Query: q})
 	case t.Withheld != nil && t.Withheld(q.Text):
-		return emit(Step{Kind: LeftOut, Query: q, Ends: true})
+		return t.end(Step{Kind: LeftOut, Query: q}, emit)
 	}
-	return emit(Step{Kind: Statement, Query: q, Ends: true})
+	step, err := t.asInvoker(q)
+	if err != nil {
+		return err
+	}
+	return t.end(step, emit)
 }

@@ -1,0 +1,62 @@
+package follow
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+)
+
+// sessionQuery is a QUERY event of a session with character set 8 (latin1).
+func sessionQuery(t *testing.T, schema, text string) binlog.SessionQuery {
+	t.Helper()
+	q, err := binlog.ParseSessionQuery(query(binlogtest.New("b"), []byte{4, 8, 0, 8, 0, 8, 0}, schema, text, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// TestTimestampBehindRows: row events set the session's timestamp, so it is set again for what follows.
+func TestTimestampBehindRows(t *testing.T) {
+	var s Session
+	open := Step{Kind: Open, Query: sessionQuery(t, "", "BEGIN")}
+	s.SQL(open)
+	if ours, _ := s.SQL(open); len(ours) != 1 {
+		t.Errorf("%q, but nothing has changed", ours)
+	}
+	s.SQL(Step{Kind: Rows, Events: []byte("abc")})
+	if ours, _ := s.SQL(open); len(ours) != 2 || ours[0] != "SET @@SESSION.timestamp=239.000000" {
+		t.Errorf("behind rows: %q", ours)
+	}
+}
+
+// TestFormatOutsideOfTransactions: mysqld skips a BINLOG statement whose GTID is there already. It must not skip a FORMAT_DESCRIPTION.
+func TestFormatOutsideOfTransactions(t *testing.T) {
+	var s Session
+	ours, text := s.SQL(Step{Kind: Format, Events: []byte("abc")})
+	if len(ours) != 1 || ours[0] != "SET @@SESSION.gtid_next='AUTOMATIC'" || text != "BINLOG 'YWJj'" {
+		t.Errorf("a file begins with %q, %q", ours, text)
+	}
+	if ours, text := s.SQL(Step{Kind: Format, Events: []byte("abc")}); ours != nil || text != "" {
+		t.Errorf("the same again: %q, %q", ours, text)
+	}
+	if ours, _ := s.SQL(Step{Kind: Rows, Events: []byte("def")}); len(ours) != 1 || ours[0] != "BINLOG 'ZGVm'" {
+		t.Errorf("rows have more than themselves: %q", ours)
+	}
+	if _, text := s.SQL(Step{Kind: Format, Events: []byte("xyz")}); text != "BINLOG 'eHl6'" {
+		t.Errorf("the next file begins with %q", text)
+	}
+}
+
+// TestUseInUTF8: the name of a schema is in UTF-8, whatever the character set of the transactions before.
+func TestUseInUTF8(t *testing.T) {
+	var s Session
+	s.SQL(Step{Kind: Open, Query: sessionQuery(t, "", "BEGIN")})
+	ours, text := s.SQL(Step{Kind: Statement, Query: sessionQuery(t, "bücher", "DROP TABLE t")})
+	if len(ours) != 3 || ours[0] != "SET @@SESSION.character_set_client=utf8mb4" || ours[1] != "USE `bücher`" ||
+		!strings.Contains(ours[2], "@@SESSION.character_set_client=8") || text != "DROP TABLE t" {
+		t.Errorf("%q, %q", ours, text)
+	}
+}
