@@ -19,12 +19,26 @@ type Look struct {
 	GTIDMode, BinlogFormat, RowImage, Checksum string
 	LogBin, LogsUpdates                        bool
 	Executed, Purged                           *gtid.Set
+	Fixed
 	// Filter is what its binlog leaves out; FilterUnknown: it must not be asked.
 	Filter        string
 	FilterUnknown bool
 	// NotInnoDB are tables of other engines, Grants what the account may do, and what it must not see nobody knows.
 	NotInnoDB []string
 	Grants    string
+}
+
+// Fixed is what a server does not change while it runs, and two of them should have in common. The zero value = it is not known.
+type Fixed struct {
+	// TimeZone is that of sessions that set none, SystemTimeZone what SYSTEM means there.
+	TimeZone, SystemTimeZone string
+	LowerCaseTableNames      int
+}
+
+func fixedOf(ctx context.Context, db *sql.DB) (f Fixed, err error) {
+	err = db.QueryRowContext(ctx, "SELECT @@GLOBAL.time_zone, @@GLOBAL.system_time_zone, @@GLOBAL.lower_case_table_names").Scan(
+		&f.TimeZone, &f.SystemTimeZone, &f.LowerCaseTableNames)
+	return f, err
 }
 
 // Look asks the source.
@@ -42,6 +56,9 @@ func (s *Source) Look(ctx context.Context) (l Look, err error) {
 		l.Purged, err = gtid.ParseSet(strings.ReplaceAll(purged, "\n", ""))
 	}
 	if err != nil {
+		return fail(err)
+	}
+	if l.Fixed, err = fixedOf(ctx, s.db); err != nil {
 		return fail(err)
 	}
 	if l.Filter, err = s.filter(ctx); err != nil {
@@ -107,7 +124,11 @@ type Here struct {
 	Version, UUID string
 	// Executed is what the cluster has.
 	Executed *gtid.Set
+	Fixed
 }
+
+// versionMin is the oldest series of a source.
+const versionMin = "8.0"
 
 // OnlyHere is the subject of what the cluster has and the source lacks.
 const OnlyHere = "only here"
@@ -125,6 +146,10 @@ func Judge(l Look, h Here) []cluster.FollowCheck {
 	const fail, warn = cluster.CheckFail, cluster.CheckWarn
 	add("version", fail, newer(l.Version, h.Version), fmt.Sprintf("MySQL %s, newer than %s here", l.Version, h.Version),
 		"upgrade the cluster first: quorate upgrade plan", fmt.Sprintf("MySQL %s, here %s", l.Version, h.Version))
+	if newer(versionMin, l.Version) {
+		all[0] = cluster.FollowCheck{Subject: "version", State: fail, Found: fmt.Sprintf("MySQL %s, older than %s", l.Version, versionMin),
+			Do: "upgrade it, or begin with a replica of it of a newer version"}
+	}
 	add("server", fail, l.UUID == h.UUID, "it is this cluster's own primary", "name another server", "server_uuid "+l.UUID)
 	add("gtid mode", fail, l.GTIDMode != "ON", "gtid_mode is "+l.GTIDMode, "set it ON, step by step, as MySQL's manual says", "ON")
 	add("binlog", fail, !l.LogBin || !l.LogsUpdates, "log_bin or log_replica_updates is OFF: it does not write down all that it has", "set both, and restart it", "it writes down all that it has")
@@ -138,6 +163,7 @@ func Judge(l Look, h Here) []cluster.FollowCheck {
 			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
 	}
 	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
+	all = append(all, judgeFixed(l.Fixed, h.Fixed)...)
 	return append(append(all, judgeTransactions(l, h)...), judgeGrants(l)...)
 }
 
@@ -157,6 +183,27 @@ func newer(version, than string) bool {
 		}
 	}
 	return false
+}
+
+// judgeFixed looks at what neither of the two can change now.
+func judgeFixed(there, here Fixed) []cluster.FollowCheck {
+	if here == (Fixed{}) {
+		return nil
+	}
+	names := cluster.FollowCheck{Subject: "table names", State: cluster.CheckOK, Found: fmt.Sprintf("lower_case_table_names is %d, as here", there.LowerCaseTableNames)}
+	if there.LowerCaseTableNames != here.LowerCaseTableNames {
+		names = cluster.FollowCheck{Subject: names.Subject, State: cluster.CheckFail,
+			Found: fmt.Sprintf("lower_case_table_names is %d, here %d", there.LowerCaseTableNames, here.LowerCaseTableNames),
+			Do:    "begin anew from a copy of it: a server has it for its life"}
+	}
+	const system = "SYSTEM"
+	zone := cluster.FollowCheck{Subject: "time zone", State: cluster.CheckOK, Found: "time_zone is " + there.TimeZone + ", here " + here.TimeZone}
+	if there.TimeZone == system && here.TimeZone == system && there.SystemTimeZone != here.SystemTimeZone {
+		zone = cluster.FollowCheck{Subject: zone.Subject, State: cluster.CheckWarn,
+			Found: fmt.Sprintf("time_zone is SYSTEM, which is %s there and %s here: the same moment has other words", there.SystemTimeZone, here.SystemTimeZone),
+			Do:    "have both machines in one time zone, or set time_zone to the same name or number on both; if the two are summer and winter of one zone, nothing is to be done"}
+	}
+	return []cluster.FollowCheck{names, zone}
 }
 
 // judgeTransactions looks at what both have.

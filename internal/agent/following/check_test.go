@@ -26,6 +26,11 @@ func TestJudge(t *testing.T) {
 		"well":           {func(*Look) {}, a + ":1-7", nil},
 		"a newer server": {func(l *Look) { l.Version = "10.1.0" }, a + ":1-7", map[string]string{"version": "fail"}},
 		"an older one":   {func(l *Look) { l.Version = "8.4.3" }, a + ":1-7", nil},
+		"of 8.0":         {func(l *Look) { l.Version = "8.0.11" }, a + ":1-7", nil},
+		"too old":        {func(l *Look) { l.Version = "5.7.44-log" }, a + ":1-7", map[string]string{"version": "fail"}},
+		"table names":    {func(l *Look) { l.LowerCaseTableNames = 1 }, a + ":1-7", map[string]string{"table names": "fail"}},
+		"another zone":   {func(l *Look) { l.SystemTimeZone = "CET" }, a + ":1-7", map[string]string{"time zone": "warn"}},
+		"zones are said": {func(l *Look) { l.TimeZone, l.SystemTimeZone = "+00:00", "CET" }, a + ":1-7", nil},
 		"ourselves":      {func(l *Look) { l.UUID = "here" }, a + ":1-7", map[string]string{"server": "fail"}},
 		"settings": {func(l *Look) {
 			l.GTIDMode, l.BinlogFormat, l.RowImage, l.Checksum, l.LogsUpdates, l.Filter, l.NotInnoDB = "OFF", "MIXED", "MINIMAL", "NONE", false, "binlog_do_db x", []string{"a.b (MyISAM)"}
@@ -44,11 +49,12 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := Look{
 				Version: "9.7.4", UUID: "there", GTIDMode: "ON", BinlogFormat: "ROW", RowImage: "FULL", Checksum: "CRC32", LogBin: true, LogsUpdates: true,
+				Fixed:    Fixed{TimeZone: "SYSTEM", SystemTimeZone: "UTC"},
 				Executed: set(a + ":1-9"), Purged: set(a + ":1-3"), Grants: "GRANT ALL PRIVILEGES ON *.* TO X",
 			}
 			c.look(&l)
 			got := map[string]string(nil)
-			for _, check := range Judge(l, Here{Version: "9.7.4", UUID: "here", Executed: set(c.here)}) {
+			for _, check := range Judge(l, Here{Version: "9.7.4", UUID: "here", Executed: set(c.here), Fixed: Fixed{TimeZone: "SYSTEM", SystemTimeZone: "UTC"}}) {
 				if check.State != cluster.CheckOK {
 					if got == nil {
 						got = map[string]string{}

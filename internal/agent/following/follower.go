@@ -95,21 +95,22 @@ func (f *Follower) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	defer context.AfterFunc(running, func() { _ = source.Close() })()
 	c := &coordinator{follower: f, serial: f.takeSerial(), done: make(chan *session, sessionsMax)}
-	group.Go(func() error { return c.read(running, source) })
 	for range sessionsMax {
 		s := &session{follower: f, steps: make(chan follow.Step, stepsMax)}
 		c.free = append(c.free, s)
 		group.Go(func() error { return s.run(running, c.done) })
 	}
+	group.Go(func() error { return c.read(running, source) })
 	err = group.Wait()
+	left := c.serial // what was not used is there for the next time
 	if ctx.Err() != nil {
-		return ctx.Err()
+		err = ctx.Err()
+	} else if Conflict(err) {
+		left = alone
 	}
-	if Conflict(err) {
-		f.mu.Lock()
-		f.serial = alone
-		f.mu.Unlock()
-	}
+	f.mu.Lock()
+	f.serial = left
+	f.mu.Unlock()
 	return err
 }
 
@@ -158,6 +159,9 @@ func (c *coordinator) read(ctx context.Context, source Stream) error {
 
 // take hands a step to the session that has its transaction.
 func (c *coordinator) take(ctx context.Context, step follow.Step) error {
+	if inside := step.Kind != follow.Begin && step.Kind != follow.Format; inside != (c.now != nil) {
+		return fmt.Errorf("%w: a step of kind %d while a transaction is open: %t", binlog.ErrMalformed, step.Kind, c.now != nil)
+	}
 	switch step.Kind {
 	case follow.Format:
 		if err := c.idle(ctx); err != nil {
@@ -267,6 +271,10 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 		f.progress.LeftOut++
 	}
 	f.mu.Unlock()
+	if step.Routine {
+		f.cfg.Logger.Warn("an account has made a routine at the source, and may use and alter it there: here it may only if it is granted that otherwise",
+			"gtid", info.GTID.String(), "account", step.Query.Invoker.String(), "do", "GRANT EXECUTE, ALTER ROUTINE ON the routine to it, after the cutover")
+	}
 	if step.Kind == follow.LeftOut { // the text may hold a password's hash
 		f.cfg.Logger.Warn("a statement of the source is left out: it grants what is withheld here", "gtid", info.GTID.String())
 	}
@@ -276,7 +284,7 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 type writer struct {
 	conn    *sql.Conn
 	session follow.Session
-	pending strings.Builder
+	pending []string
 	info    binlog.GTIDInfo
 }
 
@@ -285,18 +293,14 @@ func (w *writer) step(ctx context.Context, step follow.Step) error {
 		w.info = step.Info
 	}
 	ours, text := w.session.SQL(step)
-	for _, s := range ours {
-		if w.pending.Len() > 0 {
-			w.pending.WriteString("; ")
-		}
-		w.pending.WriteString(s)
-	}
+	w.pending = append(w.pending, ours...)
 	// A BINLOG statement is the last of its text: the server does not say behind it that more answers come.
 	if text == "" && !step.Ends && step.Kind != follow.Rows {
 		return nil
 	}
-	err := w.exec(ctx, w.pending.String())
-	w.pending.Reset()
+	err := w.exec(ctx, strings.Join(w.pending, "; "))
+	clear(w.pending) // rows may be long
+	w.pending = w.pending[:0]
 	if err == nil {
 		err = w.exec(ctx, text)
 	}

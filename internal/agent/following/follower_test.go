@@ -2,6 +2,7 @@ package following
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -95,6 +96,7 @@ func (p *pair) mustFollow(t *testing.T) {
 func TestFollower(t *testing.T) {
 	p := newPair(t, "character_set_server=latin1", "binlog_rows_query_log_events=ON")
 	t.Run("Statements", p.statements)
+	t.Run("Definers", p.definers)
 	t.Run("Large", p.large)
 	t.Run("Parallel", p.parallel)
 	t.Run("Unsupported", p.unsupported)
@@ -130,6 +132,33 @@ func (p *pair) statements(t *testing.T) {
 	}
 	if p := p.follower.Progress(); p.LeftOut != 1 || p.Transactions < 30 || time.Since(p.Committed) > time.Hour {
 		t.Errorf("progress: %+v", p)
+	}
+}
+
+// definers: an event goes to who alters it, as at the source; a schema has its name, whatever the character set.
+func (p *pair) definers(t *testing.T) {
+	p.source.do(t, "CREATE USER ev@'%' IDENTIFIED BY 'x'", "CREATE DATABASE shop5", "GRANT ALL ON shop5.* TO ev@'%'", "CREATE USER old@'%'", "CREATE DEFINER = old@'%' EVENT shop5.e ON SCHEDULE EVERY 1 YEAR DO DELETE FROM shop5.t")
+	db, err := sql.Open("mysql", "ev:x@tcp("+p.source.addr+")/shop5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, text := range []string{"ALTER EVENT e COMMENT 'c'", "CREATE PROCEDURE q() SELECT CURRENT_USER()", "CREATE TABLE t (a VARCHAR(300))"} {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.source.do(t, "SET NAMES utf8mb4", "CREATE DATABASE `shopbücher`", "USE `shopbücher`", "SET NAMES latin1", "INSERT INTO shop5.t VALUES ('a')",
+		"CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)", "INSERT INTO shop5.t VALUES ('b')", "USE shop5", "CREATE TABLE v (a INT)",
+		"SET NAMES utf8mb4", "USE `shopbücher`", "SET NAMES latin1", "CREATE TABLE u (a INT DEFAULT (7))")
+	p.mustFollow(t)
+	for _, q := range []string{
+		"SELECT GROUP_CONCAT(definer, event_comment) FROM information_schema.events WHERE event_schema = 'shop5'",
+		"SELECT GROUP_CONCAT(definer) FROM information_schema.routines WHERE routine_schema = 'shop5'",
+	} {
+		if s, d := p.source.query(t, q), p.target.query(t, q); s != d || !strings.HasPrefix(d, "ev@%") {
+			t.Errorf("%s: %s there, %s here", q, s, d)
+		}
 	}
 }
 
