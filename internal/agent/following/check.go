@@ -23,6 +23,9 @@ type Look struct {
 	// Filter is what its binlog leaves out; FilterUnknown: it must not be asked.
 	Filter        string
 	FilterUnknown bool
+	// Applies is why it may lack what others have acknowledged; AppliesUnknown: it must not be asked.
+	Applies        string
+	AppliesUnknown bool
 	// NotInnoDB are tables of other engines, Grants what the account may do, and what it must not see nobody knows.
 	NotInnoDB []string
 	Grants    string
@@ -63,6 +66,9 @@ func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	}
 	if l.Filter, err = s.filter(ctx); err != nil {
 		l.FilterUnknown = true
+	}
+	if l.Applies, err = s.Applies(ctx); err != nil {
+		l.AppliesUnknown = true
 	}
 	if l.NotInnoDB, err = texts(ctx, s.db, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
 		WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN `+notCompared+` LIMIT 6`); err != nil {
@@ -161,6 +167,11 @@ func Judge(l Look, h Here) []cluster.FollowCheck {
 	if l.FilterUnknown {
 		all[len(all)-1] = cluster.FollowCheck{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
 			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
+	}
+	add("others", warn, l.Applies != "", l.Applies, "the cutover refuses it until then", "it applies nothing of other servers")
+	if l.AppliesUnknown {
+		all[len(all)-1] = cluster.FollowCheck{Subject: "others", State: warn, Found: "it is not known whether it applies what other servers have",
+			Do: "GRANT SELECT ON performance_schema.* to the account: the cutover needs that"}
 	}
 	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
 	all = append(all, judgeFixed(l.Fixed, h.Fixed)...)

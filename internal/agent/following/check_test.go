@@ -36,6 +36,8 @@ func TestJudge(t *testing.T) {
 			l.GTIDMode, l.BinlogFormat, l.RowImage, l.Checksum, l.LogsUpdates, l.Filter, l.NotInnoDB = "OFF", "MIXED", "MINIMAL", "NONE", false, "binlog_do_db x", []string{"a.b (MyISAM)"}
 		}, a + ":1-7", map[string]string{"gtid mode": "fail", "format": "fail", "row image": "warn", "checksums": "fail", "binlog": "fail", "filters": "fail", "engines": "fail"}},
 		"filters unknown":    {func(l *Look) { l.FilterUnknown = true }, a + ":1-7", map[string]string{"filters": "warn"}},
+		"a replica":          {func(l *Look) { l.Applies = "it applies" }, a + ":1-7", map[string]string{"others": "warn"}},
+		"others unknown":     {func(l *Look) { l.AppliesUnknown = true }, a + ":1-7", map[string]string{"others": "warn"}},
 		"purged":             {func(l *Look) { l.Purged = set(a + ":1-8") }, a + ":1-7", map[string]string{"purged": "fail"}},
 		"purged, but here":   {func(l *Look) { l.Purged = set(a + ":1-7") }, a + ":1-7", nil},
 		"tags":               {func(l *Look) { l.Executed = set(a + ":1-9:tag:1") }, a + ":1-7", map[string]string{"tags": "fail"}},

@@ -97,7 +97,15 @@ func (s *Service) check(ctx context.Context, f cluster.Follow) (look Look, here 
 	}
 	own := s.node.Own()
 	here = Here{Version: own.ServerVersion, UUID: own.ServerUUID}
-	here.Executed, err = executedOf(ctx, p)
+	if here.Executed, err = executedOf(ctx, p); err != nil {
+		return look, here, err
+	}
+	db, err := p.OpenFollow()
+	if err != nil {
+		return look, here, err
+	}
+	defer func() { _ = db.Close() }()
+	here.Fixed, err = fixedOf(ctx, db)
 	return look, here, err
 }
 

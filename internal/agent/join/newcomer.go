@@ -177,6 +177,9 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 	case i.Joins:
 		return false, status.RoleJoining, empty + silent + ": this node has to ask them. Start the agent there, or look at the addresses in the configuration"
 	case sought != "" && len(got.Welcomes) == 0: // an initial member that has begun knows whether this node was there before
+		if doubts != "" { // it keeps the node out, too
+			sought += "; and " + doubts
+		}
 		return false, status.RoleForming, empty + sought + ". Mount the disk here if it is missing; " +
 			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again"
 	case doubts != "":

@@ -51,6 +51,8 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "an added member knows", refused: refused(transport.CodeReseed), in: Introduction{Alone: true}, added: "d", role: status.RoleJoining, says: "no"},
 		{name: "others have begun", welcomes: []string{"b"}, empty: []string{"c"}},
 		{name: "who has data looks for it", empty: []string{"b"}, knock: "d", role: status.RoleForming, says: "node d, which has data"},
+		{name: "who has data looks for it, and another one is not heard", empty: []string{"c"}, silent: []string{"b"}, doubts: map[string]string{"b": "key"}, knock: "d",
+			role: status.RoleForming, says: "the cluster is not new; and node b is not heard: key. Mount the disk"},
 		{name: "who has data looks for another one", refused: refused(transport.CodeEmpty), empty: []string{"c"}, role: status.RoleForming, says: "is empty, and no. Mount the disk"},
 		{name: "who has begun knows better than another one", refused: refused(transport.CodeEmpty), welcomes: []string{"b"}},
 		{name: "who has begun knows better", welcomes: []string{"b"}, empty: []string{"c"}, knock: "d"},
