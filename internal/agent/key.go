@@ -88,9 +88,7 @@ func (a *Agent) shownKey() *nodekey.Key {
 }
 
 const (
-	// aboutKey keys among the troubles why this node's key is not changed so far, aboutKeys of whom the
-	// configuration has another key.
-	aboutKey  = "its key"
+	// aboutKeys keys among the troubles of whom the configuration has another key.
 	aboutKeys = "keys in node.toml"
 )
 
@@ -134,13 +132,14 @@ func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
 }
 
 // Trouble implements keys.Node.
-func (n keyed) Trouble(text string) { n.board.SetTrouble(aboutKey, text) }
+func (n keyed) Trouble(text string) { n.board.SetCutOff(text) }
 
 // keysEvery is how often this node looks whether its key is to be changed.
 const keysEvery = time.Second
 
 // runKeys looks apart from all else: who is asked to change the state may not answer for seconds.
 func (a *Agent) runKeys(ctx context.Context) error {
+	a.lookAtKeys(ctx)
 	return every(ctx, keysEvery, func() error {
 		a.lookAtKeys(ctx)
 		return nil

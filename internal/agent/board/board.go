@@ -55,8 +55,10 @@ type Board struct {
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
 	troubles map[string]string
-	changed  chan struct{}
-	last     primarySign
+	// cutOff is shown beside the role's reason.
+	cutOff  string
+	changed chan struct{}
+	last    primarySign
 	// ledAt is when a leader was lost that was known; zero = there was none.
 	ledAt time.Time
 }
@@ -128,9 +130,21 @@ func (b *Board) Changes() <-chan struct{} {
 	return b.changed
 }
 
-// SetRole sets the role and its reason; where it has none, the troubles are shown.
+// SetRole sets the role and its reason; where it has none, the troubles are shown. What cuts the node off is shown beside both.
 func (b *Board) SetRole(r status.Role, reason string) {
-	b.Update(func(s *status.Node) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
+	b.Update(func(s *status.Node) {
+		s.Role, s.Reason = r, cmp.Or(reason, b.trouble())
+		if b.cutOff != "" {
+			s.Reason = strings.TrimPrefix(s.Reason+"; "+b.cutOff, "; ")
+		}
+	})
+}
+
+// SetCutOff notes why the others do not hear the node, whatever its role; "" = they do, as far as it knows.
+func (b *Board) SetCutOff(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cutOff = text
 }
 
 // SetTrouble notes what ails the node beside its role; "" = nothing (any more). It

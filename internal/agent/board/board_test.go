@@ -298,3 +298,26 @@ func TestShown(t *testing.T) {
 		}
 	}
 }
+
+// TestCutOffIsShown: why the others do not hear a node is said beside whatever its role says.
+func TestCutOffIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.SetTrouble("x", "a trouble")
+	w.SetCutOff("another key")
+	for _, c := range []struct{ reason, want string }{{"no leader", "no leader; another key"}, {"", "a trouble; another key"}} {
+		w.SetRole(status.RoleUnverified, c.reason)
+		if got := w.Own().Reason; got != c.want {
+			t.Errorf("%q: %q, want %q", c.reason, got, c.want)
+		}
+	}
+	w.SetTrouble("x", "")
+	w.SetRole(status.RoleUnverified, "")
+	if got := w.Own().Reason; got != "another key" {
+		t.Errorf("alone: %q", got)
+	}
+	w.SetCutOff("")
+	w.SetRole(status.RoleReplica, "")
+	if got := w.Own().Reason; got != "" {
+		t.Errorf("no more: %q", got)
+	}
+}
