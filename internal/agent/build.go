@@ -62,10 +62,7 @@ func (a *Agent) buildPeers() {
 func (a *Agent) buildWatches() {
 	a.standstill = standstill.New(a.board, a.data.Join("mysql", probeFile))
 	a.xa = prepared.New(prepared.Config{
-		AgeMax: a.cfg.MySQL.XAPreparedMaxAge,
-		Serving: func() bool {
-			return a.board.Own().Role == status.RolePrimary && a.Slot.Serving() && !a.Orders.MovesAway()
-		},
+		AgeMax: a.cfg.MySQL.XAPreparedMaxAge, Serving: a.serves,
 		Note: func(what string) { a.records.Note(what, "done") }, Logger: a.logger,
 	})
 	a.foreignXA.Node = xaNode{a}

@@ -23,7 +23,7 @@ func (n followingNode) Committed() (*cluster.Follow, uint64) {
 }
 
 func (n followingNode) Serving() (*mysqld.Process, uint64) {
-	if n.board.Own().Role != status.RolePrimary || !n.Slot.Serving() || n.Orders.MovesAway() {
+	if !n.serves() {
 		return nil, 0
 	}
 	return n.currentProcess(), n.Raft.Role().Term

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/routing"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/routermeta"
@@ -49,7 +48,7 @@ func (a *Agent) runMySQLRouter(ctx context.Context) error {
 
 func (a *Agent) tellMySQLRouter(ctx context.Context, c clock.Clock) {
 	t, p := &a.told, a.currentProcess()
-	if p == nil || a.board.Own().Role != status.RolePrimary || !a.Slot.Serving() || a.Orders.MovesAway() {
+	if p == nil || !a.serves() {
 		t.keeper.Reset()
 		t.note(routermeta.Metadata{}, false, nil)
 		a.board.SetTrouble(aboutMySQLRouter, "")

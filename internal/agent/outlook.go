@@ -20,6 +20,11 @@ func (a *Agent) primaryName() string {
 	return ""
 }
 
+// serves tells whether this node is the primary, its writes are open, and it is not about to hand over.
+func (a *Agent) serves() bool {
+	return a.board.Own().Role == status.RolePrimary && a.Slot.Serving() && !a.Orders.MovesAway()
+}
+
 // sight is what this node sees of the cluster; own is its whole status.
 func (a *Agent) sight(own status.Node) status.Sight {
 	s := status.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}

@@ -57,7 +57,7 @@ func (a *Agent) keepEvents(ctx context.Context, s *scheduler) error {
 	defer cancel()
 	state := a.board.State()
 	p, off := a.currentProcess(), state.EventsOff || state.Follow != nil // the source's run there
-	serving := p != nil && a.board.Own().Role == status.RolePrimary && a.Slot.Serving() && !a.Orders.MovesAway()
+	serving := p != nil && a.serves()
 	if s.started != nil && (!serving || off || s.started != p || s.term != a.Raft.Role().Term) {
 		stopped := s.started
 		s.started = nil

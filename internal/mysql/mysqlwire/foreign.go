@@ -124,9 +124,6 @@ func (s *Foreign) Next() (binlog.Event, error) {
 	return binlog.ParseEvent(payload[1:])
 }
 
-// Ready tells whether Next would return at once.
-func (s *Foreign) Ready() bool { return s.in.ready() }
-
 // Close ends the connection, and Next.
 func (s *Foreign) Close() error { return s.conn.Close() }
 
