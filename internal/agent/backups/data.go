@@ -196,9 +196,7 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 		return nil, start, fmt.Errorf("the copy needs %s on the disk of %s, beside the data, and %s are free", units.Size(int64(need)), s.c.Dir, units.Size(int64(free)))
 	}
 	mark := s.c.Durable() // before the copy begins
-	if start.MarkIndex = mark.Index; mark.Index > 0 {
-		start.MarkWitness = mark.Witness.String()
-	}
+	start.MarkText = mark.Text()
 	point := s.c.State()
 	if start.State, err = json.Marshal(datadir.NewStateRecord(point)); err != nil {
 		return nil, start, fmt.Errorf("encode the cluster state: %w", err)
@@ -242,7 +240,7 @@ func (s *Source) newest(at time.Time) (time.Time, error) {
 }
 
 // begin is the newest beginning of a segment that is not behind the entry after one.
-func (s *Source) begin(after uint64) (b archive.Begin, err error) {
+func (s *Source) begin(after uint64) (b replay.LogBegin, err error) {
 	log := s.c.Log()
 	defer log.Close()
 	segments := log.Segments()
@@ -255,13 +253,7 @@ func (s *Source) begin(after uint64) (b archive.Begin, err error) {
 	if first.FirstIndex > latest {
 		return b, fmt.Errorf("the log begins at entry %d, behind what mysqld has on disk for certain: try again in some seconds", first.FirstIndex)
 	}
-	b = archive.Begin{First: first.FirstIndex, GTIDs: first.GTIDsBefore.AppendBinary(nil), FormatDescription: first.FormatDescription}
-	if first.FirstIndex > 1 {
-		if b.PreviousTerm, err = log.Term(first.FirstIndex - 1); err != nil {
-			return b, fmt.Errorf("read the term before the log's beginning: %w", err)
-		}
-	}
-	return b, nil
+	return replay.NewLogBegin(first, log.Term)
 }
 
 func writeJSON(out *tar.Writer, name string, at time.Time, v any) error {

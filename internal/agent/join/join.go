@@ -264,7 +264,7 @@ func (j *Joiner) choose() (plan Offer, clone bool, err error) {
 
 // copyLog makes this node's log, with all that is committed now.
 func (j *Joiner) copyLog(ctx context.Context, plan Offer, from cluster.NodeID) error {
-	begin, err := plan.Begin.log()
+	begin, err := plan.Begin.Log()
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -118,7 +119,7 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 // TestJoin: a node copies the data where no log goes back to the beginning, from the
 // replica that lags least, and begins anew where that was cut off.
 func TestJoin(t *testing.T) {
-	begin := Begin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
+	begin := replay.LogBegin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
 	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Offer{
 		1: {Node: "a", Begin: begin, Data: &Data{Role: status.RolePrimary}},
 		2: {Node: "b", Begin: begin, Data: &Data{Role: status.RoleReplica}},
@@ -133,7 +134,7 @@ func TestJoin(t *testing.T) {
 // TestJoinTwoDirectories: a member that knows this node by another data directory gives it
 // nothing.
 func TestJoinTwoDirectories(t *testing.T) {
-	n := &fakeNode{plans: map[cluster.NodeID]Offer{1: {Node: "a", Begin: Begin{First: 1}}}}
+	n := &fakeNode{plans: map[cluster.NodeID]Offer{1: {Node: "a", Begin: replay.LogBegin{First: 1}}}}
 	j := New(Config{Node: n, Self: cluster.Member{ID: 9}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
 	if err := j.Ask(t.Context()); err != nil {
 		t.Error(err)

@@ -10,7 +10,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -26,29 +25,20 @@ type Offer struct {
 	// before counts for the node that joins, too, though it was away since.
 	Known membership.Known `json:"known,omitempty"`
 	// Begin is where the new log would begin: where one of the member's segments does.
-	Begin Begin `json:"begin"`
+	Begin replay.LogBegin `json:"begin"`
 	// LogBytes is about how long the log is from there on.
 	LogBytes int64 `json:"log_bytes"`
 	// Data is nil where there is no mysqld to copy.
 	Data *Data `json:"data,omitempty"`
 }
 
-// Begin is where a log begins.
-type Begin struct {
-	First             uint64 `json:"first"`
-	PreviousTerm      uint64 `json:"previous_term"`
-	GTIDs             []byte `json:"gtids"`
-	FormatDescription []byte `json:"format_description"`
-}
-
 // Data is how a copy of a mysqld's data is made, and what it will hold.
 type Data struct {
 	Role    status.Role `json:"role"`
 	Backlog float64     `json:"backlog_seconds"`
-	// Mark is the mysqld's durable mark: what is copied from now on holds it, too.
-	MarkIndex   uint64 `json:"mark_index"`
-	MarkWitness string `json:"mark_witness,omitempty"`
-	Password    string `json:"password"`
+	// The mysqld's durable mark: what is copied from now on holds it, too.
+	replay.MarkText
+	Password string `json:"password"`
 }
 
 // barrierTimeout is less than askTimeout, so that who asks hears why not.
@@ -97,51 +87,22 @@ func (m Member) Plan(ctx context.Context, joiner string) (Offer, error) {
 	own, mark := m.Own(), m.Durable()
 	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
 	if healthy && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
-		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkIndex: mark.Index, Password: m.Password(joiner)}
-		if mark.Index > 0 {
-			p.Data.MarkWitness = mark.Witness.String()
-		}
+		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkText: mark.Text(), Password: m.Password(joiner)}
 	}
 	return p, nil
 }
 
 // Begin is the beginning of the log that a node that joins is given, and about how long the
 // log is from there on.
-func (m Member) Begin(joiner string) (b Begin, logBytes int64, err error) {
+func (m Member) Begin(joiner string) (b replay.LogBegin, logBytes int64, err error) {
 	segments := m.Log.Segments()
 	others := slices.DeleteFunc(m.Nodes(), func(n status.Node) bool { return n.Name == joiner })
 	at := replay.SeedSegment(segments, others, m.StateNeed(), m.Committed.Mark().Index)
-	s := segments[at]
-	b = Begin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}
-	if b.PreviousTerm, err = m.Log.Term(s.FirstIndex - 1); s.FirstIndex > 1 && err != nil {
-		return b, 0, fmt.Errorf("read the term before the log's part for a new node: %w", err)
+	if b, err = replay.NewLogBegin(segments[at], m.Log.Term); err != nil {
+		return b, 0, err
 	}
 	for _, s := range segments[at:] {
 		logBytes += s.Bytes
 	}
 	return b, logBytes, nil
-}
-
-// log is where the new log begins; nil = with entry 1.
-func (b Begin) log() (*seglog.Begin, error) {
-	if b.First <= 1 {
-		return nil, nil
-	}
-	gtids, err := gtid.DecodeBinary(b.GTIDs)
-	if err != nil {
-		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
-	}
-	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
-}
-
-// Mark is the durable mark that a copy of the data has; zero = none.
-func (d Data) Mark() (replay.Mark, error) {
-	if d.MarkIndex == 0 {
-		return replay.Mark{}, nil
-	}
-	witness, err := gtid.ParseGTID(d.MarkWitness)
-	if err != nil {
-		return replay.Mark{}, fmt.Errorf("parse the durable mark: %w", err)
-	}
-	return replay.Mark{Index: d.MarkIndex, Witness: witness}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -81,8 +82,8 @@ func backup(t testing.TB) (archive.Manifest, *chain) {
 	}
 	return archive.Manifest{
 		Start: archive.Start{
-			Format: archive.Format, Cluster: "c", Node: "b", MarkIndex: 5, MarkWitness: binlogtest.GTID(40).String(), State: record,
-			Begin: archive.Begin{First: 5, PreviousTerm: 1, GTIDs: before.AppendBinary(nil)},
+			Format: archive.Format, Cluster: "c", Node: "b", MarkText: replay.MarkText{MarkIndex: 5, MarkWitness: binlogtest.GTID(40).String()}, State: record,
+			Begin: replay.LogBegin{First: 5, PreviousTerm: 1, GTIDs: before.AppendBinary(nil)},
 		},
 		End: archive.End{Index: 6},
 	}, c

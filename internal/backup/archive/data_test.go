@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // dataTar is a backup's tar with these files; what has no content is a directory.
 func dataTar(t testing.TB, files ...[2]string) []byte {
 	t.Helper()
-	start, _ := json.Marshal(Start{Format: Format, Cluster: "c", Begin: Begin{First: 3}}) // it cannot fail
+	start, _ := json.Marshal(Start{Format: Format, Cluster: "c", Begin: replay.LogBegin{First: 3}}) // it cannot fail
 	end, _ := json.Marshal(End{Index: 9})
 	files = append([][2]string{{StartFile, string(start)}}, append(files, [2]string{EndFile, string(end)})...)
 	var out bytes.Buffer

@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
@@ -36,10 +34,9 @@ type Start struct {
 	MySQL   string    `json:"mysql"`
 	At      time.Time `json:"at"`
 	// Begin is where the log begins that the data need.
-	Begin Begin `json:"begin"`
-	// Mark is what the mysqld had on disk before it was copied.
-	MarkIndex   uint64 `json:"mark_index"`
-	MarkWitness string `json:"mark_witness,omitempty"`
+	Begin replay.LogBegin `json:"begin"`
+	// What the mysqld had on disk before it was copied.
+	replay.MarkText
 	// State is the cluster state when it began, as cluster.json has it.
 	State json.RawMessage `json:"state"`
 	// Newest is when the newest transaction before that was committed, by the clock of its primary; zero if there
@@ -47,38 +44,6 @@ type Start struct {
 	Newest time.Time `json:"newest"`
 	// DataBytes is about how long the data are.
 	DataBytes int64 `json:"data_bytes"`
-}
-
-// Begin is where a log begins.
-type Begin struct {
-	First             uint64 `json:"first"`
-	PreviousTerm      uint64 `json:"previous_term"`
-	GTIDs             []byte `json:"gtids"`
-	FormatDescription []byte `json:"format_description"`
-}
-
-// Log is where a log begins that is made; nil = with entry 1.
-func (b Begin) Log() (*seglog.Begin, error) {
-	if b.First <= 1 {
-		return nil, nil
-	}
-	gtids, err := gtid.DecodeBinary(b.GTIDs)
-	if err != nil {
-		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
-	}
-	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
-}
-
-// Mark is the durable mark that the data have; zero = none.
-func (s Start) Mark() (replay.Mark, error) {
-	if s.MarkIndex == 0 {
-		return replay.Mark{}, nil
-	}
-	witness, err := gtid.ParseGTID(s.MarkWitness)
-	if err != nil {
-		return replay.Mark{}, fmt.Errorf("parse the durable mark: %w", err)
-	}
-	return replay.Mark{Index: s.MarkIndex, Witness: witness}, nil
 }
 
 // End says how the copy ended. It is the last file of the tar.

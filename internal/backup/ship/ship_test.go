@@ -21,6 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -93,7 +94,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 
 // Data implements Agent.
 func (n *node) Data(context.Context) (io.ReadCloser, error) {
-	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", At: time.Now(), Newest: n.newest, Begin: archive.Begin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", At: time.Now(), Newest: n.newest, Begin: replay.LogBegin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
 	n.add(n.grow)
 	n.mu.Lock()
 	end := archive.End{Index: uint64(len(n.entries))}

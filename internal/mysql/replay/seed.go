@@ -1,10 +1,12 @@
 package replay
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // SeedSegment chooses the segment with which the log of a node that joins begins: the
@@ -25,4 +27,61 @@ func SeedSegment(segments []seglog.SegmentInfo, nodes []status.Node, own Need, c
 		at = i
 	}
 	return at
+}
+
+// LogBegin is where a log begins that a node that joins, or a backup, is given. Part of the formats of both.
+type LogBegin struct {
+	First             uint64 `json:"first"`
+	PreviousTerm      uint64 `json:"previous_term"`
+	GTIDs             []byte `json:"gtids"`
+	FormatDescription []byte `json:"format_description"`
+}
+
+// NewLogBegin is the beginning of a log whose first segment is s. term returns an entry's term.
+func NewLogBegin(s seglog.SegmentInfo, term func(index uint64) (uint64, error)) (b LogBegin, err error) {
+	b = LogBegin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}
+	if s.FirstIndex > 1 {
+		if b.PreviousTerm, err = term(s.FirstIndex - 1); err != nil {
+			return b, fmt.Errorf("read the term before the log's beginning: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// Log is where the log begins that is made; nil = with entry 1.
+func (b LogBegin) Log() (*seglog.Begin, error) {
+	if b.First <= 1 {
+		return nil, nil
+	}
+	gtids, err := gtid.DecodeBinary(b.GTIDs)
+	if err != nil {
+		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
+	}
+	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
+}
+
+// MarkText is the durable mark that a copy of a mysqld's data has. Part of the same formats.
+type MarkText struct {
+	MarkIndex   uint64 `json:"mark_index"`
+	MarkWitness string `json:"mark_witness,omitempty"`
+}
+
+// Text is m, as it is given away with a copy.
+func (m Mark) Text() (t MarkText) {
+	if m.Index > 0 {
+		t = MarkText{m.Index, m.Witness.String()}
+	}
+	return t
+}
+
+// Mark is the mark; zero = none.
+func (t MarkText) Mark() (Mark, error) {
+	if t.MarkIndex == 0 {
+		return Mark{}, nil
+	}
+	witness, err := gtid.ParseGTID(t.MarkWitness)
+	if err != nil {
+		return Mark{}, fmt.Errorf("parse the durable mark: %w", err)
+	}
+	return Mark{Index: t.MarkIndex, Witness: witness}, nil
 }

@@ -45,7 +45,7 @@ var allowed = map[string][]string{
 	"internal/mysql/mysqlwire":          {"mysql/binlog", "sys/clock", "raft/entry", "mysql/gtid", "sys/nowait", "sys/strangers", "mysql/tap"},
 	"internal/mysql/feed":               {"raft/consensus", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog"},
 	"internal/raft/logcopy":             {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "raft/entry", "log/seglog"},
-	"internal/agent/join":               {"sys/clock", "cluster", "cluster/status", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
+	"internal/agent/join":               {"sys/clock", "cluster", "cluster/status", "raft/consensus", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
 	"internal/log/retention":            {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
 	"internal/agent/primary":            {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog", "mysql/tap", "config/units"},
 	"internal/mysql/routermeta":         {},

@@ -48,8 +48,8 @@ var simCalls = []simCall{
 	},
 	{
 		"carries out what a joiner asks for by join.Node",
-		"node_join.go mysqld_clone.go",
-		"board.Board.Members board.Board.State board.Board.SetState membership.Directories.Expect membership.Directories.Forget membership.Directories.Learn datadir.Dir.Has join.Data.Mark",
+		"node_join.go",
+		"board.Board.Members board.Board.State board.Board.SetState membership.Directories.Expect membership.Directories.Forget membership.Directories.Learn datadir.Dir.Has",
 	},
 	{
 		"hands over what has arrived by the modelled network, or that a connection ended, to the code that judges it",
