@@ -225,7 +225,7 @@ func (v *verified) look(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&text); err != nil {
 		return fmt.Errorf("read gtid_executed: %w", err)
 	}
-	has, err := gtid.ParseSet(strings.ReplaceAll(text, "\n", ""))
+	has, err := gtid.ParseSet(text)
 	want, err2 := gtid.ParseSet(v.GTIDs)
 	if err := errors.Join(err, err2); err != nil {
 		return err

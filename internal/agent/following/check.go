@@ -54,9 +54,9 @@ func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	l.Executed, err = gtid.ParseSet(strings.ReplaceAll(executed, "\n", ""))
+	l.Executed, err = gtid.ParseSet(executed)
 	if err == nil {
-		l.Purged, err = gtid.ParseSet(strings.ReplaceAll(purged, "\n", ""))
+		l.Purged, err = gtid.ParseSet(purged)
 	}
 	if err != nil {
 		return fail(err)

@@ -152,7 +152,7 @@ func (s *Source) See(ctx context.Context) (seen Seen, err error) {
 		Scan(&seen.UUID, &seen.SuperReadOnly, &seen.ReadOnly, &text); err != nil {
 		return Seen{}, fmt.Errorf("look at the source: %w", err)
 	}
-	seen.Executed, err = gtid.ParseSet(strings.ReplaceAll(text, "\n", ""))
+	seen.Executed, err = gtid.ParseSet(text)
 	return seen, err
 }
 

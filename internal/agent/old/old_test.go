@@ -1,6 +1,7 @@
 package old
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,16 +13,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster/status"
 )
-
-func writeTestFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestToGo: the bounds of what is kept.
 func TestToGo(t *testing.T) {
@@ -57,7 +48,10 @@ func TestTidy(t *testing.T) {
 		Show: func(all []status.OldData) { shown = all }, Note: func(what string) { noted = append(noted, what) },
 	})
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
-		writeTestFile(t, filepath.Join(k.path(name), "log", "state"), "1234")
+		log := filepath.Join(k.path(name), "log")
+		if err := errors.Join(os.MkdirAll(log, 0o755), os.WriteFile(filepath.Join(log, "state"), []byte("1234"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	names := func() (found []string) {
 		entries, err := os.ReadDir(k.path(""))

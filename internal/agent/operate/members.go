@@ -117,7 +117,7 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request) (Done, error
 			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
 			return s.Planned(c, plan), nil
 		}
-		if err := s.votersSettled(ctx); err != nil {
+		if err := s.awaitVoters(ctx); err != nil {
 			return Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
 		}
 		d, err := s.changeMembers(ctx, r.By, args)
@@ -130,8 +130,8 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request) (Done, error
 	return s.changeMembers(ctx, r.By, args)
 }
 
-// votersSettled waits until a change of the voters is complete.
-func (s *Server) votersSettled(ctx context.Context) error {
+// awaitVoters waits until a change of the voters is complete.
+func (s *Server) awaitVoters(ctx context.Context) error {
 	for {
 		point, changed := s.Node.Raft().Committed().StateChanged()
 		if len(point.Outgoing) == 0 {

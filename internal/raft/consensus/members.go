@@ -26,9 +26,9 @@ import (
 // Every node derives raft's configuration from the same point of the state, also
 // at its start: entries up to that point are in it, and are not applied again.
 
-// promoteEntriesMax is how many entries a learner may lack that gets a vote: from then
+// voteLackMax is how many entries a learner may lack that gets a vote: from then
 // on commits may have to wait for it.
-const promoteEntriesMax = 4096
+const voteLackMax = 4096
 
 // confStateOf is raft's configuration at a point of the cluster state.
 func confStateOf(p cluster.StatePoint) *pb.ConfState {
@@ -174,8 +174,8 @@ func (g *Group) caughtUp(c cluster.StateChange) error {
 			match = p.Match
 		}
 	})
-	if match+promoteEntriesMax < g.last {
-		return fmt.Errorf("node %s has the log up to entry %d of %d, and may lack %d at most", m.Name, match, g.last, promoteEntriesMax)
+	if match+voteLackMax < g.last {
+		return fmt.Errorf("node %s has the log up to entry %d of %d, and may lack %d at most", m.Name, match, g.last, voteLackMax)
 	}
 	return nil
 }
