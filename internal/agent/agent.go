@@ -21,6 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/following"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/hooks"
+	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
@@ -123,7 +124,8 @@ type Agent struct {
 	departing *membership.Departing
 	// namesLooked is the durable marks' goroutine's.
 	namesLooked time.Time
-	seedings    seedings
+	// copies are those of its mysqld that nodes may make that join.
+	copies join.DataCopies
 	// backups is this node as backups are taken of it.
 	backups *backups.Source
 	// again: once Run has ended, a start finds another node in the data directory.

@@ -2,13 +2,13 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/front/control"
@@ -25,92 +25,9 @@ const (
 	seedDataRequest = "seed.data"
 )
 
-const (
-	// seedConnectionsMax bounds the connections of one copy: mysqld opens five, and new ones
-	// for those that were cut off.
-	seedConnectionsMax = 8
-	// seedIdleMax is how long a copy's password is good without a connection.
-	seedIdleMax = 10 * time.Minute
-	// seedingsMax bounds the copies: a cluster has at most 9 members. A removed node may have left a copy behind.
-	seedingsMax = 9
-)
-
-var errNotSeeded = errors.New("the joining node has no plan for the copy: it must ask for one first")
-
-// seedings are the copies of this node's mysqld that other nodes may make now.
-type seedings struct {
-	mu sync.Mutex
-	of map[string]*seeding // by the node that joins
-}
-
-// seeding is one copy, by one node.
-type seeding struct {
-	// password lets in as mysqld.CloneUser, here and for this copy only.
-	password string
-	open     int
-	used     time.Time     // when the password was told, or the last connection ended
-	ended    chan struct{} // closed when its connections are to end
-}
-
-// begin ends the copy that a node may have made so far, and returns the password of the
-// next one.
-func (s *seedings) begin(node string, now time.Time) (password string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := s.of[node]; old != nil {
-		close(old.ended)
-	}
-	delete(s.of, node)
-	s.forget(now)
-	if s.of == nil {
-		s.of = map[string]*seeding{}
-	}
-	g := &seeding{password: rand.Text(), used: now, ended: make(chan struct{})}
-	s.of[node] = g
-	return g.password
-}
-
-// forget drops the copies whose password is not good any more, and then, until there is room, the one without
-// connections that was used longest ago. Copies with connections are of members that join (awaitSeeded), and so
-// fewer than members. s.mu is held.
-func (s *seedings) forget(now time.Time) {
-	for {
-		oldest := ""
-		for node, g := range s.of {
-			if g.open == 0 && (oldest == "" || g.used.Before(s.of[oldest].used)) {
-				oldest = node
-			}
-		}
-		if oldest == "" || len(s.of) < seedingsMax && now.Sub(s.of[oldest].used) <= seedIdleMax {
-			return
-		}
-		delete(s.of, oldest)
-	}
-}
-
-// enter counts a connection of a node's copy in. leave counts it out.
-func (s *seedings) enter(node string, now time.Time) (g *seeding, leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g = s.of[node]
-	switch {
-	case g == nil || g.open == 0 && now.Sub(g.used) > seedIdleMax:
-		return nil, nil, errNotSeeded
-	case g.open >= seedConnectionsMax:
-		return nil, nil, errors.New("the copy has as many connections as it may have")
-	}
-	g.open++
-	return g, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		g.open--
-		g.used = time.Now()
-	}, nil
-}
-
 // controlSeedPlan answers a node that joins.
 func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (operate.Done, error) {
-	p, err := a.AsMember(func(joiner string) string { return a.seedings.begin(joiner, time.Now()) }).Plan(ctx, r.From)
+	p, err := a.AsMember(func(joiner string) string { return a.copies.Begin(joiner, time.Now()) }).Plan(ctx, r.From)
 	if err != nil {
 		return operate.Done{}, control.Errorf(control.CodeFailed, "%v", err)
 	}
@@ -141,23 +58,23 @@ func (a *Agent) controlSeedData(_ context.Context, r control.Request) (operate.D
 // copies and no other, and carries the bytes until either has had enough, the node is no
 // longer one that joins, or its next copy begins.
 func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.Conn) {
-	g, leave, err := a.seedings.enter(r.From, time.Now())
+	c, leave, err := a.copies.Enter(r.From, time.Now())
 	if err != nil {
 		a.logger.Warn("seed a node", "node", r.From, "error", err)
 		return
 	}
-	defer leave()
+	defer func() { leave(time.Now()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
 	watch.Go(func() {
 		defer cancel()
-		a.awaitSeeded(ctx, r.From, g)
+		a.awaitSeeded(ctx, r.From, c)
 	})
 	door := mysqlwire.Door{
 		Socket: a.server.Socket(), Version: a.install.Load().Version.String(),
-		User: mysqld.CloneUser, Password: a.secrets.Clone(), ClientPassword: g.password,
+		User: mysqld.CloneUser, Password: a.secrets.Clone(), ClientPassword: c.Password,
 	}
 	local, err := door.Open(ctx, conn)
 	if err != nil {
@@ -170,7 +87,7 @@ func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.C
 }
 
 // awaitSeeded returns once the connections of a copy are to end.
-func (a *Agent) awaitSeeded(ctx context.Context, node string, g *seeding) {
+func (a *Agent) awaitSeeded(ctx context.Context, node string, c *join.DataCopy) {
 	for {
 		ok, changed := a.joins(node)
 		if !ok {
@@ -178,7 +95,7 @@ func (a *Agent) awaitSeeded(ctx context.Context, node string, g *seeding) {
 		}
 		select {
 		case <-changed:
-		case <-g.ended:
+		case <-c.Ended():
 			return
 		case <-ctx.Done():
 			return

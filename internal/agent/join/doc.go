@@ -23,6 +23,6 @@
 //     directory.
 //   - A node that joins tells nobody to go: it is told of states that are not on its disk.
 //
-// The package owns no state but that of one join, starts no goroutine, and waits by a
-// clock.Clock.
+// The package owns the state of one join, and which copies of a member's data other nodes may make now
+// (DataCopies), in memory. It starts no goroutine, and waits by a clock.Clock.
 package join
