@@ -1,5 +1,5 @@
 // Package mutation breaks production code, one rule at a time, and wants the
-// simulator to see it (docs/simulation.md).
+// simulator to see it (docs/mutations.md).
 //
 // A mutation is an edit of one or more files, by their exact text. The edited
 // files are never in the tree: `go build -overlay` puts them in the place of the

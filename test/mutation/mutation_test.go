@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,37 @@ func TestTextsAreThere(t *testing.T) {
 			if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
 				t.Errorf("%s: %v", m.name, err)
 			}
+		}
+	}
+}
+
+// TestPageNamesEach: the table in docs/mutations.md has each mutation, what it breaks, and within
+// how many seeds it has to fail.
+func TestPageNamesEach(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs/mutations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := func(text string) string { return strings.ReplaceAll(text, "`", "") }
+	var rows [][]string
+	for line := range strings.SplitSeq(plain(string(b)), "\n") {
+		if cells := strings.Split(strings.Trim(line, "| "), " | "); len(cells) == 4 {
+			rows = append(rows, cells)
+		}
+	}
+	all := mutations()
+	if len(rows) != len(all)+1 { // and its head
+		t.Errorf("the table has %d rows, and there are %d mutations", len(rows)-1, len(all))
+	}
+	for _, m := range all {
+		within := fmt.Sprint(m.seeds)
+		if m.from > 0 {
+			within += fmt.Sprintf(" from %d", m.from)
+		}
+		if !slices.ContainsFunc(rows, func(c []string) bool {
+			return c[0] == m.name && c[1] == plain(m.what) && strings.HasPrefix(c[3]+",", within+",")
+		}) {
+			t.Errorf("no row | `%s` | %s | … | %s |", m.name, m.what, within)
 		}
 	}
 }
