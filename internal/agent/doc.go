@@ -9,9 +9,10 @@
 // primary.Judge checks I3, replay has the
 // prefix rule, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
-// A few things are done here alone, because they are about a real mysqld or a real disk: saving
-// transactions that the log lacks (errant.go), carrying the copy of mysqld's data to a node that
-// joins (seed.go). Packages prepared, old and standstill look after prepared XA transactions, after data that a
+// A few things are done here alone, because they are about a real mysqld or a real host: carrying the
+// copy of mysqld's data to a node that joins (seed.go), keeping the scheduler's events (scheduler.go) and
+// MySQL Router's schema (mysqlrouter.go) while this node is the primary. Packages errant, prepared, old and
+// standstill look after transactions that the log lacks, after prepared XA transactions, after data that a
 // rebuild gave up, and whether mysqld or its disk hangs.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
@@ -24,17 +25,21 @@
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication
-//	reads       the read-only port: looks which nodes may be read (reads.go)
+//	reads       reading.Port: looks which nodes may be read at the read-only port
 //	lag bound   looks which replica the tap's batches wait for
 //	gossip      board.Gossip: sends this node's status to its peers
 //	state       writes cluster.json
 //	records     writes audit.log and history.log, and fetches the other nodes' lines
 //	promise     notes how long this node may have promised not to vote for others
-//	members     membership.Follower: follows the members, promotes, repairs; changes this node's key
+//	members     membership.Follower: follows the members, promotes, repairs
+//	keys        changes this node's key, step by step; says which keys the configuration lacks
 //	source      follows the log of a learner's source
 //	left behind asks former members whether they refuse the recovery of this cluster
 //	port        tells the kernel who passes mysqld's own port, where it is fenced
 //	variables   sets the cluster's variables in mysqld
+//	following   following.Service: follows a source outside of the cluster, while this node is the primary
+//	tell router writes what MySQL Router reads, while this node is the primary
+//	events      has mysqld's scheduler run on the primary alone
 //	ask leader  asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names
 //	readers     serves the committed log to readers downstream; looks at their port's certificate
@@ -49,7 +54,7 @@
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, lag bound, port, ask
-// leader, disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
+// leader, variables, following, tell router, events, disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //

@@ -8,8 +8,9 @@
 // an agent that does not start.
 //
 // The package owns no state, starts no goroutine and opens no file except that
-// of Load. Of the product, only internal/agent and internal/cli import it, and devcluster, which
-// writes such files. All other packages get plain values from their constructors.
+// of Load. Of the product, only the agent (packages agent, operate and readers) and the commands
+// (cli, doctor) import it, and devcluster, which writes such files. All other packages get plain values from
+// their constructors.
 //
 // # Identities
 //

@@ -1,7 +1,7 @@
 // Package old owns the data that a node has given up: what is below old/ in its data directory.
 //
-// A node that is rebuilt, or that its cluster was recovered without, gives up its data. They are not deleted at
-// once: package datadir moves them into a directory of their own below old/, by renames, and a Keeper keeps that
+// A node that is rebuilt gives up its data, also one that its cluster was recovered without ("-recovered"). They
+// are not deleted at once: package datadir moves them into a directory of their own below old/, by renames, and a Keeper keeps that
 // for a while. So a person can take back an order that was a mistake.
 //
 //	old/20261103T000000Z-rebuild            when, and why; what is in it is as it was

@@ -33,7 +33,7 @@
 //
 //	          control: votes, heartbeats, answers, status
 //	node a  ────────────────────────────────────────────►  node b
-//	          append: MsgApp, MsgSnap
+//	          append: MsgApp
 //	        ────────────────────────────────────────────►
 //	        ◄────────────────────────────────────────────
 //	          the same two, dialled by b

@@ -28,7 +28,7 @@ type class uint8
 const (
 	// classControl carries votes, heartbeats, responses and status.
 	classControl class = 1
-	// classAppend carries the log: MsgApp and MsgSnap, in Raft's order.
+	// classAppend carries the log: MsgApp, in Raft's order.
 	classAppend class = 2
 	// classRoute becomes a raw stream after the handshake.
 	classRoute class = 3

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -148,6 +149,45 @@ var (
 	// testName is a test as the pages name it: its package, its name, whether others begin so, too ("…"), and a part of it.
 	testName = regexp.MustCompile("`(?:[a-z0-9/]*?([a-z0-9]+)\\.)?((?:Test|Fuzz|Benchmark)[A-Z]\\w*)(…)?(?:/[\\w/]+)?`")
 )
+
+// codeName is what a page names of a package: `role.Machine`, `agent.openLog`. A setting has no capital.
+var codeName = regexp.MustCompile("`([a-z0-9]+)\\.([A-Za-z]*[A-Z]\\w*)")
+
+// TestNamedCode: what the pages about the architecture and the simulator name of a package is declared there.
+func TestNamedCode(t *testing.T) {
+	in := map[string]map[string]bool{} // by package
+	for _, s := range sources(t) {
+		names := in[s.file.Name.Name]
+		if names == nil {
+			names = map[string]bool{}
+			in[s.file.Name.Name] = names
+		}
+		for _, d := range s.file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				names[d.Name.Name] = true
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						names[spec.Name.Name] = true
+					case *ast.ValueSpec:
+						for _, n := range spec.Names {
+							names[n.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, p := range pages(t, "docs/architecture.md", "docs/architecture/*.md", "docs/simulation.md", "docs/mutations.md") {
+		for _, m := range codeName.FindAllStringSubmatch(p.text, -1) {
+			if names := in[m[1]]; names != nil && !names[m[2]] {
+				t.Errorf("%s: package %s has no %s", p.path, m[1], m[2])
+			}
+		}
+	}
+}
 
 // TestNamedTests: each test that a page names is there, in the package that it names. A row of bugs.md whose test has
 // another name by now says no more what holds the mend.

@@ -2,7 +2,7 @@
 // decision, a model of everything around it, one seed for all that is left to
 // chance. The same seed is the same run, byte for byte.
 //
-//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Runner ─► seglog.Log
+//	clients ─► router's rule ─► fakemysqld ─► mysqlwire.Tap ─► consensus.Runner ─► seglog.Log
 //	              (lease)          ▲   │                        │    │             │
 //	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
 //	                 role.Machine ─┘                              network        (disk)
@@ -10,14 +10,13 @@
 //
 // # What is real and what is not
 //
-// Real: member.Member, which ties together what follows; the role machine, consensus.Runner and its Group
-// with commit check, gate and lease, primary,
-// raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
-// replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there
-// is no hook for the simulator in them.
+// Real: member.Member, and all that it ties together, from the role machine and consensus.Runner to the
+// tap's and the feed's ends of their connections; how a node joins, is healed, or is recovered; the small
+// files. docs/simulation.md has the list. They are called as they are; there is no hook for the simulator
+// in them.
 //
-// Adapters: node_*.go give the product its world, where it asks for one. What is written once more there
-// is in docs/simulation.md, with the reasons.
+// Adapters: node_*.go give the product its world, where it asks for one. What is written once more is
+// in docs/simulation.md, with the reasons.
 //
 // Modelled: the network, disks' times and crashes, clocks, mysqld (fakemysqld),
 // clients.
