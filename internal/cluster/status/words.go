@@ -233,7 +233,7 @@ func (c Cluster) plain() string {
 // Urgency says how urgent it is to look at the node.
 func (n Node) Urgency() Level {
 	switch {
-	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "":
+	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "":
 		return LevelAlarm
 	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger && n.Reason == "":
 		return LevelOK

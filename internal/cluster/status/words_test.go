@@ -62,6 +62,31 @@ func TestInWords(t *testing.T) {
 	}
 }
 
+// TestUrgency: only what a person can count on is well.
+func TestUrgency(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Node)
+		want   Level
+	}{
+		"replica":                  {func(*Node) {}, LevelOK},
+		"replica, behind":          {func(n *Node) { n.LagSeconds = 300 }, LevelOK},
+		"replica that lacks a lag": {func(n *Node) { n.LagUnknown = true }, LevelNotice},
+		"replica, applier stopped": {func(n *Node) { n.ApplierStopped = "error 1146: no such table" }, LevelAlarm},
+		"primary":                  {func(n *Node) { n.Role = RolePrimary }, LevelOK},
+		"primary, log full":        {func(n *Node) { n.Role, n.LogState = RolePrimary, LogFull }, LevelAlarm},
+		"starting":                 {func(n *Node) { n.Role = RoleStarting }, LevelNotice},
+		"fenced":                   {func(n *Node) { n.Role = RoleFenced }, LevelAlarm},
+		"logger":                   {func(n *Node) { n.Role = RoleLogger }, LevelOK},
+		"not heard of":             {func(n *Node) { n.Reachable = false }, LevelAlarm},
+	} {
+		n := Node{ID: 2, Kind: cluster.KindFull, Role: RoleReplica, Reachable: true, LogState: LogOK}
+		c.change(&n)
+		if got := n.Urgency(); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestSettingsThatAreNotTheRule: settings that are the default need no line.
 func TestSettingsThatAreNotTheRule(t *testing.T) {
 	c := Cluster{Reseed: cluster.ReseedAuto, Errant: cluster.ErrantKeep}
