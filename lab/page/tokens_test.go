@@ -20,12 +20,17 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// cutOff is what a node shows that hears nobody: it knows of no primary.
+// cutOff is what a node shows that knows of no primary: one node refuses it, another does not apply.
 type cutOff struct{}
 
 func (cutOff) Status() status.Cluster {
 	return status.Cluster{Cluster: "shop", Self: "a", NoPrimarySeconds: 90,
-		Nodes: []status.Node{{ID: 1, Name: "a", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true}}}
+		Nodes: []status.Node{
+			{ID: 1, Name: "a", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true},
+			{ID: 2, Name: "b", Kind: cluster.KindFull, Refusal: &status.Refusal{By: "b", Of: "a", Why: "it knows another data directory of it"}},
+			{ID: 3, Name: "c", Kind: cluster.KindFull, Role: status.RoleReplica, Mysqld: status.MysqldRunning, Reachable: true,
+				LagTransactions: 2, ApplierStopped: "replication has stopped: no such table"},
+		}}
 }
 func (cutOff) Metrics() []metrics.Sample          { return nil }
 func (cutOff) Collectors() []prometheus.Collector { return nil }
@@ -78,6 +83,7 @@ func TestTokens(t *testing.T) {
 	p.press(reads + kb.Enter)
 	p.until(shut + ` && document.body.className === 'live' && document.querySelector('#do-switchover').hidden`)
 	p.until(`document.querySelector('#primary-more').textContent === 'since 1 min: nobody can write, as far as this node knows'`)
+	p.until(`document.querySelector('#nodes').innerText.includes('refused') && document.querySelector('#nodes').innerText.includes('0.0 s, 2 tx, stopped')`)
 	p.look("reading")
 
 	// The same at a name that is not loopback's.

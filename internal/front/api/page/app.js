@@ -46,12 +46,12 @@ function ago(ms) {
   return `${Math.floor(s / 86400)} days`;
 }
 const since = t => ago(Date.now() - skew - t);
-const roleOf = n => n.reachable ? n.role : n.role ? 'unreachable' : 'unknown';
+const roleOf = n => n.reachable ? n.role : n.refusal?.by ? 'refused' : n.role ? 'unreachable' : 'unknown';
 const levelWord = { ok: 'well', notice: 'not ready', alarm: 'needs attention' };
 function lagOf(n, st) {
   if (n.kind === 'logger' || n.name === st.primary) return '–';
   if (!n.reachable || n.lag_unknown) return 'unknown';
-  return `${n.lag_seconds.toFixed(1)} s` + (n.lag_transactions ? `, ${count(n.lag_transactions)} tx` : '');
+  return `${n.lag_seconds.toFixed(1)} s` + (n.lag_transactions ? `, ${count(n.lag_transactions)} tx` : '') + (n.applier_stopped ? ', stopped' : '');
 }
 
 // ---- what counts most
