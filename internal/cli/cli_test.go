@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -211,7 +212,7 @@ func (w *stopAfter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// TestStatusWatch: it goes on until it is ended, also while nobody answers.
+// TestStatusWatch: it goes on until it is ended, also while nobody answers. Its clock is UTC's, as what it shows.
 func TestStatusWatch(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		json.NewEncoder(w).Encode(sampleStatus())
@@ -223,6 +224,9 @@ func TestStatusWatch(t *testing.T) {
 		code := Main(ctx, []string{"status", "--watch", "--addr", addr}, out, out, Deps{})
 		if code != exitOK || strings.Count(out.text.String(), want) != 2 {
 			t.Errorf("%d, %q, want %q twice", code, out.text.String(), want)
+		}
+		if clock := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d UTC `); len(clock.FindAllString(out.text.String(), -1)) != 2 {
+			t.Errorf("%q does not begin with the time in UTC", out.text.String())
 		}
 		stop()
 	}

@@ -76,6 +76,9 @@ one, 1 if the agent does not answer.`,
 	return cmd
 }
 
+// clockOf is the time of day of a view, in UTC as all times that are in it.
+func clockOf(t time.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
+
 // watchEvery is how often a status is shown again.
 const watchEvery = time.Second
 
@@ -95,7 +98,7 @@ func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 		default:
 			text = statusTable(st, coloured(out))
 		}
-		text = time.Now().Format(time.TimeOnly) + " " + text
+		text = clockOf(time.Now()) + " " + text
 		if isTerminal(out) {
 			text = "\x1b[H\x1b[2J" + text // home, and clear
 		}

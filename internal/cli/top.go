@@ -126,7 +126,7 @@ func (t *top) print(ctx context.Context) error {
 	for {
 		text := ""
 		if err := t.look(ctx); err != nil && ctx.Err() == nil {
-			text = time.Now().Format(time.TimeOnly) + " " + err.Error() + "\n"
+			text = clockOf(time.Now()) + " " + err.Error() + "\n"
 		} else if err == nil {
 			text = topText(topView(t.samples), 0, 0, false) + "\n"
 		}
@@ -208,7 +208,7 @@ func topText(lines []topLine, columns, rows int, colour bool) string {
 func topView(samples []topSample) (lines []topLine) {
 	first, last := samples[0], samples[len(samples)-1]
 	st := last.st
-	lines = append(lines, topLine{text: last.at.UTC().Format(time.TimeOnly) + " UTC"})
+	lines = append(lines, topLine{text: clockOf(last.at)})
 	for _, s := range st.Sentences() {
 		lines = append(lines, topLine{s.Text, levelColours()[s.Level]})
 	}
