@@ -1,8 +1,8 @@
 #!/bin/sh
 # Before the package's files go. $1 is "remove" (deb), or 0 (rpm), if no other version takes their place.
-# The agent hands over, and stops mysqld in order.
+# Nothing that the package brought runs on: the agent hands over, and stops mysqld in order.
 set -eu
 case ${1:-} in remove | 0) ;; *) exit 0 ;; esac
 if [ -d /run/systemd/system ]; then
-	systemctl disable --now quorate.service || true
+	systemctl disable --now quorate-backup.timer quorate-archive.service quorate.service || true
 fi

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,27 @@ func TestWrite(t *testing.T) {
 		}
 		if text != read(t, again, name) {
 			t.Errorf("%s is another one when it is written again", name)
+		}
+	}
+}
+
+// TestRemovalStopsAllUnits: what an operator can enable does not run on without its program.
+func TestRemovalStopsAllUnits(t *testing.T) {
+	script, err := os.ReadFile("../scripts/preremove.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	units, err := filepath.Glob("../quorate*.*")
+	if err != nil || len(units) == 0 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("[Install]")) && !bytes.Contains(script, []byte(" "+filepath.Base(unit)+" ")) {
+			t.Errorf("the removal of the package leaves %s enabled", filepath.Base(unit))
 		}
 	}
 }
