@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -31,7 +32,9 @@ hosts do not exist yet. Give it to each node of a majority, once. A cluster whos
 list has one node begins with it alone. Never give it to a node whose disk may only
 be missing: an existing cluster would begin again, empty.
 
-The log goes to stderr.
+The log goes to stderr. With --log-format journal its lines have no time, which
+systemd's journal has, and begin with their priority: journalctl -p warning -u
+quorate shows warnings and errors.
 
 Exit code 0 after a stop by a signal, 2 if the configuration is wrong, 1 for
 everything else.`,
@@ -70,7 +73,7 @@ everything else.`,
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "begin a new cluster without the members that do not answer")
-	cmd.Flags().StringVar(&format, "log-format", "text", "`format` of the log: text or json")
+	cmd.Flags().StringVar(&format, "log-format", "text", "`format` of the log: text, json or journal")
 	return cmd
 }
 
@@ -81,6 +84,37 @@ func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, erro
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
+	case "journal":
+		options.ReplaceAttr = withoutTime
+		return slog.New(slog.NewTextHandler(journal{w}, options)), nil
 	}
-	return nil, fmt.Errorf("--log-format %q is unknown: use text or json", format)
+	return nil, fmt.Errorf("--log-format %q is unknown: use text, json or journal", format)
+}
+
+// journal is text for the service manager: sd-daemon(3) has the priorities, by which journalctl filters.
+type journal struct{ to io.Writer }
+
+// priorities have what a line of a level begins with; others are information.
+var priorities = map[slog.Level]string{slog.LevelDebug: "<7>", slog.LevelWarn: "<4>", slog.LevelError: "<3>"}
+
+// Write writes one line, as slog's handlers do.
+func (j journal) Write(line []byte) (int, error) {
+	priority := "<6>"
+	for level, p := range priorities {
+		if bytes.HasPrefix(line, []byte("level="+level.String()+" ")) {
+			priority = p
+		}
+	}
+	if _, err := j.to.Write(append([]byte(priority), line...)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// withoutTime leaves a record's time out.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
+		return slog.Attr{}
+	}
+	return a
 }

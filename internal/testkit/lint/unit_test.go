@@ -18,7 +18,7 @@ func TestUnit(t *testing.T) {
 	lines := strings.Split(string(text), "\n")
 	for _, want := range []string{
 		"User=mysql", "Group=mysql", "UMask=0077", "StateDirectory=quorate", "StateDirectoryMode=0751", "RuntimeDirectory=quorate",
-		"CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0", "KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2",
+		"CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0", "KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2", "Environment=GOTRACEBACK=crash",
 		"ProtectSystem=strict", "ProtectHome=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectKernelModules=yes",
 		"ProtectKernelLogs=yes", "ProtectControlGroups=yes", "ProtectClock=yes", "ProtectHostname=yes", "PrivateTmp=yes", "PrivateDevices=yes",
 		"RestrictNamespaces=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes", "LockPersonality=yes",
