@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
@@ -17,13 +18,13 @@ import (
 )
 
 // otherMysqld is the program mysqld of a prefix: the real one, which says that it is of the
-// version in a file, and does not start while there is a file "broken".
+// version in a file, and does not start while there is a file "broken", to which it adds that version.
 const otherMysqld = `#!/bin/sh
 dir='@DIR@'
 case " $* " in
 *" --version "*) "$dir/bin/mysqld.real" "$@" | sed "s/Ver [0-9.]*/Ver $(cat "$dir/version")/"; exit ;;
 esac
-[ ! -e "$dir/broken" ] || { echo 'this mysqld is broken' >&2; exit 1; }
+[ ! -e "$dir/broken" ] || { cat "$dir/version" >>"$dir/broken"; echo 'this mysqld is broken' >&2; exit 1; }
 exec "$dir/bin/mysqld.real" "$@"
 `
 
@@ -111,6 +112,23 @@ func (f *fixture) upgradeAll(t *testing.T, ctx context.Context, release func(ins
 	f.check(t, ctx)
 }
 
+// awaitStart waits until a mysqld of version v was to be started, and was broken: a start that asked
+// for the version before is over then, and nothing that it started passes for another version.
+func awaitStart(t *testing.T, ctx context.Context, broken string, v install.Version) {
+	t.Helper()
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
+		starts, err := os.ReadFile(broken)
+		if err == nil && strings.HasSuffix(string(starts), v.String()) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("mysqld %s was not started: %q, %v", v, starts, err)
+		}
+	}
+}
+
 // upgradeBroken: a new mysqld that does not start stops the upgrade at one node, and the old
 // one, installed again, is started without anybody's help.
 func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string, release func(install.Version), from, to install.Version) {
@@ -131,6 +149,7 @@ func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string
 	}
 	load.awaitAcks(t, ctx, 50)
 	release(from)
+	awaitStart(t, ctx, broken, from)
 	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)
 	}

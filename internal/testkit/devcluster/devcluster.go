@@ -317,6 +317,13 @@ func smallServer() map[string]string {
 		"table_definition_cache":   "400",
 
 		"performance_schema_max_memory_classes":                  "0",
+		"performance_schema_max_mutex_classes":                   "0",
+		"performance_schema_max_rwlock_classes":                  "0",
+		"performance_schema_max_cond_classes":                    "0",
+		"performance_schema_max_file_classes":                    "0",
+		"performance_schema_max_socket_classes":                  "0",
+		"performance_schema_hosts_size":                          "0",
+		"performance_schema_users_size":                          "0",
 		"performance_schema_error_size":                          "0",
 		"performance_schema_digests_size":                        "200",
 		"performance_schema_events_statements_history_size":      "0",
