@@ -88,6 +88,7 @@ type Agent struct {
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
 	readersCert  *readers.Certificate
+	readersSQL   readers.Local
 	api          *api.Server
 	server       *mysqld.Server
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/agent/readers"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/feed"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
@@ -37,11 +38,17 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		}
 		accounts = append(accounts, account)
 	}
+	a.readersSQL.Socket = func() string { return a.server.Socket() }
+	a.readersSQL.Serves = func() bool {
+		role := a.board.Own().Role
+		return role == status.RolePrimary || role == status.RoleReplica
+	}
 	return mysqlwire.NewFeed(mysqlwire.FeedConfig{
 		Listen: a.cfg.Feed.ReadersListen, ServerID: a.serverID(serverIDOfReaders),
 		ServerUUID: func() string { return a.derivedUUID(uuidOfReaders) }, ServerVersion: a.binlogVersion,
 		Readers: &mysqlwire.ReadersConfig{
 			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax, Certificate: a.readersCert.Current,
+			SQL: a.readersSQL.Dial, Barrier: a.readersBarrier,
 			Source: readers.NewSource(readers.Config{
 				Log:     func() feed.Log { return a.logReader() },
 				Changed: func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },
@@ -50,6 +57,30 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		},
 		Logger: a.logger.With("port", "readers"),
 	})
+}
+
+// readersBarrierTimeout bounds readersBarrier: without a leader nobody knows more than this node.
+const readersBarrierTimeout = 2 * time.Second
+
+// readersBarrier waits until this node knows what is committed: a reader that comes from another node may know more.
+func (a *Agent) readersBarrier(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readersBarrierTimeout)
+	defer cancel()
+	if a.Raft.Role().Leading {
+		return
+	}
+	index, err := a.Raft.AskLeader(ctx)
+	for err == nil {
+		mark, changed := a.Raft.Committed().Changed()
+		if mark.Index >= index {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // listenReaders opens the port for downstream readers, if there is one. It stays open while the node joins,

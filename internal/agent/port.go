@@ -198,12 +198,15 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 type clients struct{ *Agent }
 
 // Wake and what follows implement primary.Clients.
-func (c clients) Wake()                              { c.board.Wake() }
-func (c clients) Hold()                              { c.leaseChanged() }
-func (c clients) CloseAll()                          { c.router.CloseAll() }
-func (c clients) OwnPort() bool                      { return c.port.Fenced() }
-func (c clients) AwaitPort()                         { c.awaitPort() }
-func (c clients) EndReads(ctx context.Context) error { return c.reads.End(ctx) }
+func (c clients) Wake()         { c.board.Wake() }
+func (c clients) Hold()         { c.leaseChanged() }
+func (c clients) CloseAll()     { c.router.CloseAll() }
+func (c clients) OwnPort() bool { return c.port.Fenced() }
+func (c clients) AwaitPort()    { c.awaitPort() }
+func (c clients) EndReads(ctx context.Context) error {
+	c.readersSQL.End()
+	return c.reads.End(ctx)
+}
 func (c clients) ClosePort(ctx context.Context) error { // runPort is about to do it, too
 	return c.port.Told(ctx, c.work.Go)
 }

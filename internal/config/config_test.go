@@ -108,6 +108,7 @@ decompress = true
 [[reader]]
 user = "copy"
 password_file = "/p"
+sql = true
 [router]
 read_write = ":2"
 hold_max = 7
@@ -132,7 +133,7 @@ hold_timeout = "5s"`))
 		Readers: []Reader{
 			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
-			{User: "copy", PasswordFile: "/p"}},
+			{User: "copy", PasswordFile: "/p", SQL: true}},
 		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", ":5", 7 * time.Second, time.Minute, true, 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", "/t", true}, Control: Control{"/run/q.sock", "dba"},
 		Hooks:  Hooks{[]string{"/etc/hook", "a, b"}, 2 * time.Second},
 		Backup: Backup{"", "put", "get", "list", "delete", []string{"age1x", "age1y"}, 5 * time.Second, 2},

@@ -28,6 +28,8 @@ type Reader struct {
 	Allow []netip.Prefix
 	// Decompress is for readers that do not know compressed transactions.
 	Decompress bool
+	// SQL: its statements are executed in the local mysqld, as the account of the same name and password.
+	SQL bool
 }
 
 // fields is the schema of one [[reader]].
@@ -46,6 +48,7 @@ func (r *Reader) fields() map[string]func(string) error {
 		},
 		"allow":      setNetworks(&r.Allow),
 		"decompress": setBool(&r.Decompress),
+		"sql":        setBool(&r.SQL),
 	}
 }
 
@@ -111,6 +114,8 @@ func (c Config) validateReaders(l *problemList) {
 		switch {
 		case r.PasswordFile == "" && !hasHash:
 			l.add(key, "reader %q has no password: set password_file or password_hash", r.User)
+		case r.SQL && r.PasswordFile == "":
+			l.add(key+".sql", "reader %q has sql, and no password_file: the agent needs the password to log in to mysqld", r.User)
 		case r.PasswordFile != "" && hasHash:
 			l.add(key, "reader %q has a password_file and a password_hash: leave one out", r.User)
 		case r.PasswordFile != "" && !filepath.IsAbs(r.PasswordFile):

@@ -149,8 +149,8 @@ func (f *readersFixture) addReaders(t *testing.T, i int, password string) {
 		t.Fatal(err)
 	}
 	text = bytes.Replace(text, []byte("[feed]\n"), fmt.Appendf(nil, "[feed]\nreaders_listen = %q\n", f.addrs[i]), 1)
-	for _, user := range []string{"cdc", "old"} {
-		text = fmt.Appendf(text, "[[reader]]\nuser = %q\npassword_file = %q\ndecompress = %v\nallow = \"127.0.0.0/8\"\n", user, password, user == "old")
+	for _, user := range []string{"cdc", "old", "tool"} {
+		text = fmt.Appendf(text, "[[reader]]\nuser = %q\npassword_file = %q\ndecompress = %v\nsql = %v\nallow = \"127.0.0.0/8\"\n", user, password, user == "old", user == "tool")
 	}
 	if err := os.WriteFile(f.ConfigPath(i), text, 0o644); err != nil {
 		t.Fatal(err)

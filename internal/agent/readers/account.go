@@ -14,7 +14,7 @@ const passwordBytesMax = 1 << 10
 
 // Account reads a reader of the configuration, and the file of its password.
 func Account(r config.Reader) (mysqlwire.Reader, error) {
-	account := mysqlwire.Reader{User: r.User, Allow: r.Allow, Decompress: r.Decompress, PasswordHash: mysqlwire.PasswordHash(r.PasswordHash)}
+	account := mysqlwire.Reader{User: r.User, Allow: r.Allow, Decompress: r.Decompress, PasswordHash: mysqlwire.PasswordHash(r.PasswordHash), SQL: r.SQL}
 	if r.PasswordFile == "" {
 		return account, nil
 	}
@@ -37,5 +37,8 @@ func Account(r config.Reader) (mysqlwire.Reader, error) {
 		return account, fmt.Errorf("read password of reader %q: %s is empty", r.User, r.PasswordFile)
 	}
 	account.PasswordHash = mysqlwire.HashPassword(password)
+	if r.SQL {
+		account.Password = password
+	}
 	return account, nil
 }

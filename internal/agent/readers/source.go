@@ -30,7 +30,7 @@ type Config struct {
 
 // Source serves downstream readers from the committed log (I4). Readers get what they ask
 // for: they are responsible for themselves. It asks no mysqld of the cluster, so a node without
-// mysqld serves readers, too.
+// mysqld serves readers, too, but for their SQL.
 type Source struct {
 	cfg Config
 
@@ -75,10 +75,10 @@ func (s *Source) Files() ([]mysqlwire.ReaderFile, error) {
 		}
 		begun[first] = b
 		if i == 0 && !b.boundary || behindStage {
-			files = append(files, mysqlwire.ReaderFile{Index: first})
+			files = append(files, mysqlwire.ReaderFile{Index: first, Before: segment.GTIDsBefore})
 		}
 		if b.boundary {
-			files = append(files, mysqlwire.ReaderFile{Index: first + 1})
+			files = append(files, mysqlwire.ReaderFile{Index: first + 1, Before: segment.GTIDsBefore})
 		}
 		files[len(files)-1].Bytes += segment.Bytes
 		behindStage = b.staged
@@ -87,7 +87,7 @@ func (s *Source) Files() ([]mysqlwire.ReaderFile, error) {
 	s.begun = begun
 	s.mu.Unlock()
 	if len(files) == 0 { // nothing is committed yet
-		files = append(files, mysqlwire.ReaderFile{Index: segments[0].FirstIndex})
+		files = append(files, mysqlwire.ReaderFile{Index: segments[0].FirstIndex, Before: segments[0].GTIDsBefore})
 	}
 	return files, nil
 }

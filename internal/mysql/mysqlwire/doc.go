@@ -98,6 +98,11 @@
 // node means the same by a position. To find one, its file is read from the
 // beginning, and nothing is sent before it.
 //
+// A reader with SQL has a session in the local mysqld, too, from its first statement to its dump, by mysqld's account of the same
+// name and password. The capabilities of both sides are the same, so answers are passed on packet by packet; the reader's goroutine does
+// it. statement.judge says which statements are passed on. Where the log ends is then the place of what that mysqld has, so
+// that it goes with what the reader sees there.
+//
 // # Foreign
 //
 // A Foreign reads the binlog of a server that is not part of the cluster, over TCP, as its replica: TLS if it is asked for,

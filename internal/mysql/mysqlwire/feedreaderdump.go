@@ -103,18 +103,27 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 		return "", 0, err
 	}
 	last := files[len(files)-1].Index
-	cursor, err := source.StartReader(ctx, ReaderRequest{From: last, Once: true})
-	if err != nil {
-		return "", 0, err
-	}
-	defer cursor.Close()
 	w := s.newReaderWriter(nil)
 	w.counting = true
 	w.file, w.offset = fileName(s.plain, last), binlogMagicBytes
+	err = s.count(ctx, w, ReaderRequest{From: last, Once: true})
+	return w.file, w.offset, err
+}
+
+// count reads the log to the end of a request, without sending anything.
+func (s *feedSession) count(ctx context.Context, w *readerWriter, request ReaderRequest) error {
+	cursor, err := s.feed.cfg.Readers.Source.StartReader(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer cursor.Close()
 	for {
+		if w.rest != nil && w.rest.IsEmpty() {
+			return nil
+		}
 		p, more, err := cursor.Next()
 		if errors.Is(err, ErrEndOfLog) {
-			return w.file, w.offset, nil
+			return nil
 		}
 		switch {
 		case err != nil:
@@ -124,7 +133,7 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 			err = clock.Machine{}.Wait(ctx, 0, more)
 		}
 		if err != nil {
-			return "", 0, err
+			return err
 		}
 	}
 }
@@ -141,8 +150,10 @@ type readerWriter struct {
 	seek uint64
 	// bareRotate is the session's, until the first event.
 	bareRotate bool
-	// counting sends nothing at all.
+	// counting sends nothing at all. Where there is a rest, it ends behind the last of these transactions, and in front of the first
+	// that is none of them.
 	counting bool
+	rest     *gtid.Set
 	format   binlog.Event // in force
 	// mute is set for the events of a transaction that the reader has.
 	mute bool
@@ -269,7 +280,9 @@ func (w *readerWriter) transactions(raw []byte) error {
 }
 
 func (w *readerWriter) transaction(transaction binlog.Transaction) error {
-	w.begin(transaction.GTID)
+	if err := w.begin(transaction.GTID); err != nil {
+		return err
+	}
 	for event, err := range binlog.Events(transaction.Raw) {
 		if err == nil {
 			err = binlog.VerifyChecksum(event) // a new one would hide the damage
@@ -289,12 +302,24 @@ func (w *readerWriter) transaction(transaction binlog.Transaction) error {
 	return nil
 }
 
+// errPlace ends a count at its place.
+var errPlace = errors.New("mysqlwire: the place is found")
+
 // begin looks whether the reader has the transaction that comes.
-func (w *readerWriter) begin(id gtid.GTID) {
+func (w *readerWriter) begin(id gtid.GTID) error {
+	if w.rest != nil {
+		if !w.rest.Contains(id) {
+			return errPlace
+		}
+		one := &gtid.Set{}
+		one.Add(id)
+		w.rest.Subtract(one)
+	}
 	w.mute = w.exclude != nil && w.exclude.Contains(id)
 	if !w.mute && !w.counting && w.offset >= w.seek {
 		w.reader.transactions.Add(1)
 	}
+	return nil
 }
 
 // unpack sends the events of a TRANSACTION_PAYLOAD event, whose body r gives.
@@ -362,7 +387,9 @@ func (w *readerWriter) staged(stage StageEvents) error {
 	if err != nil {
 		return err
 	}
-	w.begin(id)
+	if err := w.begin(id); err != nil {
+		return err
+	}
 	if !w.plain && (w.mute || w.counting || w.offset+uint64(size) <= w.seek) {
 		w.offset += uint64(size) // it need not be read
 		return nil

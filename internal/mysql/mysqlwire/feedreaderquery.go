@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // Commands that readers' client libraries send and that change nothing here.
@@ -34,6 +36,11 @@ const (
 // serveReader answers the commands in which a reader is served otherwise than our
 // own mysqld.
 func (s *feedSession) serveReader(ctx context.Context, command []byte) (done, answered bool, err error) {
+	if s.reader.SQL {
+		if done, answered, err := s.serveSQL(ctx, command); answered {
+			return done, true, err
+		}
+	}
 	switch command[0] {
 	case comInitDB, comSetOption, comResetConnection:
 		return false, true, s.wire.write(okPayload())
@@ -72,7 +79,7 @@ func (s *feedSession) readerQuery(ctx context.Context, text string) (result tabl
 	case "show warnings":
 		return table{columns: []string{"Level", "Code", "Message"}}, true, nil
 	case "show replicas", "show slave hosts":
-		return table{columns: []string{"Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"}}, true, nil
+		return replicasTable(), true, nil
 	case "commit", "rollback", "begin", "start transaction":
 		return table{}, true, nil
 	default:
@@ -106,10 +113,19 @@ func (s *feedSession) showStatus(ctx context.Context) (table, error) {
 	// Before the position: a reader that takes both lacks nothing behind either.
 	executed, _ := s.feed.cfg.Readers.Source.GTIDs()
 	file, offset, err := s.position(ctx)
+	return statusTable(file, offset, executed), err
+}
+
+func statusTable(file string, offset uint64, executed *gtid.Set) table {
 	return table{
 		columns: []string{"File", "Position" + numberMark, "Binlog_Do_DB", "Binlog_Ignore_DB", "Executed_Gtid_Set"},
 		rows:    [][]string{{file, strconv.FormatUint(offset, 10), "", "", executed.String()}},
-	}, err
+	}
+}
+
+// replicasTable names none: a reader is not told of the others.
+func replicasTable() table {
+	return table{columns: []string{"Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"}}
 }
 
 func (s *feedSession) showFiles() (table, error) {

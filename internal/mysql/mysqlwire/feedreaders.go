@@ -7,11 +7,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/sys/strangers"
@@ -30,6 +32,9 @@ type Reader struct {
 	// Decompress sends the events of a compressed transaction one by one, as
 	// they were before, for readers that do not know TRANSACTION_PAYLOAD.
 	Decompress bool
+	// SQL: its statements are executed in the local mysqld, by the account with its name and Password.
+	SQL      bool
+	Password string
 }
 
 // PasswordHash is SHA256(SHA256(password)), with which a scramble of
@@ -64,6 +69,10 @@ type ReadersConfig struct {
 	// Certificate is what TLS shows at the time, and its key; nil = there is none now, and
 	// TLS is not offered. Clients of other hosts have to use TLS.
 	Certificate func() *tls.Certificate
+	// SQL connects to the local mysqld, for readers with SQL; nil = there is none. Barrier waits, for a while, until this node
+	// knows what is committed anywhere; nil = it does already.
+	SQL     func(context.Context) (net.Conn, error)
+	Barrier func(context.Context)
 }
 
 // ReaderSource gives a feed what it serves to readers.
@@ -102,6 +111,8 @@ type ReaderFile struct {
 	Index uint64
 	// Bytes is about how long it is: what its entries take in the log.
 	Bytes int64
+	// Before are the transactions before it. The set is shared.
+	Before *gtid.Set
 }
 
 const (
@@ -213,6 +224,9 @@ func (f *Feed) checkReaders() error {
 		if account.User == "" || account.PasswordHash == (PasswordHash{}) || account.PasswordHash == HashPassword("") {
 			return fmt.Errorf("reader %q without a name or a password", account.User)
 		}
+		if account.SQL && account.Password == "" {
+			return fmt.Errorf("reader %q has SQL, and a password that nobody knows", account.User)
+		}
 		f.accounts = append(f.accounts, &readerAccount{Reader: account})
 	}
 	return nil
@@ -229,22 +243,26 @@ func (s *feedSession) greetReader(ctx context.Context) error {
 	if s.feed.cfg.Readers.Certificate() != nil {
 		l.tls = s.feed.tls
 	}
+	if slices.ContainsFunc(s.feed.accounts, func(a *readerAccount) bool { return a.SQL }) {
+		l.caps = capConnectWithDB
+	}
 	return l.greet(s.wire)
 }
 
 // isReader tells whether a client's answer is that of a reader, and notes which.
-func (s *feedSession) isReader(user string, auth, nonce []byte) bool {
-	i := slices.IndexFunc(s.feed.accounts, func(a *readerAccount) bool { return a.User == user })
+func (s *feedSession) isReader(got clientLogin, nonce []byte) bool {
+	i := slices.IndexFunc(s.feed.accounts, func(a *readerAccount) bool { return a.User == got.user })
 	if i < 0 {
 		return false
 	}
 	account := s.feed.accounts[i]
-	if !account.PasswordHash.verify(auth, nonce) || !strangers.Allowed(account.Allow, s.conn.RemoteAddr()) {
+	if !account.PasswordHash.verify(got.auth, nonce) || !strangers.Allowed(account.Allow, s.conn.RemoteAddr()) {
 		account.stats.refused.Add(1)
 		return false
 	}
 	account.from.Store(new(strangers.Source(s.conn.RemoteAddr())))
 	s.reader, s.plain = account, account.Decompress
+	s.sql = sqlSession{began: time.Now(), database: got.database, charset: got.charset}
 	return true
 }
 

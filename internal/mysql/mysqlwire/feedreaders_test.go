@@ -47,7 +47,7 @@ func (l *readerLog) add(pieces ...Piece) {
 	for _, p := range pieces {
 		l.pieces = append(l.pieces, p)
 		if p.FormatDescription != nil {
-			l.files = append(l.files, ReaderFile{Index: p.Index, Bytes: 1})
+			l.files = append(l.files, ReaderFile{Index: p.Index, Bytes: 1, Before: l.all.Clone()})
 		}
 		for t := range binlog.Transactions(p.Events) {
 			l.all.Add(t.GTID)

@@ -41,6 +41,7 @@ type feedSession struct {
 	// compressed transactions decompressed.
 	reader *readerAccount
 	plain  bool
+	sql    sqlSession
 }
 
 // newFeedSession takes a place for a connection that has not logged in.
@@ -66,8 +67,13 @@ func (s *feedSession) run(ctx context.Context) error {
 		return fmt.Errorf("log in: %w", err)
 	}
 	s.wire.in.payloadBytesMax = commandBytesMax
+	defer s.recordSQL()
+	idle := commandTimeout
+	if s.reader != nil && s.reader.SQL {
+		idle = sqlIdleTimeout
+	}
 	for {
-		if err := s.conn.SetDeadline(time.Now().Add(commandTimeout)); err != nil {
+		if err := s.conn.SetDeadline(time.Now().Add(idle)); err != nil {
 			return fmt.Errorf("set deadline: %w", err)
 		}
 		command, err := s.wire.read()

@@ -73,11 +73,18 @@ func scramble(password string, nonce []byte) []byte {
 // the password in clear is acceptable (a Unix socket): that is what mysqld
 // asks for when it has no cached hash of the account yet.
 func login(w *wire, user, password string) error {
+	return loginWith(w, user, password, charsetUTF8MB4)
+}
+
+// loginWith is login with a collation's number, which says what texts are in.
+func loginWith(w *wire, user, password string, charset byte) error {
 	nonce, err := w.greeted()
 	if err != nil {
 		return err
 	}
-	if err := w.write(loginResponse(user, scramble(password, nonce))); err != nil {
+	response := loginResponse(user, scramble(password, nonce))
+	response[charsetAt] = charset
+	if err := w.write(response); err != nil {
 		return fmt.Errorf("send login: %w", err)
 	}
 	return w.authenticate(authStepsMax, func(payload []byte) (bool, []byte, error) { return authStep(payload, password) })
@@ -163,6 +170,9 @@ func parseGreeting(payload []byte) ([]byte, error) {
 	return append(bytes.Clone(rest[4:12]), rest[31:43]...), nil
 }
 
+// charsetAt is where a login has its character set: behind capabilities u32 and packet size u32.
+const charsetAt = 8
+
 func loginResponse(user string, auth []byte) []byte {
 	dst := binary.LittleEndian.AppendUint32(nil, capsOurs)
 	dst = binary.LittleEndian.AppendUint32(dst, packetBytesMax)
@@ -178,12 +188,14 @@ type welcome struct {
 	version      string
 	connectionID uint32
 	// verify tells whether a client's answer is that of an account.
-	verify func(user string, auth, nonce []byte) bool
+	verify func(got clientLogin, nonce []byte) bool
 	// admit takes a place for a client that has shown who it is; false = there is none.
 	admit func() bool
 	// tls is for clients that ask for it; nil = it is not offered. tlsRequired refuses the others.
 	tls         *tls.Config
 	tlsRequired bool
+	// caps are capabilities beside ours that are offered.
+	caps uint32
 	// turn waits until a TLS handshake may begin, which ends with done.
 	turn func() (done func(), err error)
 }
@@ -194,10 +206,10 @@ func greet(w *wire, version string, connectionID uint32, user, password string) 
 }
 
 // isAccount returns what decides whether a client's answer is that of an account.
-func isAccount(user, password string) func(gotUser string, auth, nonce []byte) bool {
-	return func(gotUser string, auth, nonce []byte) bool {
+func isAccount(user, password string) func(got clientLogin, nonce []byte) bool {
+	return func(got clientLogin, nonce []byte) bool {
 		want := scramble(password, nonce)
-		return subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) == 1
+		return subtle.ConstantTimeCompare([]byte(got.user), []byte(user))&subtle.ConstantTimeCompare(got.auth, want) == 1
 	}
 }
 
@@ -212,7 +224,7 @@ func (l welcome) greet(w *wire) error {
 	if err != nil {
 		return fmt.Errorf("make challenge: %w", err)
 	}
-	caps := uint32(capsOurs)
+	caps := capsOurs | l.caps
 	if l.tls != nil {
 		caps |= capSSL
 	}
@@ -223,22 +235,22 @@ func (l welcome) greet(w *wire) error {
 	if err != nil {
 		return err
 	}
-	gotUser, plugin, auth, err := parseLogin(payload)
+	got, err := parseLogin(payload)
 	if err != nil {
 		return err
 	}
-	if plugin != authPlugin {
+	if got.plugin != authPlugin {
 		request := append([]byte{headerEOF}, authPlugin...)
 		request = append(append(append(request, 0), nonce...), 0)
 		if err := w.write(request); err != nil {
 			return fmt.Errorf("send authentication switch: %w", err)
 		}
-		if auth, err = w.read(); err != nil {
+		if got.auth, err = w.read(); err != nil {
 			return fmt.Errorf("read authentication: %w", err)
 		}
 	}
-	if !l.verify(gotUser, auth, nonce) {
-		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", gotUser)}
+	if !l.verify(got, nonce) {
+		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", got.user)}
 		return errors.Join(errAccessDenied, w.write(denied.payload()))
 	}
 	if !l.admit() {
@@ -281,26 +293,35 @@ func greeting(version string, connectionID, caps uint32, nonce []byte) []byte {
 	return append(append(dst, authPlugin...), 0)
 }
 
-// parseLogin decodes HandshakeResponse41.
-func parseLogin(payload []byte) (user, plugin string, auth []byte, err error) {
+// clientLogin is what a client says of itself.
+type clientLogin struct {
+	user, database, plugin string
+	auth                   []byte
+	charset                byte
+}
+
+// parseLogin decodes HandshakeResponse41. The answer's auth is part of the payload.
+func parseLogin(payload []byte) (got clientLogin, err error) {
 	if len(payload) < 32 {
-		return "", "", nil, fmt.Errorf("%w: login of %d bytes", ErrMalformed, len(payload))
+		return got, fmt.Errorf("%w: login of %d bytes", ErrMalformed, len(payload))
 	}
 	caps := binary.LittleEndian.Uint32(payload)
 	if caps&(capProtocol41|capSecureConnection) != capProtocol41|capSecureConnection {
-		return "", "", nil, fmt.Errorf("%w: client capabilities %#x", ErrMalformed, caps)
+		return got, fmt.Errorf("%w: client capabilities %#x", ErrMalformed, caps)
 	}
 	name, rest, ok := bytes.Cut(payload[32:], []byte{0})
 	if !ok || len(rest) == 0 || len(rest) < 1+int(rest[0]) {
-		return "", "", nil, fmt.Errorf("%w: login cut short", ErrMalformed)
+		return got, fmt.Errorf("%w: login cut short", ErrMalformed)
 	}
-	auth, rest = rest[1:1+int(rest[0])], rest[1+int(rest[0]):]
+	got.user, got.charset, got.auth, rest = string(name), payload[charsetAt], rest[1:1+int(rest[0])], rest[1+int(rest[0]):]
 	if caps&capConnectWithDB != 0 {
-		_, rest, _ = bytes.Cut(rest, []byte{0})
+		var database []byte
+		database, rest, _ = bytes.Cut(rest, []byte{0})
+		got.database = string(database)
 	}
 	if caps&capPluginAuth != 0 {
-		pluginName, _, _ := bytes.Cut(rest, []byte{0})
-		plugin = string(pluginName)
+		plugin, _, _ := bytes.Cut(rest, []byte{0})
+		got.plugin = string(plugin)
 	}
-	return string(name), plugin, auth, nil
+	return got, nil
 }

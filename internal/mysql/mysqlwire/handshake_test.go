@@ -134,9 +134,9 @@ func serveLogin(server *wire, nonce []byte, steps [][2][]byte) error {
 	if err != nil {
 		return err
 	}
-	user, plugin, auth, err := parseLogin(response)
-	if err != nil || user != "tap" || plugin != authPlugin || !bytes.Equal(auth, scramble("secret", nonce)) {
-		return errors.Join(err, errors.New("wrong login of "+user))
+	got, err := parseLogin(response)
+	if err != nil || got.user != "tap" || got.plugin != authPlugin || !bytes.Equal(got.auth, scramble("secret", nonce)) {
+		return errors.Join(err, errors.New("wrong login of "+got.user))
 	}
 	for _, step := range steps {
 		if err := server.write(step[0]); err != nil {

@@ -226,10 +226,11 @@ func (w *wire) expectOK() error {
 
 // First bytes of a response.
 const (
-	headerOK       = 0x00
-	headerAuthMore = 0x01
-	headerEOF      = 0xfe
-	headerErr      = 0xff
+	headerOK        = 0x00
+	headerAuthMore  = 0x01
+	headerEOF       = 0xfe
+	headerLocalFile = 0xfb
+	headerErr       = 0xff
 )
 
 // ServerError is an ERR packet: what mysqld said to the tap, or what a Source

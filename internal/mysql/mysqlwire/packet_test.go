@@ -218,8 +218,8 @@ func FuzzHandshakePackets(f *testing.F) {
 		if nonce, err := parseGreeting(payload); err == nil && len(nonce) != nonceBytes {
 			t.Fatalf("challenge of %d bytes", len(nonce))
 		}
-		if _, _, auth, err := parseLogin(payload); err == nil && len(auth) > 255 {
-			t.Fatalf("scramble of %d bytes", len(auth))
+		if got, err := parseLogin(payload); err == nil && len(got.auth) > 255 {
+			t.Fatalf("scramble of %d bytes", len(got.auth))
 		}
 		_, _, _ = authStep(payload, "secret")
 	})

@@ -1,0 +1,357 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// The commands of prepared statements.
+const (
+	comStmtPrepare  = 0x16
+	comStmtExecute  = 0x17
+	comStmtSendLong = 0x18
+	comStmtClose    = 0x19
+	comStmtReset    = 0x1a
+)
+
+const (
+	// sqlIdleTimeout is how long a reader with SQL may be silent: mysqld's default of wait_timeout. Tools keep a connection for the
+	// next table that changes.
+	sqlIdleTimeout = 8 * time.Hour
+	// sqlCatchUp is how long the answer to where the log ends waits for the local mysqld to have what is committed.
+	sqlCatchUp = 10 * time.Second
+	// placeTimeout bounds the search for the place of what mysqld has.
+	placeTimeout = time.Minute
+	// codeAway is ER_SERVER_SHUTDOWN.
+	codeAway = 1053
+	// cursorFlagsAt is where COM_STMT_EXECUTE asks for a cursor: behind the command and the number u32.
+	cursorFlagsAt = 5
+)
+
+// errSQLAway is what a reader is told whose mysqld cannot be asked. Drivers connect anew on it.
+func errSQLAway(why error) *ServerError {
+	return &ServerError{Code: codeAway, State: "08S01", Message: cut(fmt.Sprintf("this node's mysqld cannot be asked: %v", why), 400)}
+}
+
+// sqlSession is what a reader's session with SQL keeps.
+type sqlSession struct {
+	began time.Time
+	// database and charset are what the reader asked for at its login.
+	database string
+	charset  byte
+	// server is its session in mysqld, from its first statement to a dump.
+	server     *sqlServer
+	statements int
+}
+
+// sqlServer returns the reader's session in mysqld.
+func (s *feedSession) sqlServer(ctx context.Context) (*sqlServer, error) {
+	if s.sql.server != nil {
+		return s.sql.server, nil
+	}
+	if s.feed.cfg.Readers.SQL == nil {
+		return nil, errSQLAway(errors.New("there is none"))
+	}
+	q, err := dialSQL(ctx, s.feed.cfg.Readers.SQL, s.reader.User, s.reader.Password, s.sql.charset)
+	if e, ok := errors.AsType[*ServerError](err); ok && e.Code == 1045 {
+		return nil, &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("mysqld does not know the reader %s with its password: "+
+			"CREATE USER %s@localhost IDENTIFIED BY '…' on the primary", s.reader.User, s.reader.User)}
+	}
+	if err == nil && s.sql.database != "" {
+		if err = q.do(append([]byte{comInitDB}, s.sql.database...)); err != nil {
+			q.close()
+		}
+	}
+	if e, ok := errors.AsType[*ServerError](err); ok {
+		return nil, e
+	}
+	if err != nil {
+		return nil, errSQLAway(err)
+	}
+	s.sql.server = q
+	return q, nil
+}
+
+// endSQL ends the session in mysqld.
+func (s *feedSession) endSQL() {
+	if s.sql.server != nil {
+		s.sql.server.close()
+		s.sql.server = nil
+	}
+}
+
+// recordSQL writes a line about a session with SQL that has ended: mysqld knows it as one of this host.
+func (s *feedSession) recordSQL() {
+	if s.reader == nil || !s.reader.SQL {
+		return
+	}
+	s.endSQL()
+	s.feed.cfg.Logger.Info("a reader's session with SQL ended", "client", s.conn.RemoteAddr().String(), "reader", s.reader.User,
+		"connection", s.id, "seconds", time.Since(s.sql.began).Round(time.Millisecond).Seconds(), "statements", s.sql.statements)
+}
+
+// serveSQL answers the commands of a reader with SQL that mysqld has to do with.
+func (s *feedSession) serveSQL(ctx context.Context, command []byte) (done, answered bool, err error) {
+	switch command[0] {
+	case comBinlogDump, comBinlogDumpGTID:
+		s.endSQL()
+		return false, false, nil
+	case comQuery:
+		s.sql.statements++
+		err = s.sqlQuery(ctx, string(command[1:]))
+	case comStmtPrepare:
+		s.sql.statements++
+		err = s.prepare(ctx, string(command[1:]))
+	case comStmtExecute:
+		if len(command) > cursorFlagsAt {
+			command[cursorFlagsAt] = 0 // without a cursor, all rows come at once
+		}
+		err = s.forward(ctx, command, (*relay).result)
+	case comStmtSendLong, comStmtClose:
+		err = s.forward(ctx, command, nil)
+	case comInitDB, comPing, comStmtReset:
+		err = s.forward(ctx, command, (*relay).one)
+	case comResetConnection:
+		if err = s.forward(ctx, command, (*relay).one); err == nil && s.sql.server != nil {
+			s.sql.server.locked = false
+			err = s.sql.server.do(append([]byte{comQuery}, sqlSettings...))
+		}
+	case comSetOption: // several statements at once: each is looked at
+		e := &ServerError{Code: 1047, State: "08S01", Message: "Unknown command"}
+		err = s.wire.write(e.payload())
+	default:
+		return false, false, nil
+	}
+	return err != nil, true, err
+}
+
+// forward sends a command to mysqld, and passes its answer on.
+func (s *feedSession) forward(ctx context.Context, command []byte, answer func(*relay) error) error {
+	q, err := s.sqlServer(ctx)
+	if err != nil {
+		return s.refuse(err, answer != nil)
+	}
+	if err := q.send(command); err != nil {
+		return err
+	}
+	if answer == nil {
+		return nil
+	}
+	return answer(s.relay(q))
+}
+
+// refuse tells a reader why its command is not done. The session goes on, unless mysqld cannot be asked.
+func (s *feedSession) refuse(err error, answered bool) error {
+	e, ok := errors.AsType[*ServerError](err)
+	if !ok {
+		return err
+	}
+	if answered {
+		err = s.wire.write(e.payload())
+	} else {
+		err = nil
+	}
+	if e.Code == codeAway {
+		return errors.Join(e, err)
+	}
+	return err
+}
+
+func (s *feedSession) relay(q *sqlServer) *relay {
+	_ = s.conn.SetReadDeadline(time.Time{}) // nothing is read before the answer has gone
+	return q.relayTo(slowWriter{s.conn, s.wire.conn})
+}
+
+// slowWriter writes to a client that may let it wait.
+type slowWriter struct{ conn, to net.Conn }
+
+func (w slowWriter) Write(b []byte) (int, error) {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(sqlWriteTimeout)); err != nil {
+		return 0, err
+	}
+	return w.to.Write(b)
+}
+
+// sqlQuery answers a statement: what is the feed's itself, the rest by mysqld.
+func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
+	statement := parseStatement(text)
+	kind, err := statement.judge()
+	if err != nil {
+		return s.refuse(err, true)
+	}
+	switch kind {
+	case askNothing:
+		return s.wire.write(okPayload())
+	case askReplicas:
+		return s.wire.write(replicasTable().payloads()...)
+	case askStatus, askFiles:
+		result, err := s.sqlPosition(ctx, kind)
+		if err != nil {
+			return s.refuse(err, true)
+		}
+		return s.wire.write(result.payloads()...)
+	}
+	if statement.is("set") {
+		assignments := strings.TrimSpace(statement.text[statement.words[0].end:])
+		s.setPlain(strings.ToLower(strings.Join(strings.Fields(assignments), "")))
+		if err := s.set(assignments); err != nil {
+			return s.refuse(&ServerError{Code: 1231, State: "42000", Message: err.Error()}, true)
+		}
+	}
+	if t, ok := s.feedValues(statement); ok {
+		return s.wire.write(t.payloads()...)
+	}
+	q, err := s.sqlServer(ctx)
+	if err != nil {
+		return s.refuse(err, true)
+	}
+	if err := q.send(append([]byte{comQuery}, statement.with(s.literals())...)); err != nil {
+		return err
+	}
+	r := s.relay(q)
+	switch kind {
+	case askVariables:
+		r.edit = editVariables(s.feedVariables())
+	case askGrants:
+		r.more = [][]byte{appendString(nil, fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `%s`@`%%`", s.reader.User))}
+	}
+	q.locked = (q.locked || statement.locks()) && !statement.unlocks()
+	return r.result()
+}
+
+// prepare prepares a statement in mysqld. What the feed answers cannot be prepared: drivers then send it as text.
+func (s *feedSession) prepare(ctx context.Context, text string) error {
+	statement := parseStatement(text)
+	kind, err := statement.judge()
+	if err == nil && (kind != askMysqld || statement.is("set") || statement.is("flush") || statement.is("lock") || statement.is("unlock")) {
+		err = &ServerError{Code: 1295, State: "HY000", Message: "This command is not supported in the prepared statement protocol yet"}
+	}
+	if err != nil {
+		return s.refuse(err, true)
+	}
+	return s.forward(ctx, append([]byte{comStmtPrepare}, statement.with(s.literals())...), (*relay).prepared)
+}
+
+// feedVariables are what mysqld says otherwise than the server that a reader with SQL is to see: it has the log as its binlog.
+func (s *feedSession) feedVariables() map[string]string {
+	_, purged := s.feed.cfg.Readers.Source.GTIDs()
+	return map[string]string{
+		"binlog_checksum": "CRC32", "gtid_purged": purged.String(), "log_bin": "ON", "log_replica_updates": "ON", "log_slave_updates": "ON",
+		"server_id": strconv.FormatUint(uint64(s.feed.cfg.ServerID), 10), "server_uuid": s.feed.cfg.ServerUUID(),
+	}
+}
+
+// literals are the same as a statement has them.
+func (s *feedSession) literals() map[string]string {
+	values := s.feedVariables()
+	for name, value := range values {
+		switch {
+		case value == "ON":
+			values[name] = "1"
+		case name != "server_id":
+			values[name] = "'" + value + "'"
+		}
+	}
+	return values
+}
+
+// feedValues answers SELECT of nothing but what is the feed's: it needs no mysqld, as replicas do not.
+func (s *feedSession) feedValues(statement statement) (table, bool) {
+	values := s.literals()
+	t := table{rows: [][]string{nil}}
+	if !statement.is("select") || len(statement.words) > 2*columnsMax || len(statement.words)%2 != 0 {
+		return t, false
+	}
+	for i, w := range statement.words[1:] {
+		if i%2 == 1 {
+			if w.text != "," {
+				return t, false
+			}
+			continue
+		}
+		name, _ := variableName(w.text)
+		value, ok := values[name]
+		if value = strings.Trim(value, "'"); !ok && (w.text == "@source_binlog_checksum" || w.text == "@master_binlog_checksum") {
+			value, ok = s.value(w.text)
+		}
+		if !ok {
+			return t, false
+		}
+		t.columns, t.rows[0] = append(t.columns, statement.text[w.start:w.end]), append(t.rows[0], value)
+	}
+	return t, true
+}
+
+// sqlPosition answers where the log ends, and which files there are. A tool that takes a snapshot takes the position with it, so
+// it is told the place of what the local mysqld has, which is what its SELECTs see: not where the log ends. Under a lock of its own that stays so.
+// Without one it waits until mysqld has what is committed: a tool that has read further elsewhere does not find its place
+// ahead of the server.
+func (s *feedSession) sqlPosition(ctx context.Context, kind statementKind) (table, error) {
+	q, err := s.sqlServer(ctx)
+	if err != nil {
+		return table{}, err
+	}
+	if !q.locked {
+		if barrier := s.feed.cfg.Readers.Barrier; barrier != nil {
+			barrier(ctx)
+		}
+	}
+	if kind == askFiles {
+		return s.showFiles()
+	}
+	if !q.locked {
+		committed, _ := s.feed.cfg.Readers.Source.GTIDs()
+		if _, err := q.value(fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %d)", committed, int(sqlCatchUp.Seconds()))); err != nil {
+			return table{}, err
+		}
+	}
+	text, err := q.value("SELECT @@GLOBAL.gtid_executed")
+	if err != nil {
+		return table{}, err
+	}
+	has, err := gtid.ParseSet(text)
+	if err != nil {
+		return table{}, fmt.Errorf("read mysqld's gtid_executed: %w", err)
+	}
+	file, offset, err := s.place(ctx, has)
+	return statusTable(file, offset, has), err
+}
+
+// place is the position behind the last transaction of the log that a mysqld has, and in front of the first that it lacks. It waits for
+// this node to learn that all of these are committed, which mysqld may show earlier.
+func (s *feedSession) place(ctx context.Context, has *gtid.Set) (file string, offset uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	source := s.feed.cfg.Readers.Source
+	files, err := source.Files()
+	if err != nil {
+		return "", 0, err
+	}
+	i := len(files) - 1
+	for i >= 0 && !has.ContainsSet(files[i].Before) {
+		i--
+	}
+	if i < 0 {
+		return "", 0, ErrPurgedGTIDs(has, files[0].Before)
+	}
+	rest := has.Clone()
+	rest.Subtract(files[i].Before)
+	w := s.newReaderWriter(nil)
+	w.counting, w.rest = true, rest
+	w.file, w.offset = fileName(s.plain, files[i].Index), binlogMagicBytes
+	err = s.count(ctx, w, ReaderRequest{From: files[i].Index})
+	if ctx.Err() != nil && context.Cause(ctx) == context.DeadlineExceeded {
+		err = fatal("This node's server has transactions that the log does not have, so far: %s", cut(rest.String(), 200))
+	}
+	if errors.Is(err, errPlace) {
+		err = nil
+	}
+	return w.file, w.offset, err
+}

@@ -1,0 +1,198 @@
+package mysqlwire
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// sqlFeed serves a log to a reader with SQL, whose statements are executed in m.
+func sqlFeed(t *testing.T, log ReaderSource, m *testMysqld) *Feed {
+	t.Helper()
+	cfg := readersConfig(log, Reader{User: "cdc", PasswordHash: HashPassword("cdc's secret"), SQL: true, Password: "cdc's secret"})
+	cfg.Readers.SQL = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", m.socket) }
+	feed, err := NewFeed(cfg)
+	if err == nil {
+		err = feed.Listen()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- feed.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return feed
+}
+
+// TestReaderSQL: a reader with SQL reads mysqld's data at the port from which it reads the log. It is told the place in the log of what mysqld has, and
+// changes nothing.
+func TestReaderSQL(t *testing.T) {
+	m := startMysqld(t, 7, "--skip-log-bin", "--read-only=OFF")
+	m.exec(t, "CREATE USER cdc@localhost IDENTIFIED BY 'cdc''s secret'", "GRANT ALL ON d.* TO cdc@localhost", "GRANT FLUSH_TABLES, PROCESS ON *.* TO cdc@localhost",
+		"CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)", "INSERT INTO d.t VALUES (1, REPEAT('x', 20000000)), (2, NULL)")
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
+	log := newReaderLog(Piece{Index: 2, FormatDescription: format})
+	places := []uint64{uint64(4 + len(format))}
+	for i := range 4 {
+		events := binlogtest.Join(w.Rows(10)...)
+		log.add(Piece{Index: uint64(2 + i), Events: events})
+		places = append(places, places[i]+uint64(len(events)))
+	}
+	feed := sqlFeed(t, log, m)
+	driver := mysql.NewConfig()
+	driver.User, driver.Passwd, driver.Net, driver.Addr, driver.DBName = "cdc", "cdc's secret", "tcp", feed.Addr().String(), "d"
+	driver.Logger, driver.MaxAllowedPacket = &mysql.NopLogger{}, 0
+	connector, err := mysql.NewConnector(driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer func() { _ = db.Close() }()
+
+	t.Run("Data", func(t *testing.T) {
+		var id, length, n int
+		for _, args := range [][]any{nil, {1}} { // as text, and prepared
+			query := "SELECT id, LENGTH(b) FROM t WHERE id = 1"
+			if args != nil {
+				query = "SELECT id, LENGTH(b) FROM t WHERE id = ?"
+			}
+			if err := db.QueryRowContext(t.Context(), query, args...).Scan(&id, &length); err != nil || id != 1 || length != 20_000_000 {
+				t.Errorf("%s: %d, %d, %v", query, id, length, err)
+			}
+		}
+		var blob []byte
+		if err := db.QueryRowContext(t.Context(), "SELECT b FROM t WHERE id = 1").Scan(&blob); err != nil || len(blob) != 20_000_000 || strings.Trim(string(blob), "x") != "" {
+			t.Errorf("%d bytes, %v", len(blob), err)
+		}
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t").Scan(&n); err != nil || n != 2 {
+			t.Errorf("%d rows, %v", n, err)
+		}
+		if _, err := db.ExecContext(t.Context(), "SELECT * FROM nothing"); err == nil || !strings.Contains(err.Error(), "1146") {
+			t.Error(err)
+		}
+	})
+	t.Run("WritesNothing", func(t *testing.T) {
+		for _, statement := range []string{"INSERT INTO t VALUES (3, NULL)", "TRUNCATE t", "SET SESSION transaction_read_only = OFF", "FLUSH TABLES"} {
+			if _, err := db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "1290") {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+		m.exec(t, "SET GLOBAL log_bin_trust_function_creators = ON", "CREATE FUNCTION d.f() RETURNS INT BEGIN INSERT INTO d.t VALUES (9, NULL); RETURN 1; END")
+		if _, err := db.ExecContext(t.Context(), "SELECT f()"); err == nil || !strings.Contains(err.Error(), "1792") {
+			t.Error(err)
+		}
+		r := dialFeed(t, feed).loginAs("cdc")
+		if got := r.query("SELECT 1"); got != "1" {
+			t.Error(got)
+		}
+		if err := r.wire.command([]byte{comResetConnection}); err != nil || r.wire.expectOK() != nil {
+			t.Fatal(err)
+		}
+		if got := r.query("SELECT d.f()"); !strings.Contains(got, "1792") {
+			t.Errorf("after a reset: %s", got)
+		}
+	})
+	t.Run("Variables", func(t *testing.T) {
+		r := dialFeed(t, feed).loginAs("cdc")
+		for ask, want := range map[string]string{
+			"SELECT @@global.server_id": "1600000001",
+			"SELECT @@server_uuid":      feedUUID,
+			"SELECT CONCAT(@@log_bin, @@global.log_slave_updates, @@server_id)": "111600000001",
+			"SELECT @@global.gtid_purged":                                       "",
+			"SET @master_binlog_checksum = @@global.binlog_checksum":            "OK",
+			"SELECT @master_binlog_checksum":                                    "CRC32",
+		} {
+			if got := r.query(ask); got != want {
+				t.Errorf("%s: %q, want %q", ask, got, want)
+			}
+		}
+		var name, value string
+		for variable, want := range map[string]string{"log_bin": "ON", "server_uuid": feedUUID, "port": m.text(t, "SELECT @@port")} {
+			if err := db.QueryRowContext(t.Context(), "SHOW GLOBAL VARIABLES LIKE '"+variable+"'").Scan(&name, &value); err != nil || value != want {
+				t.Errorf("%s = %s, %v, want %s", name, value, err, want)
+			}
+		}
+		rows, err := db.QueryContext(t.Context(), "SHOW GRANTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var grants []string
+		for rows.Next() {
+			if err := rows.Scan(&value); err != nil {
+				t.Fatal(err)
+			}
+			grants = append(grants, value)
+		}
+		if err := rows.Err(); err != nil || len(grants) < 3 || !strings.Contains(grants[len(grants)-1], "REPLICATION SLAVE") {
+			t.Errorf("%q, %v", grants, err)
+		}
+	})
+	t.Run("Place", func(t *testing.T) {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := conn.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK"); err != nil { // else it waits for what mysqld lacks
+			t.Fatal(err)
+		}
+		for n := range places {
+			if n > 0 {
+				m.exec(t, fmt.Sprintf("SET GLOBAL gtid_purged = '+%s'", binlogtest.GTID(uint64(n))))
+			}
+			var file, do, ignore, set string
+			var offset uint64
+			if err := conn.QueryRowContext(t.Context(), "SHOW BINARY LOG STATUS").Scan(&file, &offset, &do, &ignore, &set); err != nil {
+				t.Fatal(err)
+			}
+			want := &gtid.Set{}
+			for i := range n {
+				want.Add(binlogtest.GTID(uint64(i + 1)))
+			}
+			wantAt := places[n]
+			if n == 0 {
+				wantAt = 4 // in front of all
+			}
+			if file != fileName(false, 2) || offset != wantAt || set != want.String() {
+				t.Errorf("mysqld has %s: %s, %d, %s, want %d of %v", want, file, offset, set, wantAt, places)
+			}
+		}
+	})
+	t.Run("Dump", func(t *testing.T) {
+		r := dialFeed(t, feed).loginAs("cdc")
+		if got := r.query("SELECT COUNT(*) FROM d.t"); got != "2" {
+			t.Fatal(got)
+		}
+		all, err := r.byFile(fileName(false, 2), uint32(places[3]), flagNonBlock).events(100)
+		if err != errEOF || !slices.Equal([]uint64{places[4]}, []uint64{all[len(all)-1].End}) {
+			t.Errorf("%d events, %v", len(all), err)
+		}
+	})
+}
+
+// TestReaderSQLWithoutMysqld: without its mysqld a reader with SQL still gets the log, and hears why it gets no more.
+func TestReaderSQLWithoutMysqld(t *testing.T) {
+	log := samples(t)
+	feed := sqlFeed(t, log, &testMysqld{socket: t.TempDir() + "/none"})
+	r := dialFeed(t, feed).loginAs("cdc")
+	if got := r.query("SELECT @@global.server_uuid"); got != feedUUID {
+		t.Error(got)
+	}
+	if got := r.query("SELECT 1"); !strings.Contains(got, "this node's mysqld cannot be asked") {
+		t.Error(got)
+	}
+	if all, err := dialFeed(t, feed).loginAs("cdc").byFile("", 4, flagNonBlock).events(100); err != errEOF || len(all) == 0 {
+		t.Errorf("%d events, %v", len(all), err)
+	}
+}

@@ -1,0 +1,275 @@
+package mysqlwire
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// statementKind is who answers a reader's statement.
+type statementKind int
+
+const (
+	// askMysqld: mysqld, as it is.
+	askMysqld statementKind = iota
+	// askStatus is SHOW BINARY LOG STATUS, askFiles SHOW BINARY LOGS, askReplicas SHOW REPLICAS: they are the feed's.
+	askReplicas
+	askStatus
+	askFiles
+	// askVariables is SHOW VARIABLES, and askGrants SHOW GRANTS: mysqld, but what it says is edited.
+	askVariables
+	askGrants
+	// askNothing: OK, and nothing is done.
+	askNothing
+)
+
+// executableVersionMax is the newest version of a comment such as /*!40101 … */ that every server here executes. What is for a
+// newer server is refused: here nobody knows whether it is executed.
+const executableVersionMax = 80000
+
+// word is a part of a statement: a name, a number or a variable in lower case, a quoted text, or a sign.
+type word struct {
+	text       string
+	start, end int
+	// inComment: it is in a comment that is executed.
+	inComment bool
+}
+
+// statement is a text that a reader wants executed.
+type statement struct {
+	text  string
+	words []word
+	// foreign: a comment in it is for another version.
+	foreign bool
+}
+
+// parseStatement cuts a text into words. It knows of SQL what it takes to find their borders; a string whose end it takes for
+// another one than mysqld does (sql_mode, character sets) only hides words from it that are not the first ones.
+func parseStatement(text string) statement {
+	s := statement{text: text}
+	inComment := false
+	for i := 0; i < len(text); {
+		rest := text[i:]
+		switch {
+		case strings.HasPrefix(rest, "/*!"):
+			n := 3
+			for n < min(len(rest), 9) && rest[n] >= '0' && rest[n] <= '9' {
+				n++
+			}
+			version, err := strconv.Atoi(rest[3:n])
+			s.foreign = s.foreign || inComment || err == nil && version > executableVersionMax
+			inComment = true
+			i += n
+		case inComment && strings.HasPrefix(rest, "*/"):
+			inComment = false
+			i += 2
+		case strings.HasPrefix(rest, "/*"):
+			i += past(rest, 2, "*/")
+		case rest[0] == '#', strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' '):
+			i += past(rest, 1, "\n")
+		case rest[0] <= ' ':
+			i++
+		default:
+			n := wordBytes(rest)
+			w := word{text: rest[:n], start: i, end: i + n, inComment: inComment}
+			if !isQuote(rest[0]) {
+				w.text = strings.ToLower(w.text)
+			}
+			s.words = append(s.words, w)
+			i += n
+		}
+	}
+	for len(s.words) > 0 && s.words[len(s.words)-1].text == ";" {
+		s.words = s.words[:len(s.words)-1]
+	}
+	return s
+}
+
+// past returns where a text goes on behind the first end from a place on.
+func past(text string, from int, end string) int {
+	i := strings.Index(text[from:], end)
+	if i < 0 {
+		return len(text)
+	}
+	return from + i + len(end)
+}
+
+func isQuote(b byte) bool { return b == '\'' || b == '"' || b == '`' }
+
+func wordBytes(text string) int {
+	if isQuote(text[0]) {
+		for i := 1; i < len(text); i++ {
+			switch {
+			case text[i] == '\\' && text[0] != '`':
+				i++
+			case text[i] == text[0]:
+				return i + 1
+			}
+		}
+		return len(text)
+	}
+	n := strings.IndexFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r >= 0x80 || strings.ContainsRune("_$@.", r))
+	})
+	switch {
+	case n < 0:
+		return len(text)
+	case n == 0:
+		return 1
+	}
+	return n
+}
+
+// is tells whether the statement begins with these words.
+func (s statement) is(words ...string) bool {
+	for i, w := range words {
+		if i >= len(s.words) || s.words[i].text != w {
+			return false
+		}
+	}
+	return true
+}
+
+// has tells whether these words stand somewhere in it, one behind the other.
+func (s statement) has(words ...string) bool {
+	for i := range s.words {
+		if (statement{words: s.words[i:]}).is(words...) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s statement) word(i int) string {
+	if i < len(s.words) {
+		return s.words[i].text
+	}
+	return ""
+}
+
+// reads are the first words of what changes nothing.
+var reads = []string{
+	"select", "show", "desc", "describe", "explain", "use", "with", "table", "values", "help", "checksum", "(",
+	"begin", "start", "commit", "rollback", "savepoint", "release", "unlock",
+}
+
+// onlyReads is what a reader is told of a statement that is not executed.
+func onlyReads(why string) *ServerError {
+	return &ServerError{Code: 1290, State: "HY000", Message: "quorate's port for readers only reads: " + why}
+}
+
+// judge decides who answers the statement. The account's privileges are what keeps a reader from changing data, and its
+// session is read-only; the judgement keeps it from undoing that, and from what mysqld lets pass all the same (FLUSH TABLES on a replica
+// waits for ever).
+func (s statement) judge() (statementKind, error) {
+	if s.foreign {
+		return 0, onlyReads("a comment of the statement is for another version of MySQL")
+	}
+	if len(s.words) == 0 {
+		return askMysqld, nil
+	}
+	if all := slices.IndexFunc(s.words, func(w word) bool { return !w.inComment }) < 0; s.words[0].inComment && !all {
+		return 0, onlyReads("the statement begins in a comment")
+	}
+	switch first := s.word(0); {
+	case first == "set":
+		return s.judgeSet()
+	case first == "flush":
+		return askMysqld, s.judgeFlush()
+	case first == "lock":
+		if s.has("write") {
+			return 0, onlyReads("LOCK TABLES … READ")
+		}
+		return askMysqld, nil
+	case first == "start" && s.has("read", "write"), first == "with" && (s.has("delete") || s.has("update")):
+		return 0, onlyReads("this writes")
+	case first == "show":
+		return s.judgeShow(), nil
+	case slices.Contains(reads, first):
+		return askMysqld, nil
+	}
+	return 0, onlyReads("SELECT, SHOW, and what it takes to read a snapshot")
+}
+
+func (s statement) judgeSet() (statementKind, error) {
+	// Not by words: what a string hides must not be missed.
+	lower := strings.ToLower(s.text)
+	switch {
+	case strings.Contains(lower, "read_only"):
+		return 0, onlyReads("its sessions are read-only")
+	case s.is("set", "session", "transaction", "read", "write"), s.is("set", "transaction", "read", "write"):
+		return askNothing, nil // pools send it to new connections; who then writes hears of it
+	case s.has("read", "write"),
+		slices.Contains([]string{"global", "persist", "persist_only", "password", "default", "resource"}, s.word(1)),
+		strings.HasPrefix(s.word(1), "@@global."), strings.HasPrefix(s.word(1), "@@persist"):
+		return 0, onlyReads("SET of a session's variables")
+	}
+	return askMysqld, nil
+}
+
+func (s statement) judgeFlush() error {
+	local := s.word(1) == "local" || s.word(1) == "no_write_to_binlog"
+	tables := s.word(1)
+	if local {
+		tables = s.word(2)
+	}
+	switch {
+	case tables != "tables" && tables != "table":
+	case local, s.has("with", "read", "lock"), s.has("for", "export"):
+		return nil
+	}
+	return onlyReads("FLUSH TABLES … WITH READ LOCK, or FLUSH LOCAL TABLES")
+}
+
+func (s statement) judgeShow() statementKind {
+	switch {
+	case s.is("show", "master", "status"), s.is("show", "binary", "log", "status"):
+		return askStatus
+	case s.is("show", "master", "logs"), s.is("show", "binary", "logs"):
+		return askFiles
+	case s.is("show", "replicas"), s.is("show", "slave", "hosts"):
+		return askReplicas
+	case s.is("show", "grants"):
+		return askGrants
+	}
+	scoped := slices.Contains([]string{"global", "session", "local"}, s.word(1))
+	if s.word(1) == "variables" || scoped && s.word(2) == "variables" {
+		return askVariables
+	}
+	return askMysqld
+}
+
+// locks tells whether the statement takes locks of tables, and unlocks whether it lets go of them.
+func (s statement) locks() bool {
+	return s.is("lock") || s.is("flush") && (s.has("with", "read", "lock") || s.has("for", "export"))
+}
+
+func (s statement) unlocks() bool { return s.is("unlock") }
+
+// with returns the text with the values of variables in place of their names.
+func (s statement) with(values map[string]string) string {
+	var out strings.Builder
+	at := 0
+	for _, w := range s.words {
+		name, ok := variableName(w.text)
+		value, ok2 := values[name]
+		if !ok || !ok2 {
+			continue
+		}
+		out.WriteString(s.text[at:w.start])
+		out.WriteString(value)
+		at = w.end
+	}
+	out.WriteString(s.text[at:])
+	return out.String()
+}
+
+// variableName returns the name of a server variable without its scope.
+func variableName(expression string) (string, bool) {
+	for _, scope := range []string{"@@global.", "@@session.", "@@local.", "@@"} {
+		if name, ok := strings.CutPrefix(strings.ToLower(expression), scope); ok {
+			return name, true
+		}
+	}
+	return "", false
+}

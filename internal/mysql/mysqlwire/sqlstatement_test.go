@@ -1,0 +1,106 @@
+package mysqlwire
+
+import (
+	"testing"
+)
+
+// TestJudge: what a reader with SQL may send, and who answers it. -1 = it is refused.
+func TestJudge(t *testing.T) {
+	for text, want := range map[string]statementKind{
+		"":         askMysqld,
+		"SELECT 1": askMysqld,
+		"/* mysql-connector-j-9.5.0 */SELECT @@session.auto_increment_increment AS x": askMysqld,
+		"-- why\n# so\n\tselect * from t":                                             askMysqld,
+		"(SELECT 1) UNION (SELECT 2)":                                                 askMysqld,
+		"WITH c AS (SELECT 1) TABLE c":                                                askMysqld,
+		"START TRANSACTION /*!40100 WITH CONSISTENT SNAPSHOT */":                      askMysqld,
+		"/*!40100 SET @@SQL_MODE='' */":                                               askMysqld,
+		"SET SESSION lock_wait_timeout=10":                                            askMysqld,
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ":                     askMysqld,
+		"set session transaction read write":                                          askNothing,
+		"FLUSH TABLES WITH READ LOCK":                                                 askMysqld,
+		"FLUSH TABLES `a`.`b`, c WITH READ LOCK;":                                     askMysqld,
+		"FLUSH /*!40101 LOCAL */ TABLES":                                              askMysqld,
+		"LOCK TABLES t READ, u READ LOCAL":                                            askMysqld,
+		"UNLOCK TABLES":                                                               askMysqld,
+		"show /* gh-ost */ master status":                                             askStatus,
+		"SHOW BINARY LOG STATUS;":                                                     askStatus,
+		"SHOW BINARY LOGS":                                                            askFiles,
+		"SHOW MASTER LOGS":                                                            askFiles,
+		"SHOW SLAVE HOSTS":                                                            askReplicas,
+		"SHOW GRANTS FOR CURRENT_USER":                                                askGrants,
+		"SHOW GLOBAL VARIABLES LIKE 'binlog_format'":                                  askVariables,
+		"SHOW VARIABLES":                                                              askVariables,
+		"SHOW CREATE TABLE t":                                                         askMysqld,
+
+		"INSERT INTO t VALUES (1)":                                 -1,
+		"/* x */ delete from t":                                    -1,
+		"/*!99999 SELECT */ DELETE FROM t":                         -1,
+		"/*!080099 SELECT */ DELETE FROM t":                        -1,
+		"/*!40000 SELECT */ DELETE FROM t":                         -1,
+		"FLUSH /*!99999 LOCAL */ TABLES":                           -1,
+		"FLUSH TABLES":                                             -1,
+		"FLUSH PRIVILEGES":                                         -1,
+		"FLUSH LOCAL BINARY LOGS":                                  -1,
+		"LOCK TABLES t READ, u WRITE":                              -1,
+		"LOCK TABLES t /*!40000 WRITE */":                          -1,
+		"WITH c AS (SELECT 1) DELETE FROM t":                       -1,
+		"SET GLOBAL read_only = 0":                                 -1,
+		"SET @@session.transaction_read_only = 0":                  -1,
+		`SET @a = 'x\', tx_read_only = 0 -- '`:                     -1,
+		"SET @a = 1, PASSWORD = 'x'":                               askMysqld, // mysqld does not know this one
+		"SET PASSWORD = 'x'":                                       -1,
+		"SET @@global.max_connections = 1":                         -1,
+		"SET PERSIST x = 1":                                        -1,
+		"START TRANSACTION READ WRITE":                             -1,
+		"START TRANSACTION READ /* */ WRITE":                       -1,
+		"SET TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ WRITE": -1,
+		"ANALYZE TABLE t":                                          -1,
+		"CALL p()":                                                 -1,
+		"PREPARE s FROM 'DROP …'":                                  -1,
+		"XA COMMIT 'x'":                                            -1,
+		"KILL 1":                                                   -1,
+		"LOAD DATA LOCAL INFILE 'x' INTO TABLE t":                  -1,
+	} {
+		got, err := parseStatement(text).judge()
+		if err != nil {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%s: %d (%v), want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestStatementWithValues(t *testing.T) {
+	values := map[string]string{"gtid_purged": "'a:1'", "server_id": "7"}
+	for text, want := range map[string]string{
+		"SELECT @@global.GTID_PURGED, @@server_id, 1":                                            "SELECT 'a:1', 7, 1",
+		"SELECT '@@server_id', `@@server_id`, @server_id, @@global.server_ids /* @@server_id */": "SELECT '@@server_id', `@@server_id`, @server_id, @@global.server_ids /* @@server_id */",
+		"SELECT GTID_SUBTRACT('x', @@session.gtid_purged)":                                       "SELECT GTID_SUBTRACT('x', 'a:1')",
+	} {
+		if got := parseStatement(text).with(values); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// FuzzStatement: any text is cut into words of it, in order.
+func FuzzStatement(f *testing.F) {
+	f.Add("/*!40101 SET */ @a = 'x\\'' -- \n; #")
+	f.Add("select `a```, \"b\" /*")
+	f.Fuzz(func(t *testing.T, text string) {
+		s := parseStatement(text)
+		at := 0
+		for _, w := range s.words {
+			if w.start < at || w.end <= w.start || w.end > len(text) {
+				t.Fatalf("word %+v behind %d of %q", w, at, text)
+			}
+			at = w.end
+		}
+		_, _ = s.judge()
+		if got := s.with(nil); got != text {
+			t.Fatalf("%q became %q", text, got)
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/canal"
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
+)
+
+// TestTools has tools that capture changes attach to the readers' port alone: they take a snapshot there while writers write, its place in
+// the log with it, and follow from there, over a failover. One begins at the primary, which is killed with its agent, one at a
+// replica; one goes by GTID, one by file and position. Each gets every row just once, in its snapshot or behind it, in order.
+func TestTools(t *testing.T) {
+	t.Parallel()
+	f := newReadersFixture(t)
+	ctx := scenarioContext(t)
+	primary := f.heal(t, ctx)
+	f.toolAccount(t, ctx, primary)
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 300)
+	tools := []*canalTool{
+		f.canal(t, ctx, "at the primary, by GTID", primary, true),
+		f.canal(t, ctx, "at the primary, by position", primary, false),
+		f.canal(t, ctx, "at a replica, by GTID", next(primary), true),
+		f.canal(t, ctx, "at a replica, by position", next(primary), false),
+	}
+	l.awaitAcks(t, ctx, 300)
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	now, err := f.WaitPrimary(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 300)
+	f.heal(t, ctx)
+	l.stop(t)
+	f.check(t, ctx)
+	want := f.ledgerIDs(t, ctx, now)
+	for _, tool := range tools {
+		tool.finish(t, ctx, want)
+	}
+}
+
+// toolAccount makes the account by which tools read data, as docs/readers.md says it.
+func (f *readersFixture) toolAccount(t *testing.T, ctx context.Context, primary int) {
+	t.Helper()
+	for _, statement := range []string{
+		"CREATE USER tool@localhost IDENTIFIED BY '" + strings.ReplaceAll(readerPassword, "'", "''") + "'",
+		"GRANT SELECT, SHOW VIEW, SHOW DATABASES, LOCK TABLES, FLUSH_TABLES ON *.* TO tool@localhost",
+	} {
+		if _, err := f.local(t, primary).ExecContext(ctx, statement); err != nil {
+			t.Fatalf("%.40s: %v", statement, err)
+		}
+	}
+}
+
+// canalTool is a program with go-mysql's canal.
+type canalTool struct {
+	canal.DummyEventHandler
+	name   string
+	byGTID bool
+	f      *readersFixture
+	cancel context.CancelFunc
+	ended  chan error
+
+	mu    sync.Mutex
+	place mysql.Position
+	gtids mysql.GTIDSet
+	rows  []int64 // of the ledger, as they came
+	first int     // how many of them are the snapshot's
+	runs  int
+	// Of the transaction under way.
+	gtid    mysql.GTIDSet
+	pending []int64
+}
+
+// canal takes a snapshot at node i, and follows from there, from the next node whenever one breaks off.
+func (f *readersFixture) canal(t *testing.T, ctx context.Context, name string, i int, byGTID bool) *canalTool {
+	t.Helper()
+	c := &canalTool{name: name, byGTID: byGTID, f: f, ended: make(chan error, 1)}
+	if err := c.snapshot(t, ctx, i); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		for ; ctx.Err() == nil; i = next(i) {
+			if err := c.run(ctx, i); err != nil {
+				t.Logf("%s: %v", name, err)
+			}
+		}
+		c.ended <- nil
+	}()
+	t.Cleanup(c.cancel)
+	return c
+}
+
+// snapshot is what mysqldump --single-transaction --source-data and Debezium do.
+func (c *canalTool) snapshot(t *testing.T, ctx context.Context, i int) error {
+	db := openDSN(t, fmt.Sprintf("tool:%s@tcp(%s)/%s?tls=skip-verify", readerPassword, c.f.addrs[i], ledger.Database), nil)
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for _, statement := range []string{"FLUSH TABLES WITH READ LOCK", "START TRANSACTION WITH CONSISTENT SNAPSHOT"} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	var do, ignore, set, name, create string
+	if err := conn.QueryRowContext(ctx, "SHOW BINARY LOG STATUS").Scan(&c.place.Name, &c.place.Pos, &do, &ignore, &set); err != nil {
+		return err
+	}
+	if c.gtids, err = mysql.ParseMysqlGTIDSet(set); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+		return err
+	}
+	if err := conn.QueryRowContext(ctx, "SHOW CREATE TABLE "+ledger.Table).Scan(&name, &create); err != nil {
+		return err
+	}
+	c.rows, err = c.read(ctx, conn)
+	c.first = len(c.rows)
+	return err
+}
+
+func (c *canalTool) read(ctx context.Context, conn *sql.Conn) (ids []int64, err error) {
+	rows, err := conn.QueryContext(ctx, "SELECT id FROM "+ledger.Table)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// run follows at node i until that breaks off.
+func (c *canalTool) run(ctx context.Context, i int) error {
+	cfg := canal.NewDefaultConfig()
+	cfg.Addr, cfg.User, cfg.Password = c.f.addrs[i], "tool", readerPassword
+	cfg.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+	cfg.ServerID = 7000 + uint32(len(c.name))
+	cfg.Dump.ExecutionPath = ""
+	cfg.MaxReconnectAttempts, cfg.HeartbeatPeriod, cfg.ReadTimeout = 1, 200*time.Millisecond, 5*time.Second
+	cfg.IncludeTableRegex = []string{".*\\.ledger"}
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	follower, err := canal.NewCanal(cfg)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, follower.Close)
+	defer stop()
+	c.mu.Lock()
+	c.runs++
+	c.pending, c.gtid = nil, nil
+	place, gtids := c.place, c.gtids.Clone()
+	c.mu.Unlock()
+	follower.SetEventHandler(c)
+	defer follower.Close()
+	if c.byGTID {
+		return follower.StartFromGTID(gtids)
+	}
+	return follower.RunFrom(place)
+}
+
+// OnGTID and what follows implement canal.EventHandler.
+func (c *canalTool) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = nil
+	c.gtid, err = e.GTIDNext()
+	return err
+}
+
+func (c *canalTool) OnRow(e *canal.RowsEvent) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, row := range e.Rows {
+		if id, ok := row[0].(int64); ok && e.Action == canal.InsertAction {
+			c.pending = append(c.pending, id)
+		} else {
+			return fmt.Errorf("%s of %v", e.Action, row)
+		}
+	}
+	return nil
+}
+
+func (c *canalTool) OnXID(_ *replication.EventHeader, at mysql.Position) error { return c.take(at) }
+
+func (c *canalTool) OnDDL(_ *replication.EventHeader, at mysql.Position, _ *replication.QueryEvent) error {
+	return c.take(at)
+}
+
+// take has a whole transaction, behind which is the place.
+func (c *canalTool) take(at mysql.Position) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rows = append(c.rows, c.pending...)
+	c.pending, c.place = nil, at
+	return c.gtids.Update(c.gtid.String())
+}
+
+func (c *canalTool) finish(t *testing.T, ctx context.Context, want []int64) {
+	t.Helper()
+	err := devcluster.Poll(ctx, c.name+" has all rows", func(context.Context) (bool, string, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.rows) >= len(want), fmt.Sprintf("%d of %d", len(c.rows), len(want)), nil
+	})
+	c.cancel()
+	<-c.ended
+	if err != nil {
+		t.Error(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := map[int64]int64{} // a writer's rows come in the order in which it wrote them
+	for _, id := range c.rows[c.first:] {
+		writer := id >> 32
+		if id <= last[writer] {
+			t.Errorf("%s: row %d came behind row %d", c.name, id, last[writer])
+		}
+		last[writer] = id
+	}
+	t.Logf("%s: %d rows in the snapshot, %d behind it, in %d runs", c.name, c.first, len(c.rows)-c.first, c.runs)
+	slices.Sort(c.rows)
+	if !slices.Equal(c.rows, want) {
+		t.Errorf("%s: %d rows, want %d", c.name, len(c.rows), len(want))
+	}
+}
