@@ -95,10 +95,14 @@ func newMemLog() *memLog {
 	return l
 }
 
-// readerFiles are files of the given indexes and lengths, in turn.
+// readerFiles are files of the given indexes, lengths and numbers of transactions before, in turn.
 func readerFiles(numbers ...uint64) (files []mysqlwire.ReaderFile) {
-	for i := 0; i < len(numbers); i += 2 {
-		files = append(files, mysqlwire.ReaderFile{Index: numbers[i], Bytes: int64(numbers[i+1])})
+	for i := 0; i < len(numbers); i += 3 {
+		before := &gtid.Set{}
+		for n := range numbers[i+2] {
+			before.Add(binlogtest.GTID(n + 1))
+		}
+		files = append(files, mysqlwire.ReaderFile{Index: numbers[i], Bytes: int64(numbers[i+1]), Before: before})
 	}
 	return files
 }
@@ -111,7 +115,7 @@ func TestReaderFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(readerFiles(1, 1, 3, 3, 6, 1, 8, 1), files); d != "" {
+		if d := cmp.Diff(readerFiles(1, 1, 0, 3, 3, 0, 6, 1, 3, 8, 1, 4), files); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 	}
@@ -120,7 +124,7 @@ func TestReaderFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(readerFiles(4, 2, 6, 1, 8, 1), files); d != "" {
+	if d := cmp.Diff(readerFiles(4, 2, 1, 6, 1, 3, 8, 1, 4), files); d != "" {
 		t.Errorf("purged (-want +got):\n%s", d)
 	}
 	if len(s.begun) != 4 {

@@ -37,6 +37,25 @@ func sqlFeed(t *testing.T, log ReaderSource, m *testMysqld) *Feed {
 // TestReaderSQL: a reader with SQL reads mysqld's data at the port from which it reads the log. It is told the place in the log of what mysqld has, and
 // changes nothing.
 func TestReaderSQL(t *testing.T) {
+	f := newSQLFixture(t)
+	t.Run("Data", f.data)
+	t.Run("WritesNothing", f.writesNothing)
+	t.Run("Variables", f.variables)
+	t.Run("Place", f.place)
+	t.Run("Dump", f.dump)
+}
+
+// sqlFixture is a mysqld, a log with four transactions that it does not have, and a feed of both.
+type sqlFixture struct {
+	m    *testMysqld
+	feed *Feed
+	// db is a reader's, places are those in front of the transactions and behind the last one.
+	db     *sql.DB
+	places []uint64
+}
+
+func newSQLFixture(t *testing.T) *sqlFixture {
+	t.Helper()
 	m := startMysqld(t, 7, "--skip-log-bin", "--read-only=OFF")
 	m.exec(t, "CREATE USER cdc@localhost IDENTIFIED BY 'cdc''s secret'", "GRANT ALL ON d.* TO cdc@localhost", "GRANT FLUSH_TABLES, PROCESS ON *.* TO cdc@localhost",
 		"CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)", "INSERT INTO d.t VALUES (1, REPEAT('x', 20000000)), (2, NULL)")
@@ -58,127 +77,132 @@ func TestReaderSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := sql.OpenDB(connector)
-	defer func() { _ = db.Close() }()
+	t.Cleanup(func() { _ = db.Close() })
+	return &sqlFixture{m, feed, db, places}
+}
 
-	t.Run("Data", func(t *testing.T) {
-		var id, length, n int
-		for _, args := range [][]any{nil, {1}} { // as text, and prepared
-			query := "SELECT id, LENGTH(b) FROM t WHERE id = 1"
-			if args != nil {
-				query = "SELECT id, LENGTH(b) FROM t WHERE id = ?"
-			}
-			if err := db.QueryRowContext(t.Context(), query, args...).Scan(&id, &length); err != nil || id != 1 || length != 20_000_000 {
-				t.Errorf("%s: %d, %d, %v", query, id, length, err)
-			}
+func (f *sqlFixture) data(t *testing.T) {
+	var id, length, n int
+	for _, args := range [][]any{nil, {1}} { // as text, and prepared
+		query := "SELECT id, LENGTH(b) FROM t WHERE id = 1"
+		if args != nil {
+			query = "SELECT id, LENGTH(b) FROM t WHERE id = ?"
 		}
-		var blob []byte
-		if err := db.QueryRowContext(t.Context(), "SELECT b FROM t WHERE id = 1").Scan(&blob); err != nil || len(blob) != 20_000_000 || strings.Trim(string(blob), "x") != "" {
-			t.Errorf("%d bytes, %v", len(blob), err)
+		if err := f.db.QueryRowContext(t.Context(), query, args...).Scan(&id, &length); err != nil || id != 1 || length != 20_000_000 {
+			t.Errorf("%s: %d, %d, %v", query, id, length, err)
 		}
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t").Scan(&n); err != nil || n != 2 {
-			t.Errorf("%d rows, %v", n, err)
+	}
+	var blob []byte
+	if err := f.db.QueryRowContext(t.Context(), "SELECT b FROM t WHERE id = 1").Scan(&blob); err != nil || len(blob) != 20_000_000 || strings.Trim(string(blob), "x") != "" {
+		t.Errorf("%d bytes, %v", len(blob), err)
+	}
+	if err := f.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t").Scan(&n); err != nil || n != 2 {
+		t.Errorf("%d rows, %v", n, err)
+	}
+	if _, err := f.db.ExecContext(t.Context(), "SELECT * FROM nothing"); err == nil || !strings.Contains(err.Error(), "1146") {
+		t.Error(err)
+	}
+}
+
+func (f *sqlFixture) writesNothing(t *testing.T) {
+	for _, statement := range []string{"INSERT INTO t VALUES (3, NULL)", "TRUNCATE t", "SET SESSION transaction_read_only = OFF", "FLUSH TABLES"} {
+		if _, err := f.db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "1290") {
+			t.Errorf("%s: %v", statement, err)
 		}
-		if _, err := db.ExecContext(t.Context(), "SELECT * FROM nothing"); err == nil || !strings.Contains(err.Error(), "1146") {
-			t.Error(err)
+	}
+	f.m.exec(t, "SET GLOBAL log_bin_trust_function_creators = ON", "CREATE FUNCTION d.f() RETURNS INT BEGIN INSERT INTO d.t VALUES (9, NULL); RETURN 1; END")
+	if _, err := f.db.ExecContext(t.Context(), "SELECT f()"); err == nil || !strings.Contains(err.Error(), "1792") {
+		t.Error(err)
+	}
+	r := dialFeed(t, f.feed).loginAs("cdc")
+	if got := r.query("SELECT 1"); got != "1" {
+		t.Error(got)
+	}
+	if err := r.wire.command([]byte{comResetConnection}); err != nil || r.wire.expectOK() != nil {
+		t.Fatal(err)
+	}
+	if got := r.query("SELECT d.f()"); !strings.Contains(got, "1792") {
+		t.Errorf("after a reset: %s", got)
+	}
+}
+
+func (f *sqlFixture) variables(t *testing.T) {
+	r := dialFeed(t, f.feed).loginAs("cdc")
+	for ask, want := range map[string]string{
+		"SELECT @@global.server_id": "1600000001",
+		"SELECT @@server_uuid":      feedUUID,
+		"SELECT CONCAT(@@log_bin, @@global.log_slave_updates, @@server_id)": "111600000001",
+		"SELECT @@global.gtid_purged":                                       "",
+		"SET @master_binlog_checksum = @@global.binlog_checksum":            "OK",
+		"SELECT @master_binlog_checksum":                                    "CRC32",
+	} {
+		if got := r.query(ask); got != want {
+			t.Errorf("%s: %q, want %q", ask, got, want)
 		}
-	})
-	t.Run("WritesNothing", func(t *testing.T) {
-		for _, statement := range []string{"INSERT INTO t VALUES (3, NULL)", "TRUNCATE t", "SET SESSION transaction_read_only = OFF", "FLUSH TABLES"} {
-			if _, err := db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "1290") {
-				t.Errorf("%s: %v", statement, err)
-			}
+	}
+	var name, value string
+	for variable, want := range map[string]string{"log_bin": "ON", "server_uuid": feedUUID, "port": f.m.text(t, "SELECT @@port")} {
+		if err := f.db.QueryRowContext(t.Context(), "SHOW GLOBAL VARIABLES LIKE '"+variable+"'").Scan(&name, &value); err != nil || value != want {
+			t.Errorf("%s = %s, %v, want %s", name, value, err, want)
 		}
-		m.exec(t, "SET GLOBAL log_bin_trust_function_creators = ON", "CREATE FUNCTION d.f() RETURNS INT BEGIN INSERT INTO d.t VALUES (9, NULL); RETURN 1; END")
-		if _, err := db.ExecContext(t.Context(), "SELECT f()"); err == nil || !strings.Contains(err.Error(), "1792") {
-			t.Error(err)
-		}
-		r := dialFeed(t, feed).loginAs("cdc")
-		if got := r.query("SELECT 1"); got != "1" {
-			t.Error(got)
-		}
-		if err := r.wire.command([]byte{comResetConnection}); err != nil || r.wire.expectOK() != nil {
+	}
+	rows, err := f.db.QueryContext(t.Context(), "SHOW GRANTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var grants []string
+	for rows.Next() {
+		if err := rows.Scan(&value); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.query("SELECT d.f()"); !strings.Contains(got, "1792") {
-			t.Errorf("after a reset: %s", got)
+		grants = append(grants, value)
+	}
+	if err := rows.Err(); err != nil || len(grants) < 3 || !strings.Contains(grants[len(grants)-1], "REPLICATION SLAVE") {
+		t.Errorf("%q, %v", grants, err)
+	}
+}
+
+func (f *sqlFixture) place(t *testing.T) {
+	conn, err := f.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK"); err != nil { // else it waits for what mysqld lacks
+		t.Fatal(err)
+	}
+	for n := range f.places {
+		if n > 0 {
+			f.m.exec(t, fmt.Sprintf("SET GLOBAL gtid_purged = '+%s'", binlogtest.GTID(uint64(n))))
 		}
-	})
-	t.Run("Variables", func(t *testing.T) {
-		r := dialFeed(t, feed).loginAs("cdc")
-		for ask, want := range map[string]string{
-			"SELECT @@global.server_id": "1600000001",
-			"SELECT @@server_uuid":      feedUUID,
-			"SELECT CONCAT(@@log_bin, @@global.log_slave_updates, @@server_id)": "111600000001",
-			"SELECT @@global.gtid_purged":                                       "",
-			"SET @master_binlog_checksum = @@global.binlog_checksum":            "OK",
-			"SELECT @master_binlog_checksum":                                    "CRC32",
-		} {
-			if got := r.query(ask); got != want {
-				t.Errorf("%s: %q, want %q", ask, got, want)
-			}
-		}
-		var name, value string
-		for variable, want := range map[string]string{"log_bin": "ON", "server_uuid": feedUUID, "port": m.text(t, "SELECT @@port")} {
-			if err := db.QueryRowContext(t.Context(), "SHOW GLOBAL VARIABLES LIKE '"+variable+"'").Scan(&name, &value); err != nil || value != want {
-				t.Errorf("%s = %s, %v, want %s", name, value, err, want)
-			}
-		}
-		rows, err := db.QueryContext(t.Context(), "SHOW GRANTS")
-		if err != nil {
+		var file, do, ignore, set string
+		var offset uint64
+		if err := conn.QueryRowContext(t.Context(), "SHOW BINARY LOG STATUS").Scan(&file, &offset, &do, &ignore, &set); err != nil {
 			t.Fatal(err)
 		}
-		var grants []string
-		for rows.Next() {
-			if err := rows.Scan(&value); err != nil {
-				t.Fatal(err)
-			}
-			grants = append(grants, value)
+		want := &gtid.Set{}
+		for i := range n {
+			want.Add(binlogtest.GTID(uint64(i + 1)))
 		}
-		if err := rows.Err(); err != nil || len(grants) < 3 || !strings.Contains(grants[len(grants)-1], "REPLICATION SLAVE") {
-			t.Errorf("%q, %v", grants, err)
+		wantAt := f.places[n]
+		if n == 0 {
+			wantAt = 4 // in front of all
 		}
-	})
-	t.Run("Place", func(t *testing.T) {
-		conn, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if file != fileName(false, 2) || offset != wantAt || set != want.String() {
+			t.Errorf("mysqld has %s: %s, %d, %s, want %d of %v", want, file, offset, set, wantAt, f.places)
 		}
-		defer func() { _ = conn.Close() }()
-		if _, err := conn.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK"); err != nil { // else it waits for what mysqld lacks
-			t.Fatal(err)
-		}
-		for n := range places {
-			if n > 0 {
-				m.exec(t, fmt.Sprintf("SET GLOBAL gtid_purged = '+%s'", binlogtest.GTID(uint64(n))))
-			}
-			var file, do, ignore, set string
-			var offset uint64
-			if err := conn.QueryRowContext(t.Context(), "SHOW BINARY LOG STATUS").Scan(&file, &offset, &do, &ignore, &set); err != nil {
-				t.Fatal(err)
-			}
-			want := &gtid.Set{}
-			for i := range n {
-				want.Add(binlogtest.GTID(uint64(i + 1)))
-			}
-			wantAt := places[n]
-			if n == 0 {
-				wantAt = 4 // in front of all
-			}
-			if file != fileName(false, 2) || offset != wantAt || set != want.String() {
-				t.Errorf("mysqld has %s: %s, %d, %s, want %d of %v", want, file, offset, set, wantAt, places)
-			}
-		}
-	})
-	t.Run("Dump", func(t *testing.T) {
-		r := dialFeed(t, feed).loginAs("cdc")
-		if got := r.query("SELECT COUNT(*) FROM d.t"); got != "2" {
-			t.Fatal(got)
-		}
-		all, err := r.byFile(fileName(false, 2), uint32(places[3]), flagNonBlock).events(100)
-		if err != errEOF || !slices.Equal([]uint64{places[4]}, []uint64{all[len(all)-1].End}) {
-			t.Errorf("%d events, %v", len(all), err)
-		}
-	})
+	}
+}
+
+func (f *sqlFixture) dump(t *testing.T) {
+	r := dialFeed(t, f.feed).loginAs("cdc")
+	if got := r.query("SELECT COUNT(*) FROM d.t"); got != "2" {
+		t.Fatal(got)
+	}
+	all, err := r.byFile(fileName(false, 2), uint32(f.places[3]), flagNonBlock).events(100)
+	if err != errEOF || !slices.Equal([]uint64{f.places[4]}, []uint64{all[len(all)-1].End}) {
+		t.Errorf("%d events, %v", len(all), err)
+	}
 }
 
 // TestReaderSQLWithoutMysqld: without its mysqld a reader with SQL still gets the log, and hears why it gets no more.
