@@ -47,6 +47,7 @@ func (p provider) Metrics() []metrics.Sample {
 	m = append(m, p.archiveMetrics()...)
 	m = append(m, p.told.metrics()...)
 	m = append(m, p.xa.Metrics(time.Now())...)
+	m = append(m, p.following.Metrics(time.Now())...)
 	if t, ok := p.Slot.Stats(); ok {
 		m = append(m,
 			metrics.Of("quorate_tap_transactions_total", t.Transactions),

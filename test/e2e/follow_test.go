@@ -58,6 +58,7 @@ func TestFollow(t *testing.T) {
 	f.must(t, ctx, 0, follow...)
 	f.awaitNear(t, ctx)
 	f.clientsCannotWrite(t, ctx)
+	f.followIsShown(t, ctx)
 	f.killWhileFollowing(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
 	f.awaitNear(t, ctx)
@@ -116,6 +117,30 @@ func (f *fixture) awaitNear(t *testing.T, ctx context.Context) {
 		return strings.Contains(out, "has all that the source has") || left != nil && len(left[1]) < 3 && left[2] < "3", out, nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// followIsShown: every node's metrics say that the cluster follows, the primary's how far it is.
+func (f *fixture) followIsShown(t *testing.T, ctx context.Context) {
+	t.Helper()
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Len() {
+		if f.metric(t, ctx, i, "quorate_follow") != 1 {
+			t.Errorf("%s does not show that the cluster follows", f.Name(i))
+		}
+	}
+	for name, want := range map[string]bool{
+		"quorate_follow_failing": false, "quorate_follow_source_answers": true, "quorate_follow_transactions_total": true, "quorate_follow_left_out_total": false,
+	} {
+		if got := f.metric(t, ctx, primary, name); (got > 0) != want {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	if lag := f.metric(t, ctx, primary, "quorate_follow_lag_seconds"); lag > 60 {
+		t.Errorf("the lag is %v s", lag)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 const (
@@ -31,6 +32,8 @@ const (
 	conflictPause = 200 * time.Millisecond
 	// lockWait is how long a change of who may write waits for statements under way: whoever steps down waits behind it.
 	lockWait = time.Second
+	// answersWithin is how old the source's last answer may be: what is older says nothing of the lag.
+	answersWithin = 10 * time.Second
 	// drainMax bounds how long transactions may take that are under way when the following ends.
 	drainMax = 10 * time.Second
 	// textBytesMax bounds what the status says of it.
@@ -66,6 +69,8 @@ type Service struct {
 
 	mu     sync.Mutex
 	status cluster.FollowStatus
+	// answered is when the source said last what it has.
+	answered time.Time
 	// clients may write to this primary's mysqld: who waits for a cutover looks at it.
 	clients bool
 
@@ -86,6 +91,30 @@ func (s *Service) set(change func(*cluster.FollowStatus)) cluster.FollowStatus {
 }
 
 func (s *Service) get() cluster.FollowStatus { return s.set(func(*cluster.FollowStatus) {}) }
+
+// Metrics are the present figures: on each node whether the cluster follows, on the primary how far it is.
+func (s *Service) Metrics(now time.Time) []metrics.Sample {
+	want, _ := s.node.Committed()
+	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil)}
+	s.mu.Lock()
+	st, answers := s.status, now.Sub(s.answered) <= answersWithin
+	s.mu.Unlock()
+	if st.Follow == nil {
+		return m
+	}
+	m = append(m,
+		metrics.Bool("quorate_follow_failing", st.Error != ""),
+		metrics.Bool("quorate_follow_source_answers", answers),
+		metrics.Of("quorate_follow_transactions_total", st.Written),
+		metrics.Of("quorate_follow_left_out_total", st.LeftOut))
+	if answers {
+		m = append(m, metrics.Of("quorate_follow_lag_transactions", st.Left))
+	}
+	if answers && st.Known {
+		m = append(m, metrics.Of("quorate_follow_lag_seconds", st.Seconds))
+	}
+	return m
+}
 
 // Opened notes whether clients may write to a mysqld that was opened for writes.
 func (s *Service) Opened(may bool) {
@@ -209,7 +238,10 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 	ctx, cancel := context.WithCancel(ctx)
 	reading, finish := context.WithCancel(ctx)
 	f := &stretch{process: p, term: term, source: source, finish: finish, end: cancel, ended: make(chan struct{})}
-	s.set(func(st *cluster.FollowStatus) { *st = cluster.FollowStatus{Follow: &source, Node: s.node.Own().Name} })
+	name := s.node.Own().Name
+	s.set(func(st *cluster.FollowStatus) {
+		*st, s.answered = cluster.FollowStatus{Follow: &source, Node: name}, time.Time{}
+	})
 	s.logger.Info("following", "source", source.Source, "user", source.User)
 	go func() {
 		defer close(f.ended)
@@ -310,6 +342,7 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 		there.Subtract(here)
 		p := f.Progress()
 		s.set(func(st *cluster.FollowStatus) {
+			s.answered = time.Now()
 			// How far behind it is shows once something was written since this began.
 			st.Left, st.Seconds = there.Count(), 0
 			st.Known = st.Left == 0 || !p.Committed.IsZero()

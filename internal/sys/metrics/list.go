@@ -104,6 +104,15 @@ var sections = []Section{
 		counter("quorate_xa_rolled_back_total", "Prepared XA transactions that this node rolled back for their age.", "A transaction manager complains."),
 		gauge("quorate_events", "Events of this primary that do not run though they are not disabled.", "After a failover: `quorate status` names them, and docs/dba.md says what to do."),
 	}},
+	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and begin anew with each primary.", []Desc{
+		gauge("quorate_follow", "1 while the cluster follows a server outside of it, and clients cannot write.", "Before the cutover, and after it."),
+		gauge("quorate_follow_failing", "1 while this primary does not follow: quorate follow says why. It is tried again.", "It is 1 for a minute."),
+		gauge("quorate_follow_source_answers", "1 while the server that is followed has said within 10 s what it has.", "It is 0: the network, the account, or the server itself."),
+		gauge("quorate_follow_lag_transactions", "Transactions that the server has and the cluster lacks. Absent while the server does not answer.", "Before the cutover."),
+		gauge("quorate_follow_lag_seconds", "How long ago the newest transaction that was written here was committed at the server, while some are left; 0 while none is. Absent while that is not known: the server does not answer, or this primary has written none yet.", "The cutover begins below 5 s."),
+		counter("quorate_follow_transactions_total", "Transactions of the server that this primary has written since it began.", "Its rate: does following go on, and is it faster than the server's writers?"),
+		counter("quorate_follow_left_out_total", "Of those, transactions without what their statement says: it grants what is withheld here.", "Before the cutover: which accounts lack a privilege. The agent's log has the GTIDs."),
+	}},
 	{"MySQL Router", "While the cluster has `router on`; of the primary, 0 elsewhere.", []Desc{
 		gauge("quorate_mysql_router_view", "The view of the members that this primary tells MySQL Router.", "Router's log names the view that it has: is it this one?"),
 		gauge("quorate_mysql_router_instances", "Members that MySQL Router is told of.", "It is lower than the full nodes that there are: quorate status says whom Router cannot reach."),

@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"internal/agent/backups":            {"agent/datadir", "backup/archive", "cluster", "cluster/status", "config/units", "log/seglog", "mysql/replay", "sys/clock"},
 	"internal/agent/restoring":          {"agent/datadir", "backup/archive", "cluster", "log/seglog", "log/vfs", "mysql/gtid", "raft/consensus"},
 	"internal/mysql/follow":             {"mysql/binlog", "mysql/gtid"},
-	"internal/agent/following":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "config/units", "front/control", "mysql/binlog", "mysql/follow", "mysql/gtid", "mysql/mysqld", "mysql/mysqlwire", "sys/clock"},
+	"internal/agent/following":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "config/units", "front/control", "mysql/binlog", "mysql/follow", "mysql/gtid", "mysql/mysqld", "mysql/mysqlwire", "sys/clock", "sys/metrics"},
 	"internal/agent/routing":            {"cluster", "cluster/status", "mysql/routermeta"},
 	"internal/agent/hooks":              {"agent/datadir", "cluster/status"},
 	"internal/agent/variables":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "front/control", "mysql/install", "mysql/mysqld", "sys/clock"},
