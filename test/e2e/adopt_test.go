@@ -11,9 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/install"
@@ -21,20 +25,23 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// adoptedRows is how many rows each database of the server has that is adopted.
-const adoptedRows = 2000
+const (
+	// adoptedRows is how many rows each database of the server has that is adopted.
+	adoptedRows = 2000
+	// adoptedTables is how many tables of adoptedTableBytes it has with QUORATE_E2E_LONG=1: 1 GiB.
+	adoptedTables, adoptedTableBytes = 16, 64 << 20
+	// adoptTimeout bounds a test: up to six servers, and more work than a scenario has. adoptLong bounds one with those tables.
+	adoptTimeout, adoptLong = 12 * time.Minute, 25 * time.Minute
+)
 
 // TestAdopt: the primary of an asynchronous pair, with three databases, becomes the first node of
 // a cluster, in place. That is killed again and again, taken up and undone; then two nodes join.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
-	f.scenario(t, "AsyncPair", f.adoptPair)
-}
-
-func (f *fixture) adoptPair(t *testing.T, ctx context.Context) {
-	source, replica := f.asyncPair(t, ctx)
-	executed := plainQuery(t, ctx, replica, "SELECT @@GLOBAL.gtid_executed")
+	ctx := adoptContext(t)
+	source, replica := f.asyncPair(t, ctx, long())
+	want := holdingOf(t, ctx, replica)
 	for _, p := range []*mysqldtest.Plain{replica, source} {
 		if err := p.Stop(); err != nil {
 			t.Fatal(err)
@@ -55,22 +62,59 @@ func (f *fixture) adoptPair(t *testing.T, ctx context.Context) {
 	}
 	f.must(t, ctx, 0, "adopt", source.Data(), "--check")
 	f.killAdoption(t, ctx, source.Data())
-	f.must(t, ctx, 0, "adopt", source.Data())
-	if _, err := os.Stat(source.Data()); !errors.Is(err, fs.ErrNotExist) {
+	f.takeOver(t, ctx, source) // from wherever the last one was killed
+	f.refused(t, ctx, 0, []int{1}, "in use by another quorate agent", "adopt", "--undo")
+	f.growAdopted(t, ctx, want)
+}
+
+func adoptContext(t *testing.T) context.Context {
+	timeout := adoptTimeout
+	if long() {
+		timeout = adoptLong
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// takeOver shuts a server down, adopts it and waits for the first write, and says how long each took.
+func (f *fixture) takeOver(t *testing.T, ctx context.Context, p *mysqldtest.Plain) {
+	t.Helper()
+	began := time.Now()
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	shut := time.Now()
+	out := f.must(t, ctx, 0, "adopt", p.Data())
+	adopted := time.Now()
+	if _, err := os.Stat(p.Data()); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the data are where they were: %v", err)
 	}
-	f.heal(t, ctx)
-	f.refused(t, ctx, 0, []int{1}, "in use by another quorate agent", "adopt", "--undo")
+	f.createTable(t, ctx)
+	load := f.start(t, 1)
+	load.awaitAcks(t, ctx, 1)
+	size, _, _ := strings.Cut(strings.TrimPrefix(out, p.Data()+", "), ",")
+	t.Logf("%s: shut down in %.1f s, adopted in %.1f s, the first write %.1f s later", size,
+		shut.Sub(began).Seconds(), adopted.Sub(shut).Seconds(), time.Since(adopted).Seconds())
+	load.stop(t)
+}
+
+// growAdopted has two nodes join, and holds all three to what the server had, and to what was acknowledged by whom ever.
+func (f *fixture) growAdopted(t *testing.T, ctx context.Context, want holding) {
+	t.Helper()
 	for range 2 {
 		f.awaitMember(t, ctx, f.Name(f.grow(t, ctx, cluster.KindFull)), cluster.KindFull)
 	}
-	f.createTable(t, ctx)
+	f.heal(t, ctx)
 	load := f.start(t, 2)
 	load.awaitAcks(t, ctx, 100)
 	load.stop(t)
 	f.check(t, ctx)
 	for i := range f.Len() {
-		f.holdsAdopted(t, ctx, i, executed)
+		f.holdsAdopted(t, ctx, i, want)
+	}
+	if long() && len(want.large) != adoptedTables {
+		t.Errorf("%d large tables, want %d", len(want.large), adoptedTables)
 	}
 }
 
@@ -134,22 +178,48 @@ func awaitFile(ctx context.Context, path string, ended chan error) {
 }
 
 // asyncPair is a server with three databases, and its replica, which has all of it.
-func (f *fixture) asyncPair(t *testing.T, ctx context.Context) (source, replica *mysqldtest.Plain) {
+func (f *fixture) asyncPair(t *testing.T, ctx context.Context, large bool) (source, replica *mysqldtest.Plain) {
 	t.Helper()
-	source, replica = f.plainServer(t, ctx, "source"), f.plainServer(t, ctx, "replica", "server_id=1002")
-	port := plainQuery(t, ctx, source, "SELECT @@port")
+	source = f.plainServer(t, ctx, "source")
 	plainDo(t, ctx, source, "CREATE USER rep@'%' IDENTIFIED BY 'x'", "GRANT REPLICATION SLAVE ON *.* TO rep@'%'")
-	for i := range 3 {
+	fillShops(t, ctx, source, 0, 2)
+	if large {
+		fillLarge(t, ctx, source)
+	}
+	replica = f.plainCopy(t, ctx, source, "replica", "server_id=1002")
+	replicate(t, ctx, source, replica)
+	fillShops(t, ctx, source, 2, 3)
+	plainDo(t, ctx, replica, "DO WAIT_FOR_EXECUTED_GTID_SET('"+plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")+"', 60)", "STOP REPLICA")
+	return source, replica
+}
+
+// replicate has a server follow another one, as the account rep.
+func replicate(t *testing.T, ctx context.Context, source, replica *mysqldtest.Plain) {
+	t.Helper()
+	plainDo(t, ctx, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = %s, SOURCE_USER = 'rep', "+
+		"SOURCE_PASSWORD = 'x', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1", plainQuery(t, ctx, source, "SELECT @@port")), "START REPLICA")
+}
+
+// fillShops makes some of the databases shop0 to shop2.
+func fillShops(t *testing.T, ctx context.Context, p *mysqldtest.Plain, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
 		db := fmt.Sprintf("shop%d", i)
-		plainDo(t, ctx, source, "CREATE DATABASE "+db, "CREATE TABLE "+db+".t (id INT PRIMARY KEY, v VARCHAR(64))",
+		plainDo(t, ctx, p, "CREATE DATABASE "+db, "CREATE TABLE "+db+".t (id INT PRIMARY KEY, v VARCHAR(64))",
 			"SET cte_max_recursion_depth = 100000",
 			fmt.Sprintf("INSERT INTO %s.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i, SHA2(CONCAT(i, '%s'), 256) FROM n", db, adoptedRows, db),
 			"DROP TABLE IF EXISTS "+db+".nothing")
 	}
-	plainDo(t, ctx, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = %s, SOURCE_USER = 'rep', "+
-		"SOURCE_PASSWORD = 'x', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1", port), "START REPLICA",
-		"DO WAIT_FOR_EXECUTED_GTID_SET('"+plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")+"', 60)", "STOP REPLICA")
-	return source, replica
+}
+
+// fillLarge makes the large tables. The copies of the server have them, too: binlogs would tell nothing more.
+func fillLarge(t *testing.T, ctx context.Context, p *mysqldtest.Plain) {
+	t.Helper()
+	plainDo(t, ctx, p, "SET GLOBAL innodb_redo_log_capacity = 268435456")
+	for i := range adoptedTables {
+		table := fmt.Sprintf("shop0.blobs%d", i)
+		plainDo(t, ctx, p, "SET sql_log_bin = 0", "CREATE TABLE "+table+" (id INT PRIMARY KEY, b LONGBLOB)", fmt.Sprintf(largeRows(adoptedTableBytes), table))
+	}
 }
 
 // plainServer is a server as others run it, on loopback.
@@ -159,15 +229,42 @@ func (f *fixture) plainServer(t *testing.T, ctx context.Context, name string, op
 	if err != nil {
 		t.Fatal(err)
 	}
+	p, err := mysqldtest.NewPlain(in, filepath.Join(f.Dir(), name), onLoopback(t, options)...)
+	return started(t, ctx, p, err)
+}
+
+// plainCopy is a server with a copy of another one's data, which is shut down meanwhile.
+func (f *fixture) plainCopy(t *testing.T, ctx context.Context, of *mysqldtest.Plain, name string, options ...string) *mysqldtest.Plain {
+	t.Helper()
+	if err := of.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := of.Copy(filepath.Join(f.Dir(), name), onLoopback(t, options)...)
+	p = started(t, ctx, p, err)
+	if err := of.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func onLoopback(t *testing.T, options []string) []string {
+	t.Helper()
+	return append(slices.Clone(options), "port="+freePort(t), "bind_address=127.0.0.1")
+}
+
+// freePort is one that nobody listens at now.
+func freePort(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	p, err := mysqldtest.NewPlain(in, filepath.Join(f.Dir(), name), append(options, fmt.Sprintf("port=%d", port), "bind_address=127.0.0.1")...)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func started(t *testing.T, ctx context.Context, p *mysqldtest.Plain, err error) *mysqldtest.Plain {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +275,32 @@ func (f *fixture) plainServer(t *testing.T, ctx context.Context, name string, op
 	return p
 }
 
+// holding is what a server has that is adopted: its transactions, and sums of its large tables.
+type holding struct {
+	executed string
+	large    []string
+}
+
+func holdingOf(t *testing.T, ctx context.Context, p *mysqldtest.Plain) holding {
+	t.Helper()
+	db, err := sql.Open("mysql", p.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	return holding{executed: plainQuery(t, ctx, p, "SELECT @@GLOBAL.gtid_executed"), large: largeSums(t, ctx, db)}
+}
+
+func largeSums(t *testing.T, ctx context.Context, db *sql.DB) (sums []string) {
+	t.Helper()
+	for _, table := range queryStrings(t, ctx, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop0' AND table_name LIKE 'blobs%' ORDER BY 1") {
+		sums = append(sums, queryStrings(t, ctx, db, "SELECT CONCAT(COUNT(*), ' ', SUM(LENGTH(b)), ' ', BIT_XOR(CRC32(b) ^ id)) FROM shop0."+table)...)
+	}
+	return sums
+}
+
 // holdsAdopted holds that a node has every row of before, and knows the transactions of before.
-func (f *fixture) holdsAdopted(t *testing.T, ctx context.Context, i int, executed string) {
+func (f *fixture) holdsAdopted(t *testing.T, ctx context.Context, i int, want holding) {
 	t.Helper()
 	db := f.admin(t, i)
 	for n := range 3 {
@@ -192,9 +313,12 @@ func (f *fixture) holdsAdopted(t *testing.T, ctx context.Context, i int, execute
 			t.Errorf("node %s has %d sound rows in %s, want %d", f.Name(i), rows, name, adoptedRows)
 		}
 	}
+	if d := cmp.Diff(want.large, largeSums(t, ctx, db)); d != "" {
+		t.Errorf("node %s: large tables (-want +got):\n%s", f.Name(i), d)
+	}
 	var all bool
-	if err := db.QueryRowContext(ctx, "SELECT GTID_SUBSET(?, @@GLOBAL.gtid_executed)", executed).Scan(&all); err != nil || !all {
-		t.Errorf("node %s lacks transactions of %s: %v", f.Name(i), executed, err)
+	if err := db.QueryRowContext(ctx, "SELECT GTID_SUBSET(?, @@GLOBAL.gtid_executed)", want.executed).Scan(&all); err != nil || !all {
+		t.Errorf("node %s lacks transactions of %s: %v", f.Name(i), want.executed, err)
 	}
 }
 

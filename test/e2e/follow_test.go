@@ -34,15 +34,9 @@ func TestFollow(t *testing.T) {
 	defer cancel()
 	source := f.adoptCopy(t, ctx)
 	addr := "127.0.0.1:" + plainQuery(t, ctx, source, "SELECT @@port")
-	user, password := f.Application()
-	dsn := fmt.Sprintf("%s:%s@tcp(%s)/?timeout=2s&readTimeout=30s&allowCleartextPasswords=false", user, password, addr)
-	plainDo(t, ctx, source, "CREATE DATABASE "+ledger.Database, fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s'", user, password),
-		fmt.Sprintf("GRANT ALL ON %s.* TO %s@'%%'", ledger.Database, user),
-		"CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO fol@'%'",
+	dsn := f.plainLedger(t, ctx, source)
+	plainDo(t, ctx, source, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO fol@'%'",
 		"GRANT SELECT ON *.* TO fol@'%'")
-	if err := ledger.CreateTable(ctx, dsn); err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(f.Dir(), "source.password")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -92,7 +86,7 @@ func TestFollow(t *testing.T) {
 // adoptCopy makes a cluster of three from a copy of a server, and returns the server.
 func (f *fixture) adoptCopy(t *testing.T, ctx context.Context) *mysqldtest.Plain {
 	t.Helper()
-	source, replica := f.asyncPair(t, ctx)
+	source, replica := f.asyncPair(t, ctx, false)
 	plainDo(t, ctx, replica, "RESET REPLICA ALL", "SET sql_log_bin = 0", "REVOKE REPLICATION SLAVE ON *.* FROM 'rep'@'%'")
 	if err := replica.Stop(); err != nil {
 		t.Fatal(err)
@@ -213,9 +207,9 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 // holdsSource holds that each node has all transactions and rows of the source.
 func (f *fixture) holdsSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain) {
 	t.Helper()
-	executed := plainQuery(t, ctx, source, "SELECT @@GLOBAL.gtid_executed")
+	want := holdingOf(t, ctx, source)
 	for i := range f.Len() {
-		f.holdsAdopted(t, ctx, i, executed)
+		f.holdsAdopted(t, ctx, i, want)
 		for n := range 3 {
 			table := fmt.Sprintf("shop0.large%d", n)
 			sum := "SELECT CONCAT(COUNT(*), ' ', SUM(w), ' ', SUM(CRC32(CONCAT(id, v)))) FROM " + table

@@ -135,9 +135,24 @@ func judgeFiles(s Situation) []Finding {
 		judgeOf("binlogs", f.Binlogs > 0, Warn,
 			fmt.Sprintf("%s of %s stay among the data, and nobody reads them any more", units.Count(f.Binlogs, "binlog or relay log file", "binlog and relay log files"), units.Size(f.BinlogBytes)),
 			"copy them elsewhere if backups need them; delete them once the cluster runs", "none among the data"),
-		judgeOf("persisted", len(f.Persisted) > 0, Warn, "SET PERSIST has kept "+shown(f.Persisted)+", which does not count any more",
-			"write what is still wanted into [mysql.variables]", "no variables of SET PERSIST"),
+		judgePersisted(f.Persisted),
 	}
+}
+
+// judgePersisted names what may still be wanted. What is replication's is not: quorate has its own.
+func judgePersisted(names []string) Finding {
+	wanted := slices.DeleteFunc(slices.Clone(names), ofReplication)
+	good := "no variables of SET PERSIST"
+	if len(names) > 0 {
+		good = fmt.Sprintf("SET PERSIST has kept %s of replication alone, which do not count any more", units.Count(len(names), "variable", "variables"))
+	}
+	return judgeOf("persisted", len(wanted) > 0, Warn, "SET PERSIST has kept "+shown(wanted)+", which does not count any more",
+		"write what is still wanted into [mysql.variables]", good)
+}
+
+// ofReplication tells whether a plugin, or a variable, replicates in a way of its own. quorate loads semi-sync by itself.
+func ofReplication(name string) bool {
+	return strings.HasPrefix(name, "group_replication") || strings.HasPrefix(name, "rpl_semi_sync_")
 }
 
 func judgeTransactions(v *mysqld.Survey) []Finding {
@@ -156,7 +171,8 @@ func judgeTransactions(v *mysqld.Survey) []Finding {
 			fmt.Sprintf("%s of %s", units.Count(executed.Count(), "transaction", "transactions"), units.Count(len(sources), "server", "servers"))),
 		judgeOf("holes", intervals > len(sources), Warn,
 			fmt.Sprintf("gtid_executed has %s: transactions that this server does not have", units.Count(intervals-len(sources), "hole", "holes")),
-			"make sure that this server is the one with all data: what it lacks is lost", "gtid_executed has no holes"),
+			"make sure that this server is the one with all data: what it lacks is lost. (A group gives its members numbers in blocks: where its primary has moved, such a hole is none.)",
+			"gtid_executed has no holes"),
 		judgeOf("xa", v.PreparedXA > 0, Fail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
 			"start the server again, and end each one: XA RECOVER, XA COMMIT or XA ROLLBACK", "no prepared XA transactions"),
 	}
@@ -180,15 +196,42 @@ func judgeData(v *mysqld.Survey) []Finding {
 }
 
 func judgeServer(v *mysqld.Survey) []Finding {
-	bad := slices.DeleteFunc(slices.Clone(v.Plugins), func(name string) bool { return !harmfulPlugin(name) })
-	known := slices.DeleteFunc(slices.Clone(v.Plugins), harmfulPlugin)
+	other := func(name string) bool { return !ofReplication(name) }
+	bad := slices.DeleteFunc(slices.Clone(v.Plugins), other)
+	known := slices.DeleteFunc(slices.Clone(v.Plugins), ofReplication)
+	ofGroup := func(urn string) bool { return strings.Contains(urn, "group_replication") }
+	needGroup := slices.DeleteFunc(slices.Clone(v.Components), func(urn string) bool { return !ofGroup(urn) })
+	components := slices.DeleteFunc(slices.Clone(v.Components), ofGroup)
 	return []Finding{
-		judgeOf("replication", len(v.Channels) > 0, Fail, "it replicates: "+shown(v.Channels), "STOP REPLICA; RESET REPLICA ALL, for each channel", "it replicates from nobody"),
-		judgeOf("plugins", len(bad) > 0, Fail, "installed for good, and not beside quorate: "+shown(bad), "UNINSTALL PLUGIN "+strings.Join(bad, "; UNINSTALL PLUGIN "),
-			orNone("no plugins of INSTALL PLUGIN", known)),
-		judgeOf("components", len(v.Components) > 0, Warn, "installed for good: "+shown(v.Components)+"; every node needs their files",
+		judgeChannels(v.Channels),
+		judgeOf("plugins", len(bad) > 0, Fail, "installed for good, and not beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
+		judgeOf("group components", len(needGroup) > 0, Fail, "installed for good, and not without Group Replication: "+shown(needGroup),
+			"start it again, and UNINSTALL COMPONENT '"+strings.Join(needGroup, "', '")+"'", "no components of Group Replication"),
+		judgeOf("components", len(components) > 0, Warn, "installed for good: "+shown(components)+"; every node needs their files",
 			"install the same MySQL on all nodes, or UNINSTALL COMPONENT", "no components"),
 	}
+}
+
+// judgeChannels asks for what was received first: to forget a channel is to forget that.
+func judgeChannels(channels []string) Finding {
+	stop := "STOP REPLICA"
+	if slices.ContainsFunc(channels, ofReplication) {
+		stop = "STOP GROUP_REPLICATION"
+	}
+	return judgeOf("replication", len(channels) > 0, Fail, "it replicates: "+shown(channels),
+		"start it again; once it has applied all that it has received: "+stop+"; RESET REPLICA ALL, which forgets the rest", "it replicates from nobody")
+}
+
+// uninstallPlugins says how, as each plugin refuses it while it is at work.
+func uninstallPlugins(names []string) string {
+	how := "start it again"
+	if slices.Contains(names, "group_replication") {
+		how += ", STOP GROUP_REPLICATION; SET GLOBAL super_read_only = OFF"
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "rpl_semi_sync_") }) {
+		how += ", stop its replicas"
+	}
+	return how + "; UNINSTALL PLUGIN " + strings.Join(names, "; UNINSTALL PLUGIN ")
 }
 
 func orNone(none string, list []string) string {
@@ -196,11 +239,6 @@ func orNone(none string, list []string) string {
 		return none
 	}
 	return "of INSTALL PLUGIN: " + shown(list)
-}
-
-// harmfulPlugin tells whether a plugin replicates in a way of its own. quorate loads semi-sync by itself.
-func harmfulPlugin(name string) bool {
-	return name == "group_replication" || strings.HasPrefix(name, "rpl_semi_sync_")
 }
 
 func judgeAccounts(v *mysqld.Survey) []Finding {

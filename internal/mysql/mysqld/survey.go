@@ -94,6 +94,7 @@ func (c Config) renderSurvey(asRoot bool, dir, scratch string) string {
 		{"innodb_buffer_pool_dump_at_shutdown", "OFF"},
 		{"skip_log_bin", "ON"}, {"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"}, {"server_id", "1"},
 		{"super_read_only", "ON"}, {"event_scheduler", "OFF"}, {"skip_replica_start", "ON"}, {"persisted_globals_load", "OFF"},
+		{"loose_group_replication_start_on_boot", "OFF"}, // the plugin may be one of INSTALL PLUGIN
 		{"skip_grant_tables", "ON"}, {"skip_networking", "ON"}, {"loose_mysqlx", "OFF"}, {"secure_file_priv", "NULL"},
 		{"auto_generate_certs", "OFF"}, {"loose_sha256_password_auto_generate_rsa_keys", "OFF"},
 		{"caching_sha2_password_auto_generate_rsa_keys", "OFF"},

@@ -38,16 +38,41 @@ const pollPlain = 50 * time.Millisecond
 // NewPlain makes a server in a directory, which is made. options are lines of its option file; it
 // has a network only if they name a port.
 func NewPlain(in *install.Installation, dir string, options ...string) (*Plain, error) {
+	p, err := configured(in, dir, options)
+	if err != nil {
+		return nil, err
+	}
+	argv := append(in.MysqldArgv(), "--defaults-file="+p.config(), "--initialize-insecure")
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initialise server: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// Copy makes another server in a directory, of a copy of this one's data. This one does not run.
+// The copy has a UUID of its own, and of the options only those that are given.
+func (p *Plain) Copy(dir string, options ...string) (*Plain, error) {
+	c, err := configured(p.in, dir, options)
+	if err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command("cp", "-a", "--reflink=auto", "--sparse=always", p.Data(), c.Data()).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy server: %w\n%s", err, out)
+	}
+	if err := os.Remove(filepath.Join(c.Data(), "auto.cnf")); err != nil {
+		return nil, fmt.Errorf("copy server: %w", err)
+	}
+	return c, nil
+}
+
+// configured is a server that has its option file, and no data yet.
+func configured(in *install.Installation, dir string, options []string) (*Plain, error) {
 	p := &Plain{in: in, dir: dir, options: options}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make server: %w", err)
 	}
 	if err := os.WriteFile(p.config(), []byte(p.render()), 0o644); err != nil {
 		return nil, fmt.Errorf("make server: %w", err)
-	}
-	argv := append(in.MysqldArgv(), "--defaults-file="+p.config(), "--initialize-insecure")
-	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initialise server: %w\n%s", err, out)
 	}
 	return p, nil
 }
