@@ -278,18 +278,14 @@ func (c *siteCutover) run(ctx context.Context, by string) (index uint64, err err
 	defer cancel()
 	var view cluster.SiteView
 	err = c.source.ask(limited, "site.yield", cluster.SiteYield{Follow: c.follow.Back(c.node.Cluster(), c.token)}, &view)
-	taken := false
 	if err == nil {
 		index, err = c.goOn(ctx, limited, by, view)
-		// The end of following was proposed, and may be committed at any time, so no look can tell that it is not.
-		e, ok := errors.AsType[*control.Error](err)
-		taken = ok && e.Code == control.CodeUncertain
 	}
 	c.result.Seconds = time.Since(began).Seconds()
 	if err == nil {
 		return index, nil
 	}
-	return index, c.calledOff(ctx, err, taken)
+	return 0, c.calledOff(ctx, err)
 }
 
 func (c *siteCutover) goOn(ctx, limited context.Context, by string, view cluster.SiteView) (index uint64, err error) {
@@ -336,11 +332,11 @@ func (c *siteCutover) same(ctx context.Context) (same bool, there *gtid.Set, err
 	return here.Equal(there), there, nil
 }
 
-// calledOff opens the other site again, once it is certain that this one goes on following. taken: this one may have taken over.
-func (c *siteCutover) calledOff(ctx context.Context, why error, taken bool) error {
+// calledOff opens the other site again, once it is certain that this one goes on following.
+func (c *siteCutover) calledOff(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*askTimeout)
 	defer cancel()
-	if taken || !c.stillFollows(ctx, c.follow) {
+	if !c.stillFollows(ctx, c.follow) {
 		return control.Errorf(control.CodeUncertain, "not done: %v; and site %s STAYS CLOSED, as it is not known whether this one has taken over: see quorate site", why, c.follow.Site)
 	}
 	var changed cluster.ChangeResult
