@@ -470,7 +470,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.standstill.Run(upperCtx) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents, a.following.Run, a.following.RunFence} {
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents, a.following.Run} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

@@ -22,14 +22,6 @@ func (n followingNode) Committed() (*cluster.Follow, uint64) {
 	return state.Follow, state.Version
 }
 
-func (n followingNode) OtherSite() *cluster.OtherSite { return n.Raft.Committed().State().State.Site }
-func (n followingNode) Cluster() string               { return n.cfg.Cluster }
-func (n followingNode) GTIDs() (executed, purged *gtid.Set) {
-	log := n.logReader()
-	defer log.Close()
-	return n.committedGTIDs(), log.Segments()[0].GTIDsBefore
-}
-
 func (n followingNode) Serving() (*mysqld.Process, uint64) {
 	if !n.serves() {
 		return nil, 0

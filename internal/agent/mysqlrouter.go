@@ -48,8 +48,7 @@ func (a *Agent) runMySQLRouter(ctx context.Context) error {
 
 func (a *Agent) tellMySQLRouter(ctx context.Context, c clock.Clock) {
 	t, p := &a.told, a.currentProcess()
-	// A site that follows another one has no transactions of its own.
-	if f := a.board.State().Follow; p == nil || !a.serves() || f != nil && f.Site != "" {
+	if p == nil || !a.serves() {
 		t.keeper.Reset()
 		t.note(routermeta.Metadata{}, false, nil)
 		a.board.SetTrouble(aboutMySQLRouter, "")

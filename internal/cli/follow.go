@@ -26,8 +26,6 @@ type followOptions struct {
 	args cluster.FollowRequest
 	stop bool
 	tls  string
-	// several: the source is a site, of several nodes.
-	several bool
 }
 
 func newFollowCommand() *cobra.Command {
@@ -84,24 +82,19 @@ Exit codes are those of "quorate node set"; 1 also if a check fails.`,
 		},
 	}
 	o.flags(cmd)
-	o.sourceFlags(cmd)
-	cmd.Flags().BoolVar(&o.stop, "stop", false, "end it, without a cutover")
-	return cmd
-}
-
-// sourceFlags are those that say how a source is followed.
-func (o *followOptions) sourceFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.args.User, "user", "", "the `account` at the source")
 	cmd.Flags().StringVar(&o.args.PasswordFile, "password-file", "", "the `file` on each node with its password")
 	cmd.Flags().StringVar(&o.args.CAFile, "ca-file", "", "the `file` on each node with the CA of the source's certificate")
 	cmd.Flags().StringVar(&o.tls, "tls", "required", "required, or off: how the connection is protected")
 	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
 	cmd.Flags().BoolVar(&o.args.Force, "force", false, "also if the cluster has transactions of its own")
+	cmd.Flags().BoolVar(&o.stop, "stop", false, "end it, without a cutover")
+	return cmd
 }
 
 // source reads what the command line says of the source.
 func (o *followOptions) source(host string) (err error) {
-	if _, _, err := net.SplitHostPort(host); err != nil && !o.several {
+	if _, _, err := net.SplitHostPort(host); err != nil {
 		host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
 	}
 	o.args.Source = host

@@ -18,7 +18,7 @@ const (
 // Follow is a MySQL server outside of the cluster whose transactions the primary writes, until the cutover. Clients
 // do not write meanwhile.
 type Follow struct {
-	// Source is its host:port. A site has several, with commas between them.
+	// Source is its host:port.
 	Source string `json:"source"`
 	// User is the account there. Its password is in PasswordFile of each node, which is not in the log.
 	User         string `json:"user"`
@@ -31,37 +31,20 @@ type Follow struct {
 	// the operator has accepted; "" = none.
 	ServerUUID string `json:"server_uuid,omitempty"`
 	Accepted   string `json:"accepted,omitempty"`
-	// Site is the name of the cluster whose nodes' readers' ports are followed; "" = a server. Here are this cluster's
-	// own readers' ports, by which that one would follow back. Token names the request of the other site by which this
-	// one follows; "" = an operator's.
-	Site  string `json:"site,omitempty"`
-	Here  string `json:"here,omitempty"`
-	Token string `json:"token,omitempty"`
 	// By is who asked for it, Since when.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
 // String says in a line what is followed.
-func (f Follow) String() string {
-	if f.Site != "" {
-		return fmt.Sprintf("site %s (%s) as %s", f.Site, f.Source, f.User)
-	}
-	return fmt.Sprintf("%s as %s", f.Source, f.User)
-}
+func (f Follow) String() string { return fmt.Sprintf("%s as %s", f.Source, f.User) }
 
 // Check refuses what can be no source.
 func (f Follow) Check() error {
 	at := strings.LastIndexByte(f.Source, ':')
 	switch {
-	case f.Site != "" || f.Here != "":
-		if err := f.checkSite(); err != nil {
-			return err
-		}
 	case at < 1 || at == len(f.Source)-1 || len(f.Source) > followTextBytesMax || !printable(f.Source):
 		return fmt.Errorf("source %q is not a host:port", f.Source)
-	}
-	switch {
 	case f.User == "" || len(f.User) > followTextBytesMax || !printable(f.User):
 		return errors.New("the account at the source must be named: --user")
 	case !followPath(f.PasswordFile):
@@ -86,9 +69,6 @@ type FollowChange struct {
 	Start *Follow `json:"start,omitempty"`
 	// Cutover: the cluster goes on in place of the source.
 	Cutover bool `json:"cutover,omitempty"`
-	// Fence: the site that is followed was not closed before. Fenced: it is closed now.
-	Fence  bool `json:"fence,omitempty"`
-	Fenced bool `json:"fenced,omitempty"`
 }
 
 // String says in a line what is changed.
@@ -96,10 +76,6 @@ func (c FollowChange) String() string {
 	switch {
 	case c.Start != nil:
 		return "follow " + c.Start.String()
-	case c.Fenced:
-		return "the other site is closed"
-	case c.Fence:
-		return "site promote"
 	case c.Cutover:
 		return "cutover"
 	}
@@ -110,8 +86,6 @@ func (c FollowChange) done() string {
 	switch {
 	case c.Start != nil:
 		return fmt.Sprintf("The cluster follows %s. Clients cannot write until the cutover.", c.Start)
-	case c.Fenced:
-		return "The other site is closed for writes."
 	case c.Cutover:
 		return "The cluster has taken over: clients write here."
 	}
@@ -120,18 +94,8 @@ func (c FollowChange) done() string {
 
 func (s *State) setFollow(c Change) (changed bool, err error) {
 	start := c.Follow.Start
-	if c.Follow.Fenced {
-		if changed = s.Site != nil && s.Site.Fence; changed {
-			s.Site.Fence = false
-		}
-		return changed, nil
-	}
 	if start == nil {
 		changed = s.Follow != nil
-		if changed && c.Follow.Cutover && s.Follow.Site != "" {
-			s.Site = &OtherSite{*s.Follow, c.Follow.Fence}
-			s.Site.Token, s.Site.Accepted = "", ""
-		}
 		s.Follow = nil
 		return changed, nil
 	}
@@ -141,7 +105,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 	next := *start
 	next.By, next.Since = c.By, c.At
 	if s.Follow != nil {
-		if s.Follow.Source != next.Source && (s.Follow.Site == "" || next.Token == "") {
+		if s.Follow.Source != next.Source {
 			return false, fmt.Errorf("the cluster follows %s: end that first (quorate follow --stop)", s.Follow)
 		}
 		next.By, next.Since = s.Follow.By, s.Follow.Since
@@ -149,7 +113,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 			return false, nil
 		}
 	}
-	s.Follow, s.Site = &next, nil
+	s.Follow = &next
 	return true, nil
 }
 

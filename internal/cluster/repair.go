@@ -167,13 +167,10 @@ func (s State) settings() settings {
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 8
+const StateFormat = 7
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
-	if s.Site != nil || s.Follow != nil && s.Follow.Site != "" {
-		return 8
-	}
 	if s.Follow != nil {
 		return 7
 	}
@@ -305,10 +302,7 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
-	if f := c.Follow; f != nil {
-		if f.Fence || f.Fenced || f.Start != nil && f.Start.Site != "" {
-			return 8
-		}
+	if c.Follow != nil {
 		return 7
 	}
 	if c.Settings != nil && c.Settings.EventsOff != nil {

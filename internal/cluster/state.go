@@ -98,8 +98,6 @@ type State struct {
 	EventsOff bool `json:"events_off,omitempty"`
 	// Follow is the server outside of the cluster that the primary follows; nil = none.
 	Follow *Follow `json:"follow,omitempty"`
-	// Site is the other site, from which this cluster has taken over; nil = none is known.
-	Site *OtherSite `json:"site,omitempty"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`
@@ -265,10 +263,6 @@ func (s State) Clone() State {
 	if s.Follow != nil {
 		f := *s.Follow
 		s.Follow = &f
-	}
-	if s.Site != nil {
-		o := *s.Site
-		s.Site = &o
 	}
 	if s.Recovered != nil {
 		r := *s.Recovered

@@ -35,12 +35,6 @@ func (s *Service) Handlers() map[string]operate.Handler {
 		"follow.stop":  {Leader: true, Audited: true, Run: s.end},
 		"follow.show":  {Leader: true, Run: s.shown},
 		"cutover":      {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.takeOver},
-		"site.show":    {Leader: true, Timeout: siteTimeout, Run: s.siteShown},
-		"site.switch":  {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.siteSwitch},
-		"site.promote": {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.sitePromote},
-		"site.look":    {Timeout: askTimeout, Run: s.siteLooked},
-		"site.yield":   {Leader: true, Audited: true, Timeout: siteTimeout, Run: s.siteYield},
-		"site.resume":  {Leader: true, Audited: true, Run: s.siteResume},
 	}
 }
 
@@ -55,15 +49,8 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	if err := args.Follow.Check(); err != nil {
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	var checks []cluster.FollowCheck
-	look, here, err := Look{}, Here{}, error(nil)
-	if args.Here != "" {
-		look, here, checks, err = s.checkSite(ctx, &args.Follow)
-		d.What = c.String()
-	} else {
-		look, here, err = s.check(ctx, args.Follow)
-		checks = Judge(look, here)
-	}
+	look, here, err := s.check(ctx, args.Follow)
+	checks := Judge(look, here)
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
@@ -135,9 +122,6 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 	if err := operate.Arguments(r, &struct{}{}); err != nil {
 		return operate.Done{}, err
 	}
-	if f, _ := s.node.Committed(); f != nil && f.Site != "" {
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s, and must not take writes while that one may: quorate site switch, or quorate site promote", f.Site)
-	}
 	return s.requests.ChangeState(ctx, r.By, cluster.Change{Follow: &cluster.FollowChange{}})
 }
 
@@ -171,8 +155,6 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeInvalid, "--verify must be %s or %s", cluster.VerifyRows, cluster.VerifyChecksum)
 	case f == nil:
 		return d, control.Errorf(control.CodeFailed, "the cluster follows nobody")
-	case f.Site != "":
-		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
 	case p == nil || !st.Known || st.Error != "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
 	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds() && !args.SourceClosed:
@@ -234,45 +216,20 @@ func (c *cutover) goOn(ctx, limited context.Context, by string) (index uint64, e
 	if err := c.drain(limited); err != nil {
 		return 0, err
 	}
-	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
-}
-
-// goesOn ends the following, and waits until clients can write.
-func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (index uint64, err error) {
-	d, err := s.requests.ChangeState(ctx, by, c)
+	d, err := c.requests.ChangeState(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
 	if err != nil {
 		return 0, err
 	}
-	if !s.awaitClients(ctx, true) {
-		return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
-	}
-	return d.Index, nil
-}
-
-// awaitClients waits until clients may write to this primary, or may not; false = ctx has ended before. A primary that is
-// being opened does not count: it may have been told otherwise before.
-func (s *Service) awaitClients(ctx context.Context, may bool) bool {
-	s.node.Wake()
-	for {
-		if p, _ := s.node.Serving(); s.clientsMayWrite() == may && (may || p != nil) {
-			return true
-		}
+	c.node.Wake()
+	for !c.clientsMayWrite() {
 		select {
-		case <-s.node.Changed():
+		case <-c.node.Changed():
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return false
+			return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
 		}
 	}
-}
-
-// stillFollows tells whether it is certain that the cluster has not taken over.
-func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
-	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
-		return false
-	}
-	now, _ := s.node.Committed()
-	return now != nil && *now == f
+	return d.Index, nil
 }
 
 // drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
@@ -370,7 +327,8 @@ func (c *cutover) calledOff(ctx context.Context, was *Closed, why error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	if !c.stillFollows(ctx, c.follow) {
+	err := c.requests.Node.Raft().Barrier(ctx)
+	if now, _ := c.node.Committed(); err != nil || now == nil || *now != c.follow {
 		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as it is not known whether the cluster has taken over: see quorate status", why)
 	}
 	if err := c.source.OpenAgain(ctx, *was); err != nil {

@@ -10,17 +10,9 @@
 // gtid_executed says what is done, after whatever end: a break of either connection, SIGKILL, another primary.
 // Nothing else is kept.
 //
-// # Sites
-//
-// A cluster can be followed, too: another site. Then it is its nodes' readers' ports that are read, one after the other,
-// and by these ports the sites ask each other (AskedBySite). A site is opened by its own cluster state alone, in which
-// it follows nobody. In a switch the other site is asked to follow this one first (yield), which closes it. It is opened
-// again (resume) by whoever has the token of the newest yield, and only once it is certain that this site follows on.
-//
 // # Goroutines
 //
-// Service.Run has one while it follows, and one that looks how far that is; RunFence is another. A look at a site has one
-// for each of its nodes, for at most askTimeout. Follower.Run owns its own: one reads the
+// Service.Run has one while it follows, and one that looks how far that is. Follower.Run owns its own: one reads the
 // source, and each session has one. They end before it returns. One session runs a transaction
 // from its first step to its last. Steps go through a channel of stepsMax: a transaction of any size passes,
 // and where mysqld is slow the source waits.

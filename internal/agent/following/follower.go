@@ -49,9 +49,7 @@ type Config struct {
 	Sessions *sql.DB
 	// Withheld tells whether a statement must not be executed here.
 	Withheld func(text string) bool
-	// Own tells whether what a schema holds is each cluster's own; nil = none is.
-	Own    func(schema string) bool
-	Logger *slog.Logger
+	Logger   *slog.Logger
 }
 
 // Progress is how far a Follower is.
@@ -143,7 +141,7 @@ type coordinator struct {
 }
 
 func (c *coordinator) read(ctx context.Context, source Stream) error {
-	t := follow.Translator{Withheld: c.follower.cfg.Withheld, Own: c.follower.cfg.Own}
+	t := follow.Translator{Withheld: c.follower.cfg.Withheld}
 	for {
 		e, err := source.Next()
 		if err == nil {
@@ -269,8 +267,7 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 	if info.ImmediateCommit != 0 {
 		f.progress.Committed = time.UnixMicro(int64(info.ImmediateCommit))
 	}
-	left := step.Kind == follow.LeftOut && !step.Own
-	if left {
+	if step.Kind == follow.LeftOut {
 		f.progress.LeftOut++
 	}
 	f.mu.Unlock()
@@ -278,7 +275,7 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 		f.cfg.Logger.Warn("an account has made a routine at the source, and may use and alter it there: here it may only if it is granted that otherwise",
 			"gtid", info.GTID.String(), "account", step.Query.Invoker.String(), "do", "GRANT EXECUTE, ALTER ROUTINE ON the routine to it, after the cutover")
 	}
-	if left { // the text may hold a password's hash
+	if step.Kind == follow.LeftOut { // the text may hold a password's hash
 		f.cfg.Logger.Warn("a statement of the source is left out: it grants what is withheld here", "gtid", info.GTID.String())
 	}
 }

@@ -38,19 +38,12 @@ const (
 	drainMax = 10 * time.Second
 	// textBytesMax bounds what the status says of it.
 	textBytesMax = 500
-	// unheardMax is for how long a site's node may have no majority before another node is followed.
-	unheardMax = 10 * time.Second
 )
 
 // Node is the node around a Service.
 type Node interface {
 	// Committed is the source of the cluster by what is committed here, nil = none, and the version of the cluster state.
 	Committed() (*cluster.Follow, uint64)
-	// OtherSite is the site from which this cluster has taken over, by what is committed here; nil = none is known.
-	OtherSite() *cluster.OtherSite
-	// Cluster is the cluster's name. GTIDs are the transactions that are committed here, and what of them is purged.
-	Cluster() string
-	GTIDs() (executed, purged *gtid.Set)
 	// Serving returns the mysqld of a primary that clients reach, and its term; nil = this node is none.
 	Serving() (*mysqld.Process, uint64)
 	// Own is this node's status. Show takes a sentence for it; "" = it follows nobody.
@@ -80,8 +73,6 @@ type Service struct {
 	answered time.Time
 	// clients may write to this primary's mysqld: who waits for a cutover looks at it.
 	clients bool
-	// heard is what a site had when it was heard last.
-	heard heard
 
 	// cutting is held by the cutover under way.
 	cutting sync.Mutex
@@ -263,9 +254,9 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 // tryAll follows until reading ends, and tries again after each break. ctx ends all at once.
 func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source cluster.Follow) {
 	c, pause := clock.Machine{}, againMin
-	for n := 0; ; n++ { // a site is tried at its next node
+	for {
 		began := time.Now()
-		err := s.once(ctx, reading, p, source.At(n))
+		err := s.once(ctx, reading, p, source)
 		if reading.Err() != nil {
 			return
 		}
@@ -279,15 +270,10 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 			s.logger.Warn("following has stopped, and is tried again", "source", source.Source, "error", err)
 		}
 		s.node.Wake()
-		if _, own := errors.AsType[*OwnError](err); own { // in a switch it is over at once
-			pause = conflictPause
-		}
 		if c.Wait(reading, pause, nil) != nil {
 			return
 		}
-		if pause = min(2*pause, againMax); source.Site != "" {
-			pause = againMin
-		}
+		pause = min(2*pause, againMax)
 	}
 }
 
@@ -304,13 +290,6 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 	}
 	defer func() { _ = sessions.Close() }()
 	executed := func(ctx context.Context) (*gtid.Set, error) { return executedOf(ctx, p) }
-	if f.Site != "" {
-		if err := s.nothingOwn(ctx, p, source, f); err != nil {
-			return err
-		}
-	}
-	reading, lose := context.WithCancelCause(reading)
-	defer lose(nil)
 	follower := New(Config{
 		Dial: func(ctx context.Context, executed *gtid.Set) (Stream, error) {
 			id, uuid := s.node.ReplicaName()
@@ -320,19 +299,16 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 			}
 			return stream, err
 		},
-		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Own: ownSchemas(f), Logger: s.logger,
+		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Logger: s.logger,
 	})
 	before := s.get()
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
-	looking.Go(func() { s.look(ctx, source, follower, executed, before, lose) })
+	looking.Go(func() { s.look(ctx, source, follower, executed, before) })
 	defer looking.Wait()
 	defer cancel()
 	for {
 		err := follower.Run(ctx)
-		if unheard := context.Cause(reading); errors.Is(unheard, errUnheard) {
-			return unheard
-		}
 		if !Conflict(err) || reading.Err() != nil {
 			return err
 		}
@@ -352,23 +328,16 @@ func brief(err error) string {
 	return strings.Replace(err.Error(), server.Error(), fmt.Sprintf("error %d, see the agent's log there", server.Number), 1)
 }
 
-// look keeps the status of what is followed. It ends the reading of a site's node that has no majority.
-func (s *Service) look(ctx context.Context, source *Source, f *Follower, executed func(context.Context) (*gtid.Set, error), before cluster.FollowStatus, lose context.CancelCauseFunc) {
-	c, last, answered := clock.Machine{}, uint64(0), time.Now()
+// look keeps the status of what is followed.
+func (s *Service) look(ctx context.Context, source *Source, f *Follower, executed func(context.Context) (*gtid.Set, error), before cluster.FollowStatus) {
+	c, last := clock.Machine{}, uint64(0)
 	for c.Wait(ctx, lookEvery, nil) == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		there, err := source.Executed(ctx)
 		here, errHere := executed(ctx)
 		cancel()
-		if err != nil && source.site && time.Since(answered) > unheardMax {
-			lose(fmt.Errorf("%w: %w", errUnheard, err))
-		}
 		if err := errors.Join(err, errHere); err != nil {
 			continue // the follower says why, if it lasts
-		}
-		answered = time.Now()
-		if source.site {
-			s.hears(there)
 		}
 		there.Subtract(here)
 		p := f.Progress()

@@ -42,13 +42,11 @@ type Source struct {
 	addr, user, password string
 	tls                  *tls.Config
 	db                   *sql.DB
-	// site: the address is a node's readers' port, of a cluster.
-	site bool
 }
 
-// Open reads the files that f names, and opens nothing yet. f has one address.
+// Open reads the files that f names, and opens nothing yet.
 func Open(f cluster.Follow) (*Source, error) {
-	s := &Source{addr: f.Source, user: f.User, site: f.Site != "" || f.Here != ""}
+	s := &Source{addr: f.Source, user: f.User}
 	var err error
 	if s.password, err = readPassword(f.PasswordFile); err != nil {
 		return nil, err
@@ -134,15 +132,8 @@ func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, execute
 	return f, nil
 }
 
-// Executed is the source's gtid_executed; of a site, all that is committed there.
+// Executed is the source's gtid_executed.
 func (s *Source) Executed(ctx context.Context) (*gtid.Set, error) {
-	if s.site {
-		view, err := s.lookAtSite(ctx, cluster.SiteLook{})
-		if err != nil {
-			return nil, err
-		}
-		return gtid.ParseSet(view.Executed)
-	}
 	seen, err := s.See(ctx)
 	return seen.Executed, err
 }
