@@ -127,7 +127,7 @@ func (f *fixture) followIsShown(t *testing.T, ctx context.Context) {
 		}
 	}
 	for name, want := range map[string]bool{
-		"quorate_follow_failing": false, "quorate_follow_source_answers": true, "quorate_follow_transactions_total": true, "quorate_follow_left_out_total": false,
+		"quorate_follow_failing": false, "quorate_follow_source_answers": true, "quorate_follow_transactions_total": true,
 	} {
 		if got := f.metric(t, ctx, primary, name); (got > 0) != want {
 			t.Errorf("%s is %v", name, got)
