@@ -28,8 +28,7 @@ type markedMysqld struct {
 
 func (a *Agent) markedMysqld() retention.Mysqld {
 	own, p := a.board.Own(), a.currentProcess()
-	judged := own.Role == status.RolePrimary || own.Role == status.RoleReplica
-	if !judged || p == nil || own.Mysqld != status.MysqldRunning {
+	if !own.Role.Judged() || p == nil || own.Mysqld != status.MysqldRunning {
 		return nil
 	}
 	return markedMysqld{a, p, own.ServerUUID}

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/agent/readers"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/feed"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
@@ -39,10 +38,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		accounts = append(accounts, account)
 	}
 	a.readersSQL.Socket = func() string { return a.server.Socket() }
-	a.readersSQL.Serves = func() bool {
-		role := a.board.Own().Role
-		return role == status.RolePrimary || role == status.RoleReplica
-	}
+	a.readersSQL.Serves = func() bool { return a.board.Own().Role.Judged() }
 	return mysqlwire.NewFeed(mysqlwire.FeedConfig{
 		Listen: a.cfg.Feed.ReadersListen, ServerID: a.serverID(serverIDOfReaders),
 		ServerUUID: func() string { return a.derivedUUID(uuidOfReaders) }, ServerVersion: a.binlogVersion,
@@ -69,18 +65,7 @@ func (a *Agent) readersBarrier(ctx context.Context) {
 	if a.Raft.Role().Leading {
 		return
 	}
-	index, err := a.Raft.AskLeader(ctx)
-	for err == nil {
-		mark, changed := a.Raft.Committed().Changed()
-		if mark.Index >= index {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
+	_ = a.Raft.Barrier(ctx) // without an answer this node's own knowledge has to do
 }
 
 // listenReaders opens the port for downstream readers, if there is one. It stays open while the node joins,

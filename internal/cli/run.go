@@ -94,16 +94,16 @@ func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, erro
 // journal is text for the service manager: sd-daemon(3) has the priorities, by which journalctl filters.
 type journal struct{ to io.Writer }
 
-// priorities have what a line of a level begins with; others are information.
-var priorities = map[slog.Level]string{slog.LevelDebug: "<7>", slog.LevelWarn: "<4>", slog.LevelError: "<3>"}
-
 // Write writes one line, as slog's handlers do.
 func (j journal) Write(line []byte) (int, error) {
 	priority := "<6>"
-	for level, p := range priorities {
-		if bytes.HasPrefix(line, []byte("level="+level.String()+" ")) {
-			priority = p
-		}
+	switch level, _, _ := bytes.Cut(line, []byte(" ")); string(level) {
+	case "level=DEBUG":
+		priority = "<7>"
+	case "level=WARN":
+		priority = "<4>"
+	case "level=ERROR":
+		priority = "<3>"
 	}
 	if _, err := j.to.Write(append([]byte(priority), line...)); err != nil {
 		return 0, err

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
@@ -116,16 +115,11 @@ func (f *fixture) upgradeAll(t *testing.T, ctx context.Context, release func(ins
 // for the version before is over then, and nothing that it started passes for another version.
 func awaitStart(t *testing.T, ctx context.Context, broken string, v install.Version) {
 	t.Helper()
-	for tick := time.NewTicker(100 * time.Millisecond); ; {
+	if err := devcluster.Poll(ctx, "mysqld "+v.String()+" is started", func(context.Context) (bool, string, error) {
 		starts, err := os.ReadFile(broken)
-		if err == nil && strings.HasSuffix(string(starts), v.String()) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("mysqld %s was not started: %q, %v", v, starts, err)
-		}
+		return strings.HasSuffix(string(starts), v.String()), string(starts), err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

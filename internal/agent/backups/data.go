@@ -179,8 +179,7 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	}
 	own := s.c.Own()
 	server, version := s.c.Mysqld()
-	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
-	if !healthy || own.LogState != status.LogOK || server == nil {
+	if !own.Role.Judged() || own.LogState != status.LogOK || server == nil {
 		return nil, start, fmt.Errorf("node %s is %s, and its log is %s: a backup is taken of a replica, or of the primary, with a log that is ok", s.c.Node, own.Role, own.LogState)
 	}
 	start.MySQL = version

@@ -85,8 +85,7 @@ func (m Member) Plan(ctx context.Context, joiner string) (Offer, error) {
 		return p, nil
 	}
 	own, mark := m.Own(), m.Durable()
-	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
-	if healthy && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
+	if own.Role.Judged() && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
 		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkText: mark.Text(), Password: m.Password(joiner)}
 	}
 	return p, nil

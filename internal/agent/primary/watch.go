@@ -150,7 +150,7 @@ func (w *Watch) applied(ctx context.Context, s Local, role status.Role, executed
 	if err != nil {
 		return fmt.Errorf("parse gtid_executed: %w", err)
 	}
-	if (role == status.RolePrimary || role == status.RoleReplica) && !w.Slot.cfg.Raft().Committed().Contains(set) {
+	if role.Judged() && !w.Slot.cfg.Raft().Committed().Contains(set) {
 		w.doubt(s, []string{"mysqld holds transactions that are not committed"})
 	}
 	now := w.Now()

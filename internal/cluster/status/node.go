@@ -40,6 +40,10 @@ const (
 	RoleRemoved Role = "removed"
 )
 
+// Judged tells whether the node's mysqld was compared with the log, and has nothing that speaks against it:
+// it is the primary's, or a replica's.
+func (r Role) Judged() bool { return r == RolePrimary || r == RoleReplica }
+
 // Roles returns all roles.
 func Roles() []Role {
 	return []Role{RoleStarting, RoleUnverified, RoleReplica, RolePromoting, RolePrimary, RoleDemoting, RoleFenced, RoleErrant,

@@ -62,7 +62,7 @@ func gtidEvent(c clock) Event {
 		put56(c.first)
 	}
 	if c.length != 0 {
-		b = append(appendNetInt(b, c.length), c.versions...)
+		b = append(AppendNetInt(b, c.length), c.versions...)
 	}
 	return event(TypeGTID, b...)
 }
@@ -140,7 +140,7 @@ func payloadEvent(t testing.TB, compression uint64, events ...Event) Event {
 func payloadOf(compression, plain uint64, data []byte) Event {
 	var body []byte
 	for _, field := range [][2]uint64{{payloadCompression, compression}, {payloadUncompressedSize, plain}, {payloadSize, uint64(len(data))}} {
-		value := appendNetInt(nil, field[1])
+		value := AppendNetInt(nil, field[1])
 		body = append(append(body, byte(field[0]), byte(len(value))), value...)
 	}
 	return event(TypeTransactionPayload, append(append(body, payloadEnd), data...)...)

@@ -97,7 +97,7 @@ func parseHeartbeatV2(b []byte) (name string, pos uint64, err error) {
 		case heartbeatName:
 			name = string(field.value)
 		case heartbeatPos:
-			if pos, _, err = cutNetInt(field.value); err != nil {
+			if pos, _, err = CutNetInt(field.value); err != nil {
 				return "", 0, err
 			}
 		}
@@ -116,10 +116,10 @@ func AppendHeartbeat(dst []byte, serverID uint32, name string, pos uint32) []byt
 func AppendHeartbeatV2(dst []byte, serverID uint32, name string, pos uint64) []byte {
 	start := len(dst)
 	dst = beginEvent(dst, TypeHeartbeatV2, serverID, 0, 0, 0)
-	dst = appendNetInt(append(dst, heartbeatName), uint64(len(name)))
+	dst = AppendNetInt(append(dst, heartbeatName), uint64(len(name)))
 	dst = append(dst, name...)
 	dst = append(dst, heartbeatPos, byte(netIntBytes(pos)))
-	return endEvent(append(appendNetInt(dst, pos), heartbeatEnd), start)
+	return endEvent(append(AppendNetInt(dst, pos), heartbeatEnd), start)
 }
 
 // tlv is one field of a list that ends with kind 0, which has no value.
@@ -129,11 +129,11 @@ type tlv struct {
 }
 
 func cutTLV(b []byte) (tlv, []byte, error) {
-	kind, b, err := cutNetInt(b)
+	kind, b, err := CutNetInt(b)
 	if err != nil || kind == 0 {
 		return tlv{}, b, err
 	}
-	n, b, err := cutNetInt(b)
+	n, b, err := CutNetInt(b)
 	if err != nil {
 		return tlv{}, nil, err
 	}

@@ -258,9 +258,9 @@ func WithoutChecksum(e Event) Event {
 	return e
 }
 
-// cutNetInt decodes a length-encoded integer of the client protocol
+// CutNetInt decodes a length-encoded integer of the client protocol
 // (net_field_length_ll in mysys/pack.cc) and returns what follows it.
-func cutNetInt(b []byte) (uint64, []byte, error) {
+func CutNetInt(b []byte) (uint64, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, fmt.Errorf("%w: cut in an integer", ErrMalformed)
 	}
@@ -285,8 +285,8 @@ func cutNetInt(b []byte) (uint64, []byte, error) {
 	return binary.LittleEndian.Uint64(full[:]), b[1+n:], nil
 }
 
-// appendNetInt appends v as a length-encoded integer.
-func appendNetInt(dst []byte, v uint64) []byte {
+// AppendNetInt appends v as a length-encoded integer.
+func AppendNetInt(dst []byte, v uint64) []byte {
 	switch {
 	case v < 0xfb:
 		return append(dst, byte(v))
@@ -301,5 +301,5 @@ func appendNetInt(dst []byte, v uint64) []byte {
 // netIntBytes is the length of v as a length-encoded integer.
 func netIntBytes(v uint64) int {
 	var room [9]byte
-	return len(appendNetInt(room[:0], v))
+	return len(AppendNetInt(room[:0], v))
 }

@@ -83,13 +83,13 @@ func TestChecksum(t *testing.T) {
 func TestNetInt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.Uint64().Draw(t, "v") >> rapid.IntRange(0, 63).Draw(t, "shift")
-		b := appendNetInt(nil, v)
-		got, rest, err := cutNetInt(append(slices.Clone(b), 0xaa))
+		b := AppendNetInt(nil, v)
+		got, rest, err := CutNetInt(append(slices.Clone(b), 0xaa))
 		if err != nil || got != v || !bytes.Equal(rest, []byte{0xaa}) || netIntBytes(v) != len(b) {
 			t.Fatalf("%d: %d, rest %x, %v", v, got, rest, err)
 		}
 		for i := range b {
-			if _, _, err := cutNetInt(b[:i]); !errors.Is(err, ErrMalformed) {
+			if _, _, err := CutNetInt(b[:i]); !errors.Is(err, ErrMalformed) {
 				t.Fatalf("%x of %x: %v", b[:i], b, err)
 			}
 		}
@@ -99,12 +99,12 @@ func TestNetInt(t *testing.T) {
 		want string
 	}{{250, "\xfa"}, {251, "\xfc\xfb\x00"}, {65535, "\xfc\xff\xff"}, {65536, "\xfd\x00\x00\x01"}, {1<<24 - 1, "\xfd\xff\xff\xff"},
 		{1 << 24, "\xfe\x00\x00\x00\x01\x00\x00\x00\x00"}} {
-		if got := appendNetInt(nil, c.v); string(got) != c.want {
+		if got := AppendNetInt(nil, c.v); string(got) != c.want {
 			t.Errorf("%d: %x", c.v, got)
 		}
 	}
 	for _, first := range []byte{0xfb, 0xff} {
-		if _, _, err := cutNetInt(bytes.Repeat([]byte{first}, 9)); !errors.Is(err, ErrMalformed) {
+		if _, _, err := CutNetInt(bytes.Repeat([]byte{first}, 9)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%x: %v", first, err)
 		}
 	}

@@ -110,7 +110,7 @@ func parseUntagged(body []byte) (GTIDInfo, int, error) {
 	}
 	offset := len(body) - len(rest)
 	var err error
-	if info.TransactionLength, _, err = cutNetInt(rest); err != nil {
+	if info.TransactionLength, _, err = CutNetInt(rest); err != nil {
 		return GTIDInfo{}, 0, err
 	}
 	return info, offset, nil

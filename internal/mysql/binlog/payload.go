@@ -67,10 +67,10 @@ func cutPayloadHead(b []byte) (p payload, size uint64, rest []byte, err error) {
 		}
 		switch field.kind {
 		case payloadSize:
-			size, _, err = cutNetInt(field.value)
+			size, _, err = CutNetInt(field.value)
 			hasSize = true
 		case payloadCompression:
-			p.compression, _, err = cutNetInt(field.value)
+			p.compression, _, err = CutNetInt(field.value)
 			hasCompression = true
 		case payloadEnd:
 			if !hasSize || !hasCompression {
@@ -212,9 +212,9 @@ func WrapPayload(dst []byte, raw []byte) ([]byte, bool) {
 	start := len(dst)
 	dst = beginEvent(dst, TypeTransactionPayload, last.ServerID(), last.Timestamp(), last.LogPos(), 0)
 	dst = append(dst, payloadCompression, byte(netIntBytes(compressionNone)))
-	dst = appendNetInt(dst, compressionNone)
+	dst = AppendNetInt(dst, compressionNone)
 	dst = append(dst, payloadSize, byte(netIntBytes(size)))
-	dst = append(appendNetInt(dst, size), payloadEnd)
+	dst = append(AppendNetInt(dst, size), payloadEnd)
 	for e := range Events(rest) {
 		at := len(dst)
 		dst = append(dst, e[:len(e)-ChecksumBytes]...)
@@ -252,12 +252,12 @@ func appendGTIDWithLength(dst []byte, e Event, at int, othersBytes uint64) []byt
 	}
 	start := len(dst)
 	body := e.Body(true)
-	_, behind, _ := cutNetInt(body[at:]) // parsed before, cannot fail
+	_, behind, _ := CutNetInt(body[at:]) // parsed before, cannot fail
 	// The length of the field depends on its value, which includes the field: a
 	// second round settles it.
 	fixed := uint64(HeaderBytes+at+len(behind)+ChecksumBytes) + othersBytes
 	length := fixed + uint64(netIntBytes(fixed))
 	length = fixed + uint64(netIntBytes(length))
-	dst = appendNetInt(append(dst, e[:HeaderBytes+at]...), length)
+	dst = AppendNetInt(append(dst, e[:HeaderBytes+at]...), length)
 	return endEvent(append(dst, behind...), start)
 }

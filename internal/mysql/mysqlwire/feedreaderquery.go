@@ -2,13 +2,13 @@ package mysqlwire
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
@@ -264,13 +264,5 @@ func (t table) payloads() [][]byte {
 
 // appendString appends a length-encoded string of any length.
 func appendString(dst []byte, s string) []byte {
-	switch n := len(s); {
-	case n <= 250:
-		dst = append(dst, byte(n))
-	case n < 1<<16:
-		dst = binary.LittleEndian.AppendUint16(append(dst, 0xfc), uint16(n))
-	default:
-		dst = append(dst, 0xfd, byte(n), byte(n>>8), byte(n>>16))
-	}
-	return append(dst, s...)
+	return append(binlog.AppendNetInt(dst, uint64(len(s))), s...)
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
 const (
@@ -283,27 +285,14 @@ func (r *relay) prepared() error {
 
 // cutString cuts a length-encoded string off.
 func cutString(b []byte) (text, rest []byte, ok bool) {
-	if len(b) == 0 {
-		return nil, nil, false
-	}
-	n, at := uint64(b[0]), 1
-	switch b[0] {
-	case 0xfb: // NULL
+	if len(b) > 0 && b[0] == 0xfb { // NULL
 		return nil, b[1:], true
-	case 0xfc, 0xfd, 0xfe:
-		at = map[byte]int{0xfc: 3, 0xfd: 4, 0xfe: 9}[b[0]]
-		if len(b) < at {
-			return nil, nil, false
-		}
-		n = 0
-		for i := at - 1; i > 0; i-- {
-			n = n<<8 | uint64(b[i])
-		}
 	}
-	if n > uint64(len(b)-at) {
+	n, rest, err := binlog.CutNetInt(b)
+	if err != nil || n > uint64(len(rest)) {
 		return nil, nil, false
 	}
-	return b[at : at+int(n)], b[at+int(n):], true
+	return rest[:n], rest[n:], true
 }
 
 // editVariables is an edit of SHOW VARIABLES: what is the feed's is not mysqld's.
