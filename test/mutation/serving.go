@@ -24,7 +24,7 @@ func serving() []mutation {
 		{
 			name: "settle-beyond-policy", what: "a deposed primary acknowledges where ACKs wait for more than a commit", seeds: 20, nodes: 3, blips: true,
 			edits: append(one(settlingFile, "if !s.AcksAreCommits() {", "if false {"),
-				one(epochFile, "settles := acksAreCommits && e.Answering", "settles := e.Answering")...),
+				one(epochFile, "case acksAreCommits && e.Answering", "case e.Answering")...),
 		},
 	}
 }

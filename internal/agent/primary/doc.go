@@ -10,8 +10,9 @@
 //	 it has all  nothing   mysqld waits  epoch entry              what is let go (I2)
 //	             else (I3) for the tap   is committed
 //
-//	Epoch: RoleChanged ──► Settling ──────────────────► Judge ──► Replicate
-//	       deposed         what becomes of it             a former primary is a replica
+//	Epoch: opened ◄──► served ──► deposed ──► Settling ──────────► Judge ──► Replicate
+//	       the tap is    RoleChanged            what becomes of it   a former primary is a replica
+//	       connected; each of them may end at once: then the Slot is empty
 //	Slot: Serving, Answering  who serves: the router asks, and mysqld's own port
 //	Orders ──► Plan: CloseWrites, AwaitTarget, or CloseWrites ──► Target ──► (leadership goes)
 //	       what an operator asks for                              the other node

@@ -11,6 +11,7 @@ import (
 // deposed.
 func TestAcknowledge(t *testing.T) {
 	e := &Epoch{Term: 3}
+	e.Serve(3)
 	e.Committed(consensus.Mark{Index: 9, Epoch: 2, Number: 7})
 	e.Committed(consensus.Mark{Index: 10, Epoch: 3})
 	e.Committed(consensus.Mark{Index: 11, Epoch: 3, Number: 1})
@@ -23,7 +24,7 @@ func TestAcknowledge(t *testing.T) {
 		}
 	}
 	e.Committed(consensus.Mark{Index: 14, Epoch: 3, Number: 3})
-	e.RoleChanged(consensus.RoleState{Term: 4}, 3, true)
+	e.RoleChanged(consensus.RoleState{Term: 4}, true)
 	for _, term := range []uint64{3, 4} {
 		if n := e.Acknowledge(term, 14); n != 0 {
 			t.Errorf("of a deposed primary batch %d is let go in term %d", n, term)
@@ -31,7 +32,9 @@ func TestAcknowledge(t *testing.T) {
 	}
 	var none *Epoch
 	none.Committed(consensus.Mark{Index: 14, Epoch: 3, Number: 3})
-	if none.Acknowledge(3, 14) != 0 || none.Of(0) || none.Deposed() || none.Answering(0) {
+	none.Serve(0)
+	none.Unserve()
+	if none.Acknowledge(3, 14) != 0 || none.Of(0) || none.Serving() || none.Answering() {
 		t.Error("no epoch decides something")
 	}
 }
@@ -42,31 +45,54 @@ func TestAcknowledge(t *testing.T) {
 func TestRoleChanged(t *testing.T) {
 	leads := func(term uint64) consensus.RoleState { return consensus.RoleState{Term: term, Leading: true} }
 	follows := func(term uint64) consensus.RoleState { return consensus.RoleState{Term: term} }
+	in := func(p phase) *Epoch { return &Epoch{Term: 3, phase: p} }
 	for _, c := range []struct {
-		what    string
-		epoch   *Epoch
-		role    consensus.RoleState
-		served  uint64
-		waits   bool // ACKs wait for more
-		want    Lost
-		deposed bool
+		what  string
+		epoch *Epoch
+		role  consensus.RoleState
+		waits bool // ACKs wait for more
+		ends  bool
+		want  phase
 	}{
-		{"told again", &Epoch{Term: 3}, leads(3), 3, false, Lost{}, false},
-		{"opens", &Epoch{Term: 3}, leads(3), 0, false, Lost{}, false},
-		{"follows", &Epoch{Term: 3}, follows(4), 3, false, Lost{Service: true}, true},
-		{"no leader in its own term", &Epoch{Term: 3}, follows(3), 3, false, Lost{Service: true}, true},
-		{"leads again, at once", &Epoch{Term: 3}, leads(5), 3, false, Lost{Service: true}, true},
-		{"deposed, the term changes again", &Epoch{Term: 3, deposed: true}, follows(6), 0, false, Lost{Service: true}, true},
-		{"ACKs wait for more", &Epoch{Term: 3}, follows(4), 3, true, Lost{Service: true, Tap: true}, false},
-		{"was not served", &Epoch{Term: 3}, follows(4), 0, false, Lost{Service: true, Tap: true}, false},
-		{"no epoch", nil, follows(4), 0, false, Lost{Service: true, Tap: true}, false},
-		{"begins to lead", nil, leads(4), 0, false, Lost{Service: true, Tap: true}, false},
+		{"told again", in(served), leads(3), false, false, served},
+		{"opens", in(opened), leads(3), false, false, opened},
+		{"follows", in(served), follows(4), false, false, deposed},
+		{"no leader in its own term", in(served), follows(3), false, false, deposed},
+		{"leads again, at once", in(served), leads(5), false, false, deposed},
+		{"deposed, the term changes again", in(deposed), follows(6), false, false, deposed},
+		{"deposed, and ACKs wait for more now", in(deposed), follows(6), true, true, deposed},
+		{"ACKs wait for more", in(served), follows(4), true, true, served},
+		{"was not served", in(opened), follows(4), false, true, opened},
+		{"no epoch", nil, follows(4), false, true, opened},
+		{"begins to lead", nil, leads(4), false, true, opened},
 	} {
-		if got := c.epoch.RoleChanged(c.role, c.served, !c.waits); got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
+		if ends := c.epoch.RoleChanged(c.role, !c.waits); ends != c.ends {
+			t.Errorf("%s: its tap ends: %t", c.what, ends)
 		}
-		if c.epoch.Deposed() != c.deposed || c.deposed && !c.epoch.Answering(0) {
-			t.Errorf("%s: deposed is %t", c.what, c.epoch.Deposed())
+		if c.epoch != nil && c.epoch.phase != c.want {
+			t.Errorf("%s: it is in phase %d, want %d", c.what, c.epoch.phase, c.want)
 		}
+	}
+}
+
+// TestServed: clients are served in the epoch's own term alone, and never once it is deposed, which they
+// stay until its end, whoever asks for what.
+func TestServed(t *testing.T) {
+	e := &Epoch{Term: 3}
+	if e.Serve(4); e.Serving() || e.Answering() {
+		t.Error("served in another term")
+	}
+	if e.Serve(3); !e.Serving() || !e.Answering() {
+		t.Error("not served")
+	}
+	if e.Unserve(); e.Serving() || e.Answering() {
+		t.Error("still served")
+	}
+	e.Serve(3)
+	e.RoleChanged(consensus.RoleState{Term: 4}, true)
+	e.Serve(3)
+	e.Unserve()
+	if e.Serving() || !e.Answering() {
+		t.Errorf("deposed: served %t, answered %t", e.Serving(), e.Answering())
 	}
 }

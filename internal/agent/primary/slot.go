@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -21,11 +20,9 @@ import (
 )
 
 // Slot holds the epoch of which this node is the primary: there is at most one, and with its
-// tap ends all acknowledging. It knows whether clients are served, and may be. Everybody may call its methods.
+// tap ends all acknowledging, and serving. Everybody may call its methods.
 type Slot struct {
 	cfg SlotConfig
-	// served is the term whose lease lets clients' bytes into mysqld; 0 = none.
-	served atomic.Uint64
 
 	mu  sync.Mutex
 	cur *tenure
@@ -122,6 +119,11 @@ func (s *Slot) set(t *tenure) {
 func (s *Slot) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.close()
+}
+
+// close is Close. s.mu is held.
+func (s *Slot) close() {
 	if s.cur == nil {
 		return
 	}
@@ -206,20 +208,21 @@ func (s *Slot) Acknowledge(index uint64) {
 	}
 }
 
-// RoleChanged ends what Epoch.RoleChanged says, returns that, and tells the role machine.
-func (s *Slot) RoleChanged(r consensus.RoleState) Lost {
-	served, acksAreCommits := s.served.Load(), s.acksAreCommits()
+// RoleChanged does what Epoch.RoleChanged says, and tells the role machine. It closes no client's connection:
+// there may be thousands, and a turn of consensus calls it. The router does, soon, but for those that wait for
+// an answer (Answering).
+func (s *Slot) RoleChanged(r consensus.RoleState) {
+	acksAreCommits := s.acksAreCommits()
 	s.mu.Lock()
-	lost := s.rules().RoleChanged(r, served, acksAreCommits)
-	s.mu.Unlock()
-	if lost.Service {
-		s.endService()
+	answered := s.rules().Answering()
+	if s.rules().RoleChanged(r, acksAreCommits) {
+		s.close()
 	}
-	if lost.Tap {
-		s.Close()
+	s.mu.Unlock()
+	if answered {
+		s.cfg.Clients.Wake()
 	}
 	s.cfg.Inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
-	return lost
 }
 
 // acksAreCommits tells whether an ACK waits for nothing but the commit. What else it
@@ -228,38 +231,38 @@ func (s *Slot) acksAreCommits() bool { return !s.cfg.Raft().Committed().State().
 
 // Serve lets clients' bytes into mysqld, as long as the lease of a term holds.
 func (s *Slot) Serve(term uint64) {
-	s.served.Store(term)
+	s.mu.Lock()
+	s.rules().Serve(term)
+	s.mu.Unlock()
 	s.cfg.Clients.Wake()
 }
 
-// Unserve ends the service, and has closed the clients' connections to mysqld when it returns.
+// Unserve lets no client's byte into mysqld any more: the router asks Serving before each. It has closed the
+// clients' connections to mysqld when it returns.
 func (s *Slot) Unserve() {
-	if s.endService() {
+	s.mu.Lock()
+	answered := s.rules().Answering()
+	s.rules().Unserve()
+	s.mu.Unlock()
+	if answered {
+		s.cfg.Clients.Wake()
 		s.cfg.Clients.CloseAll()
 	}
 }
 
-// endService lets no client's byte into mysqld any more: the router asks Serving before each. It closes
-// no connection: there may be thousands, and a turn of consensus calls it. The router does, soon, but for
-// those that wait for an answer (Answering). It returns false if there was nothing to end.
-func (s *Slot) endService() bool {
-	was := s.served.Swap(0)
-	s.mu.Lock()
-	deposed := s.rules().Deposed() // after the swap: who swapped before has deposed before
-	s.mu.Unlock()
-	if was == 0 && !deposed {
-		return false
-	}
-	s.cfg.Clients.Wake()
-	return true
-}
-
 // Served is the term that clients are served in while its lease holds; 0 = none.
-func (s *Slot) Served() uint64 { return s.served.Load() }
+func (s *Slot) Served() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.rules().Serving() {
+		return 0
+	}
+	return s.cur.Term
+}
 
 // Serving tells whether clients' bytes may pass into mysqld: the epoch is open and its lease holds (I5).
 func (s *Slot) Serving() bool {
-	term, raft := s.served.Load(), s.cfg.Raft()
+	term, raft := s.Served(), s.cfg.Raft()
 	return term != 0 && raft.Leads() && raft.Role().Term == term
 }
 
@@ -267,7 +270,7 @@ func (s *Slot) Serving() bool {
 // answered: it is the primary without a lease, or was and is settled.
 func (s *Slot) Answering() bool {
 	s.mu.Lock()
-	answering := s.rules().Answering(s.served.Load())
+	answering := s.rules().Answering()
 	s.mu.Unlock()
 	return answering && s.acksAreCommits()
 }
