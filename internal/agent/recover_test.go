@@ -174,7 +174,7 @@ func TestRecoverAgain(t *testing.T) {
 // TestRecoveryIsFinishedAtStart: what was begun is done before the node does anything.
 func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	cfg := lastLogger(t)
-	record := quorumloss.Record{Format: quorumloss.Format, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new"}}
+	record := quorumloss.Record{Format: quorumloss.Format, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new"}.AsMember(true)}
 	if err := datadir.Replace(vfs.OS{}, cfg.DataDir, quorumloss.File, record); err != nil {
 		t.Fatal(err)
 	}

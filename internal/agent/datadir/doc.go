@@ -17,11 +17,12 @@
 // # Lives
 //
 // identity.json says in which Life the node is. WriteIdentity refuses what cannot follow
-// the life on disk, also where the disk is gone from its mount point; Identity refuses a
-// combination that no agent has written.
+// the life on disk, also where the disk is gone from its mount point, and a combination that is no life;
+// Identity refuses to read one. Nobody else writes the file.
 //
 //	unborn ──► begun ──► member ──► superseded ──► joining, or member once recovered itself
-//	     └──► joining ──► member ──► joining (rebuilt)
+//	     ├──► joining ──► member ──► joining (rebuilt)
+//	     └──► member (adopted, or restored)
 //	     any of these ──► removed
 //
 // The node that runs changes its life by a Home. In memory it is in a life only once that is

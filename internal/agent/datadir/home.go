@@ -116,9 +116,7 @@ func (h *Home) Joined(p cluster.StatePoint) error {
 	if err := h.WriteState(p); err != nil {
 		return err
 	}
-	return h.become(never, func(id *Identity) {
-		id.Joining, id.Log, id.State, id.Recovered = false, true, true, p.State.Recovered != nil
-	})
+	return h.become(never, func(id *Identity) { *id = id.AsMember(p.State.Recovered != nil) })
 }
 
 // Remove notes durably that the cluster has removed this node.

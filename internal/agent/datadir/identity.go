@@ -77,7 +77,7 @@ const (
 
 // follows says which lives may follow one; the life itself always may.
 var follows = map[Life][]Life{
-	Unborn:     {Begun, Joining, Removed},
+	Unborn:     {Begun, Joining, Removed, Member}, // a member that is adopted, or restored
 	Begun:      {Member, Joining, Superseded, Removed},
 	Joining:    {Member, Removed},
 	Member:     {Joining, Superseded, Removed},
@@ -106,6 +106,13 @@ func (id Identity) Life() (Life, error) {
 		return Member, nil
 	}
 	return Begun, nil
+}
+
+// AsMember is the identity of a node that begins with a log and a cluster state. recovered: of a cluster that
+// was recovered.
+func (id Identity) AsMember(recovered bool) Identity {
+	id.Joining, id.Log, id.State, id.Superseded, id.Recovered = false, true, true, nil, recovered
+	return id
 }
 
 var identityRules = file{name: IdentityFile, format: formatMax, remedy: "put it back, or move the data directory away and rebuild this node"}

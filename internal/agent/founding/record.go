@@ -72,11 +72,9 @@ func New(a Adoption) (Record, error) {
 	if !ok {
 		return Record{}, errors.New("gtid_executed is empty")
 	}
-	id := a.Identity
-	id.Joining, id.Log, id.State = false, true, true
 	return Record{
 		Format: format, From: a.From, By: a.By, At: a.At.UTC().Truncate(time.Second),
-		Executed: a.Executed.String(), UUIDBefore: a.UUIDBefore, ServerUUID: a.ServerUUID, Identity: id,
+		Executed: a.Executed.String(), UUIDBefore: a.UUIDBefore, ServerUUID: a.ServerUUID, Identity: a.Identity.AsMember(false),
 		State: datadir.NewStateRecord(cluster.StatePoint{State: cluster.NewState(a.Members), Through: firstEntry - 1}),
 		// The server was shut down in order: what it has is on disk.
 		Durable: datadir.NewMarkRecord(a.ServerUUID, replay.Mark{Index: firstEntry - 1, Witness: witness}),
@@ -232,7 +230,7 @@ func (r Record) adopt(fs vfs.FS, dir string, log seglog.Options) error {
 		func() error { return r.makeLog(fs, log) },
 		func() error { return datadir.Replace(fs, dir, datadir.Durable, r.Durable) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
-		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
+		func() error { return datadir.New(fs, dir).WriteIdentity(r.Identity) },
 		func() error { return fs.Rename(filepath.Join(dir, File), filepath.Join(dir, DoneFile)) },
 		func() error { return fs.SyncDir(dir) },
 	})

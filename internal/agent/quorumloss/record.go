@@ -122,7 +122,7 @@ func Finish(fs vfs.FS, dir string) (found bool, err error) {
 		// Nobody of before is known any more.
 		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
-		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
+		func() error { return datadir.New(fs, dir).WriteIdentity(r.Identity) },
 		func() error { return appendLine(fs, dir, history.AuditFile, r.Audit) },
 		func() error { return appendLine(fs, dir, history.File, r.event()) },
 		func() error { return fs.Remove(filepath.Join(dir, File)) },

@@ -51,7 +51,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *Record) {
 		t.Fatal(err)
 	}
 	return fs, &Record{
-		Format: Format, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
+		Format: Format, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new"}.AsMember(true),
 		State:      datadir.StateRecord{Format: 1, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
 		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version, Node: "a", Seq: 7},
 		ServerUUID: newUUID, Durable: &datadir.MarkRecord{Index: 5, ServerUUID: newUUID},

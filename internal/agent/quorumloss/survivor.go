@@ -119,8 +119,8 @@ func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance str
 	}
 	id := c.Home.Own()
 	before := recovery.Above(s.Survey.State.State, rejected, id.Superseded)
-	id.Instance, id.Superseded = instance, nil
-	id.Log, id.State, id.Recovered = true, true, true
+	id = id.AsMember(true)
+	id.Instance = instance
 	if err := errors.Join(c.Records.Audit.Open(), c.Records.History.Open()); err != nil {
 		return cluster.Recovery{}, err
 	}

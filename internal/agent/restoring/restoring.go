@@ -269,8 +269,8 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
 	state.Version = cluster.NextGeneration(state.Version)
-	id := n.Identity
-	id.Format, id.Log, id.State, id.Joining = datadir.FormatState, true, true, false
+	id := n.Identity.AsMember(false)
+	id.Format = datadir.FormatState
 	r.Format, r.Index, r.GTIDs = format, l.Last, l.GTIDs.String()
 	point := cluster.StatePoint{State: state, Index: l.Last, Through: l.Last}
 	for _, step := range []func() error{
@@ -281,7 +281,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 			return datadir.Replace(fs, dir, datadir.Durable, datadir.NewMarkRecord(n.ServerUUID, mark))
 		},
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, datadir.NewStateRecord(point)) },
-		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, id) },
+		func() error { return datadir.New(fs, dir).WriteIdentity(id) },
 		func() error { return datadir.Replace(fs, dir, DoneFile, r) },
 		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },
