@@ -82,7 +82,7 @@ func (ad *Adoption) read(ctx context.Context, from string) (err error) {
 		ad.about = s
 		return nil
 	}
-	s.Version = a.install.Load().Version
+	s.Version = a.local.Installed.Load().Version
 	if s.Files, err = server.LookAtFiles(from); err != nil {
 		return err
 	}

@@ -17,24 +17,24 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/backups"
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/commits"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/following"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/keys"
+	"github.com/quorate/quorate/internal/agent/local"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/ownport"
 	"github.com/quorate/quorate/internal/agent/prepared"
-	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/readers"
 	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/agent/recovery"
-	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/agent/switchover"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
@@ -53,13 +53,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
-// Times and bounds of the agent.
-const (
-	// watchInterval is how often mysqld is polled.
-	watchInterval = primary.WatchInterval
-	// portWait bounds the wait for mysqld's port to be free.
-	portWait = 5 * time.Second
-)
+// portWait bounds the wait for mysqld's port to be free.
+const portWait = 5 * time.Second
 
 // Agent is one node. Build it with New, then Run it.
 type Agent struct {
@@ -73,8 +68,8 @@ type Agent struct {
 	logger    *slog.Logger
 	version   string
 
-	// install is the MySQL that the newest mysqld was started from; it holds nil on a logger.
-	install atomic.Pointer[install.Installation]
+	// local is the mysqld of this node.
+	local   local.Mysqld
 	secrets mysqld.Secrets
 	data    *dataDir
 	// feedPassword lets only our own mysqld attach to the feed; made anew at
@@ -90,7 +85,6 @@ type Agent struct {
 	readersCert  *readers.Certificate
 	readersSQL   readers.Local
 	api          *api.Server
-	server       *mysqld.Server
 
 	// Member is what takes part in the cluster.
 	member.Member
@@ -106,25 +100,15 @@ type Agent struct {
 	// switchover moves the primary in order.
 	switchover *switchover.Service
 	stance     *quorumloss.Stance
-	// lagAt is when mysqld last said what it has; nil = it never did.
-	lagAt atomic.Pointer[time.Time]
-	// grants and certificate are primary.Watch's.
-	grants      grantsLooked
-	certificate certificateTold
-	standstill  *standstill.Watch
-	mark        datadir.Mark
-	xa          *prepared.Watch
-	foreignXA   prepared.Foreign
-	tapSeconds  tapSeconds
-	changes     map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
-	commitRates commitRates
-	state       datadir.State
-	records     *history.Records
+	mark       datadir.Mark
+	xa         *prepared.Watch
+	commits    *commits.Times
+	changes    map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
+	state      datadir.State
+	records    *history.Records
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	departing *membership.Departing
-	// namesLooked is the durable marks' goroutine's.
-	namesLooked time.Time
 	// copies are those of its mysqld that nodes may make that join.
 	copies join.DataCopies
 	// backups is this node as backups are taken of it.
@@ -138,8 +122,6 @@ type Agent struct {
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
 	logDisk  atomic.Pointer[diskRoom]
-	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
-	certificateEnds atomic.Int64
 	// lastStep is when the role machine took its newest step, by the monotonic clock; nil = it does not
 	// run.
 	lastStep atomic.Pointer[time.Time]
@@ -153,10 +135,6 @@ type Agent struct {
 	told mysqlRouter
 	// following has this node follow the source of the cluster while it is the primary.
 	following *following.Service
-
-	// process is the mysqld that runs; it is set and cleared by operations.
-	processMu sync.Mutex
-	process   *mysqld.Process
 }
 
 // ErrNoBootstrap means that --bootstrap is not for this node.
@@ -196,11 +174,11 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a := &Agent{
 		keys: own, authority: authority, cfg: cfg, configured: configured{cfg: cfg}, self: cfg.Self(), logger: logger, version: version, data: data,
 		feedPassword: rand.Text(),
-		tapSeconds:   newTapSeconds(),
+		commits:      commits.New(),
 		changes:      newChanges(),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
-	a.install.Store(install)
+	a.local.Installed.Store(install)
 	if a.runsMysqld() {
 		if err := a.mysqldConfig().CheckPlace(); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
@@ -213,6 +191,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.backups = a.backupSource()
 	a.teller = a.newTeller()
 	a.buildRequests()
+	a.local.Init(a.localConfig())
 	a.stance = a.newStance()
 	a.Init(a.memberConfig())
 	return a, a.stance.Load()
@@ -327,7 +306,7 @@ func (a *Agent) openMysqld() (err error) {
 	if err := a.mark.Check(a.data.Join("mysql", "data", quorumloss.AutoFile)); err != nil {
 		return err
 	}
-	a.server = mysqld.New(a.mysqldConfig())
+	a.local.Open(a.mysqldConfig())
 	return nil
 }
 
@@ -469,7 +448,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.standstill.Run(upperCtx) })
+		upper.Go(func() error { return a.local.Run(upperCtx) })
 		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents, a.following.Run} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
@@ -492,7 +471,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	}
 	err := upper.Wait()
 	a.Slot.Close()
-	a.killMysqld()
+	a.local.Kill()
 	a.work.Wait()
 	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
 	stopNode()

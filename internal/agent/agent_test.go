@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/commits"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/agent/history"
@@ -51,6 +52,8 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
 	a.board = board.New(c)
 	a.buildRequests()
+	a.commits = commits.New()
+	a.local.Init(a.localConfig())
 	a.stance = a.newStance()
 	a.Init(a.memberConfig())
 	return func(d time.Duration) { gone += d }
@@ -180,25 +183,6 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	b.Instance = [16]byte{2}
 	if err := d.known.Check(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
 		t.Fatal(err)
-	}
-}
-
-func TestGrantsDump(t *testing.T) {
-	for statement, want := range map[string]bool{
-		"GRANT REPLICATION SLAVE ON *.* TO r@'%'":                  true,
-		"grant select, replication\n slave on *.* to r":            true,
-		"/* x */ GRANT ALL ON *.* TO r@'%' WITH GRANT OPTION":      true,
-		"GRANT ALL PRIVILEGES ON *.* TO r":                         true,
-		"GRANT GROUP_REPLICATION_ADMIN ON *.* TO r":                true,
-		"GRANT ALL ON app.* TO r":                                  false,
-		"GRANT REPLICATION CLIENT ON *.* TO r":                     false,
-		"GRANT SELECT ON *.* TO r":                                 false,
-		"CREATE USER r IDENTIFIED BY 'REPLICATION SLAVE ON *.* x'": false,
-		"REVOKE REPLICATION SLAVE ON *.* FROM r":                   false,
-	} {
-		if got := grantsDump.MatchString(statement); got != want {
-			t.Errorf("%s: %t", statement, got)
-		}
 	}
 }
 

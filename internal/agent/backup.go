@@ -29,7 +29,7 @@ func (a *Agent) backupSource() *backups.Source {
 			if p == nil {
 				return nil, ""
 			}
-			return p.Admin(), a.install.Load().Version.String()
+			return p.Admin(), a.local.Installed.Load().Version.String()
 		},
 		Log:     func() backups.Log { return a.logReader() },
 		Commit:  func() uint64 { return a.Raft.Committed().Mark().Index },

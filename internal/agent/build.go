@@ -11,7 +11,6 @@ import (
 	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
-	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -35,12 +34,9 @@ const feedUser = "quorate_feed"
 // from log.stage_size_min (at most 16 MiB) on.
 const entryBytesMax = 60 << 20
 
-// probeFile is in mysqld's directory, beside its data: what is written to notice a disk that hangs.
-const probeFile = "probe"
-
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
-		Installation: a.install.Load(), DataDir: a.data.Join("mysql"),
+		Installation: a.local.Installed.Load(), DataDir: a.data.Join("mysql"),
 		Port: a.cfg.MySQL.Port, Bind: a.mysqldBind(), Inherit: a.port.Inherited(), ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
 		Secrets: a.secrets, Logger: a.logger,
@@ -58,14 +54,12 @@ func (a *Agent) buildPeers() {
 	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
 }
 
-// buildWatches makes what looks after mysqld, prepared XA transactions and old data.
+// buildWatches makes what looks after prepared XA transactions and old data.
 func (a *Agent) buildWatches() {
-	a.standstill = standstill.New(a.board, a.data.Join("mysql", probeFile))
 	a.xa = prepared.New(prepared.Config{
 		AgeMax: a.cfg.MySQL.XAPreparedMaxAge, Serving: a.serves,
 		Note: func(what string) { a.records.Note(what, "done") }, Logger: a.logger,
 	})
-	a.foreignXA.Node = xaNode{a}
 	a.old = old.New(old.Config{
 		Dir: a.data.Path(), Logger: a.logger,
 		Member: func() bool {
@@ -131,13 +125,13 @@ func (a *Agent) buildFeed() (err error) {
 	a.feed, err = mysqlwire.NewFeed(mysqlwire.FeedConfig{
 		Listen: a.cfg.Feed.Listen, User: feedUser, Password: a.feedPassword,
 		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
-		ServerVersion: func() string { return a.install.Load().Version.String() },
+		ServerVersion: func() string { return a.local.Installed.Load().Version.String() },
 		Source: &feed.Source{
 			Log:      func() feed.Log { return a.logReader() },
 			Changed:  func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },
-			Executed: a.executed, Durable: a.durable, Open: a.openEvents, Logger: a.logger,
+			Executed: a.local.Executed, Durable: a.durable, Open: a.openEvents, Logger: a.logger,
 		},
-		Workers: a.applierWorkers, WrapPayloads: true, Logger: a.logger,
+		Workers: a.local.ApplierWorkers, WrapPayloads: true, Logger: a.logger,
 	})
 	return err
 }

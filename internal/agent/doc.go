@@ -4,16 +4,16 @@
 // # What it owns
 //
 // The goroutine tree, the order of start and stop, and what the other packages need of the
-// machine: ports, mysqld's process and sessions, the disk. Most decisions are theirs:
+// machine: ports, the disk. Most decisions are theirs:
 // member.Member ties together what takes part in the cluster, primary.Shell executes the effects of the role machine,
 // primary.Judge checks I3, replay has the
-// prefix rule, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
+// prefix rule, local.Mysqld has the server's process, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
 // A few things are done here alone, because they are about a real mysqld or a real host: carrying the
 // copy of mysqld's data to a node that joins (seed.go), keeping the scheduler's events (scheduler.go) and
-// MySQL Router's schema (mysqlrouter.go) while this node is the primary. Packages errant, prepared, old and
-// standstill look after transactions that the log lacks, after prepared XA transactions, after data that a
-// rebuild gave up, and whether mysqld or its disk hangs.
+// MySQL Router's schema (mysqlrouter.go) while this node is the primary. Packages errant, prepared and old
+// look after transactions that the log lacks, after prepared XA transactions, and after data that a
+// rebuild gave up.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
 // directory".

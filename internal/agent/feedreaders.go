@@ -37,7 +37,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		}
 		accounts = append(accounts, account)
 	}
-	a.readersSQL.Socket = func() string { return a.server.Socket() }
+	a.readersSQL.Socket = func() string { return a.local.Server().Socket() }
 	a.readersSQL.Serves = func() bool { return a.board.Own().Role.Judged() }
 	return mysqlwire.NewFeed(mysqlwire.FeedConfig{
 		Listen: a.cfg.Feed.ReadersListen, ServerID: a.serverID(serverIDOfReaders),

@@ -271,12 +271,12 @@ func TestBootstrap(t *testing.T) {
 	if err := errors.Join(a.data.open(), a.data.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newAgent(a.cfg, a.install.Load(), a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
+	if _, err := newAgent(a.cfg, a.local.Installed.Load(), a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
 		t.Errorf("over data: %v", err)
 	}
 	joins := loneConfig(t)
 	joins.Bootstrap, joins.Node, joins.Join = true, "d", config.Join{Peer: "10.0.0.9:7400", Kind: cluster.KindFull}
-	if _, err := newAgent(joins, a.install.Load(), a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
+	if _, err := newAgent(joins, a.local.Installed.Load(), a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
 		t.Errorf("of a node that joins: %v", err)
 	}
 }

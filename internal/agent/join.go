@@ -157,7 +157,7 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 		return err
 	}
 	p.Kill()
-	uuid, err := a.server.Adopt(ctx, target)
+	uuid, err := a.local.Server().Adopt(ctx, target)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/local"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/config"
@@ -19,8 +20,8 @@ import (
 func (a *Agent) memberConfig() member.Config {
 	return member.Config{
 		Self: a.self, Home: a.data.Home, Known: a.data.known, Board: a.board, Stance: a.stance, Departing: a.departing, State: &a.state,
-		Process: process{a}, Host: host{a}, Peers: followed{a},
-		Slot:  primary.SlotConfig{Local: a.local, Own: a.ownEpoch, CheckACL: checkGrantStatements, Clients: clients{a}, Clock: worker{work: &a.work}},
+		Process: &a.local, Host: host{a}, Peers: followed{a},
+		Slot:  primary.SlotConfig{Local: a.local.Local, Own: a.ownEpoch, CheckACL: local.CheckGrants, Clients: clients{a}, Clock: worker{work: &a.work}},
 		Inbox: primary.InboxConfig{Clock: clock.Machine{}, Pick: rand.IntN},
 		Shell: primary.Shell{
 			Stepped: a.stepped,
@@ -33,13 +34,13 @@ func (a *Agent) memberConfig() member.Config {
 		},
 		Purger: retention.Config{Retention: a.retention(), Every: purgeEvery},
 		Marker: retention.MarkerConfig{
-			Mysqld: a.markedMysqld, Marks: &a.mark, Every: durableEvery,
+			Mysqld: a.local.Marked, Marks: &a.mark, Every: durableEvery,
 			Prepared: func(ctx context.Context, m retention.Mysqld, open []replay.PreparedXA) error {
-				a.xa.Look(ctx, m.(markedMysqld).process.Admin(), open)
+				a.xa.Look(ctx, m.(local.Marked).Process.Admin(), open)
 				return nil
 			},
 			Also: func(ctx context.Context, m retention.Mysqld) {
-				a.lookForNames(ctx, m.(markedMysqld).process)
+				a.local.LookForNames(ctx, m.(local.Marked).Process)
 			},
 		},
 		OpenLog: a.logReader, Status: a.ownStatus, WriteState: a.writeState, WritePromise: a.data.WritePromise,

@@ -151,7 +151,7 @@ func (a operated) SeedNotes(ctx context.Context, c cluster.MembershipChange) []s
 		return nil
 	}
 	data := int64(0)
-	if admin, err := a.admin(); err == nil {
+	if admin, err := a.local.Admin(); err == nil {
 		data, _ = admin.DataBytes(ctx) // 0 = not known
 	}
 	return []string{seedNote(c.Kind, begin.First, logBytes, data)}

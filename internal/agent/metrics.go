@@ -101,8 +101,7 @@ func (p provider) Collectors() []prometheus.Collector {
 	if p.Raft == nil {
 		return nil
 	}
-	t := p.tapSeconds
-	all := append(p.Raft.Collectors(), t.receive, t.propose, t.release, t.ack)
+	all := append(p.Raft.Collectors(), p.commits.Collectors()...)
 	for _, c := range p.changes {
 		all = append(all, c)
 	}
@@ -140,7 +139,7 @@ func (p provider) keyMetrics() []metrics.Sample {
 	own, _ := state.MemberByID(p.self.ID)
 	m := []metrics.Sample{metrics.Bool("quorate_key_changing", own.NextKey != "")}
 	m = append(m, metrics.OneOf("quorate_peer_security", []cluster.PeerSecurity{"plain", cluster.PeersBoth, cluster.PeersRequire}, cmp.Or(state.PeerSecurity, "plain"))...)
-	if ends := p.certificateEnds.Load(); ends > 0 {
+	if ends := p.local.CertificateEnds.Load(); ends > 0 {
 		m = append(m, metrics.Of("quorate_certificate_end_timestamp_seconds", ends, "mysqld"))
 	}
 	if k := p.shownKey(); k != nil && !k.Ends().IsZero() {

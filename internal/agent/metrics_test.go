@@ -14,10 +14,6 @@ import (
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/mysql/binlog"
-	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
-	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
@@ -41,7 +37,7 @@ func TestLagIsUnknown(t *testing.T) {
 	if !a.ownStatus().LagUnknown {
 		t.Error("mysqld never said what it has, and the lag is known")
 	}
-	a.lagAt.Store(new(time.Now()))
+	a.local.LagAt.Store(new(time.Now()))
 	for _, c := range []struct {
 		leader  cluster.NodeID
 		mysqld  status.MysqldState
@@ -98,7 +94,7 @@ func TestScrape(t *testing.T) {
 		t.Errorf("without a mysqld it shows %v", shown)
 	}
 	a.lookAtLogDisk()
-	a.lagAt.Store(new(time.Now()))
+	a.local.LagAt.Store(new(time.Now()))
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
 	})
@@ -177,50 +173,9 @@ func TestKeyMetrics(t *testing.T) {
 	state.Version++
 	state.PeerSecurity, state.Members[0].NextKey = cluster.PeersRequire, "q1:x"
 	a.board.SetState(state)
-	a.certificateEnds.Store(5)
+	a.local.CertificateEnds.Store(5)
 	if d := cmp.Diff([]string{"key_changing[] 1", "peer_security[require] 1", "certificate_end_timestamp_seconds[mysqld] 5"}, shown()); d != "" {
 		t.Errorf("with TLS (-want +got):\n%s", d)
-	}
-}
-
-// TestTapTimes: each stage is timed once for a batch, and costs no memory.
-func TestTapTimes(t *testing.T) {
-	events := binlogtest.New("q.000001").Statement("INSERT")
-	events[0][binlog.HeaderBytes+42] = 1 // its commit was 1 µs after 1970
-	binlog.PutChecksum(events[0])
-	data := append(make([]byte, entry.HeaderBytes), binlogtest.Join(events...)...)
-	e := &tapTimes{tapSeconds: newTapSeconds()}
-	number := uint64(0)
-	batch := func() {
-		number++
-		b := mysqlwire.Batch{Number: number, Data: data, ReceivedAt: time.Now()}
-		e.Received(b)
-		e.Received(b)
-		e.Proposed(b, nil)
-		e.Majority(number)
-		e.Majority(number)
-		e.Acknowledged(number)
-	}
-	const rounds = 100
-	if n := testing.AllocsPerRun(rounds-1, batch); n != 0 {
-		t.Errorf("%v allocations for a batch", n)
-	}
-	for name, h := range map[string]prometheus.Histogram{"receive": e.receive, "propose": e.propose, "release": e.release, "ack": e.ack} {
-		m := dto.Metric{}
-		if err := h.Write(&m); err != nil {
-			t.Fatal(err)
-		}
-		if got := m.GetHistogram().GetSampleCount(); got != rounds {
-			t.Errorf("%s: %d samples of %d batches", name, got, rounds)
-		}
-	}
-	if len(e.timed) != 0 || e.committed != 0 {
-		t.Errorf("%d batches are left, %d committed", len(e.timed), e.committed)
-	}
-	e.Received(mysqlwire.Batch{Number: number + 1, Data: data})
-	e.Acknowledged(number + 1) // without a commit it has no ACK
-	if len(e.timed) != 1 {
-		t.Error("an ACK without a commit was timed")
 	}
 }
 

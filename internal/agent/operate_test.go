@@ -50,7 +50,8 @@ func TestFenceIsKept(t *testing.T) {
 // TestRestartDryRunIsJudgedAsTheDeed: the role machine judges both, by what it knows alone.
 func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	a := openLone(t)
-	a.ctx, a.process = t.Context(), &mysqld.Process{}
+	a.ctx = t.Context()
+	a.local.Set(&mysqld.Process{})
 	n := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
 	n.Step(role.Tick{Now: time.Second})
 	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // it waits for a leader

@@ -19,7 +19,7 @@ func hearsLeader(a *Agent, index uint64) {
 
 // readReplica makes a a replica that may be read.
 func readReplica(a *Agent) {
-	a.lagAt.Store(new(time.Now()))
+	a.local.LagAt.Store(new(time.Now()))
 	hearsLeader(a, 0)
 	a.board.Update(func(s *status.Node) { s.Role, s.Mysqld, s.Leader = status.RoleReplica, status.MysqldRunning, 7 })
 	a.reads.Look(time.Now())
@@ -36,7 +36,7 @@ func TestReadsOfThisNode(t *testing.T) {
 	}{
 		"a replica": {func(*Agent) {}, true, true},
 		"it lags":   {func(a *Agent) { a.board.Update(func(s *status.Node) { s.LagSeconds = 3 }) }, false, true},
-		"mysqld has not said what it has for long":            {func(a *Agent) { a.lagAt.Store(new(time.Now().Add(-3 * time.Second))) }, false, true},
+		"mysqld has not said what it has for long":            {func(a *Agent) { a.local.LagAt.Store(new(time.Now().Add(-3 * time.Second))) }, false, true},
 		"it has no leader":                                    {func(a *Agent) { a.board.Update(func(s *status.Node) { s.Leader = 0 }) }, false, true},
 		"its leader says that more is committed than is here": {func(a *Agent) { hearsLeader(a, 1000) }, false, true},
 		"its log's disk is full":                              {func(a *Agent) { a.board.Update(func(s *status.Node) { s.LogState = status.LogFull }) }, false, true},

@@ -73,7 +73,7 @@ func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.C
 		a.awaitSeeded(ctx, r.From, c)
 	})
 	door := mysqlwire.Door{
-		Socket: a.server.Socket(), Version: a.install.Load().Version.String(),
+		Socket: a.local.Server().Socket(), Version: a.local.Installed.Load().Version.String(),
 		User: mysqld.CloneUser, Password: a.secrets.Clone(), ClientPassword: c.Password,
 	}
 	local, err := door.Open(ctx, conn)

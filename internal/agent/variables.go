@@ -18,6 +18,6 @@ func (n variablesNode) Committed() (map[string]string, <-chan struct{}) {
 	return point.State.Variables, changed
 }
 func (n variablesNode) Process() *mysqld.Process         { return n.currentProcess() }
-func (n variablesNode) Installed() *install.Installation { return n.install.Load() }
+func (n variablesNode) Installed() *install.Installation { return n.local.Installed.Load() }
 func (n variablesNode) Nodes() []status.Node             { return n.nodes() }
 func (n variablesNode) Trouble(text string)              { n.board.SetTrouble(aboutVariables, text) }

@@ -1,4 +1,4 @@
-package agent
+package commits
 
 import (
 	"sync"
@@ -17,8 +17,8 @@ const (
 	stages = 5
 )
 
-// commitRates says how this node has committed lately, as the primary.
-type commitRates struct {
+// rates says how a node has committed lately, as the primary.
+type rates struct {
 	mu     sync.Mutex
 	before commitsSample
 	shown  *status.Commits
@@ -45,19 +45,15 @@ func sampled(m prometheus.Metric) meanSample {
 	return meanSample{d.GetHistogram().GetSampleSum(), d.GetHistogram().GetSampleCount()}
 }
 
-// commits returns how it has committed; nil = it is no primary, or not for long enough.
-func (a *Agent) commits() *status.Commits {
-	t, ok := a.Slot.Stats()
-	if !ok {
-		return nil
-	}
-	own, majority := a.Raft.CommitSeconds()
-	return a.commitRates.next(commitsSample{time.Now(), t.Transactions, [stages]meanSample{
-		sampled(a.tapSeconds.receive), sampled(a.tapSeconds.propose), sampled(own), sampled(majority), sampled(a.tapSeconds.release),
+// Lately returns how an epoch of so many transactions has committed; nil = it has not for long enough. own and majority are
+// the histograms of the log's writes and of the answers to them.
+func (t *Times) Lately(transactions uint64, own, majority prometheus.Metric) *status.Commits {
+	return t.rates.next(commitsSample{time.Now(), transactions, [stages]meanSample{
+		sampled(t.receive), sampled(t.propose), sampled(own), sampled(majority), sampled(t.release),
 	}})
 }
 
-func (r *commitRates) next(now commitsSample) *status.Commits {
+func (r *rates) next(now commitsSample) *status.Commits {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	passed := now.at.Sub(r.before.at)

@@ -1,4 +1,4 @@
-package agent
+package local
 
 import (
 	"context"
@@ -11,32 +11,32 @@ import (
 
 // saveErrant saves the transactions that the judge has found beyond the log. Their mysqld has
 // ended: nothing waits for this.
-func (a *Agent) saveErrant(ctx context.Context) {
-	text := a.board.Own().Errant
+func (m *Mysqld) saveErrant(ctx context.Context) {
+	text := m.cfg.Board.Own().Errant
 	if text == "" {
 		return
 	}
-	line, all, err := a.saveErrantOf(ctx, text)
+	line, all, err := m.saveErrantOf(ctx, text)
 	if err != nil {
 		line = "not saved: " + err.Error()
-		a.logger.Error("what mysqld has beyond the log is not saved", "gtids", text, "error", err)
+		m.cfg.Logger.Error("what mysqld has beyond the log is not saved", "gtids", text, "error", err)
 	} else {
-		a.logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
+		m.cfg.Logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
 	}
-	a.board.Update(func(s *status.Node) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
+	m.cfg.Board.Update(func(s *status.Node) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }
 
 // saveErrantOf returns the status text about the save, and whether the save is complete.
-func (a *Agent) saveErrantOf(ctx context.Context, text string) (line string, all bool, err error) {
+func (m *Mysqld) saveErrantOf(ctx context.Context, text string) (line string, all bool, err error) {
 	set, err := gtid.ParseSet(text)
 	if err != nil {
 		return "", false, err
 	}
-	files, err := a.server.BinlogFiles()
+	files, err := m.server.BinlogFiles()
 	if err != nil {
 		return "", false, err
 	}
-	save, dir, err := errant.New(a.data.Join(errant.Dir)).Save(ctx, time.Now(), set, files)
+	save, dir, err := errant.New(m.cfg.ErrantDir).Save(ctx, time.Now(), set, files)
 	if err != nil {
 		return "", false, err
 	}

@@ -1,4 +1,4 @@
-package agent
+package local
 
 import (
 	"context"
@@ -16,25 +16,25 @@ const (
 	namesEvery = time.Minute
 )
 
-// lookForNames says which accounts and definers of a primary have names of quorate's own. It
+// LookForNames says which accounts and definers of a primary have names of quorate's own. It
 // refuses nothing: whoever may make accounts could stop every promotion with one.
-func (a *Agent) lookForNames(ctx context.Context, p *mysqld.Process) {
+func (m *Mysqld) LookForNames(ctx context.Context, p *mysqld.Process) {
 	text := ""
-	if a.board.Own().Role == status.RolePrimary {
-		if time.Since(a.namesLooked) < namesEvery {
+	if m.cfg.Board.Own().Role == status.RolePrimary {
+		if time.Since(m.namesLooked) < namesEvery {
 			return
 		}
 		names, err := p.Admin().ReservedNames(ctx)
 		if err != nil {
 			return // it is asked again, or is going
 		}
-		a.namesLooked = time.Now()
+		m.namesLooked = time.Now()
 		if len(names) > 0 {
 			text = "these names are reserved for quorate, and a later version may use them: " +
 				strings.Join(names, ", ") + ": drop or rename them"
 		}
 	}
-	if a.board.SetTrouble(aboutNames, text) && text != "" {
-		a.logger.Warn(text)
+	if m.cfg.Board.SetTrouble(aboutNames, text) && text != "" {
+		m.cfg.Logger.Warn(text)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package commits
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 
 // TestCommitRates: rates are of the last seconds, of one epoch alone.
 func TestCommitRates(t *testing.T) {
-	var r commitRates
+	var r rates
 	at := func(seconds float64, transactions uint64, sum float64, count uint64) commitsSample {
 		m := meanSample{sum, count}
 		return commitsSample{time.Unix(100, 0).Add(time.Duration(seconds * float64(time.Second))), transactions, [stages]meanSample{m, m, m, m, m}}

@@ -1,10 +1,6 @@
-package agent
+package commits
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"regexp"
 	"sync"
 	"time"
 
@@ -12,17 +8,20 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/mysql/binlog"
-	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// tapSeconds are how long batches take.
-type tapSeconds struct{ receive, propose, release, ack prometheus.Histogram }
+// Times are how long the batches of a node's commits take, and how it has committed lately. Make one with New.
+type Times struct {
+	receive, propose, release, ack prometheus.Histogram
+	rates                          rates
+}
 
-func newTapSeconds() tapSeconds {
-	return tapSeconds{
+// New returns Times that have seen nothing.
+func New() *Times {
+	return &Times{
 		receive: metrics.Histogram("quorate_tap_receive_seconds", metrics.CoarseSeconds()),
 		propose: metrics.Histogram("quorate_tap_propose_seconds", metrics.FineSeconds()),
 		release: metrics.Histogram("quorate_ack_release_seconds", metrics.CoarseSeconds()),
@@ -30,12 +29,20 @@ func newTapSeconds() tapSeconds {
 	}
 }
 
+// Collectors are the histograms.
+func (t *Times) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{t.receive, t.propose, t.release, t.ack}
+}
+
+// Observe returns what times the batches of one tap.
+func (t *Times) Observe() primary.TapObserver { return &observer{Times: t} }
+
 // timedBatchesMax bounds the batches whose ACK is timed at once.
 const timedBatchesMax = 4096
 
-// tapTimes times the batches of one tap. It implements primary.TapObserver.
-type tapTimes struct {
-	tapSeconds
+// observer times the batches of one tap.
+type observer struct {
+	*Times
 
 	mu        sync.Mutex
 	timed     []timedBatch // in order of number
@@ -49,7 +56,7 @@ type timedBatch struct {
 
 // Received implements primary.TapObserver: it notes when a batch came, once, though it may be tried
 // twice.
-func (e *tapTimes) Received(b mysqlwire.Batch) {
+func (e *observer) Received(b mysqlwire.Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.timed); n > 0 && e.timed[n-1].number == b.Number {
@@ -79,12 +86,12 @@ func writtenAt(b mysqlwire.Batch) time.Time {
 }
 
 // Proposed implements primary.TapObserver.
-func (e *tapTimes) Proposed(b mysqlwire.Batch, _ error) {
+func (e *observer) Proposed(b mysqlwire.Batch, _ error) {
 	e.propose.Observe(time.Since(b.ReceivedAt).Seconds())
 }
 
 // Majority implements primary.TapObserver.
-func (e *tapTimes) Majority(number uint64) {
+func (e *observer) Majority(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -94,7 +101,7 @@ func (e *tapTimes) Majority(number uint64) {
 }
 
 // Acknowledged implements primary.TapObserver.
-func (e *tapTimes) Acknowledged(number uint64) {
+func (e *observer) Acknowledged(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n, now := 0, time.Now()
@@ -106,56 +113,4 @@ func (e *tapTimes) Acknowledged(number uint64) {
 }
 
 // Settled implements primary.TapObserver.
-func (e *tapTimes) Settled(uint64) {}
-
-// ownEpoch is this node, as its epochs name it.
-func (a *Agent) ownEpoch() entry.Epoch {
-	own := a.board.Own()
-	return entry.Epoch{Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID), ServerVersion: own.ServerVersion}
-}
-
-// Incarnation implements primary.TapServer.
-func (s localServer) Incarnation() uint64 { return s.process.Incarnation() }
-
-// ConnectTap implements primary.TapServer.
-func (s localServer) ConnectTap(ctx context.Context, _ primary.Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, primary.TapObserver, error) {
-	a := s.agent
-	cfg.Socket, cfg.User, cfg.Password = a.server.Socket(), mysqld.TapUser, a.secrets.Tap
-	cfg.ServerID, cfg.ReplicaUUID = a.serverID(serverIDOfTap), a.derivedUUID(uuidOfTap)
-	cfg.HeartbeatPeriod, cfg.EntryBytesMax, cfg.StageBytesMin = a.cfg.Raft.ElectionTimeout, entryBytesMax, uint64(a.cfg.Log.StageSizeMin)
-	tap, err := mysqlwire.ConnectTap(ctx, cfg)
-	return tap, &tapTimes{tapSeconds: a.tapSeconds}, err
-}
-
-// grantsDump matches a GRANT that lets an account attach as a replica, whose
-// ACKs would release commits that no log has.
-var grantsDump = regexp.MustCompile(`(?is)\bGRANT\b.*(\bREPLICATION\s+SLAVE\b|\bREPLICATION_SLAVE_ADMIN\b|\bGROUP_REPLICATION_ADMIN\b|\bSUPER\b|\bALL(\s+PRIVILEGES)?\s+ON\s+\*\s*\.\s*\*)`)
-
-// errForeignGrant fences before the statement is acknowledged: mysqld is
-// killed while it waits and the statement is gone.
-var errForeignGrant = errors.New("an account was being granted the right to attach as a replica")
-
-// checkGrantStatements looks at the account statements of a batch before it is
-// proposed.
-func checkGrantStatements(b mysqlwire.Batch) error {
-	_, body, err := entry.Parse(b.Data)
-	if err != nil {
-		return err
-	}
-	for ev, err := range binlog.Events(body) {
-		if err != nil {
-			return err
-		}
-		if ev.Type() != binlog.TypeQuery {
-			continue
-		}
-		q, err := binlog.ParseQuery(ev)
-		if err != nil {
-			return err
-		}
-		if withheld(q.Text) {
-			return fmt.Errorf("%w: its replica could acknowledge what no log holds; a CDC reader attaches to the feed instead", errForeignGrant)
-		}
-	}
-	return nil
-}
+func (e *observer) Settled(uint64) {}

@@ -1,0 +1,163 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/agent/standstill"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/consensus"
+)
+
+// aboutReplication keys what ails replication among the board's troubles.
+const aboutReplication = "replication"
+
+// aboutTLS keys that mysqld runs without the TLS that it should have.
+const aboutTLS = "tls"
+
+// errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
+const errUnknownXID = 1397 // ER_XAER_NOTA
+
+// PrimaryStatus implements primary.Polled.
+func (s running) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, error) {
+	p, err := s.Admin.PrimaryStatus(ctx)
+	readers := slices.DeleteFunc(p.Dumps, func(u string) bool { return u == mysqld.TapUser })
+	return primary.PrimaryStatus{Executed: p.Executed, SemiSync: primary.SemiSync(p.SemiSync), Readers: readers}, err
+}
+
+// Progressed implements primary.Probes.
+func (s running) Progressed(progress string, l consensus.Lag, now time.Time) {
+	s.m.standstill.Commits(progress, l.Transactions > 0, now)
+	s.m.LagAt.Store(&now)
+}
+
+// Silent and what follows implement primary.Probes.
+func (s running) Silent(ctx context.Context, r status.Role) {
+	s.m.standstill.Greets(ctx, r, s.m.server.Socket(), s.doubt)
+}
+func (s running) Full() string { return s.m.standstill.Full() }
+func (s running) Disk(ctx context.Context, r status.Role) {
+	s.m.standstill.Disk(r, func() (int, error) { return s.slowWriters(ctx) }, s.doubt)
+}
+
+func (s running) doubt(reason string) { s.m.cfg.Node.Doubt(s.Incarnation(), reason) }
+
+// slowWriters counts the statements that have been writing for longer than a disk may take.
+func (s running) slowWriters(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, standstill.GreetTimeout)
+	defer cancel()
+	sessions, err := s.SlowWriters(ctx, standstill.Patience)
+	if errors.Is(err, context.Canceled) {
+		return 0, nil // the agent stops
+	}
+	return len(sessions), err
+}
+
+// Applies implements primary.Probes.
+func (s running) Applies(r primary.ReplicaStatus, stopped string) {
+	trouble := ""
+	if stopped != "" && stopped != s.Full() {
+		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
+	}
+	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)
+	s.pollForeignXA(r.Errno == errUnknownXID)
+}
+
+// Grants looks whether an account can do what fences a primary. Who cannot, as the
+// look before has found, gets there by a transaction alone: without one it needs no look.
+func (s running) Grants(ctx context.Context, executed string) (doubts []string) {
+	looked := grantsLooked{s.Incarnation(), executed}
+	if s.m.grants == looked {
+		return nil
+	}
+	err := s.JudgeGrants(ctx)
+	if err == nil {
+		s.m.grants = looked
+	}
+	if found := (*grantsError)(nil); errors.As(err, &found) {
+		doubts = append(doubts, found.Error())
+	}
+	return doubts
+}
+
+// grantsLooked is what mysqld had before its grants were found in order.
+type grantsLooked struct {
+	incarnation uint64
+	executed    string
+}
+
+// certificateSoon is how long before its end a certificate of mysqld's is shown.
+const certificateSoon = 30 * 24 * time.Hour
+
+// Guarded says that mysqld runs without the TLS that it should have: it only logs that.
+// And that the certificate which it was given ends soon: then clients that verify it stop.
+func (s running) Guarded(ctx context.Context) {
+	m := s.m
+	options, ends, err := s.process.TLS(ctx)
+	if err != nil {
+		return
+	}
+	m.CertificateEnds.Store(max(0, ends.Unix()))
+	text := certificateEnds(ends, time.Now())
+	if len(options) == 0 {
+		s.tellCertificate(ctx, ends)
+	} else {
+		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
+			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), m.cfg.Self)
+	}
+	if m.cfg.Board.SetTrouble(aboutTLS, text) && text != "" {
+		m.cfg.Logger.Error("mysqld's TLS", "reason", text)
+	}
+}
+
+// certificateTold is the certificate of which the board tells what clients see: that of an
+// incarnation of mysqld, and until when it counts.
+type certificateTold struct {
+	incarnation uint64
+	ends        time.Time
+}
+
+// tellCertificate tells the other nodes what clients see of this mysqld's certificate. The file
+// is read again only when mysqld has another one.
+func (s running) tellCertificate(ctx context.Context, ends time.Time) {
+	m := s.m
+	now := certificateTold{s.Incarnation(), ends}
+	if m.certificate == now {
+		return
+	}
+	shown, err := s.process.Shown(ctx)
+	if err != nil {
+		return // where mysqld cannot read it either, Guarded says so
+	}
+	m.certificate = now
+	m.cfg.Board.Update(func(n *status.Node) { n.ClientCA, n.ClientNames = cmp.Or(shown.CA, status.OwnCA), shown.Names })
+}
+
+// certificateEnds says that a certificate ends soon, or has ended; "" = it does not, or
+// that is not known.
+func certificateEnds(at, now time.Time) string {
+	if at.IsZero() || at.Sub(now) > certificateSoon {
+		return ""
+	}
+	ends := "ends"
+	if at.Before(now) {
+		ends = "has ended"
+	}
+	return fmt.Sprintf("the certificate that mysqld shows its clients %s on %s: put a new one in its place, then \"quorate restart-mysqld\" this node",
+		ends, at.UTC().Format(time.DateOnly))
+}
+
+// cannotTakeOver says of a replica that does not apply what follows from it.
+func cannotTakeOver(why, node string) string {
+	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate restart-mysqld %s, then quorate node rebuild %s", why, node, node)
+}
+
+// CatchingUp shows how a catch-up is that takes long; "" = it is over.
+func (m *Mysqld) CatchingUp(text string) { m.cfg.Board.SetTrouble(aboutReplication, text) }
