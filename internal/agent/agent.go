@@ -35,6 +35,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/readers"
 	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/agent/scheduler"
 	"github.com/quorate/quorate/internal/agent/switchover"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
@@ -135,6 +136,7 @@ type Agent struct {
 	told mysqlRouter
 	// following has this node follow the source of the cluster while it is the primary.
 	following *following.Service
+	events    *scheduler.Service
 }
 
 // ErrNoBootstrap means that --bootstrap is not for this node.
@@ -449,7 +451,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.local.Run(upperCtx) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.runEvents, a.following.Run} {
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

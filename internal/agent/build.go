@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/agent/scheduler"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -54,11 +55,14 @@ func (a *Agent) buildPeers() {
 	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
 }
 
-// buildWatches makes what looks after prepared XA transactions and old data.
+// buildWatches makes what looks after prepared XA transactions, the scheduler's events and old data.
 func (a *Agent) buildWatches() {
 	a.xa = prepared.New(prepared.Config{
 		AgeMax: a.cfg.MySQL.XAPreparedMaxAge, Serving: a.serves,
 		Note: func(what string) { a.records.Note(what, "done") }, Logger: a.logger,
+	})
+	a.events = scheduler.New(scheduler.Config{
+		Board: a.board, Process: a.local.Process, Serves: a.serves, Term: func() uint64 { return a.Raft.Role().Term }, Logger: a.logger,
 	})
 	a.old = old.New(old.Config{
 		Dir: a.data.Path(), Logger: a.logger,

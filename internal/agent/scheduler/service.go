@@ -1,0 +1,140 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/events"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// eventsLook is how often the events are looked at when nothing wakes.
+	eventsLook = time.Second
+	// eventsTimeout bounds a look, and what follows from it.
+	eventsTimeout = 5 * time.Second
+	// eventNamesMax is how many names the status has.
+	eventNamesMax = 3
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Board *board.Board
+	// Process is the mysqld that runs; nil = none does. Serves tells whether it is a primary's that clients reach, in Term.
+	Process func() *mysqld.Process
+	Serves  func() bool
+	Term    func() uint64
+	Logger  *slog.Logger
+}
+
+// Service has the event scheduler run on the primary, and only there. Make one with New.
+type Service struct {
+	Config
+
+	// started: the scheduler of this mysqld was started, in an epoch of this term.
+	started *mysqld.Process
+	term    uint64
+	// said is what was logged last.
+	said string
+}
+
+// New returns the Service of a node. It starts nothing.
+func New(c Config) *Service { return &Service{Config: c} }
+
+// Run looks at the events again and again, until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	for c := (clock.Machine{}); ; {
+		changed := s.Board.Changes()
+		if err := s.keep(ctx); s.news(err) {
+			s.Logger.Warn("the scheduler's events are not looked after", "error", err)
+		}
+		if c.Wait(ctx, eventsLook, changed) != nil {
+			return nil
+		}
+	}
+}
+
+// news tells whether an error is another one than the last.
+func (s *Service) news(err error) bool {
+	said := s.said
+	if s.said = ""; err != nil {
+		s.said = err.Error()
+	}
+	return s.said != "" && s.said != said
+}
+
+func (s *Service) keep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
+	defer cancel()
+	state := s.Board.State()
+	p, off := s.Process(), state.EventsOff || state.Follow != nil // the source's run there
+	serving := p != nil && s.Serves()
+	if s.started != nil && (!serving || off || s.started != p || s.term != s.Term()) {
+		stopped := s.started
+		s.started = nil
+		if stopped == p { // else it has ended
+			if err := p.Admin().SetScheduler(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	if !serving || state.Follow != nil {
+		s.idle(nil)
+		return nil
+	}
+	look, err := p.Admin().LookAtEvents(ctx)
+	if err != nil {
+		return err
+	}
+	if off {
+		var idle []string
+		for _, e := range look.Events {
+			if e.Status != mysqld.EventDisabled {
+				idle = append(idle, e.EventName.String())
+			}
+		}
+		s.idle(idle)
+		return nil
+	}
+	return s.runs(ctx, p, look)
+}
+
+// runs does what follows from a look at a primary's events.
+func (s *Service) runs(ctx context.Context, p *mysqld.Process, look mysqld.EventsLook) error {
+	term := s.Term()
+	plan := events.Decide(look, s.started != nil)
+	if err := p.SetEvents(ctx, plan.Set); err != nil {
+		return err
+	}
+	if plan.Start {
+		if err := p.Admin().SetScheduler(ctx, true); err != nil {
+			return err
+		}
+		s.started, s.term = p, term
+		if len(look.Events) > 0 {
+			s.Logger.Info("the event scheduler runs", "events", len(look.Events), "set", len(plan.Set))
+		}
+		for _, d := range plan.Doubts {
+			s.Logger.Warn("an event does not run", "event", d.Event.String(), "reason", d.Why)
+		}
+	}
+	var idle []string
+	for _, d := range plan.Doubts {
+		idle = append(idle, d.Event.String())
+	}
+	s.idle(idle)
+	return p.RecordEvents(ctx, plan.Record, plan.Forget)
+}
+
+// idle notes the events of a primary that do not run though they are not disabled.
+func (s *Service) idle(names []string) {
+	text := strings.Join(names[:min(len(names), eventNamesMax)], ", ")
+	if own := s.Board.Own(); own.Events != int64(len(names)) || own.EventNames != text {
+		s.Board.Update(func(n *status.Node) { n.Events, n.EventNames = int64(len(names)), text })
+	}
+}
