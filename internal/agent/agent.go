@@ -61,8 +61,6 @@ const portWait = 5 * time.Second
 type Agent struct {
 	cfg  config.Config
 	keys *keys.Keys // nil = this node has none
-	// configured is runKeys's.
-	configured configured
 	// authority says whose keys are whose that are not pinned; nil = nobody does.
 	authority *nodekey.Authority
 	self      cluster.Member
@@ -165,7 +163,11 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
 			cfg.DataDir, cfg.Node)
 	}
-	own, err := loadKeys(cfg, data, logger)
+	last, err := data.LastState()
+	if err != nil {
+		return nil, err
+	}
+	own, err := keys.Open(cfg, last.State, data.Fresh(), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +176,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, err
 	}
 	a := &Agent{
-		keys: own, authority: authority, cfg: cfg, configured: configured{cfg: cfg}, self: cfg.Self(), logger: logger, version: version, data: data,
+		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, data: data,
 		feedPassword: rand.Text(),
 		commits:      commits.New(),
 		changes:      newChanges(),
@@ -462,7 +464,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.old.Run(upperCtx) })
-	upper.Go(func() error { return a.runKeys(upperCtx) })
+	upper.Go(func() error { return keys.NewService(a.keys, a.cfg, keyed{a}, a.logger).Run(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
 		return a.runRole(ctx, upperCtx, failed)

@@ -93,7 +93,7 @@ func (a *Agent) boardConfig() board.Config {
 	if a.data.Life() == datadir.Joining { // until it is told of a state, it asks these
 		state.Members = append(state.Members, a.cfg.AddedMembers()...)
 	}
-	if k := a.shownKey(); k != nil {
+	if k := a.keys.Shown(); k != nil {
 		s.Key = k.Name()
 	}
 	s.PeerAuthority = a.authority != nil
@@ -113,7 +113,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 // transportConfig is of a transport with these peers. It listens where peers look for this node.
 func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) transport.Config {
 	return transport.Config{
-		Identity: a.transportIdentity(), Key: a.shownKey(), Authority: a.authority, Security: a.board.State().PeerSecurity,
+		Identity: a.transportIdentity(), Key: a.keys.Shown(), Authority: a.authority, Security: a.board.State().PeerSecurity,
 		Listen: a.self.Peer, Peers: peers, Handler: h, Logger: a.logger,
 	}
 }

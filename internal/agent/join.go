@@ -61,7 +61,7 @@ type joiner struct {
 
 func newJoiner(a *Agent) *joiner {
 	j, self := &joiner{a: a}, a.self
-	if k := a.shownKey(); k != nil {
+	if k := a.keys.Shown(); k != nil {
 		self.Key = k.Name()
 	}
 	j.Joiner = join.New(join.Config{Node: j, Self: self, Clock: clock.Machine{}, Logger: a.logger})

@@ -142,7 +142,7 @@ func (p provider) keyMetrics() []metrics.Sample {
 	if ends := p.local.CertificateEnds.Load(); ends > 0 {
 		m = append(m, metrics.Of("quorate_certificate_end_timestamp_seconds", ends, "mysqld"))
 	}
-	if k := p.shownKey(); k != nil && !k.Ends().IsZero() {
+	if k := p.keys.Shown(); k != nil && !k.Ends().IsZero() {
 		m = append(m, metrics.Of("quorate_certificate_end_timestamp_seconds", k.Ends().Unix(), "peer"))
 	}
 	return m

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -283,10 +283,10 @@ func TestKeyMistakeExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	deps := Deps{RunAgent: func(context.Context, config.Config, *slog.Logger, string) error {
-		return fmt.Errorf("%w: %w", agent.ErrKey, errors.New("why"))
+		return fmt.Errorf("%w: %w", keys.ErrKey, errors.New("why"))
 	}}
 	code := Main(t.Context(), []string{"run", "--config", path}, &errs, &errs, deps)
-	if want := "quorate: " + agent.ErrKey.Error() + ": why\n"; code != exitUsage || errs.String() != want {
+	if want := "quorate: " + keys.ErrKey.Error() + ": why\n"; code != exitUsage || errs.String() != want {
 		t.Errorf("%d, %q, want %q", code, errs.String(), want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/config"
 )
 
@@ -65,7 +66,7 @@ everything else.`,
 			}
 			cfg.Bootstrap = bootstrap
 			err = deps.RunAgent(cmd.Context(), cfg, logger, deps.Version)
-			if errors.Is(err, agent.ErrNoBootstrap) || errors.Is(err, agent.ErrKey) {
+			if errors.Is(err, agent.ErrNoBootstrap) || errors.Is(err, keys.ErrKey) {
 				return usage(err)
 			}
 			return err

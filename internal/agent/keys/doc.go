@@ -20,5 +20,5 @@
 //
 // # Goroutines
 //
-// None. Look is called about once a second.
+// Service.Run is one: it calls Look about once a second, and compares the keys in the configuration with the cluster's.
 package keys

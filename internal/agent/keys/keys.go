@@ -33,6 +33,10 @@ type Node interface {
 	ChangeKey(ctx context.Context, c cluster.KeysChange) error
 	// Trouble shows in the status why the key is not changed so far; "" = nothing is in the way.
 	Trouble(text string)
+	// State is the cluster state. Outdated shows in the status of which nodes the configuration has other keys than
+	// that; "" = of none. It tells whether that is news.
+	State() cluster.State
+	Outdated(text string) (news bool)
 }
 
 // Files are where a node's keys lie.
@@ -110,8 +114,13 @@ func Load(files Files, self cluster.NodeID, known cluster.Key, logger *slog.Logg
 
 func (k *Keys) swap() { k.next = k.shown.Swap(k.next) }
 
-// Shown is the key that the node shows.
-func (k *Keys) Shown() *nodekey.Key { return k.shown.Load() }
+// Shown is the key that the node shows; nil = it has none.
+func (k *Keys) Shown() *nodekey.Key {
+	if k == nil {
+		return nil
+	}
+	return k.shown.Load()
+}
 
 // Has tells whether a key is one of the node's.
 func (k *Keys) Has(name cluster.Key) bool {

@@ -31,6 +31,8 @@ func (w *world) Kept() cluster.StatePoint { return w.point }
 func (w *world) Nodes() []status.Node     { return w.others }
 func (w *world) ShowKey(k *nodekey.Key)   { w.shown = k }
 func (w *world) Trouble(text string)      { w.trouble = text }
+func (w *world) State() cluster.State     { return w.point.State }
+func (w *world) Outdated(string) bool     { return false }
 func (w *world) ChangeKey(_ context.Context, c cluster.KeysChange) error {
 	if w.fails {
 		return errors.New("no leader")

@@ -67,7 +67,7 @@ var allowed = map[string][]string{
 	"internal/agent/routing":            {"cluster", "cluster/status", "mysql/routermeta"},
 	"internal/agent/hooks":              {"agent/datadir", "cluster/status"},
 	"internal/agent/variables":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "front/control", "mysql/install", "mysql/mysqld", "sys/clock"},
-	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey"},
+	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey", "config", "sys/clock"},
 	"internal/agent/member":             {"agent/board", "agent/datadir", "agent/join", "agent/membership", "agent/primary", "agent/quorumloss", "cluster", "cluster/status", "log/retention", "log/seglog", "mysql/feed", "mysql/replay", "mysql/tap", "raft/bulk", "raft/consensus", "raft/logcopy", "raft/transport", "role", "sys/clock"},
 	"internal/agent/events":             {"mysql/mysqld"},
 	"internal/agent/switchover":         {"agent/board", "agent/operate", "agent/primary", "cluster", "cluster/status", "config/units", "front/control", "mysql/mysqld", "raft/consensus", "role", "sys/clock"},

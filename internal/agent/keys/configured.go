@@ -1,0 +1,125 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// ErrKey means that this node cannot use its key until somebody mends its files.
+var ErrKey = errors.New("this node cannot use its key")
+
+// Open reads the key of a configuration's node, and makes one where there is none: at the first start, or with the first
+// quorate that has keys. last is the cluster state that the node knew last; fresh: it has nothing so far. nil: there is no
+// key, and none is needed so far.
+func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger) (*Keys, error) {
+	if cfg.KeyFile == "" {
+		return nil, nil
+	}
+	configured := cfg.Self().Key
+	known, needed := configured, len(cfg.Members) > 0 && cfg.Members[0].Key != "" // all have one, or none
+	if m, ok := last.MemberByID(cfg.Self().ID); ok && m.Key != "" {
+		known, needed = m.Key, true
+	}
+	k, err := Load(Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
+	switch {
+	case err != nil && needed:
+		return nil, unusable(err, cfg)
+	case err != nil:
+		logger.Warn("this node has no key: its connections with other agents are not protected", "error", err)
+		return nil, nil
+	case fresh && configured != "" && !k.Has(configured):
+		return nil, fmt.Errorf("%w: the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
+			ErrKey, cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
+	}
+	return k, nil
+}
+
+// unusable says why the key could not be read or made, and what to do where the reason does not say it.
+func unusable(err error, cfg config.Config) error {
+	errno, failed := errors.AsType[syscall.Errno](err)
+	switch {
+	case failed && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EROFS}, errno):
+		return err // of the disk or the host: it may go by itself
+	case cfg.PeerTLS.CertificateFile != "" || !failed && errors.Is(err, nodekey.ErrOpen):
+		return fmt.Errorf("%w: %w", ErrKey, err)
+	case !failed:
+		return fmt.Errorf("%w: %w: put the file back, or move it away and make another key with \"quorate key new\"", ErrKey, err)
+	}
+	if _, there := os.Lstat(cfg.KeyFile); there == nil {
+		return fmt.Errorf("%w: %w: give the file to the agent's account", ErrKey, err)
+	}
+	return fmt.Errorf("%w: there is none, and it cannot be made here (%w): put %s back, or make a key with \"quorate key new\"", ErrKey, err, cfg.KeyFile)
+}
+
+// OutdatedIn says of which nodes a configuration has other keys than the cluster; "" = of none.
+func OutdatedIn(cfg config.Config, s cluster.State) string {
+	return Outdated(append(cfg.ClusterMembers(), cfg.AddedMembers()...), s)
+}
+
+// lookEvery is how often a Service looks.
+const lookEvery = time.Second
+
+// Service looks which keys the configuration lacks, and changes this node's own. Make one with NewService.
+type Service struct {
+	keys   *Keys
+	node   Node
+	file   file
+	logger *slog.Logger
+}
+
+// NewService returns the Service of a node that has begun with a configuration; k may be nil. It starts nothing.
+func NewService(k *Keys, cfg config.Config, n Node, logger *slog.Logger) *Service {
+	return &Service{keys: k, node: n, file: file{cfg: cfg}, logger: logger}
+}
+
+// Run looks until ctx ends. It has a goroutine of its own: who is asked to change the state may not answer for seconds.
+func (s *Service) Run(ctx context.Context) error {
+	for c := new(clock.OneTimer); ; {
+		if text := OutdatedIn(s.file.now(), s.node.State()); s.node.Outdated(text) && text != "" {
+			s.logger.Warn(text)
+		}
+		if s.keys != nil {
+			s.keys.Look(ctx, s.node)
+		}
+		if c.Wait(ctx, lookEvery, nil) != nil {
+			return nil
+		}
+	}
+}
+
+// file is a node's configuration as its file has it now. One goroutine may use it.
+type file struct {
+	cfg config.Config
+	// read is the file as it was when cfg was read from it; nil = cfg is that of the agent's start.
+	read fs.FileInfo
+}
+
+// now reads the file again if it has changed. A file that cannot be read now, or is another node's, changes
+// nothing.
+func (f *file) now() config.Config {
+	path := f.cfg.File()
+	if path == "" {
+		return f.cfg
+	}
+	info, err := os.Stat(path)
+	if err != nil || f.read != nil && os.SameFile(info, f.read) && info.ModTime().Equal(f.read.ModTime()) && info.Size() == f.read.Size() {
+		return f.cfg
+	}
+	fresh, err := config.Load(path)
+	if err == nil && fresh.Cluster == f.cfg.Cluster && fresh.Node == f.cfg.Node {
+		f.cfg, f.read = fresh, info
+	}
+	return f.cfg
+}
