@@ -352,8 +352,8 @@ func (a *Agent) checkPortFree(ctx context.Context) error {
 
 // tryPort listens where mysqld will, and stops at once.
 func (a *Agent) tryPort() error {
-	addrs := []string{a.localMysqld()}
-	if own, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port); fenced {
+	addrs := []string{a.ownAddress().Local()}
+	if own, fenced := a.ownAddress().Fenced(); fenced {
 		addrs = append(addrs, own.String())
 	}
 	for _, addr := range addrs {
@@ -452,8 +452,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.local.Run(upperCtx) })
-		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run} {
+		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

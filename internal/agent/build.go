@@ -38,7 +38,7 @@ const entryBytesMax = 60 << 20
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
 		Installation: a.local.Installed.Load(), DataDir: a.data.Join("mysql"),
-		Port: a.cfg.MySQL.Port, Bind: a.mysqldBind(), Inherit: a.port.Inherited(), ServerID: a.serverID(serverIDOfMysqld),
+		Port: a.cfg.MySQL.Port, Bind: a.port.Binds(a.ownAddress()), Inherit: a.port.Inherited(), ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
 		Secrets: a.secrets, Logger: a.logger,
 	}

@@ -35,12 +35,12 @@
 //	keys        changes this node's key, step by step; says which keys the configuration lacks
 //	source      follows the log of a learner's source
 //	left behind asks former members whether they refuse the recovery of this cluster
-//	port        tells the kernel who passes mysqld's own port, where it is fenced
+//	port        ownport.Port: tells the kernel who passes mysqld's own port, where it is fenced
 //	variables   sets the cluster's variables in mysqld
 //	following   following.Service: follows a source outside of the cluster, while this node is the primary
 //	tell router writes what MySQL Router reads, while this node is the primary
 //	events      scheduler.Service: has mysqld's scheduler run on the primary alone
-//	ask leader  asks whether a majority still follows the leader, for that port
+//	ask leader  reading.Heard: asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names
 //	readers     serves the committed log to readers downstream; looks at their port's certificate
 //	disk        writes to mysqld's disk, to notice a disk that hangs

@@ -174,7 +174,7 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 // openWay listens where our mysqld finds the other node's: each connection goes on
 // through that node's agent.
 func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.NodeID) (addr string, err error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(j.a.localHost(), "0"))
+	l, err := net.Listen("tcp", net.JoinHostPort(j.a.ownAddress().LocalHost(), "0"))
 	if err != nil {
 		return "", fmt.Errorf("open the way to the other mysqld: %w", err)
 	}

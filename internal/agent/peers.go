@@ -275,7 +275,7 @@ func (b routeBackend) Changed() <-chan struct{} { return b.a.board.Changes() }
 
 // DialLocal implements router.Backend.
 func (b routeBackend) DialLocal(ctx context.Context) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", b.a.localMysqld())
+	return new(net.Dialer).DialContext(ctx, "tcp", b.a.ownAddress().Local())
 }
 
 // DialPeer implements router.Backend.

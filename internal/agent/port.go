@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/ownport"
@@ -19,22 +17,16 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// aboutPort is the key of trouble with mysqld's own port, among the board's troubles.
-const aboutPort = "port"
-
-// loopbackHost is where the agent reaches mysqld while mysqld's other address is fenced.
-const loopbackHost = "127.0.0.1"
-
 // openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the right
 // to do so, mysqld listens on loopback alone, unless the operator accepts stale reads.
 func (a *Agent) openPort() {
-	server, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port)
+	server, fenced := a.ownAddress().Fenced()
 	if !a.runsMysqld() {
 		return
 	}
 	if !fenced {
 		if onLoopback(a.self.Peer) {
-			a.board.Update(func(s *status.Node) { s.MySQLRouter = a.localMysqld() })
+			a.board.Update(func(s *status.Node) { s.MySQLRouter = a.ownAddress().Local() })
 		}
 		return
 	}
@@ -46,7 +38,7 @@ func (a *Agent) openPort() {
 			trouble = fmt.Sprintf("mysqld at %v is not fenced: while this node is frozen or cut off, reads there are stale (mysql.bind_unfenced_stale_reads): %v", server, err)
 		}
 		a.logger.Warn(trouble)
-		a.board.SetTrouble(aboutPort, trouble)
+		a.board.SetTrouble(ownport.About, trouble)
 		if !a.port.Open() {
 			return
 		}
@@ -79,13 +71,21 @@ func (a *Agent) fencePort(server netip.AddrPort) error {
 	return err
 }
 
-// fencedAddress is where clients reach mysqld itself; false = nowhere.
-func fencedAddress(bind string, port int) (netip.AddrPort, bool) {
-	addr, err := netip.ParseAddr(bind)
-	if err != nil || addr.IsLoopback() {
-		return netip.AddrPort{}, false
+// ownAddress is where mysqld listens.
+func (a *Agent) ownAddress() ownport.Address {
+	return ownport.Address{Bind: a.cfg.MySQL.Bind, Port: a.cfg.MySQL.Port}
+}
+
+// runAskLeader asks the leader where that matters.
+func (a *Agent) runAskLeader(ctx context.Context) error {
+	if !a.asksLeader() {
+		return nil
 	}
-	return netip.AddrPortFrom(addr, uint16(port)), true
+	return a.heard.Run(ctx, a.cfg.Raft.ElectionTimeout, a.Raft, func() {
+		if a.port.Fenced() {
+			a.leaseChanged()
+		}
+	})
 }
 
 // closePort gives the fence up. It still lasts as long as a mysqld that has inherited it.
@@ -93,27 +93,6 @@ func (a *Agent) closePort() {
 	if err := a.port.Close(); err != nil {
 		a.logger.Warn("give up the fence of mysqld's own port", "error", err)
 	}
-}
-
-// localMysqld is where the agent finds its own mysqld: on loopback, which is never fenced.
-func (a *Agent) localMysqld() string {
-	return net.JoinHostPort(a.localHost(), strconv.Itoa(a.cfg.MySQL.Port))
-}
-
-func (a *Agent) localHost() string {
-	if _, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port); fenced {
-		return loopbackHost
-	}
-	return a.cfg.MySQL.Bind
-}
-
-// mysqldBind is where mysqld listens. Its own port is open to clients only once it is
-// fenced, or if the operator has said so.
-func (a *Agent) mysqldBind() string {
-	if a.port.Open() {
-		return loopbackHost + "," + a.cfg.MySQL.Bind
-	}
-	return a.localHost()
 }
 
 // portWants says which packets should pass now. It reads the clocks first: a window counts from
@@ -129,70 +108,15 @@ func (a *Agent) portWants() netfence.State {
 	return ownport.StateOf(in)
 }
 
-// leaseChanged wakes runPort, and also the role machine's goroutine if this node has begun or
+// leaseChanged wakes ownport.Port.Run, and also the role machine's goroutine if this node has begun or
 // ended to serve. It does not block.
 func (a *Agent) leaseChanged() {
 	a.Inbox.LeaseChanged()
 	a.port.Wake()
 }
 
-// runPort keeps the kernel's windows true. If it does not run in time, they end by themselves.
-func (a *Agent) runPort(ctx context.Context) error {
-	if !a.port.Fenced() {
-		return nil
-	}
-	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 8)
-	defer ticker.Stop()
-	for said := ""; ; {
-		changed := a.board.Changes() // before the look, so that no change is missed
-		trouble := ""
-		if err := a.port.Refresh(); err != nil {
-			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.Own().MysqldPort,
-				strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		a.board.SetTrouble(aboutPort, trouble)
-		if trouble != said {
-			said = trouble
-			if trouble != "" {
-				a.logger.Warn("mysqld's own port: " + trouble)
-			} else {
-				a.logger.Info("mysqld's own port: clients reach it again")
-			}
-		}
-		select {
-		case <-changed:
-		case <-a.port.Woken():
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // asksLeader tells whether clients read replicas here, who have to know whether their leader still leads.
 func (a *Agent) asksLeader() bool { return a.port.Open() || a.cfg.Router.ReadOnly != "" }
-
-// runAskLeader has a follower ask its leader, again and again, whether it still leads. A message
-// from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
-// this machine, stood still.
-func (a *Agent) runAskLeader(ctx context.Context) error {
-	if !a.asksLeader() {
-		return nil
-	}
-	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
-	defer ticker.Stop()
-	commit := func() uint64 { return a.Raft.Committed().Mark().Index }
-	for {
-		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.heard.Hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader, commit) && a.port.Fenced() {
-			a.leaseChanged()
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
 
 // clients are those of this node's mysqld. It implements primary.Clients.
 type clients struct{ *Agent }
@@ -202,26 +126,18 @@ func (c clients) Wake()         { c.board.Wake() }
 func (c clients) Hold()         { c.leaseChanged() }
 func (c clients) CloseAll()     { c.router.CloseAll() }
 func (c clients) OwnPort() bool { return c.port.Fenced() }
-func (c clients) AwaitPort()    { c.awaitPort() }
+func (c clients) AwaitPort() {
+	c.port.Await(c.cfg.Raft.ElectionTimeout, c.work.Go, c.logger) // no window is longer
+}
+func (c clients) runPort(ctx context.Context) error {
+	return c.port.Run(ctx, c.cfg.Raft.ElectionTimeout/8, c.board, c.logger)
+}
 func (c clients) EndReads(ctx context.Context) error {
 	c.readersSQL.End()
 	return c.reads.End(ctx)
 }
-func (c clients) ClosePort(ctx context.Context) error { // runPort is about to do it, too
+func (c clients) ClosePort(ctx context.Context) error { // Port.Run is about to do it, too
 	return c.port.Told(ctx, c.work.Go)
-}
-
-// awaitPort returns once the kernel lets nothing pass any more that may not pass now. A primary
-// calls it before it gives up a lease: another node may be elected before the lease's time is
-// over. A node that is promoted calls it before mysqld is opened: from then on the lease counts.
-// It takes an election timeout at most: no window is longer.
-func (a *Agent) awaitPort() {
-	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Raft.ElectionTimeout)
-	defer cancel()
-	if err := a.port.Told(ctx, a.work.Go); err != nil {
-		a.logger.Warn("mysqld's own port could not be closed: what was open runs out", "error", err)
-		<-ctx.Done()
-	}
 }
 
 // awaitWritten returns once mysqld has written every answer that its clients wait for.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/ownport"
-	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -78,7 +77,7 @@ func TestAwaitPort(t *testing.T) {
 		f     func(a *Agent)
 		later time.Duration // what it takes afterwards
 	}{
-		"await":       {(*Agent).awaitPort, 0},
+		"await":       {func(a *Agent) { clients{a}.AwaitPort() }, 0},
 		"transfer":    {func(a *Agent) { a.Duties.Transfer(a.ctx, 1, 2) }, longest},
 		"resign":      {func(a *Agent) { a.Duties.Resign(a.ctx, 1) }, longest},
 		"open writes": {func(a *Agent) { _ = a.Duties.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
@@ -111,47 +110,6 @@ func TestAwaitPort(t *testing.T) {
 					}
 				})
 			})
-		}
-	}
-}
-
-// TestMysqldBind: mysqld is on an address that clients reach if that is fenced, or if the
-// operator takes stale reads there. The agent reaches it on loopback.
-func TestMysqldBind(t *testing.T) {
-	for name, c := range map[string]struct {
-		bind     string
-		fence    ownport.Fence
-		unfenced bool
-		want     string
-	}{
-		"loopback":    {"127.0.0.2", nil, false, "127.0.0.2"},
-		"not allowed": {"10.0.0.1", nil, false, "127.0.0.1"},
-		"fenced":      {"10.0.0.1", &fakeFence{}, false, "127.0.0.1,10.0.0.1"},
-		"unfenced":    {"10.0.0.1", nil, true, "127.0.0.1,10.0.0.1"},
-	} {
-		a := &Agent{cfg: config.Config{MySQL: config.MySQL{Bind: c.bind}}}
-		if c.fence != nil {
-			a.port.Take(c.fence, nil, nil)
-		}
-		if c.unfenced {
-			a.port.Unfence()
-		}
-		if got := a.mysqldBind(); got != c.want {
-			t.Errorf("%s: mysqld listens on %s, want %s", name, got, c.want)
-		}
-	}
-}
-
-func TestFencedAddress(t *testing.T) {
-	for bind, want := range map[string]string{
-		"127.0.0.1": "", "127.1.2.3": "", "::1": "", "10.0.0.1": "10.0.0.1:3306", "fd00::1": "[fd00::1]:3306",
-	} {
-		got := ""
-		if a, fenced := fencedAddress(bind, 3306); fenced {
-			got = a.String()
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", bind, got, want)
 		}
 	}
 }

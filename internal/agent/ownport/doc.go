@@ -11,5 +11,5 @@
 // A window that is shorter than what the kernel has is set at once; the same one is set again when half of
 // it is over. After an error the kernel may have either state, so the next Refresh sets it whatever it is.
 //
-// The package starts no goroutine, and nothing of it is durable.
+// Run is one goroutine: it refreshes when something changes, and at intervals. Nothing here is durable.
 package ownport

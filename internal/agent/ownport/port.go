@@ -66,16 +66,13 @@ func (p *Port) Inherited() []*os.File {
 	return []*os.File{p.held}
 }
 
-// Wake says that other packets may have to pass now. It does not block. Woken hears of it.
+// Wake says that other packets may have to pass now. It does not block. Run hears of it.
 func (p *Port) Wake() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
-
-// Woken has a value after Wake.
-func (p *Port) Woken() <-chan struct{} { return p.wake }
 
 // Refresh has the kernel let the right packets pass. The decision and the call of the kernel are
 // one step: a later refresh never loses to an earlier one.

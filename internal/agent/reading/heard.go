@@ -66,6 +66,32 @@ func (h *Heard) Hear(ctx context.Context, life time.Duration, ask func(context.C
 	return true
 }
 
+// Leader is consensus, as Heard asks it.
+type Leader interface {
+	Role() consensus.RoleState
+	Committed() *consensus.Committed
+	AskLeader(ctx context.Context) (index uint64, err error)
+}
+
+// Run has a follower ask its leader, again and again, whether it still leads, until ctx ends; heard is called when it
+// does. A message from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
+// this machine, stood still. An answer counts for as long as life.
+func (h *Heard) Run(ctx context.Context, life time.Duration, l Leader, heard func()) error {
+	ticker := time.NewTicker(life / 4)
+	defer ticker.Stop()
+	commit := func() uint64 { return l.Committed().Mark().Index }
+	for {
+		if r := l.Role(); r.Leader != 0 && !r.Leading && h.Hear(ctx, life, l.AskLeader, commit) {
+			heard()
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // Window is until when a leader counts as heard.
 func (h *Heard) Window() netfence.Window {
 	h.mu.Lock()

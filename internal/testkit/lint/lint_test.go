@@ -75,7 +75,7 @@ var allowed = map[string][]string{
 	"internal/agent/standstill":         {"cluster/status", "sys/clock"},
 	"internal/agent/prepared":           {"agent/primary", "config/units", "mysql/binlog", "mysql/gtid", "mysql/mysqld", "mysql/replay", "sys/clock", "sys/metrics"},
 	"internal/agent/errant":             {"agent/datadir", "log/vfs", "mysql/binlog", "mysql/gtid", "mysql/mysqld"},
-	"internal/agent/ownport":            {"front/netfence", "raft/consensus"},
+	"internal/agent/ownport":            {"front/netfence", "raft/consensus", "agent/board"},
 	"internal/agent/reading":            {"cluster", "cluster/status", "front/netfence", "front/router", "raft/consensus"},
 	"internal/agent/readers":            {"config", "log/seglog", "mysql/feed", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "raft/consensus", "raft/entry", "raft/nodekey"},
 	"internal/agent/commits":            {"agent/primary", "cluster/status", "mysql/binlog", "mysql/mysqlwire", "raft/entry", "sys/metrics"},
