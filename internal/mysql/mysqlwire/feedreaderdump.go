@@ -81,7 +81,11 @@ func (s *feedSession) startReader(ctx context.Context, request dumpRequest) (Cur
 		return nil, nil, err
 	}
 	s.reader.dumping.Add(1)
-	return &countedCursor{cursor, s.reader}, out, nil
+	cursor = &countedCursor{cursor, s.reader}
+	if s.reader.SQL {
+		cursor = &appliedCursor{Cursor: cursor, applied: func(set *gtid.Set) bool { return s.applied(ctx, set) }}
+	}
+	return cursor, out, nil
 }
 
 // countedCursor knows how many dumps a reader has.

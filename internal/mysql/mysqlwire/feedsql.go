@@ -46,9 +46,11 @@ type sqlSession struct {
 	// database and charset are what the reader asked for at its login.
 	database string
 	charset  byte
-	// server is its session in mysqld, from its first statement to a dump.
+	// server is its session in mysqld, from its first statement to a dump, and the dump's own.
 	server     *sqlServer
 	statements int
+	// awayUntil is when a dump asks mysqld again that could not be asked.
+	awayUntil time.Time
 }
 
 // sqlServer returns the reader's session in mysqld.

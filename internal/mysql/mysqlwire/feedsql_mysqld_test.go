@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
@@ -43,11 +45,14 @@ func TestReaderSQL(t *testing.T) {
 	t.Run("Variables", f.variables)
 	t.Run("Place", f.place)
 	t.Run("Dump", f.dump)
+	t.Run("DumpWaits", f.dumpWaits)
 }
 
 // sqlFixture is a mysqld, a log with four transactions that it does not have, and a feed of both.
 type sqlFixture struct {
 	m    *testMysqld
+	log  *readerLog
+	w    *binlogtest.Writer
 	feed *Feed
 	// db is a reader's, places are those in front of the transactions and behind the last one.
 	db     *sql.DB
@@ -78,7 +83,7 @@ func newSQLFixture(t *testing.T) *sqlFixture {
 	}
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { _ = db.Close() })
-	return &sqlFixture{m, feed, db, places}
+	return &sqlFixture{m, log, w, feed, db, places}
 }
 
 func (f *sqlFixture) data(t *testing.T) {
@@ -202,6 +207,37 @@ func (f *sqlFixture) dump(t *testing.T) {
 	all, err := r.byFile(fileName(false, 2), uint32(f.places[3]), flagNonBlock).events(100)
 	if err != errEOF || !slices.Equal([]uint64{f.places[4]}, []uint64{all[len(all)-1].End}) {
 		t.Errorf("%d events, %v", len(all), err)
+	}
+}
+
+// dumpWaits: a reader with SQL reads of nothing that this mysqld has not applied; a heartbeat comes instead.
+func (f *sqlFixture) dumpWaits(t *testing.T) {
+	f.log.add(Piece{Index: 6, Events: binlogtest.Join(f.w.Rows(10)...)})
+	r := dialFeed(t, f.feed).loginAs("cdc").dump("b", 20*time.Millisecond, 0)
+	var seen []binlog.Type
+	for len(seen) < 1000 && (len(seen) == 0 || seen[len(seen)-1] != binlog.TypeHeartbeat) {
+		event, err := r.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, event.Type())
+	}
+	n := 0
+	for _, kind := range seen {
+		if kind == binlog.TypeGTID {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d transactions before the first heartbeat, want the 4 that mysqld has: %v", n, seen)
+	}
+	f.m.exec(t, fmt.Sprintf("SET GLOBAL gtid_purged = '+%s'", binlogtest.GTID(5)))
+	for kind := binlog.TypeHeartbeat; kind != binlog.TypeGTID; {
+		event, err := r.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind = event.Type()
 	}
 }
 

@@ -1,0 +1,100 @@
+package mysqlwire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// appliedWait bounds one question whether mysqld has applied what comes next: heartbeats wait for its answer.
+	appliedWait = 100 * time.Millisecond
+	// appliedPause is how long a mysqld that cannot be asked is not asked again.
+	appliedPause = time.Second
+)
+
+// appliedCursor hands a piece out once the local mysqld has applied it. Tools ask that mysqld for a table as soon as they read of
+// one: where it had no such table yet, some leave its rows out without a word.
+type appliedCursor struct {
+	Cursor
+	// applied tells, after a while, whether mysqld has transactions.
+	applied func(*gtid.Set) bool
+	held    *Piece
+	holds   *gtid.Set
+}
+
+func (c *appliedCursor) Next() (*Piece, <-chan struct{}, error) {
+	if c.held == nil {
+		p, more, err := c.Cursor.Next()
+		if p == nil || err != nil {
+			return nil, more, err
+		}
+		c.held, c.holds = p, p.gtids()
+	}
+	if !c.applied(c.holds) {
+		again := make(chan struct{})
+		close(again)
+		return nil, again, nil
+	}
+	p := c.held
+	c.held, c.holds = nil, nil
+	return p, nil, nil
+}
+
+func (c *appliedCursor) Close() {
+	if c.held != nil {
+		c.held.drop()
+	}
+	c.Cursor.Close()
+}
+
+// gtids are the piece's transactions. What cannot be read is left out: who sends the piece says so.
+func (p Piece) gtids() *gtid.Set {
+	set := &gtid.Set{}
+	for transaction, err := range binlog.Transactions(p.Events) {
+		if err != nil {
+			return set
+		}
+		set.Add(transaction.GTID)
+	}
+	if p.Stage != nil {
+		size := p.Stage.Size()
+		if id, err := stagedGTID(bufio.NewReaderSize(io.NewSectionReader(p.Stage, 0, size), partBytesMax), size); err == nil {
+			set.Add(id)
+		}
+	}
+	return set
+}
+
+// applied waits, for a while, until the local mysqld has transactions. Where it cannot be asked, so cannot the tool, and gets the log
+// alone.
+func (s *feedSession) applied(ctx context.Context, set *gtid.Set) bool {
+	if set.IsEmpty() || time.Now().Before(s.sql.awayUntil) {
+		return true
+	}
+	timedOut, err := "", error(nil)
+	for range 2 { // mysqld ends a session that was silent for long
+		var q *sqlServer
+		if q, err = s.sqlServer(ctx); err != nil {
+			break
+		}
+		if timedOut, err = q.value(fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %g)", set, appliedWait.Seconds())); err == nil {
+			return timedOut == "0"
+		}
+		s.endSQL()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if e, ok := errors.AsType[*ServerError](err); s.sql.awayUntil.IsZero() && (!ok || e.Code != codeAway) {
+		s.feed.cfg.Logger.Warn("a reader with SQL gets the log without regard to what mysqld has applied", "reader", s.reader.User, "error", err)
+	}
+	s.sql.awayUntil = time.Now().Add(appliedPause)
+	return true
+}
