@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -153,13 +154,18 @@ func (f *fixture) annAt(t *testing.T, i int) []string {
 	return []string{"--host=" + host, "--port=" + port, "--user=ann", "--password=Aa1-ann"}
 }
 
+// runTool runs a tool: of MySQL's installation, or on PATH.
 func runTool(t *testing.T, ctx context.Context, install *install.Installation, login []string, input, tool string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	argv, err := map[string]func() ([]string, error){
-		"mysql": install.ClientArgv, "mysqldump": install.MysqldumpArgv, "mysqlbinlog": install.MysqlbinlogArgv,
-	}[tool]()
-	if err != nil {
-		t.Fatal(err)
+	argv := []string{tool}
+	if strings.HasPrefix(tool, "mysql") {
+		if argv, err = install.ClientArgv(); err != nil {
+			t.Fatal(err)
+		}
+		argv[slices.Index(argv, install.Mysql)] = filepath.Join(filepath.Dir(install.Mysql), tool)
+		if tool == "mysqlslap" { // it does not know this option
+			argv = slices.DeleteFunc(argv, func(arg string) bool { return strings.HasPrefix(arg, "--character-sets-dir=") })
+		}
 	}
 	argv = slices.Concat(argv, login, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

@@ -68,21 +68,57 @@ func (f *readersFixture) toolAccount(t *testing.T, ctx context.Context, primary 
 	}
 }
 
+// changes is what a tool has of the ledger.
+type changes struct {
+	name string
+
+	mu    sync.Mutex
+	rows  []int64 // as they came
+	first int     // how many of them are the snapshot's
+	runs  int
+}
+
+// await waits until the tool has n rows.
+func (c *changes) await(ctx context.Context, n int) error {
+	return devcluster.Poll(ctx, fmt.Sprintf("%s has %d rows", c.name, n), func(context.Context) (bool, string, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.rows) >= n, fmt.Sprintf("%d, in %d runs", len(c.rows), c.runs), nil
+	})
+}
+
+// check wants each row once, and a writer's rows in the order in which it wrote them.
+func (c *changes) check(t *testing.T, want []int64) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := map[int64]int64{}
+	for _, id := range c.rows[c.first:] {
+		writer := id >> 32
+		if id <= last[writer] {
+			t.Errorf("%s: row %d came behind row %d", c.name, id, last[writer])
+		}
+		last[writer] = id
+	}
+	t.Logf("%s: %d rows in the snapshot, %d behind it, in %d runs", c.name, c.first, len(c.rows)-c.first, c.runs)
+	slices.Sort(c.rows)
+	if !slices.Equal(c.rows, want) {
+		t.Errorf("%s: %d rows, want %d", c.name, len(c.rows), len(want))
+	}
+}
+
 // canalTool is a program with go-mysql's canal.
 type canalTool struct {
 	canal.DummyEventHandler
-	name   string
+	changes
 	byGTID bool
 	f      *readersFixture
 	cancel context.CancelFunc
 	ended  chan error
 
-	mu    sync.Mutex
+	// With the rows, under their lock.
 	place mysql.Position
 	gtids mysql.GTIDSet
-	rows  []int64 // of the ledger, as they came
-	first int     // how many of them are the snapshot's
-	runs  int
 	// Of the transaction under way.
 	gtid    mysql.GTIDSet
 	pending []int64
@@ -91,7 +127,7 @@ type canalTool struct {
 // canal takes a snapshot at node i, and follows from there, from the next node whenever one breaks off.
 func (f *readersFixture) canal(t *testing.T, ctx context.Context, name string, i int, byGTID bool) *canalTool {
 	t.Helper()
-	c := &canalTool{name: name, byGTID: byGTID, f: f, ended: make(chan error, 1)}
+	c := &canalTool{changes: changes{name: name}, byGTID: byGTID, f: f, ended: make(chan error, 1)}
 	if err := c.snapshot(t, ctx, i); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -223,29 +259,11 @@ func (c *canalTool) take(at mysql.Position) error {
 
 func (c *canalTool) finish(t *testing.T, ctx context.Context, want []int64) {
 	t.Helper()
-	err := devcluster.Poll(ctx, c.name+" has all rows", func(context.Context) (bool, string, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.rows) >= len(want), fmt.Sprintf("%d of %d", len(c.rows), len(want)), nil
-	})
+	err := c.await(ctx, len(want))
 	c.cancel()
 	<-c.ended
 	if err != nil {
 		t.Error(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := map[int64]int64{} // a writer's rows come in the order in which it wrote them
-	for _, id := range c.rows[c.first:] {
-		writer := id >> 32
-		if id <= last[writer] {
-			t.Errorf("%s: row %d came behind row %d", c.name, id, last[writer])
-		}
-		last[writer] = id
-	}
-	t.Logf("%s: %d rows in the snapshot, %d behind it, in %d runs", c.name, c.first, len(c.rows)-c.first, c.runs)
-	slices.Sort(c.rows)
-	if !slices.Equal(c.rows, want) {
-		t.Errorf("%s: %d rows, want %d", c.name, len(c.rows), len(want))
-	}
+	c.check(t, want)
 }
