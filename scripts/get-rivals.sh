@@ -5,6 +5,7 @@
 #   DESTDIR/mariadb   MariaDB with galera-4 and what its state transfer calls (Debian 12)
 #   DESTDIR/router    mysqlrouter (Debian sid, as the MySQL of get-mysql.sh)
 #   DESTDIR/sysbench  sysbench 1.0 (Debian 12)
+#   DESTDIR/haproxy   HAProxy (Debian 12)
 #
 # The programs are to be called as PREFIX/bin/NAME: these start the unpacked
 # program with the dynamic loader and the libraries that it came with, so
@@ -33,8 +34,8 @@ stamp() {
 	[ -f "$dest/$1/.quorate-rival" ] && [ "$(cut -d' ' -f1 <"$dest/$1/.quorate-rival")" = "$layout" ] &&
 		cut -d' ' -f2- <"$dest/$1/.quorate-rival"
 }
-have_all() { stamp mariadb >/dev/null && stamp router >/dev/null && stamp sysbench >/dev/null; }
-list() { for p in mariadb router sysbench; do say "$dest/$p has $(stamp "$p")"; done; }
+have_all() { for p in mariadb router sysbench haproxy; do stamp "$p" >/dev/null || return 1; done; }
+list() { for p in mariadb router sysbench haproxy; do say "$dest/$p has $(stamp "$p")"; done; }
 
 if have_all; then list; exit 0; fi
 need_tools
@@ -91,13 +92,14 @@ prefix() {
 	[ -e "$root/bin/$program" ] || die "the packages hold no $program"
 	rm -rf -- "${dest:?}/$name"
 	mv -- "$root" "$dest/$name"
-	version=$("$dest/$name/bin/$program" --version | sed -n '1s/.*[^0-9.]\([0-9][0-9]*\.[0-9][0-9]*\.[0-9][0-9]*[^ ]*\).*/\1/p')
-	[ -n "$version" ] || die "the unpacked $program does not start"
+	version=$("$dest/$name/bin/$program" --version 2>"$work/version" | sed -n '1s/.*[^0-9.]\([0-9][0-9]*\.[0-9][0-9]*\.[0-9][0-9]*[^ ]*\).*/\1/p')
+	[ -n "$version" ] || die "the unpacked $program does not start: $(cat "$work/version")" # HAProxy says there how it is used
 	printf '%s %s\n' "$layout" "$version" >"$dest/$name/.quorate-rival"
 	say "$dest/$name has $version"
 }
 
 prefix sysbench bookworm sysbench usr/share/sysbench/oltp_common.lua 'usr/bin/sysbench usr/share/sysbench' sysbench
+prefix haproxy bookworm haproxy '' usr/sbin/haproxy haproxy
 prefix mariadb bookworm mariadbd 'usr/lib/galera/libgalera_smm.so usr/bin/wsrep_sst_rsync usr/bin/rsync' \
 	'usr/sbin/mariadbd usr/bin/mariadb* usr/bin/my_print_defaults usr/bin/mbstream usr/bin/wsrep_* usr/bin/galera* usr/bin/garb* usr/bin/rsync usr/bin/socat bin/ss usr/bin/ss usr/bin/lsof usr/lib/galera usr/lib/libgalera_smm.so usr/lib/mysql usr/share/mysql' \
 	mariadb-server-core mariadb-server galera-4 mariadb-client-core mariadb-backup rsync socat lsof iproute2

@@ -116,7 +116,11 @@ type loader interface {
 func (st *stage) load(ctx context.Context, name string) (loader, error) {
 	var l loader = st.tpcc
 	if name != workload.TPCCName {
-		l, name = st.bench, "" // all of sysbench's have the same tables
+		l = st.bench
+		if name == workload.PointSelectName || name == workload.PointUpdateName {
+			l = workload.Points{Sysbench: st.bench, Dial: st.dial, Writes: name == workload.PointUpdateName}
+		}
+		name = "" // all of sysbench's have the same tables
 		if st.bench.Program == "" {
 			return nil, fmt.Errorf("%w: sysbench: run scripts/get-rivals.sh DIR and set %s=DIR", peers.ErrMissing, peers.EnvRivals)
 		}
@@ -169,6 +173,18 @@ func (st *stage) writers(ctx context.Context) ([]peers.Endpoint, error) {
 		all = all[:1]
 	}
 	return all, nil
+}
+
+// clients are where the clients of a workload connect: for reads alone perhaps elsewhere than for writes.
+func (st *stage) clients(ctx context.Context, name string) ([]peers.Endpoint, error) {
+	if name != workload.PointSelectName {
+		return st.writers(ctx)
+	}
+	all, err := st.system.Readers(ctx)
+	if err == nil && len(all) == 0 {
+		err = errors.New("no node takes readers")
+	}
+	return all, err
 }
 
 // close takes everything down. The order matters: servers, then the disks that they use.

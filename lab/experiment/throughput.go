@@ -89,7 +89,7 @@ func (c *cell) text(name, value string) {
 
 // throughput loads the system and waits until its replicas have everything.
 func (c *cell) throughput(ctx context.Context) error {
-	writers, err := c.writers(ctx)
+	clients, err := c.clients(ctx, c.step.Workload)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *cell) throughput(ctx context.Context) error {
 	}
 	load := workload.Load{Script: c.step.Workload, Threads: c.step.Threads, Duration: c.step.Warmup}
 	if c.step.Warmup > 0 {
-		if _, err := bench.Run(ctx, writers, load); err != nil {
+		if _, err := bench.Run(ctx, clients, load); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
 		if err := c.replicasFollow(ctx, replicasWait); err != nil {
@@ -111,7 +111,7 @@ func (c *cell) throughput(ctx context.Context) error {
 		return err
 	}
 	load.Duration = c.step.Duration
-	sample, late, err := c.loaded(ctx, func() (workload.Sample, error) { return bench.Run(ctx, writers, load) })
+	sample, late, err := c.loaded(ctx, func() (workload.Sample, error) { return bench.Run(ctx, clients, load) })
 	if err != nil {
 		return err
 	}

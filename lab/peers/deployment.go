@@ -224,6 +224,18 @@ func (d *Deployment) Writers(ctx context.Context) ([]Endpoint, error) {
 	return d.endpoints(all), err
 }
 
+// Readers returns where a client reads now that need not see the newest.
+func (d *Deployment) Readers(ctx context.Context) ([]Endpoint, error) {
+	r, ok := d.driver.(interface {
+		readers(context.Context) ([]place, error)
+	})
+	if !ok {
+		return d.Writers(ctx)
+	}
+	all, err := r.readers(ctx)
+	return d.endpoints(all), err
+}
+
 // Endpoints returns all that a client may try after a failure.
 func (d *Deployment) Endpoints() []Endpoint { return d.endpoints(d.driver.places()) }
 

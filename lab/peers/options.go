@@ -44,9 +44,20 @@ const (
 
 // The values of Options.Clients, beside "".
 const (
-	clientsKernel = "kernel"
-	clientsPort   = "port"
+	clientsKernel   = "kernel"
+	clientsPort     = "port"
+	clientsReplicas = "replicas"
+	clientsSplit    = "split"
+	clientsHAProxy  = "haproxy"
 )
+
+// ownPort says whether mysqld listens on an address of its node.
+func (o *Options) ownPort() bool {
+	return o.Clients == clientsKernel || o.Clients == clientsPort || o.Clients == clientsSplit
+}
+
+// readPort says whether the agents have a port for reads.
+func (o *Options) readPort() bool { return o.Clients == clientsReplicas || o.Clients == clientsHAProxy }
 
 // Database is the empty database that every deployment has, and User the account
 // with every right on it.
@@ -90,7 +101,8 @@ type Options struct {
 	// Writers is "one" or "all": where Writers sends clients; "" = all for mgr-multi, else one.
 	Writers string
 	// Clients is the way to quorate's primary: "" = its router, "kernel" = 6446 of the primary's node, redirected to
-	// mysqld by the kernel, "port" = mysqld's own port.
+	// mysqld by the kernel, "port" = mysqld's own port, "replicas" = its router, and 6447 of all nodes for reads, "split" = MySQL
+	// Router's port that splits reads from writes, "haproxy" = HAProxy in front of 6446, and of 6447 for reads.
 	Clients string
 	// PlainPeers: quorate's agents have no keys, and talk without TLS.
 	PlainPeers bool
@@ -127,9 +139,9 @@ type Options struct {
 type Installations struct {
 	// MySQL is the server of all systems but galera.
 	MySQL *install.Installation
-	// MariaDB and MySQLRouter are prefixes as scripts/get-rivals.sh makes them:
+	// MariaDB, MySQLRouter and HAProxy are prefixes as scripts/get-rivals.sh makes them:
 	// the programs are PREFIX/bin/NAME. "" = not there.
-	MariaDB, MySQLRouter string
+	MariaDB, MySQLRouter, HAProxy string
 	// Quorate is the quorate program.
 	Quorate string
 }
@@ -158,7 +170,7 @@ func FindInstallations(rivals, quorate string) Installations {
 	if rivals == "" {
 		rivals = ".rivals"
 	}
-	for name, prefix := range map[string]*string{"mariadb": &in.MariaDB, "router": &in.MySQLRouter} {
+	for name, prefix := range map[string]*string{"mariadb": &in.MariaDB, "router": &in.MySQLRouter, "haproxy": &in.HAProxy} {
 		if dir, err := filepath.Abs(filepath.Join(rivals, name)); err == nil && exists(filepath.Join(dir, "bin")) {
 			*prefix = dir
 		}
@@ -180,7 +192,7 @@ func (in Installations) Versions() map[string]string {
 	if in.MySQL != nil {
 		all["mysqld"] = in.MySQL.Version.String()
 	}
-	for program, prefix := range map[string]string{"mariadbd": in.MariaDB, "mysqlrouter": in.MySQLRouter} {
+	for program, prefix := range map[string]string{"mariadbd": in.MariaDB, "mysqlrouter": in.MySQLRouter, "haproxy": in.HAProxy} {
 		if stamp, err := os.ReadFile(filepath.Join(prefix, ".quorate-rival")); err == nil && prefix != "" {
 			all[program] = strings.TrimSpace(string(stamp))
 		}
@@ -326,8 +338,8 @@ func (o *Options) judgeValues() error {
 		return fmt.Errorf("peers: relay-log-recovery %q; it can be on or off", o.RelayLogRecovery)
 	case !slices.Contains([]string{"", instrumentsMySQL, instrumentsLeast}, o.Instruments):
 		return fmt.Errorf("peers: instruments %q; it can be %s or %s", o.Instruments, instrumentsMySQL, instrumentsLeast)
-	case !slices.Contains([]string{"", clientsKernel, clientsPort}, o.Clients):
-		return fmt.Errorf("peers: clients %q; it can be %s or %s", o.Clients, clientsKernel, clientsPort)
+	case !slices.Contains([]string{"", clientsKernel, clientsPort, clientsReplicas, clientsSplit, clientsHAProxy}, o.Clients):
+		return fmt.Errorf("peers: clients %q; it can be %s, %s, %s, %s or %s", o.Clients, clientsKernel, clientsPort, clientsReplicas, clientsSplit, clientsHAProxy)
 	case !slices.Contains([]string{"", relaxed}, o.ReplicaDurability):
 		return fmt.Errorf("peers: replica-durability %q; it can be %s", o.ReplicaDurability, relaxed)
 	case o.ExpelTimeout != nil && (*o.ExpelTimeout < 0 || *o.ExpelTimeout > expelTimeoutMax):
@@ -351,8 +363,10 @@ func (o *Options) missing() error {
 		return nil
 	case o.Install.MySQL == nil:
 		return fmt.Errorf("%w: mysqld: run `make mysql` or set %s", ErrMissing, install.EnvBaseDir)
-	case o.System == Router && o.Install.MySQLRouter == "":
-		return fmt.Errorf("%w: system router needs mysqlrouter: %s", ErrMissing, get)
+	case (o.System == Router || o.Clients == clientsSplit) && o.Install.MySQLRouter == "":
+		return fmt.Errorf("%w: system %s needs mysqlrouter: %s", ErrMissing, o.System, get)
+	case o.Clients == clientsHAProxy && o.Install.HAProxy == "":
+		return fmt.Errorf("%w: clients %s needs haproxy: %s", ErrMissing, o.Clients, get)
 	case o.System == Quorate && o.Install.Quorate == "":
 		return fmt.Errorf("%w: quorate: run `make build`", ErrMissing)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestOptionsAreJudged(t *testing.T) {
-	installed := Installations{MySQL: &install.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
+	installed := Installations{MySQL: &install.Installation{}, MariaDB: "/x", MySQLRouter: "/x", HAProxy: "/x", Quorate: "/x"}
 	for _, tc := range []struct {
 		name string
 		o    Options
@@ -45,7 +45,9 @@ func TestOptionsAreJudged(t *testing.T) {
 		{"instruments of galera", Options{System: Galera, Instruments: "least"}, "system galera has no option instruments"},
 		{"election of async", Options{System: Async, ElectUpdated: true}, "system async has no option elect-updated"},
 		{"clients", Options{System: Quorate, Clients: "port"}, ""},
-		{"clients typo", Options{System: Quorate, Clients: "direct"}, `clients "direct"; it can be kernel or port`},
+		{"clients typo", Options{System: Quorate, Clients: "direct"}, `clients "direct"; it can be kernel, port, replicas, split or haproxy`},
+		{"router between", Options{System: Quorate, Clients: "split"}, ""},
+		{"haproxy between", Options{System: Quorate, Clients: "haproxy"}, ""},
 		{"clients of mgr", Options{System: MGR, Clients: "port"}, "system mgr has no option clients"},
 		{"size limit", Options{System: MGR, SizeLimit: "1"}, `size-limit "1"; it can be default`},
 		{"suspect", Options{System: Galera, Suspect: time.Minute}, "suspect 1m0s; it can be 1s to 10s"},

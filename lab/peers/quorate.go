@@ -27,6 +27,7 @@ const (
 	apiPort    = 7401
 	feedPort   = 7402
 	routerPort = 6446
+	readPort   = 6447
 )
 
 // statusBytesMax bounds what is read of a status: a few nodes, a few KiB each.
@@ -35,7 +36,9 @@ const statusBytesMax = 1 << 20
 // agents is quorate: an agent on each node, which runs the node's mysqld.
 type agents struct {
 	d        *Deployment
+	nodes    []*node // those with an agent
 	settings []Setting
+	between  *node              // what is between clients and nodes, beside the clients: nil = nothing
 	roots    map[string]*server // of the nodes with a mysqld: for questions over the socket
 	clients  map[string]*http.Client
 	locks    map[string]*sql.Conn
@@ -53,7 +56,7 @@ func newQuorate(d *Deployment) *agents {
 			kind = cluster.KindLogger
 		}
 		n := newNode(d.opts, name, string(kind))
-		d.nodes = append(d.nodes, n)
+		a.nodes = append(a.nodes, n)
 		if kind != cluster.KindLogger {
 			a.roots[name] = &server{node: n}
 		}
@@ -61,6 +64,7 @@ func newQuorate(d *Deployment) *agents {
 			DialContext: d.opts.Network.DialContext(name), DisableKeepAlives: true,
 		}}
 	}
+	d.nodes = slices.Clone(a.nodes)
 	a.settings = append(d.opts.sharedVariables(), []Setting{
 		d.opts.instruments(),
 		{"innodb_redo_log_capacity", strconv.Itoa(redoBytes), "the same for all"},
@@ -81,6 +85,12 @@ func clientsRemark(o Options) string {
 		return "the option --clients: clients connect to port 6446 of the primary's node, which the kernel redirects to mysqld and fences"
 	case clientsPort:
 		return "the option --clients: clients connect to mysqld's own port, fenced by the kernel"
+	case clientsReplicas:
+		return "the option --clients: clients write at port 6446 of the primary's node, and read at port 6447 of all nodes"
+	case clientsSplit:
+		return "the option --clients: clients connect to the port of MySQL Router that splits reads from writes, beside them"
+	case clientsHAProxy:
+		return "the option --clients: clients connect to HAProxy beside them, which goes to 6446, and for reads to 6447"
 	}
 	return "clients connect to port 6446 of the primary's node: the agent passes the bytes to mysqld"
 }
@@ -97,11 +107,11 @@ func (a *agents) render(n *node) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	here, local := n.addr.String(), localAddress(n)
 	bind := local
-	if a.d.opts.Clients != "" {
+	if a.d.opts.ownPort() {
 		bind = here
 	}
 	line("cluster = \"lab\"\nnode = %q\ndata_dir = %q", n.name, n.agentDir())
-	for _, m := range a.d.nodes {
+	for _, m := range a.nodes {
 		if m.kind != string(cluster.KindLearner) {
 			line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, address(m.addr.String(), peerPort), m.kind)
 			if m.key != "" {
@@ -127,6 +137,9 @@ func (a *agents) render(n *node) string {
 	}
 	line("[feed]\nlisten = %q", address(local, feedPort))
 	line("[router]\nread_write = %q", address(here, routerPort))
+	if a.d.opts.readPort() {
+		line("read_only = %q", address(here, readPort))
+	}
 	line("[api]\nlisten = %q", address(here, apiPort))
 	return b.String()
 }
@@ -154,7 +167,7 @@ func (a *agents) makeKey(n *node) error {
 }
 
 func (a *agents) up(ctx context.Context) error {
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		for _, dir := range []string{n.dir, filepath.Dir(n.dataDir)} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return fmt.Errorf("create node directory: %w", err)
@@ -164,7 +177,7 @@ func (a *agents) up(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if err := os.WriteFile(a.configOf(n), []byte(a.render(n)), 0o644); err != nil {
 			return fmt.Errorf("write configuration of node %s: %w", n.name, err)
 		}
@@ -177,7 +190,7 @@ func (a *agents) up(ctx context.Context) error {
 	if err := poll(ready, "there is a primary", a.opening); err != nil {
 		return err
 	}
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.kind == string(cluster.KindLearner) {
 			if err := a.ask(ctx, "node", "add", n.name, "--kind", n.kind, "--peer", address(n.addr.String(), peerPort), "--key", string(n.key)); err != nil {
 				return err
@@ -188,15 +201,19 @@ func (a *agents) up(ctx context.Context) error {
 		return err
 	}
 	// The clients stand in a's site.
-	if node, err := a.primary(ctx); err != nil || node == "a" {
+	node, err := a.primary(ctx)
+	if err == nil && node != "a" {
+		err = a.ask(ctx, "switchover", "--to", "a")
+	}
+	if err != nil {
 		return err
 	}
-	return a.ask(ctx, "switchover", "--to", "a")
+	return a.startBetween(ctx)
 }
 
 // opening is serving, for agents that all have to stay up.
 func (a *agents) opening(ctx context.Context) error {
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.running() == nil {
 			return fatal{fmt.Errorf("the agent of node %s has ended; %s", n.name, n.logTail())}
 		}
@@ -266,7 +283,7 @@ func (a *agents) serving(ctx context.Context) error {
 }
 
 func (a *agents) primary(ctx context.Context) (string, error) {
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.running() == nil {
 			continue
 		}
@@ -279,7 +296,7 @@ func (a *agents) primary(ctx context.Context) (string, error) {
 
 // ready wants every running node in, and a primary.
 func (a *agents) ready(ctx context.Context) error {
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.running() == nil {
 			continue
 		}
@@ -292,7 +309,7 @@ func (a *agents) ready(ctx context.Context) error {
 			return fmt.Errorf("node %s is %s: %s", n.name, s.Role, s.Reason)
 		}
 		if server := a.roots[n.name]; server != nil {
-			if a.d.opts.Clients != "" && s.MysqldPort == "" {
+			if a.d.opts.ownPort() && s.MysqldPort == "" {
 				return fatal{fmt.Errorf("the kernel does not fence mysqld's port on node %s: %s", n.name, s.Reason)}
 			}
 			if err := a.openRoot(server); err != nil {
@@ -330,7 +347,7 @@ func (a *agents) socketOf(node string) string {
 // living are the servers of the nodes that run and have been whole.
 func (a *agents) living() []*server {
 	var all []*server
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if s := a.roots[n.name]; s != nil && s.root != nil && n.processes()[componentMysqld] != 0 {
 			all = append(all, s)
 		}
@@ -340,8 +357,11 @@ func (a *agents) living() []*server {
 
 // places are the router ports of all nodes: each leads to the primary. Or the servers' own ports.
 func (a *agents) places() []place {
+	if a.between != nil {
+		return []place{{clientNode, a.betweenPort()}}
+	}
 	var all []place
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		switch {
 		case a.d.opts.Clients != clientsPort:
 			all = append(all, place{n.name, routerPort})
@@ -359,6 +379,9 @@ func (a *agents) writers(ctx context.Context) ([]place, error) {
 		return nil, err
 	}
 	all := a.places()
+	if a.between != nil {
+		return all, nil
+	}
 	if a.d.opts.Clients == clientsPort {
 		return slices.DeleteFunc(all, func(p place) bool { return p.node != node }), nil
 	}
@@ -411,7 +434,7 @@ func (a *agents) lag(ctx context.Context) (map[string]Lag, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		lag, ok := lags[n.name]
 		if !ok {
 			continue
@@ -459,7 +482,7 @@ func (a *agents) facts() Facts {
 	versions := map[string]string{"mysqld": a.d.opts.Install.MySQL.Version.String()}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if s, err := a.self(ctx, a.d.nodes[0]); err == nil {
+	if s, err := a.self(ctx, a.nodes[0]); err == nil {
 		versions["quorate"] = s.AgentVersion
 	}
 	return Facts{Versions: versions, Settings: a.settings}

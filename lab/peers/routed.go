@@ -213,25 +213,30 @@ func (r *routed) ready(ctx context.Context) error {
 	if r.router.running() == nil {
 		return fatal{fmt.Errorf("the router has ended; %s", r.router.logTail())}
 	}
+	return r.d.greets(ctx, place{clientNode, routerPort})
+}
+
+// greets returns why a client is not greeted by a server at an address.
+func (d *Deployment) greets(ctx context.Context, p place) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	conn, err := r.d.opts.Network.DialContext(clientNode)(ctx, "tcp", address(r.router.addr.String(), routerPort))
+	conn, err := d.opts.Network.DialContext(clientNode)(ctx, "tcp", address(d.opts.Network.Addr(p.node).String(), p.port))
 	if err != nil {
-		return fmt.Errorf("connect to the router: %w", err)
+		return fmt.Errorf("connect as a client: %w", err)
 	}
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetReadDeadline(deadline); err != nil {
-			return fmt.Errorf("connect to the router: %w", err)
+			return fmt.Errorf("connect as a client: %w", err)
 		}
 	}
 	// The server's greeting: a length of three bytes, a number, the protocol version.
 	var head [5]byte
 	if _, err := conn.Read(head[:]); err != nil {
-		return fmt.Errorf("read the router's greeting: %w", err)
+		return fmt.Errorf("read the server's greeting: %w", err)
 	}
 	if head[4] != 10 {
-		return errors.New("the router knows no primary so far")
+		return errors.New("no primary is known so far")
 	}
 	return nil
 }

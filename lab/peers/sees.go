@@ -166,7 +166,7 @@ func (g *galera) views(ctx context.Context, but string) (views, error) {
 // views: another agent does not hear the node (quorate expels nobody), or has another leader than before it was gone.
 func (a *agents) views(ctx context.Context, but string) (views, error) {
 	all := views{}
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.running() == nil || n.name == but {
 			continue
 		}
@@ -175,7 +175,7 @@ func (a *agents) views(ctx context.Context, but string) (views, error) {
 			continue
 		}
 		all[n.name] = map[string]sight{}
-		for _, other := range a.d.nodes {
+		for _, other := range a.nodes {
 			if other != n {
 				all[n.name][other.name] = seen(st, other.name)
 			}

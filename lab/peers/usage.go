@@ -117,7 +117,7 @@ func (a *agents) counts(ctx context.Context) (c Counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	for _, n := range a.d.nodes {
+	for _, n := range a.nodes {
 		if n.running() == nil {
 			continue
 		}

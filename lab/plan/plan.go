@@ -71,7 +71,7 @@ func (s Step) Key() string { return result.Key(s.Cell, s.Repetition) }
 func Workloads(experiment string) []string {
 	switch experiment {
 	case result.Throughput, result.Jitter:
-		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index", "tpcc"}
+		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index", "tpcc", "point_select", "point_update"}
 	case result.RTO:
 		return []string{"kill-primary", "kill-secondary", "restart-primary", "restart-secondary",
 			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary", "crash-primary", "switchover-primary"}
@@ -95,7 +95,7 @@ type Known struct {
 
 // names are those of the embedded plans.
 func names() []string {
-	return []string{"smoke", "bench", "failures", "commit", "tables", "seeds", "full"}
+	return []string{"smoke", "bench", "failures", "commit", "ways", "tables", "seeds", "full"}
 }
 
 // Embedded lists the embedded plans.

@@ -187,7 +187,7 @@ var (
 	systemOrder   = []string{"standalone", "async", "semisync", "mgr", "mgr-after", "mgr-multi", "galera", "router", ours}
 	networkOrder  = []string{"same-rack", "same-city", "two-city", "three-city"}
 	workloadOrder = []string{
-		"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_update_index",
+		"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_update_index", "point_select", "point_update",
 		"kill-primary", "kill-secondary", "restart-primary", "restart-secondary", "freeze-primary", "freeze-secondary",
 		"partition-primary", "partition-secondary", "crash-primary", "switchover-primary", "majority-crash", "power-loss", "50k", "100k", "200k", "100MB", "1GB",
 	}

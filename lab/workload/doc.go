@@ -18,6 +18,11 @@
 // figures are no tpmC. After a run Check looks at each server: the
 // standard's consistency conditions 1 to 4, and every order that was acknowledged.
 //
+// # Points
+//
+// One row of sysbench's tables read, or written, in each transaction, from the lab's own process and with TLS: for what is
+// between clients and servers.
+//
 // Errors that a client answers by trying again (deadlocks, failed
 // certification, a broken connection) are counted and do not end a run.
 //

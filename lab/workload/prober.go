@@ -101,12 +101,16 @@ func NewProber(dial Dial, endpoints []peers.Endpoint, first peers.Endpoint) (*Pr
 }
 
 // Open returns a pool for an endpoint that dials as told and neither logs nor retries.
-func Open(dial Dial, e peers.Endpoint) (*sql.DB, error) {
+func Open(dial Dial, e peers.Endpoint) (*sql.DB, error) { return openTLS(dial, e, "") }
+
+// openTLS is Open with the driver's name for how TLS is used.
+func openTLS(dial Dial, e peers.Endpoint, tls string) (*sql.DB, error) {
 	cfg, err := mysql.ParseDSN(e.DSN())
 	if err != nil {
 		return nil, fmt.Errorf("use endpoint of node %s: %w", e.Node, err)
 	}
 	cfg.Logger = &mysql.NopLogger{}
+	cfg.TLSConfig = tls
 	cfg.InterpolateParams = true // one round trip for each statement
 	cfg.MaxAllowedPacket = 64 << 20
 	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) { return dial(ctx, network, addr) }

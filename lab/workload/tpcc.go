@@ -47,6 +47,15 @@ type TPCC struct {
 
 // Run runs the mix. Threads are spread over the endpoints.
 func (t *TPCC) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, error) {
+	open := func(e peers.Endpoint) (*sql.DB, error) { return Open(t.Dial, e) }
+	return runTerminals(ctx, TPCCName, at, l, open, func(m *terminal) {
+		m.tpcc = t
+		m.step = func(ctx context.Context) error { return m.transact(ctx, m.next()) }
+	})
+}
+
+// runTerminals runs a load from this process, each of its threads a terminal that setup has told what to do.
+func runTerminals(ctx context.Context, name string, at []peers.Endpoint, l Load, open func(peers.Endpoint) (*sql.DB, error), setup func(*terminal)) (Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration+runSlack)
 	defer cancel()
 	var pools []*sql.DB
@@ -56,7 +65,7 @@ func (t *TPCC) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, er
 		}
 	}()
 	for _, e := range at {
-		db, err := Open(t.Dial, e)
+		db, err := open(e)
 		if err != nil {
 			return Sample{}, err
 		}
@@ -64,23 +73,27 @@ func (t *TPCC) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, er
 		pools = append(pools, db)
 	}
 	if len(pools) == 0 {
-		return Sample{}, errors.New("workload: nobody takes writes")
+		return Sample{}, errors.New("workload: nobody takes clients")
 	}
 	terminals := make([]*terminal, l.Threads)
 	cpu := selfCPU()
 	began := time.Now()
 	running, ctx := errgroup.WithContext(ctx)
 	for i := range terminals {
-		m := &terminal{tpcc: t, pool: pools[i%len(pools)], random: rand.New(rand.NewPCG(1, uint64(i)))}
+		m := &terminal{pool: pools[i%len(pools)], random: rand.New(rand.NewPCG(1, uint64(i)))}
+		setup(m)
 		terminals[i] = m
 		running.Go(func() error { return m.run(ctx, began, l) })
 	}
 	if err := running.Wait(); err != nil {
-		return Sample{}, fmt.Errorf("run %s with %d threads: %w", TPCCName, l.Threads, err)
+		return Sample{}, fmt.Errorf("run %s with %d threads: %w", name, l.Threads, err)
 	}
 	s, err := sampleOf(terminals, time.Since(began))
 	s.ClientCPU = selfCPU() - cpu
-	return s, err
+	if err != nil {
+		return s, fmt.Errorf("run %s: %w", name, err)
+	}
+	return s, nil
 }
 
 // selfCPU is what this process has used.
@@ -113,7 +126,7 @@ func sampleOf(terminals []*terminal, took time.Duration) (Sample, error) {
 		}
 	}
 	if s.Transactions == 0 {
-		return s, fmt.Errorf("run %s: no transaction in %.1f s, %d errors", TPCCName, s.Seconds, s.Errors)
+		return s, fmt.Errorf("no transaction in %.1f s, %d errors", s.Seconds, s.Errors)
 	}
 	s.P50MS, s.P95MS, s.P99MS = percentile(times, counts, 50), percentile(times, counts, 95), percentile(times, counts, 99)
 	s.TPS, s.QPS = float64(s.Transactions)/s.Seconds, float64(queries)/s.Seconds
@@ -128,6 +141,7 @@ type terminal struct {
 	pool   *sql.DB
 	conn   *sql.Conn
 	random *rand.Rand
+	step   func(context.Context) error // one transaction
 
 	queries, errors, reconnects int64
 	perSecond                   []float64         // transactions that ended in each second
@@ -159,7 +173,7 @@ func (m *terminal) run(ctx context.Context, began time.Time, l Load) error {
 	defer m.disconnect()
 	for time.Since(began) < l.Duration {
 		start := time.Now()
-		err := m.transact(ctx, m.next())
+		err := m.step(ctx)
 		switch {
 		case err == nil:
 			m.count(time.Since(began), time.Since(start))
@@ -191,10 +205,8 @@ func (m *terminal) next() func(context.Context) error {
 
 // transact runs one transaction, on a connection of its own. One that failed is not open any more.
 func (m *terminal) transact(ctx context.Context, body func(context.Context) error) (err error) {
-	if m.conn == nil {
-		if m.conn, err = m.pool.Conn(ctx); err != nil {
-			return fmt.Errorf("connect: %w", err)
-		}
+	if err := m.connect(ctx); err != nil {
+		return err
 	}
 	if err = m.exec(ctx, "BEGIN"); err == nil {
 		err = body(ctx)
@@ -210,6 +222,17 @@ func (m *terminal) transact(ctx context.Context, body func(context.Context) erro
 		return nil // that is its outcome
 	}
 	return err
+}
+
+// connect opens the connection, if there is none.
+func (m *terminal) connect(ctx context.Context) (err error) {
+	if m.conn != nil {
+		return nil
+	}
+	if m.conn, err = m.pool.Conn(ctx); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
 }
 
 // disconnect ends the connection, and with it what is open on it.

@@ -13,34 +13,40 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/sys/subprocess"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
-// haproxy runs packaging/haproxy.cfg in front of the cluster, and returns where it listens.
-func (f *fixture) haproxy(t *testing.T, ctx context.Context) (write, read string) {
-	t.Helper()
+// haproxyProgram finds HAProxy where make rivals puts it, then in PATH; "" = there is none.
+func haproxyProgram() string {
+	if program, err := mysqlrouter.Rival("haproxy", "haproxy"); err == nil {
+		return program
+	}
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
+		return ""
+	}
+	return program
+}
+
+// haproxy runs packaging/haproxy.cfg in front of the cluster, and returns where it listens: beside the nodes, or on a host
+// of its own.
+func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost) (write, read string) {
+	t.Helper()
+	program := haproxyProgram()
+	if program == "" {
 		t.Skip("haproxy is not installed")
 	}
 	text, err := os.ReadFile("../../packaging/haproxy.cfg")
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, _, err := net.SplitHostPort(f.RouterAddr(0))
-	if err != nil {
-		t.Fatal(err)
+	write, read, start := applicationsAddress+":3306", applicationsAddress+":3307", host.start
+	if host == nil {
+		write, read, start = f.freeAddress(t), f.freeAddress(t), subprocess.Start
 	}
-	var free []string
-	for range 2 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		free = append(free, l.Addr().String())
-	}
-	places := []string{"bind :3306", "bind " + free[0], "bind :3307", "bind " + free[1]}
+	places := []string{"bind :3306", "bind " + write, "bind :3307", "bind " + read}
 	for i := range f.Len() {
 		_, api, err := net.SplitHostPort(f.APIAddr(i))
 		if err != nil {
@@ -59,17 +65,15 @@ func (f *fixture) haproxy(t *testing.T, ctx context.Context) (write, read string
 	}
 	cmd := exec.Command(program, "-db", "-f", cfg)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Start(); err != nil {
+	p, err := start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	t.Cleanup(func() { _ = p.Kill() })
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := devcluster.Poll(ctx, "haproxy listens", func(context.Context) (bool, string, error) {
-		conn, err := net.Dial("tcp", free[1])
+		conn, err := net.Dial("tcp", read)
 		if err != nil {
 			return false, err.Error(), nil
 		}
@@ -77,7 +81,22 @@ func (f *fixture) haproxy(t *testing.T, ctx context.Context) (write, read string
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return free[0], free[1]
+	return write, read
+}
+
+// freeAddress is one of the nodes' host where nobody listens.
+func (f *fixture) freeAddress(t *testing.T) string {
+	t.Helper()
+	host, _, err := net.SplitHostPort(f.RouterAddr(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // through is node 0's DSN with another address.
@@ -97,7 +116,7 @@ func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	ctx := scenarioContext(t)
-	write, read := f.haproxy(t, ctx)
+	write, read := f.haproxy(t, ctx, nil)
 	primary := f.heal(t, ctx)
 	l := f.startAt(t, 4, f.through(t, write))
 	l.awaitAcks(t, ctx, 20)

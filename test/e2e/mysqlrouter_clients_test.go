@@ -87,7 +87,7 @@ func (c *routedClient) session(ctx context.Context, n *int) error {
 	for {
 		began, number := time.Now(), *n
 		*n++
-		if _, err := conn.ExecContext(ctx, "INSERT INTO "+routedTable+" VALUES (?, ?, @@GLOBAL.server_uuid)", c.writer, number); err != nil {
+		if _, err := conn.ExecContext(ctx, "INSERT INTO "+routedTable+" VALUES (?, ?, @@GLOBAL.server_uuid, @@SESSION.session_track_gtids)", c.writer, number); err != nil {
 			return err
 		}
 		ended := time.Now()
@@ -173,8 +173,30 @@ func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()
 	}
 	t.Logf("rw over quorate's own: %v", (clients[1].gap() - clients[0].gap()).Round(time.Millisecond))
 	r.elsewhere += clients[2].elsewhere
+	r.countTracked(t, ctx, clients[2])
 	mustBeOnePrimary(t, clients)
 	r.mustHaveAll(t, ctx, clients)
+}
+
+// countTracked logs in how many writes the server told Router the transaction's GTID. Without it Router cannot wait for them.
+func (r *routed) countTracked(t *testing.T, ctx context.Context, c *routedClient) {
+	t.Helper()
+	primary, err := r.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := r.local(t, primary).QueryContext(ctx, "SELECT tracks, COUNT(*), MIN(n), MAX(n) FROM "+routedTable+" WHERE writer = ? GROUP BY tracks", c.writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var tracks string
+		var n, lo, hi int
+		if err := rows.Scan(&tracks, &n, &lo, &hi); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: session_track_gtids is %s in %d writes, %d to %d", c.name, tracks, n, lo, hi)
+	}
 }
 
 // mustBeOnePrimary fails where a write began after another server had taken one, and was taken by a server that was the

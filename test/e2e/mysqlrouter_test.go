@@ -99,9 +99,13 @@ func (r *routed) members(primary int, nodes ...int) string {
 // bootstrap makes a Router of what a node's mysqld says, and starts it.
 func (r *routed) bootstrap(t *testing.T, ctx context.Context, against int) {
 	t.Helper()
-	router, err := mysqlrouter.Bootstrap(ctx, mysqlrouter.Config{
-		Program: r.program, Dir: filepath.Join(r.Dir(), "router"), Against: r.MysqldAddr(against), User: r.administrator, Password: r.password,
-	})
+	r.bootstrapAs(t, ctx, mysqlrouter.Config{Dir: filepath.Join(r.Dir(), "router"), Against: r.MysqldAddr(against)})
+}
+
+func (r *routed) bootstrapAs(t *testing.T, ctx context.Context, c mysqlrouter.Config) {
+	t.Helper()
+	c.Program, c.User, c.Password = r.program, r.administrator, r.password
+	router, err := mysqlrouter.Bootstrap(ctx, c)
 	if err == nil {
 		err = router.Start()
 	}

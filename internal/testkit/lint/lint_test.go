@@ -97,7 +97,7 @@ var allowed = map[string][]string{
 	"lab/experiment":      {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
 	"lab/fault":           {"testkit/faultmount", "lab/netlab"},
 	"lab/netlab":          {"sys/subprocess"},
-	"lab/peers":           {"raft/nodekey", "cluster", "cluster/status", "mysql/gtid", "lab/result", "mysql/mysqld", "mysql/install", "sys/subprocess"},
+	"lab/peers":           {"raft/nodekey", "cluster", "cluster/status", "mysql/gtid", "lab/result", "mysql/mysqld", "mysql/install", "sys/subprocess", "testkit/mysqlrouter"},
 	"lab/plan":            {"lab/result"},
 	"lab/report":          {"lab/result"},
 	"lab/workload":        {"lab/peers", "testkit/ledger"},

@@ -25,18 +25,24 @@ var ErrNone = errors.New("no mysqlrouter in .rivals or QUORATE_RIVALS: run make 
 
 // Program returns the path of mysqlrouter, of a test that is two directories below the repository's root.
 func Program() (string, error) {
-	rivals := os.Getenv(rivalsVariable)
-	if rivals == "" {
-		rivals = "../../.rivals"
-	}
-	program, err := filepath.Abs(filepath.Join(rivals, "router", "bin", "mysqlrouter"))
-	if err == nil {
-		_, err = os.Stat(program)
-	}
+	program, err := Rival("router", "mysqlrouter")
 	if err != nil {
 		return "", ErrNone
 	}
 	return program, nil
+}
+
+// Rival returns the path of another program that make rivals gets.
+func Rival(prefix, program string) (string, error) {
+	rivals := os.Getenv(rivalsVariable)
+	if rivals == "" {
+		rivals = "../../.rivals"
+	}
+	path, err := filepath.Abs(filepath.Join(rivals, prefix, "bin", program))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	return path, err
 }
 
 // Config is what a Router is bootstrapped with.
@@ -46,13 +52,50 @@ type Config struct {
 	Dir string
 	// Against is the host:port of a node's mysqld. User is an account there, with the role quorate_dba.
 	Against, User, Password string
+	// Host is the address on which Router listens, with the ports of its manual: "" = loopback, with ports that are free.
+	Host string
+	// Start starts Router's processes, such as in the network namespace of Host: nil = beside this one.
+	Start func(*exec.Cmd) (*subprocess.Process, error)
 }
+
+func (c Config) start(cmd *exec.Cmd) (*subprocess.Process, error) {
+	if c.Start != nil {
+		return c.Start(cmd)
+	}
+	return subprocess.Start(cmd)
+}
+
+// run runs a command to its end, and returns what it printed.
+func (c Config) run(ctx context.Context, cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := c.start(cmd)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return "", errors.Join(ctx.Err(), p.Kill())
+	}
+	if !cmd.ProcessState.Success() {
+		return out.String(), errors.New(cmd.ProcessState.String())
+	}
+	return out.String(), nil
+}
+
+// The address on which Router listens without Config.Host, and the first of its ports with one.
+const (
+	loopback = "127.0.0.1"
+	basePort = 6446
+)
 
 // Router is a stock MySQL Router. Make one with Bootstrap.
 type Router struct {
 	config Config
 	// RW, RO and Split are the host:port of its ports: for the primary, for replicas, and the one that splits reads from writes.
 	RW, RO, Split string
+	host          string
 	process       *subprocess.Process
 }
 
@@ -62,19 +105,22 @@ func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read mysqld's address: %w", err)
 	}
-	base, err := freeBasePort()
-	if err != nil {
-		return nil, err
+	bind, base := c.Host, basePort
+	if bind == "" {
+		bind = loopback
+		if base, err = freeBasePort(); err != nil {
+			return nil, err
+		}
 	}
 	plugins := filepath.Join(filepath.Dir(filepath.Dir(c.Program)), "usr/lib/mysqlrouter/plugin")
-	cmd := exec.CommandContext(ctx, c.Program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", c.User, c.Password, host, port),
-		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", "127.0.0.1",
-		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", "127.0.0.1",
+	cmd := exec.Command(c.Program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", c.User, c.Password, host, port),
+		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", bind,
+		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", bind,
 		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := c.run(ctx, cmd); err != nil {
 		return nil, fmt.Errorf("bootstrap mysqlrouter: %w: %s", err, out)
 	}
-	r := &Router{config: c}
+	r := &Router{config: c, host: bind}
 	return r, r.readPorts()
 }
 
@@ -116,7 +162,7 @@ func (r *Router) readPorts() error {
 			section = line
 		}
 		if port, ok := strings.CutPrefix(line, "bind_port="); ok {
-			addr := "127.0.0.1:" + port
+			addr := net.JoinHostPort(r.host, port)
 			switch section {
 			case "[routing:bootstrap_rw]":
 				r.RW = addr
@@ -133,6 +179,11 @@ func (r *Router) readPorts() error {
 	return nil
 }
 
+// Command is what Start starts, for who starts it otherwise.
+func (r *Router) Command() *exec.Cmd {
+	return exec.Command(r.config.Program, "--config", r.path("mysqlrouter.conf"))
+}
+
 // Start starts the Router. It does not wait until it serves.
 func (r *Router) Start() error {
 	log, err := os.Create(r.path("test.log"))
@@ -140,9 +191,9 @@ func (r *Router) Start() error {
 		return fmt.Errorf("make mysqlrouter's log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(r.config.Program, "--config", r.path("mysqlrouter.conf"))
+	cmd := r.Command()
 	cmd.Stdout, cmd.Stderr = log, log
-	r.process, err = subprocess.Start(cmd)
+	r.process, err = r.config.start(cmd)
 	if err != nil {
 		return fmt.Errorf("start mysqlrouter: %w", err)
 	}

@@ -99,7 +99,7 @@ func TestPlans(t *testing.T) {
 		t.Errorf("the printed plan has other cells: %v", err)
 	}
 	for want, args := range map[string][]string{
-		"choose smoke, bench, failures, commit, tables, seeds, full": {"plans", "moon"},
+		"choose smoke, bench, failures, commit, ways, tables, seeds, full": {"plans", "moon"},
 		"open plan":       {"plans", "./moon.toml"},
 		"matches no cell": {"plans", "smoke", "--skip", "moon"},
 		"need a plan":     {"plans", "--print"},
@@ -112,7 +112,7 @@ func TestPlans(t *testing.T) {
 
 // Every embedded plan names systems, options and networks that there are.
 func TestEmbeddedPlansAreRunnable(t *testing.T) {
-	for _, name := range []string{"smoke", "commit", "tables", "seeds", "full"} {
+	for _, name := range []string{"smoke", "commit", "ways", "tables", "seeds", "full"} {
 		if _, _, err := loadPlan(name, nil, nil); err != nil {
 			t.Error(err)
 		}

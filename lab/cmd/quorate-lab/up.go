@@ -52,7 +52,7 @@ QUORATE_RIVALS names, or .rivals.`,
 	f.IntVar(&o.Loggers, "loggers", 0, "quorate: how many of the three members are loggers, 0 or 1")
 	f.IntVar(&o.Learners, "learners", 0, "quorate: learners beside them, 0 to 2")
 	f.BoolVar(&o.PaxosSingleLeader, "paxos-single-leader", false, "mgr: one leader of the consensus, the primary")
-	f.StringVar(&o.Clients, "clients", "", "quorate: the way to the primary: kernel = 6446, redirected to mysqld, port = mysqld's own (default: the router)")
+	f.StringVar(&o.Clients, "clients", "", "quorate: the way to the primary: kernel = 6446, redirected to mysqld, port = mysqld's own, split = MySQL Router, haproxy = HAProxy (default: the router)")
 	f.BoolVar(&o.PlainPeers, "plain-peers", false, "quorate: agents without keys, which talk without TLS")
 	f.BoolVar(&o.ElectUpdated, "elect-updated", false, "mgr: elect the most up-to-date member (MySQL 9.7's component)")
 	f.StringVar(&o.Instruments, "instruments", "", "MySQL systems: mysql = the Performance Schema as it comes, least = what quorate needs (default: quorate's own)")
