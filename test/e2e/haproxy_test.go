@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
@@ -110,57 +112,41 @@ func (f *fixture) through(t *testing.T, addr string) string {
 	return cfg.FormatDSN()
 }
 
-// TestHAProxy: with the file in packaging/, writes go on over switchovers, a killed and a frozen primary, and reads
-// go to replicas alone.
+// TestHAProxy: with the file in packaging/, writes go on over switchovers, a killed and a frozen primary, and to one server at
+// a time; reads go to replicas alone, and to none that is too far behind.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute})
 	ctx := scenarioContext(t)
-	write, read := f.haproxy(t, ctx, nil)
+	p := &proxied{routed: f.newRouted(t, "")}
+	p.write, p.read = f.haproxy(t, ctx, nil)
 	primary := f.heal(t, ctx)
-	l := f.startAt(t, 4, f.through(t, write))
+	l := f.startAt(t, 4, f.through(t, p.write))
 	l.awaitAcks(t, ctx, 20)
-	db := openDSN(t, f.through(t, read), nil)
-	db.SetMaxIdleConns(0)
-	reads := func(want int) {
-		t.Helper()
-		if err := devcluster.Poll(ctx, fmt.Sprintf("%d replicas are read", want), func(ctx context.Context) (bool, string, error) {
-			seen := map[int]bool{}
-			for range 4 {
-				var port int
-				var readOnly bool
-				if err := db.QueryRowContext(ctx, "SELECT @@port, @@super_read_only").Scan(&port, &readOnly); err != nil {
-					return false, err.Error(), nil
-				}
-				if !readOnly {
-					t.Error("the primary is read")
-				}
-				seen[port] = true
-			}
-			return len(seen) == want, fmt.Sprint(seen), nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reads(2)
+	p.prepare(t, ctx, primary)
+	p.awaitReads(t, ctx, f.others(primary)...)
 	next := (primary + 1) % 3
-	f.must(t, ctx, primary, "switchover", "--to", f.Name(next), "--max-pause", "10s")
-	l.awaitAcks(t, ctx, 20)
-	reads(2)
+	p.under(t, ctx, l, "switched over", func() {
+		f.must(t, ctx, primary, "switchover", "--to", f.Name(next), "--max-pause", "10s")
+	})
+	p.awaitReads(t, ctx, f.others(next)...)
+	p.lag(t, ctx)
 	for _, c := range []struct {
 		what  string
 		fails func(int) error
 	}{{"killed", f.KillBoth}, {"frozen", f.PauseAgent}} {
 		primary = f.heal(t, ctx)
-		if err := c.fails(primary); err != nil {
+		p.awaitReads(t, ctx, f.others(primary)...)
+		p.under(t, ctx, l, c.what, func() {
+			if err := c.fails(primary); err != nil {
+				t.Fatal(err)
+			}
+		})
+		next, err := f.WaitPrimary(ctx, primary)
+		if err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
-		l.awaitAcks(t, ctx, 1)
-		first := time.Since(began)
-		l.awaitAcks(t, ctx, 20)
-		t.Logf("the primary is %s: the next OK came after %v", c.what, first.Round(time.Millisecond))
-		reads(1)
+		p.awaitReads(t, ctx, 3-primary-next)
 		if c.what == "frozen" {
 			f.resume(t, primary)
 		}
@@ -168,4 +154,110 @@ func TestHAProxy(t *testing.T) {
 	l.stop(t)
 	f.heal(t, ctx)
 	f.check(t, ctx)
+}
+
+// proxied is a cluster behind HAProxy.
+type proxied struct {
+	*routed
+	write, read string
+}
+
+// under has a client that notes which server took each of its writes, while the primary goes elsewhere. Writes flow
+// again, no server takes one after its successor has, and none is lost.
+func (p *proxied) under(t *testing.T, ctx context.Context, l *load, what string, do func()) {
+	t.Helper()
+	c := p.writerAt(t, "HAProxy's port for writes", p.write, p.nextWriter())
+	awaitOKs(t, ctx, 10, c)
+	do()
+	l.awaitAcks(t, ctx, 20)
+	if err := devcluster.Poll(ctx, "another server takes writes", func(context.Context) (bool, string, error) {
+		servers := c.servers()
+		return len(servers) > 1, fmt.Sprint(servers), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.stop()
+	t.Logf("the primary is %s: no OK for %v at most", what, c.gap().Round(time.Millisecond))
+	if servers := c.servers(); len(servers) != 2 {
+		t.Errorf("%d servers took writes", len(servers))
+	}
+	if len(c.missed) > 0 {
+		t.Errorf("%d own writes were missed: %s", len(c.missed), c.missed[0])
+	}
+	mustBeOnePrimary(t, []*routedClient{c})
+	p.mustHaveAll(t, ctx, []*routedClient{c})
+}
+
+// readers are the nodes that answer reads of a few new connections.
+func (p *proxied) readers(t *testing.T, ctx context.Context) (nodes []int, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, readHold) // the agent of a replica that may not be read holds who comes
+	defer cancel()
+	db := openDSN(t, p.through(t, p.read), nil)
+	defer db.Close()
+	db.SetMaxIdleConns(-1)
+	for range 6 {
+		var port string
+		var readOnly bool
+		if err := db.QueryRowContext(ctx, "SELECT @@port, @@super_read_only").Scan(&port, &readOnly); err != nil {
+			return nil, err
+		}
+		if !readOnly {
+			t.Error("the primary is read")
+		}
+		for i := range p.Len() {
+			if strings.HasSuffix(p.MysqldAddr(i), ":"+port) && !slices.Contains(nodes, i) {
+				nodes = append(nodes, i)
+			}
+		}
+	}
+	slices.Sort(nodes)
+	return nodes, nil
+}
+
+// awaitReads waits until these nodes are read, and no other.
+func (p *proxied) awaitReads(t *testing.T, ctx context.Context, want ...int) {
+	t.Helper()
+	slices.Sort(want)
+	if err := devcluster.Poll(ctx, fmt.Sprintf("nodes %d are read", want), func(ctx context.Context) (bool, string, error) {
+		nodes, err := p.readers(t, ctx)
+		return err == nil && slices.Equal(nodes, want), fmt.Sprint(nodes, err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lag: a replica that applies nothing is read by nobody, once it is too far behind, whatever HAProxy knows: the agent of
+// its node passes readers on. Where no replica may be read nobody reads; and they come back.
+func (p *proxied) lag(t *testing.T, ctx context.Context) {
+	t.Helper()
+	primary, err := p.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := p.others(primary)
+	var releases []func()
+	for len(may) > 0 {
+		lags := may[0]
+		may = may[1:]
+		releases = append(releases, p.blockApplier(t, ctx, lags))
+		if err := p.WaitNode(ctx, lags, "too far behind", func(n status.Node) bool {
+			return n.Role == status.RoleReplica && n.Unreadable(readMaxLag) != ""
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			nodes, err := p.readers(t, ctx)
+			if err == nil && !slices.Equal(nodes, may) {
+				t.Errorf("nodes %d are read, while %d may be", nodes, may)
+			}
+		}
+		if len(may) > 0 {
+			p.awaitReads(t, ctx, may...)
+		}
+	}
+	for _, release := range releases {
+		release()
+	}
+	p.awaitReads(t, ctx, p.others(primary)...)
 }

@@ -130,6 +130,18 @@ func (c *routedClient) gap() (longest time.Duration) {
 	return longest
 }
 
+// servers are those that took writes so far.
+func (c *routedClient) servers() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.acks {
+		if a.server != "" && !slices.Contains(all, a.server) {
+			all = append(all, a.server)
+		}
+	}
+	return all
+}
+
 func awaitOKs(t *testing.T, ctx context.Context, more int, clients ...*routedClient) {
 	t.Helper()
 	for _, c := range clients {
