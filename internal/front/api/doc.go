@@ -43,6 +43,7 @@
 // the file of tokens every second: no request waits for its disk.
 // The package keeps no state; every answer is made from the Provider's
 // snapshot of that moment, but for the tokens.
-// A stream of events is its request's goroutine; there are streamsMax, for streamTime each. A copy is
+// A stream of events is its request's goroutine; there are streamsMax, streamsPerSource of one address,
+// for streamTime each. A copy is
 // its request's goroutine and one that waits for the end; there are copiesMax.
 package api

@@ -4,17 +4,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 const (
 	// streamsMax bounds the streams of events: pages that somebody looks at. Each costs a status of
 	// some 10 KiB in every streamEvery.
 	streamsMax = 16
+	// streamsPerSource leaves places to the others where one host has pages left open, or means harm. All who come
+	// through one proxy, or by ssh, are one source.
+	streamsPerSource = streamsMax / 2
 	// streamEvery is how often a stream tells the status, which also shows that it lives.
 	streamEvery = 500 * time.Millisecond
 	// streamTime is how long a stream lives: who still reads it comes again.
@@ -29,18 +36,69 @@ const (
 	eventHistory = "history"
 )
 
+// streams are the places of streams of events.
+type streams struct {
+	mu   sync.Mutex
+	open map[netip.Addr]int // of each source that has some
+	all  int
+	// refused counts those that found no place.
+	refused uint64
+}
+
+// enter takes a place, or says which are all taken.
+func (s *streams) enter(source netip.Addr) (full string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.all >= streamsMax:
+		full = fmt.Sprintf("%d streams are open, which is all that there may be", streamsMax)
+	case s.open[source] >= streamsPerSource:
+		full = fmt.Sprintf("%d streams are open from this address, which is all that it may have", streamsPerSource)
+	default:
+		s.all++
+		s.open[source]++
+		return ""
+	}
+	s.refused++
+	return full
+}
+
+// leave gives a place back.
+func (s *streams) leave(source netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.open[source]--; s.open[source] == 0 {
+		delete(s.open, source)
+	}
+}
+
+// counts are the streams that are open, and how many were refused.
+func (s *streams) counts() (open int, refused uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all, s.refused
+}
+
+// sourceOf is whom a request is counted for. Those of the control socket are one.
+func sourceOf(r *http.Request) netip.Addr {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return strangers.Source(net.TCPAddrFromAddrPort(from))
+}
+
 // answerEvents tells what is so now, again and again, as server-sent events: each time the status,
 // and the history at the beginning and when it has grown.
 func (s *Server) answerEvents(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		s.streamsRefused.Add(1)
+	source := sourceOf(r)
+	if full := s.streams.enter(source); full != "" {
 		w.Header().Set("Retry-After", "5")
-		s.refuse(w, http.StatusServiceUnavailable, control.CodeBusy, fmt.Sprintf("%d streams are open, which is all that there may be", streamsMax))
+		s.refuse(w, http.StatusServiceUnavailable, control.CodeBusy, full)
 		return
 	}
+	defer s.streams.leave(source)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method == http.MethodHead {

@@ -12,9 +12,10 @@ import (
 func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.Collector(func() []metrics.Sample {
+		open, refused := s.streams.counts()
 		return append(s.provider.Metrics(), metrics.Of("quorate_api_expelled_total", s.room.Stats().Expelled),
-			metrics.Of("quorate_api_denied_total", s.denied.Load()), metrics.Of("quorate_api_streams", len(s.streams)),
-			metrics.Of("quorate_api_streams_refused_total", s.streamsRefused.Load()))
+			metrics.Of("quorate_api_denied_total", s.denied.Load()), metrics.Of("quorate_api_streams", open),
+			metrics.Of("quorate_api_streams_refused_total", refused))
 	}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(s.provider.Collectors()...)
 	return registry

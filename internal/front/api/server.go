@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,11 +87,11 @@ type Server struct {
 
 	tokens    *tokens
 	strangers *strangers.Log
-	streams   chan struct{} // one place for each stream of events
+	streams   streams
 	copies    chan struct{} // one place for each copy of the data or the log
 	ended     chan struct{} // closed when Run ends: streams end by themselves
 
-	denied, streamsRefused atomic.Uint64
+	denied atomic.Uint64
 }
 
 // New makes a Server. It opens and starts nothing.
@@ -99,7 +100,7 @@ func New(config Config, provider Provider) *Server {
 	return &Server{
 		config: config, provider: provider, room: strangers.New(limits, config.Logger),
 		tokens: &tokens{path: config.TokensFile, logger: config.Logger}, strangers: strangers.NewLog(config.Logger),
-		streams: make(chan struct{}, streamsMax), copies: make(chan struct{}, copiesMax), ended: make(chan struct{}),
+		streams: streams{open: make(map[netip.Addr]int)}, copies: make(chan struct{}, copiesMax), ended: make(chan struct{}),
 	}
 }
 

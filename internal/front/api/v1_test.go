@@ -465,7 +465,14 @@ func TestTokensAreReadBeside(t *testing.T) {
 // stream opens a stream of events.
 func stream(t *testing.T, s *Server) (*http.Response, *bufio.Reader) {
 	t.Helper()
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + s.Addr().String() + "/v1/events")
+	return streamFrom(t, s, "127.0.0.1")
+}
+
+// streamFrom opens it from an address.
+func streamFrom(t *testing.T, s *Server, address string) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: d.DialContext}}).Get("http://" + s.Addr().String() + "/v1/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,31 +539,37 @@ func TestStreamLivesLong(t *testing.T) {
 	})
 }
 
-// TestStreamsAreBounded: one too many is refused, and there is a place again once one has ended.
+// TestStreamsAreBounded: one too many is refused, of one address and of all, and there is a place again once one has ended.
 func TestStreamsAreBounded(t *testing.T) {
 	s := start(t, &fakeProvider{control: answering(t, nil)})
 	var first *http.Response
-	for range streamsMax {
-		resp, events := stream(t, s)
-		nextEvent(t, events)
-		first = resp
+	for _, address := range []string{"127.0.0.1", "127.0.0.2"} {
+		for range streamsPerSource {
+			resp, events := streamFrom(t, s, address)
+			nextEvent(t, events)
+			first = resp
+		}
+		resp, r := streamFrom(t, s, address)
+		body, err := io.ReadAll(r)
+		if err != nil || resp.StatusCode != 503 || failureCode(t, string(body)) != control.CodeBusy {
+			t.Errorf("one too many from %s: %s %s, %v", address, resp.Status, body, err)
+		}
 	}
-	code, body := send(t, s, "GET", "/v1/events", "", "")
-	if code != 503 || failureCode(t, body) != control.CodeBusy {
-		t.Errorf("one too many: %d %s", code, body)
+	if resp, _ := streamFrom(t, s, "127.0.0.3"); resp.StatusCode != 503 {
+		t.Errorf("one too many of all: %s", resp.Status)
 	}
 	_ = first.Body.Close()
 	deadline := time.Now().Add(10 * time.Second)
-	for len(s.streams) == streamsMax {
+	for open, _ := s.streams.counts(); open == streamsMax; open, _ = s.streams.counts() {
 		if time.Now().After(deadline) {
 			t.Fatal("its place is not given back")
 		}
 		time.Sleep(time.Millisecond)
 	}
-	_, events := stream(t, s)
+	_, events := streamFrom(t, s, "127.0.0.3")
 	nextEvent(t, events)
-	if _, body := send(t, s, "GET", "/metrics", "", ""); !strings.Contains(body, "quorate_api_streams_refused_total 1\n") {
-		t.Error("the refusal is not counted")
+	if _, body := send(t, s, "GET", "/metrics", "", ""); !strings.Contains(body, "quorate_api_streams_refused_total 3\n") {
+		t.Error("the refusals are not counted")
 	}
 }
 

@@ -148,7 +148,7 @@ var sections = []Section{
 		counter("quorate_router_fenced_total", "Sessions closed because this node may not serve.", "After a failover: how many sessions ended.", "port"),
 		counter("quorate_router_left_total", "Sessions closed because another node is the primary, or because a replica could not be read for router.read_grace.", "Reports break off: replicas lag.", "port"),
 		counter("quorate_api_denied_total", "Requests to the API port with a token that nobody has.", "It grows: somebody tries tokens, or a program has an old one."),
-		gauge("quorate_api_streams", "Streams of events that are open at the API port.", "A page does not open: 16 are all that there may be."),
+		gauge("quorate_api_streams", "Streams of events that are open at the API port.", "A page does not open: 16 are all that there may be, 8 of them from one address."),
 		counter("quorate_api_streams_refused_total", "Streams of events that were refused, because all places were taken.", "It grows: pages are left open that nobody looks at."),
 		counter("quorate_api_expelled_total", "Connections to the API port that asked nothing, closed for others.", "Somebody scans the port."),
 	}},
