@@ -116,7 +116,8 @@ func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 	cmd := exec.Command(c.Program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", c.User, c.Password, host, port),
 		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", bind,
 		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", bind,
-		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2")
+		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2",
+		"--conf-set-option=routing:bootstrap_rw_split.wait_for_my_writes_timeout=60")
 	if out, err := c.run(ctx, cmd); err != nil {
 		return nil, fmt.Errorf("bootstrap mysqlrouter: %w: %s", err, out)
 	}
