@@ -35,7 +35,8 @@ type object struct {
 		Template                 struct {
 			Metadata struct{ Labels map[string]any }
 			Spec     struct {
-				Containers []struct {
+				InitContainers []struct{ Command []string }
+				Containers     []struct {
 					Ports                         []port
 					LivenessProbe, ReadinessProbe probe
 				}
@@ -133,6 +134,10 @@ func TestExample(t *testing.T) {
 		if got := fmt.Sprint(p.ContainerPort); !strings.HasSuffix(listens[p.Name], ":"+got) {
 			t.Errorf("port %s is %s, and the agent listens on %q", p.Name, got, listens[p.Name])
 		}
+	}
+	// Reading needs a token, which the pod has where the configuration looks for it.
+	if first := set.Template.Spec.InitContainers; c.API.TokensFile == "" || len(first) != 1 || !strings.Contains(strings.Join(first[0].Command, "\n"), "cat /nodes/tokens > "+c.API.TokensFile+"\n") {
+		t.Errorf("no init container puts the tokens into api.tokens_file %q", c.API.TokensFile)
 	}
 	// Each port has a service, whose pods are the set's.
 	served := map[string]bool{}
