@@ -282,7 +282,7 @@ func TestPage(t *testing.T) {
 	if err := c.KillBoth(seen); err != nil {
 		t.Fatal(err)
 	}
-	p.until(`document.body.className === 'stale' && document.querySelector('#link-text').textContent.startsWith('OLD: ')`)
+	p.until(`document.body.className === 'stale' && document.querySelector('#link-text').textContent.endsWith('cut off from here. Look at another node.')`)
 	p.look("old")
 }
 

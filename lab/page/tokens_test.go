@@ -85,6 +85,7 @@ func TestTokens(t *testing.T) {
 	p.until(`document.querySelector('#primary-more').textContent === 'since 1 min: nobody can write, as far as this node knows'`)
 	p.until(`document.querySelector('#nodes').innerText.includes('refused') && document.querySelector('#nodes').innerText.includes('0.0 s, 2 tx, stopped')`)
 	p.look("reading")
+	p.stumbles()
 
 	// The same at a name that is not loopback's.
 	p = open(t, ctx, program, "http://db1.example:"+port+"/", chromedp.Flag("host-resolver-rules", "MAP db1.example 127.0.0.1"))
@@ -117,4 +118,13 @@ func (p *tab) deafen() {
 func (p *tab) clear() {
 	p.t.Helper()
 	evaluate[bool](p, `(() => { const e = document.querySelector('#token'); e.value = ''; e.focus(); return true; })()`)
+}
+
+// stumbles breaks the page: it says that what it shows is old, and why, and goes on as soon as it can.
+func (p *tab) stumbles() {
+	p.t.Helper()
+	evaluate[bool](p, `(window.taken = document.querySelector('#tps')).removeAttribute('id') === undefined`)
+	p.until(`document.body.className === 'stale' && document.querySelector('#link-text').textContent.includes('What it says cannot be shown here: ')`)
+	evaluate[bool](p, `(window.taken.id = 'tps') === 'tps'`)
+	p.until(`document.body.className === 'live'`)
 }

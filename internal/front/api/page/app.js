@@ -208,7 +208,7 @@ function tick() {
   document.body.className = live ? 'live' : heardAt ? 'stale' : 'waiting';
   for (const b of document.querySelectorAll('.operate')) b.disabled = !live;
   if (live) say('link-text', `Live, from node ${state.self}`);
-  else if (heardAt) say('link-text', `OLD: node ${state.self} says nothing any more. ${trouble || 'Its agent is gone, or cut off from here.'} Look at another node.`);
+  else if (heardAt) say('link-text', `OLD: from node ${state.self}. ${trouble || 'It says nothing any more: its agent is gone, or cut off from here.'} Look at another node.`);
   else say('link-text', trouble || 'Connecting…');
   say('link-age', heardAt ? live ? `${utc(new Date(heardAt - skew)).slice(11)} UTC` : `as of ${ago(silent)} ago` : '');
 }
@@ -221,9 +221,9 @@ function heard(name, data) {
     rows = data.history;
     showHistory();
   } else {
+    show(data);
     heardAt = Date.now();
     trouble = '';
-    show(data);
     tick();
   }
 }
@@ -252,7 +252,12 @@ async function read() {
       rest = blocks.pop();
       for (const block of blocks) {
         const field = name => block.split('\n').find(l => l.startsWith(name + ': '))?.slice(name.length + 2);
-        heard(field('event'), JSON.parse(field('data')));
+        try {
+          heard(field('event'), JSON.parse(field('data')));
+        } catch (err) { // a mistake of this page's, or of the agent's: what is shown gets old, and says so
+          console.error(err);
+          trouble = `What it says cannot be shown here: ${err.message}.`;
+        }
       }
     }
   } finally {
@@ -265,8 +270,8 @@ async function follow() {
     const before = heardAt;
     try {
       await read();
-    } catch (err) {
-      if (err.name !== 'AbortError' && !(err instanceof TypeError)) throw err; // a mistake of this page's
+    } catch { // nobody listens, the connection has ended, or nothing came for too long
+      trouble = heardAt ? '' : 'The agent does not answer.';
     }
     if (heardAt !== before) wait = 500;
     tick();
