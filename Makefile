@@ -98,8 +98,8 @@ sim: ## many whole clusters on virtual time, SEEDS=1..200
 mutate: ## break production code line by line: the simulator must notice
 	$(GO) test -timeout 60m -tags mutation -v ./test/mutation
 
-large: mysql ## transactions of 1 and 4 GiB, agents held to 256 MiB (minutes, 45 GiB of disk)
-	$(GO) test -tags large -count=1 -timeout 3h -v ./test/large
+large: mysql ## transactions of 1 and 4 GiB; 20 GiB (QUORATE_LARGE_GIB) adopted, backed up, restored; agents held to 256 MiB (60 GiB of disk)
+	$(GO) test -tags large -count=1 -timeout 4h -v ./test/large
 
 DRIVERS ?= $(CURDIR)/.drivers
 drivers: mysql ## four drivers through the clients' ports, Debezium and gh-ost at the readers', over failovers

@@ -48,15 +48,21 @@ func buildAndRun(m *testing.M) int {
 // fixture is one case's cluster.
 type fixture struct{ *devcluster.Cluster }
 
-// newFixture starts a cluster with empty tables in it.
-func newFixture(t *testing.T, ctx context.Context) *fixture {
+// newDir makes a directory for a test's files.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(os.Getenv("QUORATE_LARGE_DIR"), "qlarge-")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// newCluster makes a cluster that has not begun.
+func newCluster(t *testing.T, dir string, nodes int) *fixture {
+	t.Helper()
 	c, err := devcluster.New(devcluster.Options{
-		Binary: os.Getenv(binaryVariable), Dir: dir, Nodes: 3, MySQLBase: mysqlBase(t),
+		Binary: os.Getenv(binaryVariable), Dir: dir, Nodes: nodes, MySQLBase: mysqlBase(t),
 		AgentEnv: []string{memoryLimit}, Logger: slog.New(slog.DiscardHandler),
 		// So that it is not InnoDB's checkpoints that are measured.
 		Variables: map[string]string{"innodb_buffer_pool_size": "512M", "innodb_redo_log_capacity": "1G"},
@@ -66,7 +72,14 @@ func newFixture(t *testing.T, ctx context.Context) *fixture {
 	}
 	f := &fixture{c}
 	t.Cleanup(func() { f.close(t) })
-	if err := c.StartAll(ctx); err != nil {
+	return f
+}
+
+// newFixture starts a cluster with empty tables in it.
+func newFixture(t *testing.T, ctx context.Context) *fixture {
+	t.Helper()
+	f := newCluster(t, newDir(t), 3)
+	if err := f.StartAll(ctx); err != nil {
 		t.Fatal(err)
 	}
 	db := f.local(t, f.ready(t, ctx))
