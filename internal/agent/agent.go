@@ -452,7 +452,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run} {
+		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run, a.following.RunFence} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

@@ -44,7 +44,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		ServerUUID: func() string { return a.derivedUUID(uuidOfReaders) }, ServerVersion: a.binlogVersion,
 		Readers: &mysqlwire.ReadersConfig{
 			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax, Certificate: a.readersCert.Current,
-			SQL: a.readersSQL.Dial, Barrier: a.readersBarrier,
+			Site: a.following.AskedBySite, SQL: a.readersSQL.Dial, Barrier: a.readersBarrier,
 			Source: readers.NewSource(readers.Config{
 				Log:     func() feed.Log { return a.logReader() },
 				Changed: func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },

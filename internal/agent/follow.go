@@ -20,6 +20,15 @@ func (n followingNode) Committed() (*cluster.Follow, uint64) {
 	return state.Follow, state.Version
 }
 
+func (n followingNode) State() cluster.State       { return n.Raft.Committed().State().State }
+func (n followingNode) SiteAccess() cluster.Follow { return n.cfg.Site.Follow() }
+func (n followingNode) Cluster() string            { return n.cfg.Cluster }
+func (n followingNode) GTIDs() (executed, purged *gtid.Set) {
+	log := n.logReader()
+	defer log.Close()
+	return n.committedGTIDs(), log.Segments()[0].GTIDsBefore
+}
+
 func (n followingNode) Serving() (*mysqld.Process, uint64) {
 	if !n.serves() {
 		return nil, 0

@@ -87,8 +87,9 @@ func (n localNode) PreparedIn(from uint64, executed *gtid.Set, open map[binlog.X
 func (n localNode) Base() context.Context                   { return n.ctx }
 func (n localNode) Input(in role.Input)                     { n.input(in) }
 func (n localNode) Doubt(incarnation uint64, reason string) { n.Inbox.Doubt(incarnation, reason) }
-func (n localNode) Follows() bool                           { return n.Raft.Committed().State().State.Follow != nil }
-func (n localNode) Opened(clients bool)                     { n.following.Opened(clients) }
+func (n localNode) OpenWrites(a *mysqld.Admin, open func(mysqld.Writers) error) error {
+	return n.following.OpenWrites(a, open)
+}
 
 // host is this node, around its mysqld. It implements member.Host.
 type host struct{ *Agent }

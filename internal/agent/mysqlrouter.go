@@ -48,7 +48,8 @@ func (a *Agent) runMySQLRouter(ctx context.Context) error {
 
 func (a *Agent) tellMySQLRouter(ctx context.Context, c clock.Clock) {
 	t, p := &a.told, a.currentProcess()
-	if p == nil || !a.serves() {
+	// A site that follows another one has no transactions of its own.
+	if f := a.board.State().Follow; p == nil || !a.serves() || f != nil && f.Site != "" {
 		t.keeper.Reset()
 		t.note(routermeta.Metadata{}, false, nil)
 		a.board.SetTrouble(aboutMySQLRouter, "")

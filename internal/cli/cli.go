@@ -167,7 +167,7 @@ its transaction on disk, and a failed primary is replaced in about a second.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newHistoryCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
-		newUpgradeCommand(), newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newAdoptCommand(deps), newFollowCommand(), newCutoverCommand(), newBackupCommand(deps), newArchiveCommand(), newRestoreCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand(), newTopCommand(), newSessionsCommand(), newExitCodesTopic())
+		newUpgradeCommand(), newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newAdoptCommand(deps), newFollowCommand(), newCutoverCommand(), newSiteCommand(), newBackupCommand(deps), newArchiveCommand(), newRestoreCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand(), newTopCommand(), newSessionsCommand(), newExitCodesTopic())
 	root.InitDefaultCompletionCmd()
 	describeCompletion(root)
 	fitHelp(root)

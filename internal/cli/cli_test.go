@@ -143,7 +143,7 @@ func TestHelpIsNarrow(t *testing.T) {
 // TestRootHelp: one screen has every command, once.
 func TestRootHelp(t *testing.T) {
 	_, out, _ := run(t, "--help")
-	if !strings.Contains(out, "Also: version, help exit-codes\n") {
+	if !strings.Contains(out, "Also: version, completion, exit-codes\n") {
 		t.Errorf("no word of the version:\n%s", out)
 	}
 	if rows := strings.Count(out, "\n"); rows > helpRows {
@@ -156,7 +156,7 @@ func TestRootHelp(t *testing.T) {
 		}
 	}
 	for _, cmd := range newRootCommand(Deps{}).Commands() {
-		if want := map[bool]int{true: 1}[cmd.Runnable() && cmd.Name() != "help" && cmd.Name() != "version"]; shown[cmd.Name()] != want {
+		if want := map[bool]int{true: 1}[cmd.Runnable() && cmd.Name() != "help" && cmd.Name() != "version" && cmd.Name() != "completion"]; shown[cmd.Name()] != want {
 			t.Errorf("the help shows %s %d times, want %d", cmd.Name(), shown[cmd.Name()], want)
 		}
 		delete(shown, cmd.Name())

@@ -78,7 +78,7 @@ Exit codes are those of "quorate node set"; 1 also if a check fails.`,
 			if err := o.source(args[0]); err != nil {
 				return usage(err)
 			}
-			return o.start(cmd.Context(), cmd.OutOrStdout())
+			return o.start(cmd.Context(), cmd.OutOrStdout(), "follow.start", o.args)
 		},
 	}
 	o.flags(cmd)
@@ -115,9 +115,9 @@ func (o *followOptions) source(host string) (err error) {
 	return o.args.Follow.Check()
 }
 
-func (o *followOptions) start(ctx context.Context, out io.Writer) error {
+func (o *followOptions) start(ctx context.Context, out io.Writer, request string, args any) error {
 	var result cluster.FollowResult
-	if err := o.ask(ctx, "follow.start", o.args, &result); err != nil {
+	if err := o.ask(ctx, request, args, &result); err != nil {
 		return err
 	}
 	failed := cluster.Failed(result.Checks)

@@ -41,7 +41,7 @@ func helpGroups() []helpGroup {
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
 			{"adopt", "data that are there"}, {"restore", "a point in time"},
 			{"follow", "a server outside"}, {"cutover", "takes over from it"},
-			{"doctor", "is this host fit?"}, {"completion", "for your shell"},
+			{"doctor", "is this host fit?"}, {"site", "follows another cluster"},
 		}},
 	}
 }
@@ -61,7 +61,7 @@ func rootHelp(root *cobra.Command) string {
 		}
 	}
 	text.WriteString("\nquorate COMMAND --help has examples. It is about the node of --config, else of\n" +
-		"$QUORATE_CONFIG, else of /etc/quorate/node.toml. Also: version, help exit-codes\n")
+		"$QUORATE_CONFIG, /etc/quorate/node.toml. Also: version, completion, exit-codes\n")
 	return text.String()
 }
 

@@ -23,6 +23,8 @@ func (c Change) Done(s State) string {
 		return fmt.Sprintf("It is done: %s.", c.Variables)
 	case c.Follow != nil:
 		return c.Follow.done()
+	case c.Site != nil:
+		return c.Site.done()
 	}
 	return ""
 }

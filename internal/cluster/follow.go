@@ -18,7 +18,7 @@ const (
 // Follow is a MySQL server outside of the cluster whose transactions the primary writes, until the cutover. Clients
 // do not write meanwhile.
 type Follow struct {
-	// Source is its host:port.
+	// Source is its host:port; of a site, "": its nodes are in the configuration.
 	Source string `json:"source"`
 	// User is the account there. Its password is in PasswordFile of each node, which is not in the log.
 	User         string `json:"user"`
@@ -31,18 +31,31 @@ type Follow struct {
 	// the operator has accepted; "" = none.
 	ServerUUID string `json:"server_uuid,omitempty"`
 	Accepted   string `json:"accepted,omitempty"`
+	// Site is the name of a cluster that is followed instead; "" = a server is. Token is that of the request, sealed, by which
+	// this cluster is closed until that site has taken over, and Ballot the request's; Followed: it followed before already.
+	Site     string `json:"site,omitempty"`
+	Token    string `json:"token,omitempty"`
+	Ballot   Ballot `json:"ballot,omitzero"`
+	Followed bool   `json:"followed,omitempty"`
 	// By is who asked for it, Since when.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
 // String says in a line what is followed.
-func (f Follow) String() string { return fmt.Sprintf("%s as %s", f.Source, f.User) }
+func (f Follow) String() string {
+	if f.Site != "" {
+		return "site " + f.Site
+	}
+	return fmt.Sprintf("%s as %s", f.Source, f.User)
+}
 
 // Check refuses what can be no source.
 func (f Follow) Check() error {
 	at := strings.LastIndexByte(f.Source, ':')
 	switch {
+	case f.Site != "" || f.Token != "":
+		return errors.New("a site is followed by quorate site follow")
 	case at < 1 || at == len(f.Source)-1 || len(f.Source) > followTextBytesMax || !printable(f.Source):
 		return fmt.Errorf("source %q is not a host:port", f.Source)
 	case f.User == "" || len(f.User) > followTextBytesMax || !printable(f.User):
@@ -94,6 +107,12 @@ func (c FollowChange) done() string {
 
 func (s *State) setFollow(c Change) (changed bool, err error) {
 	start := c.Follow.Start
+	switch {
+	case s.Follow != nil && s.Follow.Site != "":
+		return false, fmt.Errorf("the cluster follows %s, and must not take writes while that one may: quorate site switch, or quorate site promote", s.Follow)
+	case start != nil && s.Site != nil && s.Site.Fence:
+		return false, s.Site.error()
+	}
 	if start == nil {
 		changed = s.Follow != nil
 		s.Follow = nil

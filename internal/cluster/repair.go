@@ -167,10 +167,13 @@ func (s State) settings() settings {
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 7
+const StateFormat = 8
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if s.Site != nil || s.SiteBallot != (Ballot{}) || s.Follow != nil && s.Follow.Site != "" {
+		return 8
+	}
 	if s.Follow != nil {
 		return 7
 	}
@@ -302,6 +305,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	if c.Site != nil {
+		return 8
+	}
 	if c.Follow != nil {
 		return 7
 	}

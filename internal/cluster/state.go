@@ -98,6 +98,10 @@ type State struct {
 	EventsOff bool `json:"events_off,omitempty"`
 	// Follow is the server outside of the cluster that the primary follows; nil = none.
 	Follow *Follow `json:"follow,omitempty"`
+	// Site is the other site, from which this cluster has taken over; nil = none is known. SiteBallot is the newest
+	// attempt of either that is known here.
+	Site       *OtherSite `json:"site,omitempty"`
+	SiteBallot Ballot     `json:"site_ballot,omitzero"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`
@@ -153,6 +157,7 @@ type Change struct {
 	Keys        *KeysChange        `json:"keys,omitempty"`
 	Variables   *VariablesChange   `json:"variables,omitempty"`
 	Follow      *FollowChange      `json:"follow,omitempty"`
+	Site        *SiteChange        `json:"site,omitempty"`
 }
 
 // NodeChange changes what is not nil of one member.
@@ -264,6 +269,10 @@ func (s State) Clone() State {
 		f := *s.Follow
 		s.Follow = &f
 	}
+	if s.Site != nil {
+		o := *s.Site
+		s.Site = &o
+	}
 	if s.Recovered != nil {
 		r := *s.Recovered
 		r.Without = slices.Clone(r.Without)
@@ -299,6 +308,8 @@ func (s State) With(c Change) (State, error) {
 		changed, err = next.setVariables(*c.Variables)
 	case c.Follow != nil:
 		changed, err = next.setFollow(c)
+	case c.Site != nil:
+		changed, err = next.setSite(c)
 	}
 	if err == nil {
 		err = next.check(s.noFull())
@@ -315,7 +326,7 @@ func (s State) With(c Change) (State, error) {
 // check refuses a change that says nothing, two things, or too much.
 func (c Change) check() error {
 	said := 0
-	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil, c.Follow != nil} {
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil, c.Follow != nil, c.Site != nil} {
 		if is {
 			said++
 		}
@@ -496,6 +507,8 @@ func (c Change) String() string {
 		return c.Variables.String()
 	case c.Follow != nil:
 		return c.Follow.String()
+	case c.Site != nil:
+		return c.Site.String()
 	}
 	return "no change that this quorate knows"
 }

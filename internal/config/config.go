@@ -53,6 +53,7 @@ type Config struct {
 	Control Control
 	Hooks   Hooks
 	Backup  Backup
+	Site    Site
 
 	// source says where each value came from, for messages; nil without a file.
 	source *source

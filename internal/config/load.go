@@ -148,6 +148,12 @@ func (c *Config) fields() map[string]func(string) error {
 		"control.socket":                  setText(&c.Control.Socket),
 		"control.group":                   setText(&c.Control.Group),
 		"hooks.timeout":                   setDuration(&c.Hooks.Timeout),
+		"site.name":                       setText(&c.Site.Name),
+		"site.nodes":                      setTexts(&c.Site.Nodes),
+		"site.user":                       setText(&c.Site.User),
+		"site.password_file":              setText(&c.Site.PasswordFile),
+		"site.ca_file":                    setText(&c.Site.CAFile),
+		"site.plain":                      setBool(&c.Site.Plain),
 		"backup.directory":                setText(&c.Backup.Directory),
 		"backup.put_command":              setText(&c.Backup.PutCommand),
 		"backup.get_command":              setText(&c.Backup.GetCommand),
@@ -275,7 +281,7 @@ func (d *decoder) command(key string, value any) {
 // set gives one value to a field's setter. name is the key as messages show it.
 func (d *decoder) set(key, name string, value any, set func(string) error) {
 	text, ok := scalar(value)
-	if list, isList := value.([]any); isList && (strings.HasSuffix(key, ".allow") || key == "backup.recipients") {
+	if list, isList := value.([]any); isList && (strings.HasSuffix(key, ".allow") || key == "backup.recipients" || key == "site.nodes") {
 		if len(list) == 0 {
 			return // as if it were left out
 		}

@@ -30,6 +30,8 @@ type Reader struct {
 	Decompress bool
 	// SQL: its statements are executed in the local mysqld, as the account of the same name and password.
 	SQL bool
+	// Site: it is the other site's, which may close this cluster for writes, to go on in its place.
+	Site bool
 }
 
 // fields is the schema of one [[reader]].
@@ -49,6 +51,7 @@ func (r *Reader) fields() map[string]func(string) error {
 		"allow":      setNetworks(&r.Allow),
 		"decompress": setBool(&r.Decompress),
 		"sql":        setBool(&r.SQL),
+		"site":       setBool(&r.Site),
 	}
 }
 
@@ -116,6 +119,10 @@ func (c Config) validateReaders(l *problemList) {
 			l.add(key, "reader %q has no password: set password_file or password_hash", r.User)
 		case r.SQL && r.PasswordFile == "":
 			l.add(key+".sql", "reader %q has sql, and no password_file: the agent needs the password to log in to mysqld", r.User)
+		case r.Site && c.Site.Name == "":
+			l.add(key+".site", "reader %q has site, and there is no [site]: write one with name, nodes, user, password_file and ca_file", r.User)
+		case r.SQL && r.Site:
+			l.add(key+".site", "reader %q has sql and site: make a reader of each", r.User)
 		case r.PasswordFile != "" && hasHash:
 			l.add(key, "reader %q has a password_file and a password_hash: leave one out", r.User)
 		case r.PasswordFile != "" && !filepath.IsAbs(r.PasswordFile):

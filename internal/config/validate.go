@@ -96,6 +96,7 @@ func (c Config) Validate() error {
 	c.validateSizes(l)
 	c.validateMySQL(l)
 	c.validateReaders(l)
+	c.validateSite(l)
 	c.validateListeners(l)
 	c.validateControl(l)
 	c.validateHooks(l)

@@ -35,6 +35,15 @@ func (s *Service) Handlers() map[string]operate.Handler {
 		"follow.stop":  {Leader: true, Audited: true, Run: s.end},
 		"follow.show":  {Leader: true, Run: s.shown},
 		"cutover":      {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.takeOver},
+		"site.show":    {Leader: true, Timeout: siteTimeout, Run: s.siteShown},
+		"site.follow":  {Leader: true, Audited: true, Timeout: checkTimeout + control.Timeout, Run: s.siteFollow},
+		"site.switch":  {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.siteSwitch},
+		"site.promote": {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.sitePromote},
+		"site.forget":  {Leader: true, Audited: true, Run: s.siteForget},
+		siteLook:       {Leader: true, Timeout: askTimeout, Run: s.siteLooked},
+		siteKnow:       {Timeout: askTimeout, Run: s.siteKnown},
+		siteYield:      {Leader: true, Audited: true, Timeout: siteTimeout, Run: s.siteYielded},
+		siteResume:     {Leader: true, Audited: true, Run: s.siteResumed},
 	}
 }
 
@@ -54,24 +63,30 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
-	result := cluster.FollowResult{Checks: checks, ChangeResult: cluster.ChangeResult{What: c.String(), DryRun: args.Check}}
-	if args.Check {
+	if args.ServerUUID, args.Accepted = look.UUID, onlyHere(look, here).String(); len(args.Accepted) > cluster.FollowAcceptedBytesMax {
+		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster has too many transactions of its own to keep in mind: begin anew from a copy of the source")
+	}
+	return s.begins(ctx, r.By, c, checks, args.Check, args.Force)
+}
+
+// begins has the cluster follow what was looked at, unless it is only looked, or a check speaks against it that force does not overrule.
+func (s *Service) begins(ctx context.Context, by string, c cluster.Change, checks []cluster.FollowCheck, only, force bool) (operate.Done, error) {
+	result := cluster.FollowResult{Checks: checks, ChangeResult: cluster.ChangeResult{What: c.String(), DryRun: only}}
+	d := operate.Done{What: c.String(), ReadOnly: only}
+	if only {
 		d.Result = result
 		return d, nil
 	}
 	var against []string
 	for _, subject := range cluster.Failed(checks) {
-		if !args.Force || subject != OnlyHere {
+		if !force || subject != OnlyHere {
 			against = append(against, subject)
 		}
 	}
 	if len(against) > 0 {
 		return d, control.Errorf(control.CodeFailed, "nothing was done, %s speaks against it: look with --check", strings.Join(against, ", "))
 	}
-	if args.ServerUUID, args.Accepted = look.UUID, onlyHere(look, here).String(); len(args.Accepted) > cluster.FollowAcceptedBytesMax {
-		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster has too many transactions of its own to keep in mind: begin anew from a copy of the source")
-	}
-	d, err = s.requests.ChangeState(ctx, r.By, c)
+	d, err := s.requests.ChangeState(ctx, by, c)
 	if changed, ok := d.Result.(cluster.ChangeResult); ok {
 		result.ChangeResult = changed
 		d.Result = result
@@ -155,6 +170,8 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeInvalid, "--verify must be %s or %s", cluster.VerifyRows, cluster.VerifyChecksum)
 	case f == nil:
 		return d, control.Errorf(control.CodeFailed, "the cluster follows nobody")
+	case f.Site != "":
+		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
 	case p == nil || !st.Known || st.Error != "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
 	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds() && !args.SourceClosed:
@@ -216,20 +233,28 @@ func (c *cutover) goOn(ctx, limited context.Context, by string) (index uint64, e
 	if err := c.drain(limited); err != nil {
 		return 0, err
 	}
-	d, err := c.requests.ChangeState(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
+	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
+}
+
+// goesOn ends the following, and waits until clients can write.
+func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (index uint64, err error) {
+	d, err := s.requests.ChangeState(ctx, by, c)
 	if err != nil {
 		return 0, err
 	}
-	c.node.Wake()
-	for !c.clientsMayWrite() {
-		select {
-		case <-c.node.Changed():
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
-		}
+	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
+		return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
 	}
 	return d.Index, nil
+}
+
+// stillFollows tells whether it is certain that the cluster has not taken over.
+func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
+	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+		return false
+	}
+	now, _ := s.node.Committed()
+	return now != nil && *now == f
 }
 
 // drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
@@ -327,8 +352,7 @@ func (c *cutover) calledOff(ctx context.Context, was *Closed, why error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	err := c.requests.Node.Raft().Barrier(ctx)
-	if now, _ := c.node.Committed(); err != nil || now == nil || *now != c.follow {
+	if !c.stillFollows(ctx, c.follow) {
 		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as it is not known whether the cluster has taken over: see quorate status", why)
 	}
 	if err := c.source.OpenAgain(ctx, *was); err != nil {

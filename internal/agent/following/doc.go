@@ -10,9 +10,27 @@
 // gtid_executed says what is done, after whatever end: a break of either connection, SIGKILL, another primary.
 // Nothing else is kept.
 //
+// # Sites
+//
+// A cluster can be followed, too: another site, which the configuration names. Then it is its nodes' readers' ports that are
+// read, one after the other, and by these ports the sites ask each other (AskedBySite). Who may write here is what the
+// cluster state says (Doors): all, where it follows nobody; the agent alone, where it follows; nobody, while it is closed
+// for an attempt of the other site to take over. Whoever relies on that asks what was done last to this mysqld, and for
+// which request: that is unknown while it is changed.
+//
+//	the site that takes over                     the other site
+//	attempt: a new ballot ─────── yield ───────► close: super_read_only
+//	awaits and compares   ◄────── look ───────── closed for this token, behind a barrier
+//	take over: opens
+//	                      ◄────── look ───────── begin: the token is void, it follows
+//
+// An attempt that fails before "take over" is taken back by its token (resume), and only once it is certain that this site
+// follows on. Older ballots are refused, so what is late changes nothing.
+//
 // # Goroutines
 //
-// Service.Run has one while it follows, and one that looks how far that is. Follower.Run owns its own: one reads the
+// Service.Run has one while it follows, and one that looks how far that is; RunFence is another. A look at a site has one
+// for each of its nodes, for at most askTimeout. Follower.Run owns its own: one reads the
 // source, and each session has one. They end before it returns. One session runs a transaction
 // from its first step to its last. Steps go through a channel of stepsMax: a transaction of any size passes,
 // and where mysqld is slow the source waits.

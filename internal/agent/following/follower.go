@@ -49,7 +49,9 @@ type Config struct {
 	Sessions *sql.DB
 	// Withheld tells whether a statement must not be executed here.
 	Withheld func(text string) bool
-	Logger   *slog.Logger
+	// Own is a schema of which each cluster has its own; "" = none is.
+	Own    string
+	Logger *slog.Logger
 }
 
 // Progress is how far a Follower is.
@@ -141,7 +143,7 @@ type coordinator struct {
 }
 
 func (c *coordinator) read(ctx context.Context, source Stream) error {
-	t := follow.Translator{Withheld: c.follower.cfg.Withheld}
+	t := follow.Translator{Withheld: c.follower.cfg.Withheld, Own: c.follower.cfg.Own}
 	for {
 		e, err := source.Next()
 		if err == nil {
@@ -267,7 +269,8 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 	if info.ImmediateCommit != 0 {
 		f.progress.Committed = time.UnixMicro(int64(info.ImmediateCommit))
 	}
-	if step.Kind == follow.LeftOut {
+	left := step.Kind == follow.LeftOut && !step.Own
+	if left {
 		f.progress.LeftOut++
 	}
 	f.mu.Unlock()
@@ -275,7 +278,7 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 		f.cfg.Logger.Warn("an account has made a routine at the source, and may use and alter it there: here it may only if it is granted that otherwise",
 			"gtid", info.GTID.String(), "account", step.Query.Invoker.String(), "do", "GRANT EXECUTE, ALTER ROUTINE ON the routine to it, after the cutover")
 	}
-	if step.Kind == follow.LeftOut { // the text may hold a password's hash
+	if left { // the text may hold a password's hash
 		f.cfg.Logger.Warn("a statement of the source is left out: it grants what is withheld here", "gtid", info.GTID.String())
 	}
 }

@@ -18,6 +18,7 @@ type stateNode struct {
 }
 
 func (n stateNode) Committed() (*cluster.Follow, uint64) { return n.follow, 1 }
+func (n stateNode) State() cluster.State                 { return cluster.State{Follow: n.follow} }
 
 // TestMetrics: a lag that is not known is absent, as 0 would be the best of all.
 func TestMetrics(t *testing.T) {
@@ -36,13 +37,13 @@ func TestMetrics(t *testing.T) {
 		answered time.Duration
 		want     figures
 	}{
-		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_follow": 0}},
-		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_follow": 1}},
-		"Primary": {source, follows, time.Second, figures{"quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
+		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_follow": 0}},
+		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_follow": 1}},
+		"Primary": {source, follows, time.Second, figures{"quorate_site_not_closed": 0, "quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
 			"quorate_follow_lag_transactions": 3, "quorate_follow_lag_seconds": 1.5, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_follow": 1,
+		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_site_not_closed": 0, "quorate_follow": 1,
 			"quorate_follow_failing": 0, "quorate_follow_source_answers": 1, "quorate_follow_lag_transactions": 3, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_follow": 1,
+		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_site_not_closed": 0, "quorate_follow": 1,
 			"quorate_follow_failing": 1, "quorate_follow_source_answers": 0, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,12 +38,23 @@ const (
 	drainMax = 10 * time.Second
 	// textBytesMax bounds what the status says of it.
 	textBytesMax = 500
+	// xaPoll is the pause between two looks whether sessions in XA transactions have ended.
+	xaPoll = 5 * time.Millisecond
+	// unheardMax is for how long a site's node may have no majority before another node is followed.
+	unheardMax = 10 * time.Second
 )
 
 // Node is the node around a Service.
 type Node interface {
 	// Committed is the source of the cluster by what is committed here, nil = none, and the version of the cluster state.
 	Committed() (*cluster.Follow, uint64)
+	// State is all of that state. It is not to be changed.
+	State() cluster.State
+	// SiteAccess is how the other site is reached, by this node's configuration; Site "" = there is none.
+	SiteAccess() cluster.Follow
+	// Cluster is the cluster's name. GTIDs are the transactions that are committed here, and what of them is purged.
+	Cluster() string
+	GTIDs() (executed, purged *gtid.Set)
 	// Serving returns the mysqld of a primary that clients reach, and its term; nil = this node is none.
 	Serving() (*mysqld.Process, uint64)
 	// Own is this node's status. Show takes a sentence for it; "" = it follows nobody.
@@ -71,8 +82,11 @@ type Service struct {
 	status cluster.FollowStatus
 	// answered is when the source said last what it has.
 	answered time.Time
-	// clients may write to this primary's mysqld: who waits for a cutover looks at it.
-	clients bool
+	// doors are who may write to this primary's mysqld, as far as that is known.
+	doors Doors
+	// heard is what a site had when it was heard last, fenceError why one is not closed so far that is to be.
+	heard      heard
+	fenceError string
 
 	// cutting is held by the cutover under way.
 	cutting sync.Mutex
@@ -95,7 +109,8 @@ func (s *Service) get() cluster.FollowStatus { return s.set(func(*cluster.Follow
 // Metrics are the present figures: on each node whether the cluster follows, on the primary how far it is.
 func (s *Service) Metrics(now time.Time) []metrics.Sample {
 	want, _ := s.node.Committed()
-	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil)}
+	site := s.node.State().Site
+	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil), metrics.Bool("quorate_site_not_closed", site != nil && site.Fence)}
 	s.mu.Lock()
 	st, answers := s.status, now.Sub(s.answered) <= answersWithin
 	s.mu.Unlock()
@@ -116,17 +131,66 @@ func (s *Service) Metrics(now time.Time) []metrics.Sample {
 	return m
 }
 
-// Opened notes whether clients may write to a mysqld that was opened for writes.
-func (s *Service) Opened(may bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clients = may
+// Doors are who may write to the mysqld of an Admin, by a cluster state. The zero value = it is not known.
+type Doors struct {
+	Admin   *mysqld.Admin
+	Writers mysqld.Writers
+	// Token is the request's of the other site by which nobody may.
+	Token string
 }
 
-func (s *Service) clientsMayWrite() bool {
+// DoorsOf are what the cluster state asks for, where f is what the cluster follows.
+func DoorsOf(admin *mysqld.Admin, f *cluster.Follow) Doors {
+	switch {
+	case f == nil:
+		return Doors{Admin: admin, Writers: mysqld.Everybody}
+	case f.Token != "":
+		return Doors{Admin: admin, Writers: mysqld.Nobody, Token: f.Token}
+	}
+	return Doors{Admin: admin, Writers: mysqld.Admins}
+}
+
+// Opened notes who may write, once that is so. Whoever is about to change it says that it is not known before.
+func (s *Service) Opened(d Doors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.clients
+	s.doors = d
+}
+
+// OpenWrites has a primary's mysqld opened by open, for whom the cluster state says.
+func (s *Service) OpenWrites(admin *mysqld.Admin, open func(mysqld.Writers) error) error {
+	s.Opened(Doors{})
+	f, _ := s.node.Committed()
+	doors := DoorsOf(admin, f)
+	err := open(doors.Writers)
+	if err == nil && doors.Writers != mysqld.Nobody { // change looks once more before it says so
+		s.Opened(doors)
+	}
+	return err
+}
+
+func (s *Service) opened() Doors {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doors
+}
+
+// awaitDoors waits until the doors of this primary are as they are asked for; false = ctx has ended before.
+func (s *Service) awaitDoors(ctx context.Context, are func(Doors) bool) bool {
+	s.node.Wake()
+	for {
+		if p, _ := s.node.Serving(); p != nil {
+			if d := s.opened(); d.Admin == p.Admin() && are(d) {
+				return true
+			}
+		}
+		select {
+		case <-s.node.Changed():
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // stretch is one of following: one source, one mysqld, one term.
@@ -200,18 +264,17 @@ func (s *Service) keep(ctx context.Context, l *loop) error {
 		}
 		l.stop()
 		s.set(func(st *cluster.FollowStatus) { *st = cluster.FollowStatus{} })
+		want, _ = s.node.Committed() // that may have taken long
+		p, term = s.node.Serving()
 	}
 	if p == nil {
 		s.show("")
 		return nil
 	}
-	if may := want == nil; may != s.clientsMayWrite() { // otherwise than when this primary opened
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		if err := p.Admin().LetClientsWrite(ctx, may, lockWait); err != nil {
-			return fmt.Errorf("change whether clients may write: %w", err)
+	if doors := DoorsOf(p.Admin(), want); doors != s.opened() { // otherwise than when this primary opened
+		if err := s.change(ctx, p, doors); err != nil {
+			return fmt.Errorf("change who may write: %w", err)
 		}
-		s.Opened(may)
 	}
 	if want == nil {
 		s.show("")
@@ -222,6 +285,54 @@ func (s *Service) keep(ctx context.Context, l *loop) error {
 	}
 	s.show(s.get().String())
 	return nil
+}
+
+// change has a primary's mysqld opened or closed as the cluster state says, if it still does once nobody else changes it.
+func (s *Service) change(ctx context.Context, p *mysqld.Process, doors Doors) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s.Opened(Doors{})
+	still := func() bool {
+		want, _ := s.node.Committed()
+		return doors == DoorsOf(p.Admin(), want)
+	}
+	if err := p.Admin().LetWrite(ctx, doors.Writers, lockWait, still); err != nil {
+		return err
+	}
+	if doors.Writers == mysqld.Nobody {
+		if err := s.endXA(ctx, p.Admin()); err != nil {
+			return err
+		}
+	}
+	s.Opened(doors)
+	return nil
+}
+
+// endXA ends the sessions that are in an XA transaction: read-only stops neither their XA PREPARE nor an XA COMMIT. From then on no
+// session can begin one that writes.
+func (s *Service) endXA(ctx context.Context, admin *mysqld.Admin) error {
+	for {
+		n, err := admin.EndXA(ctx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		if err := clock.Sleep(ctx, clock.Machine{}, xaPoll); err != nil {
+			return fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, err)
+		}
+	}
+	return noPreparedXA(ctx, admin)
+}
+
+// noPreparedXA refuses to close where an XA COMMIT of anybody would still write.
+func noPreparedXA(ctx context.Context, admin *mysqld.Admin) error {
+	n, err := admin.PendingXA(ctx)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d XA transactions are prepared: end them first (XA RECOVER)", n)
+	}
+	return err
 }
 
 // show has the status say how far this node is.
@@ -242,7 +353,7 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 	s.set(func(st *cluster.FollowStatus) {
 		*st, s.answered = cluster.FollowStatus{Follow: &source, Node: name}, time.Time{}
 	})
-	s.logger.Info("following", "source", source.Source, "user", source.User)
+	s.logger.Info("following", "source", source.String())
 	go func() {
 		defer close(f.ended)
 		defer finish()
@@ -254,9 +365,9 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 // tryAll follows until reading ends, and tries again after each break. ctx ends all at once.
 func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source cluster.Follow) {
 	c, pause := clock.Machine{}, againMin
-	for {
+	for n := 0; ; n++ { // a site is tried at its next node
 		began := time.Now()
-		err := s.once(ctx, reading, p, source)
+		err := s.once(ctx, reading, p, source, n)
 		if reading.Err() != nil {
 			return
 		}
@@ -267,9 +378,15 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 		said := brief(err)
 		s.set(func(st *cluster.FollowStatus) { st.Error = said })
 		if before != said {
-			s.logger.Warn("following has stopped, and is tried again", "source", source.Source, "error", err)
+			s.logger.Warn("following has stopped, and is tried again", "source", source.String(), "error", err)
 		}
 		s.node.Wake()
+		switch {
+		case source.Token != "": // it may take over at any moment
+			pause = conflictPause
+		case source.Site != "":
+			pause = againMin
+		}
 		if c.Wait(reading, pause, nil) != nil {
 			return
 		}
@@ -277,9 +394,13 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 	}
 }
 
-// once follows until something fails, or reading ends: then what is under way is written.
-func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluster.Follow) error {
-	source, err := Open(f)
+// once follows until something fails, or reading ends: then what is under way is written. n counts the attempts.
+func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluster.Follow, n int) error {
+	access, err := s.access(f)
+	if err != nil {
+		return err
+	}
+	source, err := Open(access.At(n))
 	if err != nil {
 		return err
 	}
@@ -290,6 +411,13 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 	}
 	defer func() { _ = sessions.Close() }()
 	executed := func(ctx context.Context) (*gtid.Set, error) { return executedOf(ctx, p) }
+	if f.Site != "" {
+		if err := s.beforeSite(ctx, p, source, f); err != nil {
+			return err
+		}
+	}
+	reading, lose := context.WithCancelCause(reading)
+	defer lose(nil)
 	follower := New(Config{
 		Dial: func(ctx context.Context, executed *gtid.Set) (Stream, error) {
 			id, uuid := s.node.ReplicaName()
@@ -299,16 +427,19 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 			}
 			return stream, err
 		},
-		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Logger: s.logger,
+		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Own: ownSchema(f), Logger: s.logger,
 	})
 	before := s.get()
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
-	looking.Go(func() { s.look(ctx, source, follower, executed, before) })
+	looking.Go(func() { s.look(ctx, source, follower, executed, before, lose) })
 	defer looking.Wait()
 	defer cancel()
 	for {
 		err := follower.Run(ctx)
+		if unheard := context.Cause(reading); errors.Is(unheard, errUnheard) {
+			return unheard
+		}
 		if !Conflict(err) || reading.Err() != nil {
 			return err
 		}
@@ -328,17 +459,28 @@ func brief(err error) string {
 	return strings.Replace(err.Error(), server.Error(), fmt.Sprintf("error %d, see the agent's log there", server.Number), 1)
 }
 
-// look keeps the status of what is followed.
-func (s *Service) look(ctx context.Context, source *Source, f *Follower, executed func(context.Context) (*gtid.Set, error), before cluster.FollowStatus) {
-	c, last := clock.Machine{}, uint64(0)
+// look keeps the status of what is followed. It ends the reading of a site's node that has no majority.
+func (s *Service) look(ctx context.Context, source *Source, f *Follower, executed func(context.Context) (*gtid.Set, error), before cluster.FollowStatus, lose context.CancelCauseFunc) {
+	c, last, answered := clock.Machine{}, uint64(0), time.Now()
+	earlier := &gtid.Set{} // what was here when it was looked last: all of it is there, unless somebody has written here
 	for c.Wait(ctx, lookEvery, nil) == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		there, err := source.Executed(ctx)
 		here, errHere := executed(ctx)
 		cancel()
+		if err != nil && source.site != "" && time.Since(answered) > unheardMax {
+			lose(fmt.Errorf("%w: %w", errUnheard, err))
+		}
 		if err := errors.Join(err, errHere); err != nil {
 			continue // the follower says why, if it lasts
 		}
+		answered = time.Now()
+		own := error(nil)
+		if source.site != "" {
+			s.hears(there)
+			own = s.notThere(earlier, there)
+		}
+		earlier = here.Clone()
 		there.Subtract(here)
 		p := f.Progress()
 		s.set(func(st *cluster.FollowStatus) {
@@ -346,7 +488,10 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 			// How far behind it is shows once something was written since this began.
 			st.Left, st.Seconds = there.Count(), 0
 			st.Known = st.Left == 0 || !p.Committed.IsZero()
-			if st.Left == 0 || p.Transactions > last { // what was in the way is no more
+			switch {
+			case own != nil: // it goes on, and could not begin anew
+				st.Error = own.Error()
+			case st.Left == 0 || p.Transactions > last: // what was in the way is no more
 				st.Error = ""
 			}
 			if st.Left > 0 && !p.Committed.IsZero() {

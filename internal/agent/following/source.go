@@ -42,11 +42,13 @@ type Source struct {
 	addr, user, password string
 	tls                  *tls.Config
 	db                   *sql.DB
+	// site is the name of the cluster whose readers' port it is; "" = it is a server.
+	site string
 }
 
-// Open reads the files that f names, and opens nothing yet.
+// Open reads the files that f names, and opens nothing yet. f has one address.
 func Open(f cluster.Follow) (*Source, error) {
-	s := &Source{addr: f.Source, user: f.User}
+	s := &Source{addr: f.Source, user: f.User, site: f.Site}
 	var err error
 	if s.password, err = readPassword(f.PasswordFile); err != nil {
 		return nil, err
@@ -132,8 +134,12 @@ func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, execute
 	return f, nil
 }
 
-// Executed is the source's gtid_executed.
+// Executed is the source's gtid_executed; of a site, all that is committed there.
 func (s *Source) Executed(ctx context.Context) (*gtid.Set, error) {
+	if s.site != "" {
+		_, executed, err := s.lookAtSite(ctx, siteLook)
+		return executed, err
+	}
 	seen, err := s.See(ctx)
 	return seen.Executed, err
 }

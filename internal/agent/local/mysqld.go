@@ -78,10 +78,8 @@ type Node interface {
 	// Input tells the role machine what happened, Doubt that a mysqld is in doubt.
 	Input(role.Input)
 	Doubt(incarnation uint64, reason string)
-	// Follows tells whether the cluster follows a source: then a primary is open for that alone. Opened is told when
-	// writes are open, and whether clients may write.
-	Follows() bool
-	Opened(clients bool)
+	// OpenWrites has a primary's mysqld opened by open, for whom the cluster state says.
+	OpenWrites(a *mysqld.Admin, open func(mysqld.Writers) error) error
 }
 
 // Init takes what it needs. It starts nothing.

@@ -178,21 +178,10 @@ func (s running) NotClosed(err error) error {
 	return errors.New(switchover.HeldBy(writers))
 }
 
-// SetSuperReadOnly implements primary.Writable: while the cluster follows a source, a primary is open for that alone.
+// SetSuperReadOnly implements primary.Writable: a primary is open for whom the cluster state says.
 func (s running) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
 	if on {
 		return s.Admin.SetSuperReadOnly(ctx, true, lockWait)
 	}
-	clients := !s.m.cfg.Node.Follows()
-	open := s.OpenForAgent
-	if clients {
-		open = func(ctx context.Context, lockWait time.Duration) error {
-			return s.Admin.SetSuperReadOnly(ctx, false, lockWait)
-		}
-	}
-	err := open(ctx, lockWait)
-	if err == nil {
-		s.m.cfg.Node.Opened(clients)
-	}
-	return err
+	return s.m.cfg.Node.OpenWrites(s.Admin, func(w mysqld.Writers) error { return s.OpenFor(ctx, w, lockWait) })
 }

@@ -36,6 +36,10 @@ func inWords(r control.Request) string {
 		return spoken[cluster.SwitchoverRequest](r.Args)
 	case "restart":
 		return spoken[cluster.RestartRequest](r.Args)
+	case "site.yield":
+		return spoken[cluster.SiteYield](r.Args)
+	case "site.resume": // without its token
+		return spoken[cluster.SiteResume](r.Args)
 	case "log.purge":
 		return spoken[cluster.PurgeRequest](r.Args)
 	}

@@ -14,7 +14,7 @@ const passwordBytesMax = 1 << 10
 
 // Account reads a reader of the configuration, and the file of its password.
 func Account(r config.Reader) (mysqlwire.Reader, error) {
-	account := mysqlwire.Reader{User: r.User, Allow: r.Allow, Decompress: r.Decompress, PasswordHash: mysqlwire.PasswordHash(r.PasswordHash), SQL: r.SQL}
+	account := mysqlwire.Reader{User: r.User, Allow: r.Allow, Decompress: r.Decompress, PasswordHash: mysqlwire.PasswordHash(r.PasswordHash), SQL: r.SQL, Site: r.Site}
 	if r.PasswordFile == "" {
 		return account, nil
 	}

@@ -38,6 +38,7 @@ const (
 	topicMissing      = "missing"      // what it takes to have a primary again
 	topicFailover     = "failover"     // what one would take
 	topicMaintenance  = "maintenance"  // it is on
+	topicSite         = "site"         // the site from which this one has taken over is not closed
 	topicFollow       = "follow"       // the cluster follows another server
 	topicRecovered    = "recovered"    // members are missing after a recovery
 	topicAcks         = "acks"         // what OKs wait for
@@ -84,7 +85,14 @@ func (c Cluster) Sentences() []Sentence {
 	if c.Maintenance != nil {
 		add(LevelNotice, topicMaintenance, "MAINTENANCE "+c.Maintenance.String())
 	}
-	add(LevelNotice, topicFollow, c.follows())
+	if f := c.Follow; f != nil && f.Token != "" {
+		add(LevelAlarm, topicSite, fmt.Sprintf("CLOSED for site %s since %s: nobody writes here until it takes over or gives up; if it does neither, quorate site switch where writes are to go", f.Site, f.Since.UTC().Format(time.DateTime)))
+	} else {
+		add(LevelNotice, topicFollow, c.follows())
+	}
+	if c.Site != nil && c.Site.Fence {
+		add(LevelAlarm, topicSite, fmt.Sprintf("SITE %s was not closed when this site was promoted: it may take writes, until it answers and is closed", c.Site.Site))
+	}
 	if r := c.Recovered; r != nil {
 		var names []string
 		for _, m := range r.Without {
@@ -189,6 +197,9 @@ func (c Cluster) follows() string {
 		return ""
 	}
 	text := fmt.Sprintf("FOLLOWS %s, so clients cannot write until quorate cutover", c.Follow.Source)
+	if c.Follow.Site != "" {
+		text = fmt.Sprintf("FOLLOWS site %s, so clients cannot write until quorate site switch", c.Follow.Site)
+	}
 	for _, n := range c.Nodes {
 		if n.Name == c.Primary && n.Follow != "" {
 			text += fmt.Sprintf("; %s %s", n.Name, n.Follow)

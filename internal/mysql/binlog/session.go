@@ -45,6 +45,8 @@ type SessionQuery struct {
 	// Invoker is who executed the statement at its origin. It is there only where that matters for what the
 	// statement does (Q_INVOKER); an applier takes it for the current user. The zero value = the event does not say.
 	Invoker Account
+	// Updated are the schemas that the statement has changed, as far as its event names them (Q_UPDATED_DB_NAMES).
+	Updated []string
 	// Unknown is a status variable that this package does not know; 0 = there is none. Those that follow it
 	// are not in Settings.
 	Unknown byte
@@ -101,7 +103,7 @@ func ParseSessionQuery(e Event) (SessionQuery, error) {
 		}
 	}
 	q.Timestamp = fmt.Sprintf("%d.%06d", e.Timestamp(), v.micros)
-	q.Settings, q.Invoker = v.settings(), v.invoker
+	q.Settings, q.Invoker, q.Updated = v.settings(), v.invoker, v.updated
 	return q, nil
 }
 
@@ -114,6 +116,7 @@ type sessionVariables struct {
 	lcTimeNames, database, utf8mb4 uint16
 	micros                         uint32
 	invoker                        Account
+	updated                        []string
 	// These are nil where the server does not say.
 	explicitDefaults, requirePrimaryKey, encryption *byte
 }
@@ -148,6 +151,10 @@ func (v *sessionVariables) take(b []byte) (rest []byte, err error) {
 	case queryInvoker:
 		host := 1 + int(value[0])
 		v.invoker = Account{User: string(value[1:host]), Host: string(value[host+1:])}
+	case queryUpdatedSchemas:
+		if names := string(value[1:]); names != "" {
+			v.updated = strings.Split(strings.TrimSuffix(names, "\x00"), "\x00")
+		}
 	case queryMicroseconds:
 		v.micros = uint32(value[0]) | uint32(value[1])<<8 | uint32(value[2])<<16
 	case queryExplicitDefaults:
@@ -268,6 +275,40 @@ func EndStatement(e Event) {
 		e[HeaderBytes+rowsFlagsAt] |= stmtEnd
 		PutChecksum(e)
 	}
+}
+
+// tableIDBytes is how long a table's id is, with which TABLE_MAP and row events begin.
+const tableIDBytes = 6
+
+// TableMap is the table that a TABLE_MAP event, with a checksum, gives a number.
+type TableMap struct {
+	Table  uint64
+	Schema string
+}
+
+// ParseTableMap parses the begin of one.
+func ParseTableMap(e Event) (TableMap, error) {
+	const schemaAt = tableIDBytes + 2 // behind flags
+	body := e.Body(true)
+	if e.Type() != TypeTableMap || len(body) <= schemaAt || len(body) < schemaAt+1+int(body[schemaAt]) {
+		return TableMap{}, fmt.Errorf("parse TABLE_MAP: %w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
+	}
+	return TableMap{tableID(body), string(body[schemaAt+1 : schemaAt+1+int(body[schemaAt])])}, nil
+}
+
+// RowsTable is the table of a row event, by the number of its TABLE_MAP; 0 = it is too short.
+func RowsTable(e Event) uint64 {
+	body := e.Body(true)
+	if len(body) < tableIDBytes {
+		return 0
+	}
+	return tableID(body)
+}
+
+func tableID(body []byte) uint64 {
+	var id [8]byte
+	copy(id[:], body[:tableIDBytes])
+	return binary.LittleEndian.Uint64(id[:])
 }
 
 // WithChecksum appends to dst an event of a TRANSACTION_PAYLOAD, which has no checksum, with one.

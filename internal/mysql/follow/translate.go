@@ -48,6 +48,8 @@ type Step struct {
 	// Routine: the statement makes a stored routine. The source has let its Invoker execute and alter it, which the
 	// statement does not do here (automatic_sp_privileges).
 	Routine bool
+	// Own: a LeftOut that changes what each cluster has of its own alone.
+	Own bool
 	// Ends: it is the transaction's last step.
 	Ends bool
 }
@@ -76,6 +78,8 @@ const again = "the source must not do that; then begin anew from a copy of it th
 type Translator struct {
 	// Withheld tells whether a statement must not be executed here; nil = none.
 	Withheld func(text string) bool
+	// Own is a schema of which each cluster has its own: it is left out, and its transactions are empty; "" = none is.
+	Own string
 
 	borders binlog.Assembler
 	info    binlog.GTIDInfo
@@ -86,6 +90,8 @@ type Translator struct {
 	// last of which begins at last.
 	maps, rows []byte
 	last       int
+	// left are the tables of the statement under way whose rows are left out.
+	left map[uint64]bool
 }
 
 // Feed takes the next event, and hands on the steps that follow from it: they share no memory with e. It returns an
@@ -115,7 +121,7 @@ func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
 		return err
 	}
 	if step == binlog.StepBegin {
-		t.info, t.open, t.ended, t.maps, t.rows = t.borders.Info(), false, false, t.maps[:0], nil
+		t.info, t.open, t.ended, t.maps, t.rows, t.left = t.borders.Info(), false, false, t.maps[:0], nil, nil
 		return emit(Step{Kind: Begin, Info: t.info})
 	}
 	if e.Type() == binlog.TypeTransactionPayload {
@@ -191,8 +197,7 @@ func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
 	case binlog.TypeXID:
 		return t.commit(emit)
 	case binlog.TypeTableMap:
-		t.maps = append(t.maps, e...)
-		return nil
+		return t.table(e)
 	case binlog.TypeXAPrepare:
 		return t.unsupported("is an XA transaction")
 	case binlog.TypeRowsQuery, binlog.TypeViewChange:
@@ -232,8 +237,66 @@ func (t *Translator) statementFormat() error {
 		Do: "set binlog_format = ROW on it, in sessions, too; then begin anew from a copy of it that has this transaction (quorate adopt)"}
 }
 
+// table takes the TABLE_MAP of a table.
+func (t *Translator) table(e binlog.Event) error {
+	if t.Own != "" {
+		m, err := binlog.ParseTableMap(e)
+		if err != nil {
+			return fmt.Errorf("transaction %v: %w", t.info.GTID, err)
+		}
+		if strings.EqualFold(m.Schema, t.Own) {
+			if t.left == nil {
+				t.left = map[uint64]bool{}
+			}
+			t.left[m.Table] = true
+			return nil
+		}
+	}
+	t.maps = append(t.maps, e...)
+	return nil
+}
+
+// leaveOut leaves out a row event of a table whose rows are each cluster's own. Its statement may end with it.
+func (t *Translator) leaveOut(e binlog.Event, emit func(Step) error) error {
+	if !t.open {
+		return fmt.Errorf("transaction %v: %w: rows without a BEGIN", t.info.GTID, binlog.ErrStream)
+	}
+	if !binlog.EndsStatement(e) {
+		return nil
+	}
+	events := slices.Concat(t.maps, t.rows)
+	some := len(t.rows) > 0
+	if some {
+		binlog.EndStatement(binlog.Event(events[len(t.maps)+t.last:]))
+	}
+	t.maps, t.rows, t.left = t.maps[:0], t.rows[:0], nil
+	if !some {
+		return nil
+	}
+	return emit(Step{Kind: Rows, Events: events})
+}
+
+// ownAlone tells whether a statement changes nothing but what each cluster has of its own, or grants it: where that is not there, the
+// server would refuse the grant.
+func (t *Translator) ownAlone(q binlog.SessionQuery) bool {
+	if t.Own == "" {
+		return false
+	}
+	if binlog.IsACLStatement(q.Text) {
+		return strings.Contains(strings.ToLower(q.Text), strings.ToLower(t.Own))
+	}
+	schemas := q.Updated
+	if len(schemas) == 0 && q.Flags&binlog.FlagSuppressUse != 0 { // the schema is what the statement is about
+		schemas = []string{q.Schema}
+	}
+	return len(schemas) > 0 && !slices.ContainsFunc(schemas, func(s string) bool { return !strings.EqualFold(s, t.Own) })
+}
+
 // row takes a row event. A piece that is long enough is handed on, as a statement of its own.
 func (t *Translator) row(e binlog.Event, emit func(Step) error) error {
+	if t.left[binlog.RowsTable(e)] {
+		return t.leaveOut(e, emit)
+	}
 	if !t.open || len(t.maps) == 0 {
 		return fmt.Errorf("transaction %v: %w: rows without a BEGIN or a table", t.info.GTID, binlog.ErrStream)
 	}
@@ -252,7 +315,7 @@ func (t *Translator) row(e binlog.Event, emit func(Step) error) error {
 		t.rows = nil // after a long event
 	}
 	if ends {
-		t.maps = t.maps[:0]
+		t.maps, t.left = t.maps[:0], nil
 	}
 	return emit(Step{Kind: Rows, Events: events})
 }
@@ -283,11 +346,15 @@ func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
 	case q.Unknown != 0:
 		return &UnsupportedError{GTID: t.info.GTID, What: fmt.Sprintf("has a session variable (%d) that this quorate does not know", q.Unknown),
 			Do: "follow with a quorate that knows it; if there is none, begin anew from a copy of the source that has this transaction (quorate adopt)"}
+	case createsFromSelect && t.ownAlone(q):
+		return nil // its rows are left out as they come
 	case createsFromSelect:
 		return emit(Step{Kind: Statement, Query: q})
 	case q.Text == "BEGIN":
 		t.open = true
 		return emit(Step{Kind: Open, Query: q})
+	case t.ownAlone(q):
+		return t.end(Step{Kind: LeftOut, Query: q, Own: true}, emit)
 	case t.Withheld != nil && t.Withheld(q.Text):
 		return t.end(Step{Kind: LeftOut, Query: q}, emit)
 	}

@@ -57,7 +57,7 @@ type Admin struct {
 	mu     sync.Mutex
 	gate   *sql.Conn
 	gateID uint64
-	// open: super_read_only was set OFF last, and nobody has begun to set it ON since.
+	// open: OpenFor was last, and SetSuperReadOnly has not begun to close since.
 	open bool
 }
 
@@ -190,45 +190,62 @@ func (a *Admin) Version(ctx context.Context) (string, error) {
 // because ctx ended may still happen in the server; the next call first ends
 // that session and waits until it is gone, so the last call always wins.
 func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
-	// super_read_only=ON sets read_only too, but OFF leaves it on.
-	set := "SET GLOBAL super_read_only = ON"
 	if !on {
-		set = "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF"
+		return a.OpenFor(ctx, Everybody, lockWait)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	set, _ := Nobody.set()
 	a.open = false
-	err := a.change(ctx, set, on, lockWait)
-	a.open = !on && err == nil
-	return err
+	return a.change(ctx, set, true, lockWait)
 }
 
-// OpenForAgent is SetSuperReadOnly OFF for accounts with CONNECTION_ADMIN alone: the server stays read_only.
-func (a *Admin) OpenForAgent(ctx context.Context, lockWait time.Duration) error {
+// Writers says who may write to a server that an agent has opened.
+type Writers int
+
+// The Writers. SetSuperReadOnly OFF opens for Everybody.
+const (
+	Nobody    Writers = iota // super_read_only: not even the agent
+	Admins                   // read_only: accounts with CONNECTION_ADMIN, such as the agent's
+	Everybody                // all who have the privilege
+)
+
+// set is the statement, and whether it takes something away from whoever may write in whatever state before.
+func (w Writers) set() (statement string, closes bool) {
+	switch w {
+	case Everybody:
+		return "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", false
+	case Admins:
+		return "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF", true
+	}
+	return "SET GLOBAL super_read_only = ON", true
+}
+
+// OpenFor opens the server, which is super_read_only, for some: whom, LetWrite may change from then on.
+func (a *Admin) OpenFor(ctx context.Context, w Writers, lockWait time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.open = false
-	err := a.change(ctx, "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF", false, lockWait)
+	set, _ := w.set()
+	err := a.change(ctx, set, false, lockWait)
 	a.open = err == nil
 	return err
 }
 
-// ErrNotOpen: the server is super_read_only, or about to be.
+// ErrNotOpen: the server is not to be written by anybody, or about to be so.
 var ErrNotOpen = errors.New("the server is not open for writes")
 
-// LetClientsWrite lets accounts without CONNECTION_ADMIN write, or keeps them from it. It does so only to a server that
-// SetSuperReadOnly or OpenForAgent has opened last, and returns ErrNotOpen otherwise: read_only=OFF would undo super_read_only=ON.
-func (a *Admin) LetClientsWrite(ctx context.Context, may bool, lockWait time.Duration) error {
+// LetWrite changes who may write to a server that OpenFor or SetSuperReadOnly OFF has opened, and waits for every commit of who may
+// not any more, as SetSuperReadOnly does. To another server it returns ErrNotOpen: it would undo super_read_only=ON; likewise
+// if it is not to be so still, once nobody else changes it.
+func (a *Admin) LetWrite(ctx context.Context, w Writers, lockWait time.Duration, still func() bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.open {
+	if !a.open || !still() {
 		return ErrNotOpen
 	}
-	set := "SET GLOBAL read_only = ON"
-	if may {
-		set = "SET GLOBAL read_only = OFF"
-	}
-	return a.change(ctx, set, !may, lockWait)
+	set, closes := w.set()
+	return a.change(ctx, set, closes, lockWait)
 }
 
 // change has the gate session change who may write; closes tells whether that takes something away. a.mu is held.

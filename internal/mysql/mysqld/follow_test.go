@@ -7,17 +7,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestOpenForAgent: while a cluster follows a source, that is written, and clients do not write. A server that was closed since is not
-// opened by letting clients write.
-func TestOpenForAgent(t *testing.T) {
+// TestOpenFor: while a cluster follows a source, that is written, and clients do not write; nor does anybody while it is Nobody. A server
+// that was closed since is not opened by letting clients write.
+func TestOpenFor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	a := p.Admin()
-	if err := a.LetClientsWrite(ctx(t), true, deadline); !errors.Is(err, ErrNotOpen) {
+	a, yes := p.Admin(), func() bool { return true }
+	if err := a.LetWrite(ctx(t), Everybody, deadline, yes); !errors.Is(err, ErrNotOpen) {
 		t.Fatalf("clients may write to a server that nobody has opened: %v", err)
 	}
-	if err := a.OpenForAgent(ctx(t), deadline); err != nil {
+	if err := a.OpenFor(ctx(t), Admins, deadline); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
@@ -39,16 +39,24 @@ func TestOpenForAgent(t *testing.T) {
 		}
 	}
 	write(false)
-	for _, may := range []bool{true, false, true} {
-		if err := a.LetClientsWrite(ctx(t), may, deadline); err != nil {
+	for _, who := range []Writers{Everybody, Nobody, Admins, Everybody, Admins, Nobody, Everybody} {
+		if err := a.LetWrite(ctx(t), who, deadline, yes); err != nil {
 			t.Fatal(err)
 		}
-		write(may)
+		write(who == Everybody)
+		_, err := source.ExecContext(ctx(t), "DELETE FROM d.t WHERE a = 0")
+		if (err == nil) != (who != Nobody) {
+			t.Errorf("the agent writes: %v, for %d", err, who)
+		}
 	}
+	if err := a.LetWrite(ctx(t), Nobody, deadline, func() bool { return false }); !errors.Is(err, ErrNotOpen) {
+		t.Errorf("who may write is changed though it is not to be so any more: %v", err)
+	}
+	write(true)
 	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.LetClientsWrite(ctx(t), true, deadline); !errors.Is(err, ErrNotOpen) {
+	if err := a.LetWrite(ctx(t), Everybody, deadline, yes); !errors.Is(err, ErrNotOpen) {
 		t.Errorf("clients may write to a server that was closed: %v", err)
 	}
 	write(false)

@@ -2,11 +2,14 @@ package mysqlwire
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -68,6 +71,9 @@ func (s *feedSession) serveReader(ctx context.Context, command []byte) (done, an
 // mysqld.
 func (s *feedSession) readerQuery(ctx context.Context, text string) (result table, ok bool, err error) {
 	text = strings.TrimRight(strings.TrimSpace(text), "; \t\r\n")
+	if ask, ok := strings.CutPrefix(text, SiteQuery); ok && s.reader.Site && s.feed.cfg.Readers.Site != nil {
+		return s.siteQuery(ctx, ask)
+	}
 	words := strings.Fields(strings.ToLower(text))
 	switch joined := strings.Join(words, " "); joined {
 	case "show master status", "show binary log status":
@@ -97,6 +103,21 @@ func (s *feedSession) readerQuery(ctx context.Context, text string) (result tabl
 		s.setPlain(strings.Join(words[1:], ""))
 	}
 	return table{}, false, nil
+}
+
+// siteQuery has a request of another site answered.
+func (s *feedSession) siteQuery(ctx context.Context, ask string) (table, bool, error) {
+	request, err := base64.StdEncoding.DecodeString(ask)
+	if err != nil {
+		return table{}, false, &ServerError{Code: 1064, State: "42000", Message: "this is no request of a site"}
+	}
+	if err := s.conn.SetDeadline(time.Now().Add(SiteTimeout + handshakeTimeout)); err != nil {
+		return table{}, false, fmt.Errorf("set deadline: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, SiteTimeout)
+	defer cancel()
+	answer := s.feed.cfg.Readers.Site(limited, s.reader.User, s.conn.RemoteAddr(), request)
+	return table{columns: []string{"answer"}, rows: [][]string{{string(answer)}}}, true, nil
 }
 
 // setPlain looks for the user variable by which a reader asks for decompression.

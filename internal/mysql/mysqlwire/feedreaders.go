@@ -35,6 +35,8 @@ type Reader struct {
 	// SQL: its statements are executed in the local mysqld, by the account with its name and Password.
 	SQL      bool
 	Password string
+	// Site: it may ask the cluster as another site, by SiteQuery.
+	Site bool
 }
 
 // PasswordHash is SHA256(SHA256(password)), with which a scramble of
@@ -73,7 +75,15 @@ type ReadersConfig struct {
 	// knows what is committed anywhere; nil = it does already.
 	SQL     func(context.Context) (net.Conn, error)
 	Barrier func(context.Context)
+	// Site answers what a reader with Site asks; nil = nobody does.
+	Site func(ctx context.Context, user string, from net.Addr, request []byte) (answer []byte)
 }
+
+// SiteQuery is what stands before a request of another site, in base64, in a statement. The answer is one row.
+const SiteQuery = "QUORATE SITE "
+
+// SiteTimeout bounds an answer.
+const SiteTimeout = 30 * time.Second
 
 // ReaderSource gives a feed what it serves to readers.
 type ReaderSource interface {

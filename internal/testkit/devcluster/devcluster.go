@@ -38,6 +38,8 @@ type Options struct {
 	// Dir is the directory to use. It must not exist or be empty. Unix socket
 	// paths are inside, so it should be short.
 	Dir string
+	// Name is the cluster's; "" = dev.
+	Name string
 	// Nodes is 1, 3 or 5.
 	Nodes int
 	// Loggers is how many of them, the last ones, are loggers: a minority.
@@ -250,7 +252,7 @@ func (n *node) log() string     { return filepath.Join(n.dir, "agent.log") }
 func (c *Cluster) renderConfig(n *node) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("cluster = %q\nnode = %q\ndata_dir = %q", "dev", n.name, n.dataDir())
+	line("cluster = %q\nnode = %q\ndata_dir = %q", cmp.Or(c.opts.Name, "dev"), n.name, n.dataDir())
 	for i, m := range c.nodes[:c.opts.Nodes] {
 		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, c.peerAddr(n, m), m.kind)
 		if m.key != "" {

@@ -1,0 +1,212 @@
+package following
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+)
+
+// The requests that another site may make. Of these, siteKnow alone is answered without a majority.
+const (
+	siteLook   = "site.look"
+	siteKnow   = "site.know"
+	siteYield  = "site.yield"
+	siteResume = "site.resume"
+)
+
+// errUnheard ends the reading of a site's node that has no majority: another one may have.
+var errUnheard = errors.New("the node that is followed does not hear a majority of its site")
+
+// AskedBySite carries out what another site asks at a readers' port.
+func (s *Service) AskedBySite(ctx context.Context, user string, from net.Addr, request []byte) []byte {
+	var r control.Request
+	answer := control.Answer{Code: control.CodeInvalid, Error: "this is no request of a site"}
+	if err := json.Unmarshal(request, &r); err == nil && slices.Contains([]string{siteLook, siteKnow, siteYield, siteResume}, r.Name) {
+		r.From, r.By = "", fmt.Sprintf("site reader %s at %v", user, from)
+		answer = s.requests.Serve(ctx, r)
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		s.logger.Error("an answer to another site cannot be encoded", "error", err)
+	}
+	return text
+}
+
+// ask has a request carried out by the cluster that a site's node belongs to.
+func (s *Source) ask(ctx context.Context, name string, args, result any) error {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	request, err := json.Marshal(control.Request{Name: name, Args: raw})
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	var text string
+	if err := s.db.QueryRowContext(ctx, mysqlwire.SiteQuery+base64.StdEncoding.EncodeToString(request)).Scan(&text); err != nil {
+		if _, refused := errors.AsType[*mysql.MySQLError](err); refused || errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("ask %s, where the reader needs site = true: %w", s.addr, err)
+		}
+		return fmt.Errorf("ask %s: %w", s.addr, err)
+	}
+	var answer control.Answer
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", s.addr, err)
+	}
+	if err := answer.Err(); err != nil {
+		return fmt.Errorf("%s answers: %w", s.addr, err)
+	}
+	if err := json.Unmarshal(answer.Result, result); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", s.addr, err)
+	}
+	return nil
+}
+
+// lookAtSite asks how a site is, by siteLook or siteKnow.
+func (s *Source) lookAtSite(ctx context.Context, request string) (view cluster.SiteView, executed *gtid.Set, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err = s.ask(ctx, request, struct{}{}, &view); err == nil {
+		executed, err = gtid.ParseSet(view.Executed)
+	}
+	if err == nil && view.Ballot.Number > cluster.BallotMax {
+		err = fmt.Errorf("%s says that it knows attempt %d, which nobody makes", s.addr, view.Ballot.Number)
+	}
+	if err == nil && view.Site != s.site {
+		err = fmt.Errorf("%s is a node of cluster %s, not of site %s", s.addr, view.Site, s.site)
+	}
+	return view, executed, err
+}
+
+// sighting is what one of a site's nodes has answered.
+type sighting struct {
+	// at is its place among the addresses.
+	at   int
+	view cluster.SiteView
+	// executed are view's GTIDs.
+	executed *gtid.Set
+	err      error
+}
+
+// sight asks all nodes of a site at once, by siteLook or siteKnow.
+func sight(ctx context.Context, f cluster.Follow, request string) (all []sighting) {
+	answers := make(chan sighting)
+	n := len(f.Sources())
+	for at := range n {
+		go func() {
+			seen := sighting{at: at}
+			var source *Source
+			if source, seen.err = Open(f.At(at)); seen.err == nil {
+				seen.view, seen.executed, seen.err = source.lookAtSite(ctx, request)
+				_ = source.Close()
+			}
+			answers <- seen
+		}()
+	}
+	for range n {
+		all = append(all, <-answers)
+	}
+	slices.SortFunc(all, func(a, b sighting) int { return a.at - b.at })
+	return all
+}
+
+// answers returns what a node of a site says that has a majority; else why none does.
+func answers(all []sighting) (sighting, error) {
+	var errs []error
+	for _, seen := range all {
+		if seen.err == nil {
+			return seen, nil
+		}
+		errs = append(errs, seen.err)
+	}
+	return sighting{}, errors.Join(errs...)
+}
+
+// heard is what a site had when it was heard last.
+type heard struct {
+	site     string
+	at       time.Time
+	executed *gtid.Set
+	// ballot is the newest that was seen there.
+	ballot cluster.Ballot
+}
+
+// knowsBallot notes a ballot that was seen at a site.
+func (s *Service) knowsBallot(site string, b cluster.Ballot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard.site != site {
+		s.heard = heard{site: site}
+	}
+	if s.heard.ballot.Less(b) {
+		s.heard.ballot = b
+	}
+}
+
+func (s *Service) lastBallot(site string) cluster.Ballot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard.site != site {
+		return cluster.Ballot{}
+	}
+	return s.heard.ballot
+}
+
+// hears notes what a majority of the site has that is followed.
+func (s *Service) hears(there *gtid.Set) {
+	f, _ := s.node.Committed()
+	if f == nil || f.Site == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.heard
+	s.heard = heard{site: f.Site, at: time.Now(), executed: there.Clone()}
+	if before.site == f.Site {
+		s.heard.ballot = before.ballot
+	}
+}
+
+// lastHeard returns what a site had when this primary heard it last; nil = it has not.
+func (s *Service) lastHeard(site string) (*gtid.Set, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard.site != site || s.heard.executed == nil {
+		return nil, time.Time{}
+	}
+	return s.heard.executed.Clone(), s.heard.at
+}
+
+// ownSchema is the schema of which each site has its own: what MySQL Router is told of the members. Which events run
+// (mysqld.EventsSchema) is the same for both.
+func ownSchema(f cluster.Follow) string {
+	if f.Site == "" {
+		return ""
+	}
+	return mysqld.RouterSchema
+}
+
+// OwnError is why a site is not followed: there are transactions here that it lacks.
+type OwnError struct {
+	Site string
+	Own  *gtid.Set
+}
+
+// Error names them.
+func (e *OwnError) Error() string {
+	return fmt.Sprintf("this site has %d transactions that site %s lacks: %s; look what they are (quorate log dump); quorate site follow --force, if they touch other data", e.Own.Count(), e.Site, cut(e.Own))
+}

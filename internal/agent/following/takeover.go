@@ -1,0 +1,471 @@
+package following
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// siteLookEvery is the pause between two looks whether two sites have the same.
+	siteLookEvery = 20 * time.Millisecond
+	// calledOffTimeout bounds how long an attempt is called off.
+	calledOffTimeout = 15 * time.Second
+	// fenceEvery is how often a site is tried that was not closed when this one was promoted.
+	fenceEvery = 2 * time.Second
+	// fenceSeldom is how many of these times there are between two looks at a site that was closed.
+	fenceSeldom = 10
+)
+
+// takeover is one attempt to take over from the site that is followed, which is closed before.
+type takeover struct {
+	*Service
+	follow cluster.Follow
+	// source is a node of the other site, ballot names the attempt, token opens that site again.
+	source  *Source
+	ballot  cluster.Ballot
+	token   string
+	process *mysqld.Process
+	// version is the cluster state's that all is judged on.
+	version uint64
+	by      string
+	access  cluster.Follow
+	// proposed: the end of following was proposed. It may be committed at any time, whatever the answer was.
+	proposed bool
+}
+
+// attempt begins one, by a node of the other site that has answered: from then on no older one counts.
+func (s *Service) attempt(ctx context.Context, by string, f cluster.Follow, version uint64, p *mysqld.Process, seen sighting) (*takeover, error) {
+	access, err := s.access(f)
+	if err != nil {
+		return nil, err
+	}
+	t := takeover{
+		Service: s, follow: f, process: p, by: by, token: rand.Text(), access: access,
+		ballot: cluster.NextBallot(s.node.Cluster(), s.node.State().SiteBallot, seen.view.Ballot),
+	}
+	d, err := s.requests.ChangeState(ctx, by, cluster.Change{Judged: version, Site: &cluster.SiteChange{Step: cluster.SiteAttempt, Site: f.Site, Ballot: t.ballot}})
+	if err != nil {
+		return nil, err
+	}
+	t.version = d.Result.(cluster.ChangeResult).Version
+	t.source, err = Open(access.At(seen.at))
+	return &t, err
+}
+
+// yield has the other site close. It returns all that was acknowledged there.
+func (t *takeover) yield(ctx context.Context, fence bool) (*gtid.Set, error) {
+	var view cluster.SiteView
+	args := cluster.SiteYield{Site: t.node.Cluster(), Ballot: t.ballot, Token: cluster.SealedToken(t.token), Fence: fence}
+	if err := t.source.ask(ctx, siteYield, args, &view); err != nil {
+		return nil, err
+	}
+	return gtid.ParseSet(view.Executed)
+}
+
+// finish ends the following, and waits until clients can write.
+func (t *takeover) finish(ctx context.Context) (index uint64, err error) {
+	t.proposed = true
+	return t.goesOn(ctx, t.by, cluster.Change{Judged: t.version, Site: &cluster.SiteChange{Step: cluster.SiteTakeOver, Site: t.follow.Site, Ballot: t.ballot}})
+}
+
+// calledOff opens the other site again, once it is certain that this one goes on following. why is why it came to nothing.
+func (t *takeover) calledOff(ctx context.Context, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), calledOffTimeout)
+	defer cancel()
+	e, ok := errors.AsType[*control.Error](why)
+	if uncertain := ok && e.Code == control.CodeUncertain; t.proposed && uncertain || !t.stillFollows(ctx, t.follow) {
+		return control.Errorf(control.CodeUncertain, "not done: %v; and site %s STAYS CLOSED, as it is not known whether this one has taken over: see quorate site", why, t.follow.Site)
+	}
+	if !t.follow.Follows() { // it may be opened again itself: two that do that to each other would both take writes
+		return control.Errorf(control.CodeFailed, "not done: %v; and both sites stay closed: switch once more, at the site that is to take writes", why)
+	}
+	if err := t.resume(ctx); err != nil {
+		return control.Errorf(control.CodeUncertain, "called off: %v; and site %s MAY BE CLOSED: %v. Switch once more, here or there", why, t.follow.Site, err)
+	}
+	return control.Errorf(control.CodeFailed, "called off, site %s is as before, and this one goes on following: %v", t.follow.Site, why)
+}
+
+// resume asks the nodes of the other site, one after the other, to open it again, for as long as ctx lets it.
+func (t *takeover) resume(ctx context.Context) (err error) {
+	args := cluster.SiteResume{Site: t.node.Cluster(), Ballot: t.ballot, Token: t.token}
+	for n := 0; ctx.Err() == nil; n++ {
+		err = t.resumeAt(ctx, t.access.At(n), args)
+		if e, ok := errors.AsType[*control.Error](err); err == nil || ok && e.Code == control.CodeInvalid {
+			return err
+		}
+		if clock.Sleep(ctx, clock.Machine{}, conflictPause) != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (t *takeover) resumeAt(ctx context.Context, node cluster.Follow, args cluster.SiteResume) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	source, err := Open(node)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	var changed cluster.ChangeResult
+	return source.ask(ctx, siteResume, args, &changed)
+}
+
+// same waits until this site has all that the other one has, which is closed for this attempt, and nothing else. A node there that
+// dies, or another primary, costs time alone.
+func (t *takeover) same(ctx context.Context, all *gtid.Set) (*gtid.Set, error) {
+	var last error
+	for n := 0; ; n++ {
+		done, err := t.process.Admin().AppliedWithin(ctx, all.String(), time.Second)
+		if err == nil && done {
+			var same bool
+			if all, same, err = t.compare(ctx, n, all); err == nil && same {
+				return all, nil
+			}
+		}
+		if fatal := (*lostError)(nil); errors.As(err, &fatal) {
+			return nil, err
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		if clock.Sleep(ctx, clock.Machine{}, siteLookEvery) != nil {
+			err := fmt.Errorf("the sites do not have the same in time: node %s %s", t.node.Own().Name, t.get())
+			if last != nil {
+				err = fmt.Errorf("%w; at last: %w", err, last)
+			}
+			return nil, err
+		}
+	}
+}
+
+// lostError ends an attempt: looking again does not help.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+// compare looks, at one node after the other, whether all that is there is here, and nothing else. It returns what is there. It is lost
+// unless the other site is closed for this attempt.
+func (t *takeover) compare(ctx context.Context, n int, known *gtid.Set) (there *gtid.Set, same bool, err error) {
+	source, err := Open(t.access.At(n))
+	if err != nil {
+		return known, false, err
+	}
+	defer func() { _ = source.Close() }()
+	view, there, err := source.lookAtSite(ctx, siteLook)
+	if err != nil {
+		return known, false, err
+	}
+	if view.Token != cluster.SealedToken(t.token) {
+		return known, false, &lostError{fmt.Errorf("site %s was opened, or asked something else meanwhile", t.follow.Site)}
+	}
+	here, err := executedOf(ctx, t.process)
+	if err != nil {
+		return known, false, err
+	}
+	// A site that took writes before is right with what it alone has: the other one gets it.
+	if t.follow.Follows() {
+		if err := t.notThere(here, there); err != nil {
+			return known, false, &lostError{err}
+		}
+	}
+	lacks := there.Clone()
+	lacks.Subtract(here)
+	return there, view.Closed && lacks.IsEmpty(), nil
+}
+
+// siteSwitch has this site go on in place of the site that it follows.
+func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Done, error) {
+	var args cluster.SiteSwitchRequest
+	d := operate.Done{What: "site switch"}
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
+	}
+	if !s.cutting.TryLock() {
+		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
+	}
+	defer s.cutting.Unlock()
+	f, version := s.node.Committed()
+	name := s.node.Own().Name
+	p, _ := s.node.Serving()
+	switch st := s.get(); {
+	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.SiteWithinMax:
+		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.SiteWithinMax))
+	case f == nil || f.Site == "":
+		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site; ask the site that is to take over")
+	case !f.Follows() && p != nil: // both are closed; this one is so for a switch that did not end
+	case p == nil || !st.Known || st.Error != "":
+		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
+	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds():
+		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s is %.0f s behind, at most %s may be left", name, st.Seconds, units.Duration(cutoverBehindMax))
+	}
+	d.What = "site switch from " + f.Site
+	access, err := s.access(*f)
+	var seen sighting
+	if err == nil {
+		seen, err = answers(sight(ctx, access, siteLook))
+	}
+	if err != nil {
+		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
+	}
+	t, err := s.attempt(ctx, r.By, *f, version, p, seen)
+	if err != nil {
+		return d, err
+	}
+	defer func() { _ = t.source.Close() }()
+	result := cluster.Cutover{Source: f.Site, Node: name, Left: s.get().Left}
+	began := time.Now()
+	d.Index, result.Executed, err = t.inOrder(ctx, args.Within)
+	if result.Seconds = time.Since(began).Seconds(); err != nil {
+		return d, t.calledOff(ctx, err)
+	}
+	d.Result = result
+	return d, nil
+}
+
+// inOrder takes over once both sites have the same, within a time.
+func (t *takeover) inOrder(ctx context.Context, within time.Duration) (index uint64, executed string, err error) {
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	all, err := t.yield(limited, false)
+	if err == nil {
+		all, err = t.same(limited, all)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	index, err = t.finish(ctx)
+	return index, all.String(), err
+}
+
+// sitePromote has this site go on without the site that it follows.
+func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.Done, error) {
+	var args cluster.SitePromoteRequest
+	d := operate.Done{What: "site promote"}
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
+	}
+	if !s.cutting.TryLock() {
+		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
+	}
+	defer s.cutting.Unlock()
+	f, version := s.node.Committed()
+	p, _ := s.node.Serving()
+	switch {
+	case f == nil || f.Site == "":
+		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site")
+	case p == nil:
+		return d, primary.ErrNoMysqld
+	}
+	d.What, d.ReadOnly = "site promote, without "+f.Site, !args.Yes
+	known, result := s.knownOf(ctx, *f)
+	seen, err := s.majorityOf(ctx, *f)
+	if err == nil {
+		known.Union(seen.executed)
+		err = control.Errorf(control.CodeFailed, "nothing was done: site %s answers, and has a majority: quorate site switch loses nothing; --force closes it, and goes on with what is here", f.Site)
+	} else if result.Unheard = err.Error(); silent(err) {
+		err = nil
+	} else {
+		err = control.Errorf(control.CodeFailed, "nothing was done: it is not known whether site %s is there: %v; --force goes on all the same", f.Site, err)
+	}
+	if err != nil && !args.Force {
+		return d, err
+	}
+	if args.Yes {
+		if d.Index, err = s.promote(ctx, r.By, *f, version, p, seen, &result, known); err != nil {
+			return d, err
+		}
+	}
+	here, err := executedOf(ctx, p)
+	if err != nil && args.Yes {
+		return d, control.Errorf(control.CodeUncertain, "site %s has taken over, and what is lost is not known: %v", result.Site, err)
+	} else if err != nil {
+		return d, err
+	}
+	known.Subtract(here)
+	result.Executed, result.Lost, result.LostCount = here.String(), known.String(), known.Count()
+	d.Result = result
+	return d, nil
+}
+
+// promote takes over: from a site that answers, seen, once that is closed; else as it is. known gets what was acknowledged there.
+func (s *Service) promote(ctx context.Context, by string, f cluster.Follow, version uint64, p *mysqld.Process, seen sighting, result *cluster.SitePromotion, known *gtid.Set) (index uint64, err error) {
+	if seen.executed != nil {
+		all, index, err := s.promoteOver(ctx, by, f, version, p, seen)
+		if err == nil {
+			known.Union(all)
+			result.Closed, result.Done = true, true
+		}
+		return index, err
+	}
+	c := cluster.SiteChange{Step: cluster.SiteTakeOver, Site: f.Site, Ballot: cluster.NextBallot(s.node.Cluster(), s.node.State().SiteBallot, s.lastBallot(f.Site)), Fence: true}
+	index, err = s.goesOn(ctx, by, cluster.Change{Judged: version, Site: &c})
+	result.Done = err == nil
+	return index, err
+}
+
+// majorityOf asks a site whether it has a majority.
+func (s *Service) majorityOf(ctx context.Context, f cluster.Follow) (sighting, error) {
+	access, err := s.access(f)
+	if err != nil {
+		return sighting{}, err
+	}
+	return answers(sight(ctx, access, siteLook))
+}
+
+// silent tells whether a site that did not answer may be gone, as far as the errors of its nodes say: nothing is wrong here, and none of
+// them has refused.
+func silent(err error) bool {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		_, network := errors.AsType[net.Error](err)
+		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+		said, answered := errors.AsType[*control.Error](err)
+		switch {
+		case certificate:
+			return false
+		case answered && (said.Code == control.CodeNoLeader || said.Code == control.CodeUncertain), errors.Is(err, context.DeadlineExceeded), network:
+		case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// knownOf is what is known of what the other site has: when it was heard last, and by nodes that are left, without a majority.
+func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
+	known, at := s.lastHeard(f.Site)
+	if known == nil {
+		known = &gtid.Set{}
+	}
+	if access, err := s.access(f); err == nil {
+		for _, seen := range sight(ctx, access, siteKnow) {
+			if seen.err == nil {
+				known.Union(seen.executed)
+				s.knowsBallot(f.Site, seen.view.Ballot)
+			}
+		}
+	}
+	return known, cluster.SitePromotion{Site: s.node.Cluster(), From: f.Site, Node: s.node.Own().Name, Heard: at}
+}
+
+// promoteOver closes a site that answers, and takes over with what is here. It returns all that was acknowledged there.
+func (s *Service) promoteOver(ctx context.Context, by string, f cluster.Follow, version uint64, p *mysqld.Process, seen sighting) (all *gtid.Set, index uint64, err error) {
+	t, err := s.attempt(ctx, by, f, version, p, seen)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = t.source.Close() }()
+	limited, cancel := context.WithTimeout(ctx, siteTimeout)
+	defer cancel()
+	if all, err = t.yield(limited, true); err == nil {
+		index, err = t.finish(ctx)
+	}
+	if err != nil {
+		return nil, index, t.calledOff(ctx, err)
+	}
+	return all, index, nil
+}
+
+// RunFence closes the site for writes that did not answer when this one was promoted, once it answers; and one that was closed, and takes
+// writes again: it was restored as it was before, say.
+func (s *Service) RunFence(ctx context.Context) error {
+	c, said := clock.Machine{}, ""
+	for n := 0; c.Wait(ctx, fenceEvery, nil) == nil; n++ {
+		former := s.former()
+		if former == nil || !former.Fence && n%fenceSeldom != 0 {
+			continue
+		}
+		err := s.fenceFormer(ctx, former)
+		text := ""
+		if err != nil && former.Fence {
+			text = err.Error()
+		}
+		if text != said && text != "" && ctx.Err() == nil {
+			s.logger.Warn("the other site is not closed so far, and may take writes", "error", err)
+		}
+		said = text
+		s.mu.Lock()
+		s.fenceError = text
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *Service) whyNotFenced() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fenceError
+}
+
+// former is the site from which this one has taken over; nil = there is none, or this node is not the primary.
+func (s *Service) former() *cluster.OtherSite {
+	if p, _ := s.node.Serving(); p == nil {
+		return nil
+	}
+	return s.node.State().Site
+}
+
+func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) error {
+	access, err := s.access(cluster.Follow{Site: former.Site})
+	if err != nil {
+		return err
+	}
+	seen, err := answers(sight(ctx, access, siteLook))
+	if err != nil {
+		return fmt.Errorf("no node of it answers that has a majority: %w", err)
+	}
+	ballot := s.node.State().SiteBallot
+	// While it has a token, that may open it again: a request that is late is void once there is another one. And an attempt
+	// that it has begun is refused there once it knows of this promotion.
+	follows := seen.view.Follows == s.node.Cluster() && seen.view.Token == "" && seen.view.Closed && !seen.view.Ballot.Less(ballot)
+	if !follows && (former.Fence || seen.view.Follows == "") {
+		// Whoever is primary no more must not close a site that has taken over since.
+		if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+			return err
+		}
+		if now := s.former(); now == nil || *now != *former || s.node.State().SiteBallot != ballot {
+			return nil
+		}
+		t := takeover{Service: s, ballot: ballot, token: rand.Text()}
+		if t.source, err = Open(access.At(seen.at)); err != nil {
+			return err
+		}
+		defer func() { _ = t.source.Close() }()
+		ctx, cancel := context.WithTimeout(ctx, siteTimeout)
+		defer cancel()
+		if _, err := t.yield(ctx, true); err != nil {
+			return err
+		}
+		follows = true
+		s.logger.Info("the other site took writes, and is closed", "site", former.Site)
+	}
+	if !follows || !former.Fence {
+		return nil
+	}
+	_, err = s.requests.ChangeState(ctx, s.requests.Records.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteFenced, Site: former.Site, Ballot: ballot}})
+	return err
+}

@@ -1,0 +1,379 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of what is said of another site.
+const (
+	sitesBytesMax = 1000 // the addresses of its nodes
+	tokenBytesMax = 64
+	// BallotMax bounds the number of an attempt: what is greater comes of no site.
+	BallotMax = 1 << 62
+)
+
+// Sources are the addresses of what is followed: the nodes of a site, or a server alone.
+func (f Follow) Sources() []string { return strings.Split(f.Source, ",") }
+
+// At is what is followed at one of its addresses, counted from 0, and from the first again behind the last.
+func (f Follow) At(n int) Follow {
+	all := f.Sources()
+	f.Source = all[n%len(all)]
+	return f
+}
+
+// Follows tells whether this cluster was one that follows before it was closed, if it is: so it takes no writes unless it takes over. Otherwise
+// it took them, and does so again if the other site gives up.
+func (f Follow) Follows() bool { return f.Token == "" || f.Followed }
+
+// SiteAddresses reads a list of host:port with commas between them.
+func SiteAddresses(text string) error {
+	if text == "" || len(text) > sitesBytesMax || !printable(text) {
+		return fmt.Errorf("the addresses of a site have 1 to %d bytes", sitesBytesMax)
+	}
+	all := strings.Split(text, ",")
+	for _, one := range all {
+		if at := strings.LastIndexByte(one, ':'); at < 1 || at == len(one)-1 {
+			return fmt.Errorf("%q is not a host:port", one)
+		}
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(all)))) < len(all) {
+		return errors.New("an address of a site is named twice")
+	}
+	return nil
+}
+
+// checkSite refuses what can be no site. How it is reached is in each node's configuration, and in no state.
+func (f Follow) checkSite() error {
+	switch {
+	case f.Source != "" || f.User != "" || f.PasswordFile != "" || f.CAFile != "" || f.Plain || f.ServerUUID != "":
+		return errors.New("a site is named, and nothing else is said of it")
+	case len(f.Accepted) > FollowAcceptedBytesMax:
+		return errors.New("the cluster has too many transactions of its own to keep in mind")
+	case len(f.Site) > siteBytesMax || !printable(f.Site) || len(f.Token) > tokenBytesMax || !printable(f.Token):
+		return errors.New("too much is said of the site")
+	}
+	return nil
+}
+
+// Ballot orders the attempts of two sites to take writes: no attempt has another one's. Who asks for something by an older one is
+// refused, so what was given up, or is late, changes nothing.
+type Ballot struct {
+	Number uint64 `json:"number"`
+	// Site is whose attempt it is.
+	Site string `json:"site"`
+}
+
+// Less tells whether b is older than o.
+func (b Ballot) Less(o Ballot) bool {
+	return cmp.Or(cmp.Compare(b.Number, o.Number), cmp.Compare(b.Site, o.Site)) < 0
+}
+
+// NextBallot is a site's next attempt, where ballots are known.
+func NextBallot(site string, known ...Ballot) Ballot {
+	b := Ballot{Site: site}
+	for _, k := range known {
+		b.Number = max(b.Number, k.Number)
+	}
+	b.Number++
+	return b
+}
+
+// SealedToken is what the site is told that closes for a token's request, and shows. It is opened again by the token itself, which
+// nobody can derive from that.
+func SealedToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:16])
+}
+
+// OtherSite is a site that this cluster has followed, and from which it has taken over.
+type OtherSite struct {
+	Site string `json:"site"`
+	// Fence: it was not closed before, so it may take writes. It is told once it answers.
+	Fence bool `json:"fence,omitempty"`
+}
+
+// SiteStep is what becomes of this site and the other one.
+type SiteStep string
+
+// The steps.
+const (
+	SiteFollow   SiteStep = "follow"    // this site follows the other one, as an operator asks, and knows its ballot
+	SiteAttempt  SiteStep = "attempt"   // this site, which follows, is about to ask the other one to close
+	SiteTakeOver SiteStep = "take over" // this site takes writes
+	SiteFenced   SiteStep = "fenced"    // the other site, which was not closed before, is now
+	SiteForget   SiteStep = "forget"    // the other site will not come back
+	SiteClose    SiteStep = "close"     // this site closes, as the other one asks
+	SiteOpen     SiteStep = "open"      // the other one has given up what it had asked
+	SiteBegin    SiteStep = "begin"     // the other one has taken over: this one follows it
+)
+
+// SiteChange is a step.
+type SiteChange struct {
+	Step SiteStep `json:"step"`
+	// Site is the other one, Ballot the attempt's.
+	Site   string `json:"site"`
+	Ballot Ballot `json:"ballot,omitzero"`
+	// Token is sealed.
+	Token string `json:"token,omitempty"`
+	// Fence: the other site may take writes.
+	Fence bool `json:"fence,omitempty"`
+	// Accepted are transactions of this site that the other one lacks, with which an operator has it follow.
+	Accepted string `json:"accepted,omitempty"`
+}
+
+// String says in a line what is changed.
+func (c SiteChange) String() string {
+	switch c.Step {
+	case SiteFollow:
+		return "follow site " + c.Site
+	case SiteAttempt:
+		return "ask site " + c.Site + " to close"
+	case SiteTakeOver:
+		return "take over from site " + c.Site
+	case SiteFenced:
+		return "site " + c.Site + " is closed"
+	case SiteForget:
+		return "site forget"
+	case SiteClose:
+		return "close for site " + c.Site
+	case SiteOpen:
+		return "take back what site " + c.Site + " has asked"
+	}
+	return "follow site " + c.Site + ", which has taken over"
+}
+
+func (c SiteChange) done() string {
+	switch c.Step {
+	case SiteFollow:
+		return fmt.Sprintf("The cluster follows site %s. Clients cannot write until it takes over.", c.Site)
+	case SiteTakeOver:
+		return "The cluster has taken over: clients write here."
+	case SiteForget:
+		return "The other site is forgotten."
+	}
+	return ""
+}
+
+// olderError refuses an attempt behind another one.
+func (s *State) olderError(c SiteChange) error {
+	return fmt.Errorf("the attempt %d of site %s is older than attempt %d of site %s, which is known here", c.Ballot.Number, c.Ballot.Site, s.SiteBallot.Number, s.SiteBallot.Site)
+}
+
+func (s *State) setSite(c Change) (changed bool, err error) {
+	step := *c.Site
+	follows := s.Follow != nil && s.Follow.Site == step.Site
+	if step.Step == SiteForget {
+		changed = s.Site != nil
+		s.Site = nil
+		return changed, nil
+	}
+	if step.Site == "" || step.Ballot.Number > BallotMax || len(step.Ballot.Site) > siteBytesMax || !printable(step.Ballot.Site) {
+		return false, fmt.Errorf("site %q, attempt %d is no site's", step.Site, step.Ballot.Number)
+	}
+	if err := (Follow{Site: step.Site, Token: step.Token, Accepted: step.Accepted}).checkSite(); err != nil {
+		return false, err
+	}
+	switch step.Step {
+	case SiteFollow:
+		if s.Site != nil && s.Site.Site != step.Site {
+			return false, s.Site.error()
+		}
+		if s.Follow != nil && !follows {
+			return false, fmt.Errorf("the cluster follows %s: end that first", s.Follow)
+		}
+		if s.SiteBallot.Less(step.Ballot) { // what the other site knows: whoever is promoted after it is newer
+			s.SiteBallot, changed = step.Ballot, true
+		}
+		if follows {
+			changed = changed || s.Follow.Accepted != step.Accepted && step.Accepted != ""
+			s.Follow.Accepted = cmp.Or(step.Accepted, s.Follow.Accepted)
+			return changed, nil
+		}
+		s.Follow, s.Site = &Follow{Site: step.Site, Accepted: step.Accepted, By: c.By, Since: c.At}, nil
+		return true, nil
+	case SiteClose:
+		return s.closeFor(c)
+	case SiteOpen:
+		return s.openAgain(step)
+	case SiteFenced:
+		changed = s.Site != nil && s.Site.Site == step.Site && s.Site.Fence && step.Ballot == s.SiteBallot
+		if changed {
+			s.Site.Fence = false
+		}
+		return changed, nil
+	}
+	return s.setFollower(step, follows)
+}
+
+// error refuses to follow somebody else while the other site may take writes.
+func (o *OtherSite) error() error {
+	return fmt.Errorf("this cluster has taken over from site %s, and closes it if it comes back: quorate site forget, if it never does", o.Site)
+}
+
+// setFollower has a site that follows attempt to take over, take over, or begin to follow.
+func (s *State) setFollower(step SiteChange, follows bool) (changed bool, err error) {
+	switch {
+	case !follows:
+		return false, fmt.Errorf("the cluster does not follow site %s", step.Site)
+	case step.Step == SiteBegin:
+		if s.Follow.Token == "" || s.Follow.Ballot != step.Ballot {
+			return false, nil
+		}
+		s.Follow.Token = ""
+		return true, nil
+	case step.Ballot.Less(s.SiteBallot):
+		return false, s.olderError(step)
+	case step.Step == SiteAttempt:
+		changed = step.Ballot != s.SiteBallot
+		s.SiteBallot = step.Ballot
+		return changed, nil
+	case step.Step == SiteTakeOver:
+		s.Follow, s.Site, s.SiteBallot = nil, &OtherSite{step.Site, step.Fence}, step.Ballot
+		return true, nil
+	}
+	return false, fmt.Errorf("%q is no step", step.Step)
+}
+
+// closeFor closes this site for an attempt of the other one: nobody writes here, until that has taken over, or has given up.
+func (s *State) closeFor(c Change) (changed bool, err error) {
+	step := *c.Site
+	switch {
+	case s.Follow != nil && s.Follow.Site != step.Site:
+		return false, fmt.Errorf("the cluster follows %s", s.Follow)
+	case step.Token == "":
+		return false, errors.New("the request has no token")
+	case step.Ballot.Less(s.SiteBallot) || step.Ballot == s.SiteBallot && s.Follow == nil:
+		return false, s.olderError(step)
+	}
+	next := Follow{Site: step.Site, Token: step.Token, Ballot: step.Ballot, By: c.By, Since: c.At}
+	if s.Follow != nil { // then it is opened for the agent alone if the other site gives up
+		next.Followed, next.Accepted = s.Follow.Follows(), s.Follow.Accepted
+	}
+	s.Follow, s.Site, s.SiteBallot = &next, nil, step.Ballot
+	return true, nil
+}
+
+// openAgain undoes closeFor. A request that has not come so far is refused from then on.
+func (s *State) openAgain(step SiteChange) (changed bool, err error) {
+	switch {
+	case s.Follow != nil && s.Follow.Site == step.Site && s.Follow.Token != "" && s.Follow.Token == step.Token:
+		if s.Follow.Followed {
+			s.Follow.Token = ""
+			return true, nil
+		}
+		s.Follow = nil
+		return true, nil
+	case s.Follow != nil:
+		return false, errors.New("the cluster is not closed by this request")
+	case s.SiteBallot.Less(step.Ballot):
+		s.SiteBallot = step.Ballot
+		return true, nil
+	}
+	return false, nil
+}
+
+// SiteYield asks a site to close itself for writes, and to follow the site that asks once that has taken over.
+type SiteYield struct {
+	// Site is who asks, by Ballot. Token is sealed.
+	Site   string `json:"site"`
+	Ballot Ballot `json:"ballot"`
+	Token  string `json:"token"`
+	// Fence: also if it could not follow.
+	Fence bool `json:"fence,omitempty"`
+}
+
+// String says in a line what is asked.
+func (y SiteYield) String() string { return SiteChange{Step: SiteClose, Site: y.Site}.String() }
+
+// SiteResume takes back a SiteYield. Token is not sealed.
+type SiteResume struct {
+	Site   string `json:"site"`
+	Ballot Ballot `json:"ballot"`
+	Token  string `json:"token"`
+}
+
+// String says in a line what is asked.
+func (y SiteResume) String() string { return SiteChange{Step: SiteOpen, Site: y.Site}.String() }
+
+// SiteView is what a site says of itself.
+type SiteView struct {
+	// Site is its cluster's name, Node who answers.
+	Site string `json:"site"`
+	Node string `json:"node"`
+	// Follows is the site, or the server, that it follows: then clients do not write to it. Token is that of the SiteYield by which
+	// it is closed, sealed; "" = it is not, or follows already. Closed: its mysqld was told so: nobody writes there, if there is a Token, else nobody but what
+	// follows.
+	Follows string `json:"follows,omitempty"`
+	Token   string `json:"token,omitempty"`
+	Closed  bool   `json:"closed,omitempty"`
+	// Ballot is the newest that is known there.
+	Ballot Ballot `json:"ballot"`
+	// Executed and Purged are what is committed there, and what of that its log does not have any more.
+	Executed string `json:"executed"`
+	Purged   string `json:"purged,omitempty"`
+	Version  string `json:"version"`
+}
+
+// SiteStatus is how two sites stand to each other, as one of them sees it.
+type SiteStatus struct {
+	Site string `json:"site"`
+	Node string `json:"node"`
+	FollowStatus
+	// Other is the other site; nil = it is not known, or does not answer: OtherError says why.
+	Other      *SiteView `json:"other,omitempty"`
+	OtherError string    `json:"other_error,omitempty"`
+	// Fence: the other one may take writes, as far as is known here. FenceError is why it is not closed so far.
+	Fence      bool   `json:"fence,omitempty"`
+	FenceError string `json:"fence_error,omitempty"`
+}
+
+// SiteFollowRequest asks the cluster to follow the other site of its configuration.
+type SiteFollowRequest struct {
+	// Check: it is only looked.
+	Check bool `json:"check,omitempty"`
+	// Force: also if the cluster has transactions that the other site lacks, which are kept in mind.
+	Force bool `json:"force,omitempty"`
+}
+
+// SiteWithinMax bounds how long writes may stand at a switch of sites.
+const SiteWithinMax = time.Minute
+
+// SiteSwitchRequest asks the site to go on in place of the site that it follows, which is closed before.
+type SiteSwitchRequest struct {
+	Within time.Duration `json:"within_ns"`
+}
+
+// SitePromoteRequest asks the site to go on without the site that it follows.
+type SitePromoteRequest struct {
+	// Yes: it is done. Otherwise it is only said what is lost.
+	Yes bool `json:"yes,omitempty"`
+	// Force: also if the other site answers. It is closed first.
+	Force bool `json:"force,omitempty"`
+}
+
+// SitePromotion is what that means, or what became of it.
+type SitePromotion struct {
+	Site string `json:"site"`
+	From string `json:"from"`
+	Node string `json:"node"`
+	Done bool   `json:"done"`
+	// Closed: the other site was closed for writes before, so that what is lost is known exactly.
+	Closed bool `json:"closed,omitempty"`
+	// Executed is what is here.
+	Executed string `json:"executed"`
+	// Unheard is why the other site did not answer with a majority.
+	Unheard string `json:"unheard,omitempty"`
+	// Heard is when a majority of the other site was heard last; zero = this primary has not heard it. Lost is what is known to be
+	// there, also by nodes without a majority, and is not here.
+	Heard     time.Time `json:"heard,omitzero"`
+	Lost      string    `json:"lost,omitempty"`
+	LostCount uint64    `json:"lost_count"`
+}

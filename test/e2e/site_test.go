@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
+)
+
+// sitesTimeout bounds TestSites: two clusters, and more work than a scenario has.
+const sitesTimeout = 15 * time.Minute
+
+// site is a cluster that another one follows, or that follows it.
+type site struct {
+	*fixture
+	name    string
+	readers []string // its readers' ports
+}
+
+// TestSites: a cluster follows another one while writers write, over failovers of both; a switch that is called off, one that is killed
+// half-way, one there and one back lose nothing. Then all of the first is killed, the second is promoted, and says what is lost;
+// the first comes back, is closed, and does not follow with what it alone has.
+func TestSites(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), sitesTimeout)
+	defer cancel()
+	east, west := newSite(t, "east"), newSite(t, "west")
+	file := filepath.Join(east.Dir(), "site.password")
+	if err := os.WriteFile(file, []byte(readerPassword+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, both := range [][2]*site{{east, west}, {west, east}} {
+		both[0].addPort(t, both[1], file)
+		both[0].heal(t, ctx)
+	}
+	east.createTable(t, ctx)
+	east.must(t, ctx, 0, "cluster", "set", "--router", "on")
+	if out := west.must(t, ctx, 0, "site", "follow", "--check"); strings.Contains(out, "fail ") {
+		t.Fatalf("the check says: %s", out)
+	}
+	load := east.startAt(t, 4, east.dsns(east)...)
+	load.awaitAcks(t, ctx, 20)
+	west.must(t, ctx, 0, "site", "follow")
+	west.awaitNear(t, ctx)
+	load.stop(t) // the application's account is there now, too
+	load = east.startAt(t, 4, append(east.dsns(east), east.dsns(west)...)...)
+	west.refused(t, ctx, 0, []int{2}, "quorate site switch", "follow", "--stop")
+	west.refused(t, ctx, 0, []int{1}, "answers, and has a majority", "site", "promote", "--yes")
+	east.failOver(t, ctx, load)
+	west.failOver(t, ctx, load)
+	west.awaitNear(t, ctx)
+	west.switchCalledOff(t, ctx, east, load)
+	west.switchKilled(t, ctx, east)
+	west.mustTakeWrites(t, ctx, load)
+	west.must(t, ctx, 0, "cluster", "set", "--router", "on")
+	west.failOver(t, ctx, load)
+	east.awaitNear(t, ctx)
+	out := east.must(t, ctx, 0, "site", "switch")
+	if !regexp.MustCompile(`Writes stood for \d+\.\d s`).MatchString(out) {
+		t.Errorf("the switch says %q", out)
+	}
+	t.Log(strings.TrimSpace(out))
+	east.mustTakeWrites(t, ctx, load)
+	west.awaitNear(t, ctx)
+	load.stop(t)
+	west.disaster(t, ctx, east)
+}
+
+func newSite(t *testing.T, name string) *site {
+	t.Helper()
+	s := &site{fixture: newCluster(t, devcluster.Options{Nodes: 3, Name: name}), name: name}
+	for i := range s.Len() {
+		host, _, err := net.SplitHostPort(s.APIAddr(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.readers = append(s.readers, l.Addr().String())
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// addPort gives each node a port for readers, the other site's account, and says where that site is.
+func (s *site) addPort(t *testing.T, other *site, password string) {
+	t.Helper()
+	for i := range s.Len() {
+		text, err := os.ReadFile(s.ConfigPath(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Replace(text, []byte("[feed]\n"), fmt.Appendf(nil, "[feed]\nreaders_listen = %q\n", s.readers[i]), 1)
+		text = fmt.Appendf(text, "[[reader]]\nuser = \"site\"\npassword_file = %q\nsite = true\n", password)
+		text = fmt.Appendf(text, "[site]\nname = %q\nnodes = [\"%s\"]\nuser = \"site\"\npassword_file = %q\nplain = true\n", other.name, strings.Join(other.readers, `", "`), password)
+		if err := os.WriteFile(s.ConfigPath(i), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dsns are those of another site's nodes, for this one's application.
+func (s *site) dsns(of *site) (all []string) {
+	for i := range of.Len() {
+		all = append(all, strings.Replace(s.DSN(0), s.RouterAddr(0), of.RouterAddr(i), 1))
+	}
+	return all
+}
+
+// failOver kills the primary of a site, and waits until all is well again.
+func (s *site) failOver(t *testing.T, ctx context.Context, load *load) {
+	t.Helper()
+	primary, err := s.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	s.heal(t, ctx)
+}
+
+// says waits until node 0 says something of the sites.
+func (s *site) says(t *testing.T, ctx context.Context, what string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "quorate site says "+what, func(ctx context.Context) (bool, string, error) {
+		out, err := s.quorate(t, ctx, 0, "site")
+		return err == nil && strings.Contains(out, what), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) mustTakeWrites(t *testing.T, ctx context.Context, load *load) {
+	t.Helper()
+	load.awaitAcks(t, ctx, 50)
+	s.says(t, ctx, "(this one) takes writes")
+	s.says(t, ctx, "is closed for writes, and follows")
+}
+
+// holdUp has the primary that follows write nothing into a table, until the function is called or the primary dies.
+func (s *site) holdUp(t *testing.T, ctx context.Context, table string) (primary int, release func()) {
+	t.Helper()
+	primary, err := s.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := s.admin(t, primary).Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, table+" is locked", func(ctx context.Context) (bool, string, error) { // it may be about to come
+		_, err := conn.ExecContext(ctx, "LOCK TABLES "+table+" READ")
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return primary, func() {
+		if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	}
+}
+
+// switchCalledOff: what is not here in time calls it off, and the other site goes on.
+func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, load *load) {
+	t.Helper()
+	_, release := s.holdUp(t, ctx, ledger.Table)
+	s.refused(t, ctx, 0, []int{1}, "is as before, and this one goes on following", "site", "switch", "--within", "2s")
+	release()
+	load.awaitAcks(t, ctx, 50)
+	other.says(t, ctx, "(this one) takes writes")
+	s.awaitNear(t, ctx)
+}
+
+// switchKilled: the primary that is to take over dies once the other site is closed. Nobody takes writes, until it is switched again.
+func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site) {
+	t.Helper()
+	primary, _ := s.holdUp(t, ctx, ledger.Table)
+	ended := make(chan string, 1)
+	go func() {
+		out, err := s.quorate(t, ctx, (primary+1)%s.Len(), "site", "switch", "--within", "30s")
+		ended <- fmt.Sprint(out, err)
+	}()
+	other.says(t, ctx, "(this one) is closed for writes, until site west takes over")
+	if err := s.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the switch that was killed says: %s", strings.TrimSpace(<-ended))
+	if _, err := s.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	s.heal(t, ctx)
+	s.says(t, ctx, "(this one) follows site east")
+	s.says(t, ctx, "site east is closed for writes")
+	s.awaitNear(t, ctx)
+	t.Log(strings.TrimSpace(s.must(t, ctx, 0, "site", "switch")))
+}
+
+// disaster: all of the other site dies, with what was acknowledged there alone, and this one's primary, which had got that and not
+// written it.
+func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
+	t.Helper()
+	app, table := openDSN(t, other.DSN(0), nil), ledger.Database+".lost"
+	if _, err := app.ExecContext(ctx, "CREATE TABLE "+table+" (id INT PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitNear(t, ctx)
+	primary, _ := s.holdUp(t, ctx, table)
+	for n := range 3 {
+		if _, err := app.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	atOnce(t, other.others(-1), other.KillBoth)
+	if err := s.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	s.heal(t, ctx)
+	out := s.must(t, ctx, 0, "site", "promote", "--yes")
+	t.Log(out)
+	if !strings.Contains(out, "goes on without site east") || !strings.Contains(out, "is not known") && !strings.Contains(out, "not known: ") {
+		t.Errorf("the promotion says %q", out)
+	}
+	s.says(t, ctx, "it MAY TAKE WRITES until it answers")
+	here := other.startAt(t, 4, other.dsns(s)...)
+	here.awaitAcks(t, ctx, 100)
+	if err := other.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	other.says(t, ctx, "this site has 3 transactions that site west lacks")
+	s.says(t, ctx, "site east is closed for writes, and follows west")
+	other.clientsCannotWrite(t, ctx)
+	here.awaitAcks(t, ctx, 50)
+	here.stop(t)
+	s.history = other.history
+	s.check(t, ctx)
+}
