@@ -44,11 +44,14 @@ type feedSession struct {
 	sql    sqlSession
 }
 
-// newFeedSession takes a place for a connection that has not logged in.
+// newFeedSession takes a place for a connection that has not logged in; nil: its source has all that it may have.
 func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
+	stay := f.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
+	if stay == nil {
+		return nil
+	}
 	return &feedSession{
-		feed: f, conn: conn, id: id,
-		stay: f.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }),
+		feed: f, conn: conn, id: id, stay: stay,
 		wire: &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)},
 	}
 }
