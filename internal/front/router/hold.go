@@ -117,56 +117,55 @@ func (r *Router) elsewhere() bool {
 	return known && !t.Local
 }
 
-// attempt tries to connect a client to each node that may take it, the best first, in its turn: clients of one address that do not
-// log in have few sessions at a time. known is false if there is no such node. With an error the client has lost its
-// place, or ctx has ended.
+// attempt tries to connect a client to each node that may take it, the best first. known is false if there is
+// none. With an error the client has lost its place, or ctx has ended.
 func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool, err error) {
-	if _, ok := r.backend.Choose(r.sessionsWith, nil); !ok {
-		return nil, false, nil
+	var tried []cluster.NodeID
+	for {
+		t, ok := r.backend.Choose(r.sessionsWith, tried)
+		if !ok || r.config.Refuse && !t.Local {
+			return nil, len(tried) > 0, nil
+		}
+		s, err := r.admit(ctx, client, t)
+		switch {
+		case err == nil, errors.Is(err, strangers.ErrExpelled):
+			return s, true, err
+		case ctx.Err() != nil:
+			return nil, true, context.Cause(ctx)
+		}
+		r.stats.dialErrors.Add(1)
+		r.config.Logger.Debug("cannot connect a client", "node", t.Node, "err", err)
+		tried = append(tried, t.Node)
 	}
+}
+
+// admit connects a client to t in its turn: clients of one address that do not log in have few sessions at a time.
+func (r *Router) admit(ctx context.Context, client net.Conn, t Target) (*session, error) {
 	var connected atomic.Pointer[session]
-	limited, expel := context.WithCancelCause(ctx)
+	ctx, expel := context.WithCancelCause(ctx)
 	defer expel(nil)
-	stay, err := r.strangers.Await(limited, client.RemoteAddr(), func() {
+	stay, err := r.strangers.Await(ctx, client.RemoteAddr(), func() {
 		expel(strangers.ErrExpelled)
 		if s := connected.Load(); s != nil {
 			s.close()
 		}
 	})
 	if err != nil {
-		return nil, true, err
+		return nil, err
 	}
-	// The nodes of now, not of when it began to wait: one that hangs would cost each turn a timeout.
-	if s, known = r.connectAny(limited, client); s == nil {
+	s, err := r.connect(ctx, client, 0, t, dialTimeout)
+	if err != nil {
 		if !stay.Leave() {
 			err = strangers.ErrExpelled
 		}
-		return nil, known, err
+		return nil, err
 	}
 	s.stay = stay
 	connected.Store(s)
-	if limited.Err() != nil { // it was expelled before it could be closed
+	if ctx.Err() != nil { // it was expelled before it could be closed
 		s.close()
 	}
-	return s, true, nil
-}
-
-// connectAny connects a client to the best node that takes it. known is false if there is none.
-func (r *Router) connectAny(ctx context.Context, client net.Conn) (s *session, known bool) {
-	var tried []cluster.NodeID
-	for {
-		t, ok := r.backend.Choose(r.sessionsWith, tried)
-		if !ok || r.config.Refuse && !t.Local {
-			return nil, len(tried) > 0
-		}
-		s, err := r.connect(ctx, client, 0, t, dialTimeout)
-		if err == nil {
-			return s, true
-		}
-		r.stats.dialErrors.Add(1)
-		r.config.Logger.Debug("cannot connect a client", "node", t.Node, "err", err)
-		tried = append(tried, t.Node)
-	}
+	return s, nil
 }
 
 // watchHangUp closes gone when the client closes its connection. It peeks, so
