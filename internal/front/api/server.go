@@ -31,7 +31,7 @@ const (
 	// balancers and monitors. Of more, the longest idle one of the address with the most is closed.
 	// connPerSource of one address may be idle for longer than requestTimeout.
 	connMax       = 256
-	connPerSource = 32
+	connPerSource = 64
 	// headerTimeout bounds reading a request's header, and how long a new connection asks nothing.
 	headerTimeout = 2 * time.Second
 	// requestTimeout bounds reading a request and writing its answer.

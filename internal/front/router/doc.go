@@ -30,9 +30,8 @@
 // # Strangers
 //
 // A client that has the greeting and does not answer it takes one of mysqld's places. Of one
-// address a few have a session before they have logged in; the others wait in this process, and
-// get one when the next of them has logged in, or has said nothing for a while (package
-// strangers). Where Config.Allow has networks, a connection from
+// address a few may do so for long; the others are closed when the next client comes, from
+// wherever (package strangers). Where Config.Allow has networks, a connection from
 // elsewhere is closed at once, with a line in the log.
 //
 // # The lease (I5)

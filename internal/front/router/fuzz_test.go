@@ -53,7 +53,7 @@ func FuzzSession(f *testing.F) {
 				r.workers.Wait()
 				return
 			}
-			if s, _, _ := r.attempt(r.base, hostile.Remote{UnixConn: conn}); s != nil {
+			if s, _ := r.attempt(r.base, hostile.Remote{UnixConn: conn}); s != nil {
 				r.splice(s)
 			}
 		}, func(conn *net.UnixConn) {

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // The error codes of the packets that the router makes itself. MySQL Router
@@ -43,8 +41,6 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
 		reject(client, codeConnHost, fmt.Sprintf("quorate: %s for %v: see `quorate status`", r.lack(), r.config.HoldTimeout))
-	case errors.Is(err, strangers.ErrExpelled):
-		reject(client, codeConnCount, "quorate: too many connections from this address have not logged in")
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
 		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")
@@ -61,9 +57,9 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	if r.elsewhere() {
 		return nil, errElsewhere
 	}
-	s, known, err := r.attempt(ctx, client)
-	if s != nil || err != nil {
-		return s, err
+	s, known := r.attempt(ctx, client)
+	if s != nil {
+		return s, nil
 	}
 	if r.config.HoldMax == 0 {
 		return nil, errHoldMax
@@ -102,8 +98,8 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 		if r.elsewhere() {
 			return nil, errElsewhere
 		}
-		if s, known, err = r.attempt(ctx, client); s != nil || err != nil {
-			return s, err
+		if s, known = r.attempt(ctx, client); s != nil {
+			return s, nil
 		}
 	}
 }
@@ -118,54 +114,22 @@ func (r *Router) elsewhere() bool {
 }
 
 // attempt tries to connect a client to each node that may take it, the best first. known is false if there is
-// none. With an error the client has lost its place, or ctx has ended.
-func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool, err error) {
+// none.
+func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool) {
 	var tried []cluster.NodeID
 	for {
 		t, ok := r.backend.Choose(r.sessionsWith, tried)
 		if !ok || r.config.Refuse && !t.Local {
-			return nil, len(tried) > 0, nil
+			return nil, len(tried) > 0
 		}
-		s, err := r.admit(ctx, client, t)
-		switch {
-		case err == nil, errors.Is(err, strangers.ErrExpelled):
-			return s, true, err
-		case ctx.Err() != nil:
-			return nil, true, context.Cause(ctx)
+		s, err := r.connect(ctx, client, 0, t, dialTimeout)
+		if err == nil {
+			return s, true
 		}
 		r.stats.dialErrors.Add(1)
 		r.config.Logger.Debug("cannot connect a client", "node", t.Node, "err", err)
 		tried = append(tried, t.Node)
 	}
-}
-
-// admit connects a client to t in its turn: clients of one address that do not log in have few sessions at a time.
-func (r *Router) admit(ctx context.Context, client net.Conn, t Target) (*session, error) {
-	var connected atomic.Pointer[session]
-	ctx, expel := context.WithCancelCause(ctx)
-	defer expel(nil)
-	stay, err := r.strangers.Await(ctx, client.RemoteAddr(), func() {
-		expel(strangers.ErrExpelled)
-		if s := connected.Load(); s != nil {
-			s.close()
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	s, err := r.connect(ctx, client, 0, t, dialTimeout)
-	if err != nil {
-		if !stay.Leave() {
-			err = strangers.ErrExpelled
-		}
-		return nil, err
-	}
-	s.stay = stay
-	connected.Store(s)
-	if ctx.Err() != nil { // it was expelled before it could be closed
-		s.close()
-	}
-	return s, nil
 }
 
 // watchHangUp closes gone when the client closes its connection. It peeks, so

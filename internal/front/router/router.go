@@ -21,12 +21,11 @@ const (
 	// sockets, two goroutines (16 KiB) and two buffers (32 KiB): 10000 of
 	// them are half a GiB, and more than any mysqld serves well.
 	connMaxDefault = 10_000
-	// strangersPerSource clients of one address are at their login at a time: mysqld has 151 places by default. More
-	// wait here, for strangersWait: of a pool that comes back, each login lets the next one in. Who has the greeting for
-	// longer than strangersSpare and says nothing makes room for those.
+	// strangersPerSource clients of one address may have a server's greeting for longer than
+	// strangersSpare and not log in. mysqld gives a login 10 s, and has 151 places by default: the
+	// silent ones of an address take 32 on each of three nodes. All clients of a pool may log in at once.
 	strangersPerSource = 32
 	strangersSpare     = 2 * time.Second
-	strangersWait      = 10 * time.Second
 	// bufferBytes is the size of one direction's buffer.
 	bufferBytes = 16 << 10
 	// dialTimeout bounds one attempt to reach a mysqld or a peer's router,
@@ -113,8 +112,8 @@ type Router struct {
 	stats   counters
 	// ended bounds the lines about sessions that ended, refusals those about refused logins.
 	ended, refusals lines
-	// held are the clients that wait for a node, strangers those that are connected to one, or wait for their turn to
-	// be, and have not logged in.
+	// held are the clients that wait for a node, strangers those that are connected to one and
+	// have not logged in.
 	held, strangers *strangers.Room
 
 	listener net.Listener
@@ -142,7 +141,7 @@ func New(config Config, backend Backend) *Router {
 		config: config, backend: backend, sessions: make(map[*session]struct{}), waiting: make(map[*net.TCPConn]time.Time), load: make(map[cluster.NodeID]int),
 		held: strangers.New(strangers.Limits{Max: config.HoldMax, PerSource: config.HoldMax}, config.Logger),
 		strangers: strangers.New(strangers.Limits{
-			Max: max(1, config.ConnMax/2), PerSource: strangersPerSource, Spare: strangersSpare, WaitMax: strangersWait, Allow: config.Allow,
+			Max: max(1, config.ConnMax/2), PerSource: strangersPerSource, Spare: strangersSpare, Allow: config.Allow,
 		}, config.Logger),
 	}
 	r.buffers.New = func() any { return new([bufferBytes]byte) }

@@ -41,8 +41,8 @@ type session struct {
 	// What its line in the log says. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
 	denied            bool
 	bytesIn, bytesOut int64
-	// stay is the time until the answer to the login; nil if it was routed here: the router that has sent it knows
-	// the client.
+	// stay is the time between the greeting and the answer to the login; nil if it was routed here: the
+	// router that has sent it knows the client.
 	stay  *strangers.Stay
 	login login
 	known bool // stay is over; copyToClient's
@@ -277,13 +277,13 @@ func (r *Router) copyToClient(s *session) {
 	}
 }
 
-// meet has a client be a stranger until the server sends something behind its login: an OK, an error that ends the
-// connection, or a step of the login. From the greeting on its silence is its own.
+// meet makes a client a stranger when the greeting comes, until the server sends something behind the client's
+// login: an OK, an error that ends the connection, or a step of the login.
 func (r *Router) meet(s *session, greeting bool) {
 	switch {
-	case s.stay == nil:
+	case s.from != 0:
 	case greeting:
-		s.stay.Begin()
+		s.stay = r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
 	case !s.known && s.login.begun.Load():
 		s.known = true
 		s.stay.Leave()

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -52,36 +51,6 @@ func TestSilentClientsKeepNobodyOut(t *testing.T) {
 			say(t, known, "still here")
 			expect(t, known, "still here")
 		})
-	}
-}
-
-// Of one address few clients that have not logged in have a session with mysqld; the next one waits, and each that
-// logs in lets another in. So all of a pool get in that come at once.
-func TestClientsOfOneAddressLogInInTurn(t *testing.T) {
-	n, m := newPrimary(t, Config{})
-	const pool = 2 * strangersPerSource
-	var clients []net.Conn
-	for range pool {
-		clients = append(clients, dialFrom(t, n, "127.0.0.66"))
-	}
-	eventually(t, "all have come", func() bool { return n.Stats().Open == pool })
-	other := dialFrom(t, n, "127.0.0.1")
-	expect(t, other, greeting)
-	eventually(t, "those who are first have a session", func() bool { return len(m.conns) >= strangersPerSource+1 })
-	if got := len(m.conns); got != strangersPerSource+1 {
-		t.Errorf("%d sessions with mysqld, want %d", got, strangersPerSource+1)
-	}
-	var all sync.WaitGroup
-	for _, c := range clients {
-		all.Go(func() {
-			expect(t, c, greeting)
-			say(t, c, "hello")
-			expect(t, c, "hello")
-		})
-	}
-	all.Wait()
-	if s := n.Stats(); s.Expelled != 0 || s.Open != pool+1 {
-		t.Errorf("%+v", s)
 	}
 }
 

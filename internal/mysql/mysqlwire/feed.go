@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,8 @@ const (
 	// connectionsMax bounds the connections of our own mysqld's feed that have logged
 	// in. It uses one, and a second while it reconnects.
 	connectionsMax = 8
-	// strangersMax bounds those that have not. strangersPerSource of one address may be at their login at a time,
-	// each for strangersSpare if more come: a login is two round trips.
+	// strangersMax bounds those that have not. strangersPerSource of one address may take longer
+	// than strangersSpare: a login is two round trips.
 	strangersMax       = 256
 	strangersPerSource = 16
 	strangersSpare     = time.Second
@@ -191,17 +190,12 @@ func NewFeed(cfg FeedConfig) (*Feed, error) {
 }
 
 func (f *Feed) strangersLimits() strangers.Limits {
-	l := strangers.Limits{Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare, Known: f.isMysqlds}
+	l := strangers.Limits{Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare}
 	if f.cfg.Readers != nil {
 		l.Allow, l.Known = f.cfg.Readers.allow(), f.isReaders
 		l.Turns, l.TurnEvery, l.TurnsWaiting = readersTurns, readersTurnEvery, readersWaiting
 	}
 	return l
-}
-
-// isMysqlds tells whether our own mysqld comes from a source: loopback's first address, or where it connects to.
-func (f *Feed) isMysqlds(source netip.Addr) bool {
-	return source == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || f.listener != nil && source == strangers.Source(f.Addr())
 }
 
 // Listen opens the port. Run serves it, and closes it when it ends.
@@ -258,10 +252,6 @@ func (f *Feed) Run(ctx context.Context) error {
 			continue
 		}
 		s := newFeedSession(f, conn, id)
-		if s == nil {
-			_ = conn.Close()
-			continue
-		}
 		sessions.Go(func() {
 			defer f.dismiss(conn)
 			defer s.stay.Leave()

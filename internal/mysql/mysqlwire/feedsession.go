@@ -44,14 +44,11 @@ type feedSession struct {
 	sql    sqlSession
 }
 
-// newFeedSession takes a place for a connection that has not logged in; nil: its source has all that it may have.
+// newFeedSession takes a place for a connection that has not logged in.
 func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
-	stay := f.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
-	if stay == nil {
-		return nil
-	}
 	return &feedSession{
-		feed: f, conn: conn, id: id, stay: stay,
+		feed: f, conn: conn, id: id,
+		stay: f.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }),
 		wire: &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)},
 	}
 }

@@ -45,13 +45,10 @@ func (t *Transport) accept(ctx context.Context, ln net.Listener) {
 			continue
 		}
 		stay := t.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
-		if stay != nil && t.startInbound(ctx, conn, stay) {
-			continue
-		}
-		if stay != nil {
+		if !t.startInbound(ctx, conn, stay) {
 			stay.Leave()
+			_ = conn.Close()
 		}
-		_ = conn.Close()
 	}
 }
 

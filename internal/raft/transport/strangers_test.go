@@ -32,18 +32,19 @@ func stayers(t *testing.T, n *node, count int) {
 	}
 }
 
-// Those who say nothing do not keep a peer out: of one address few stay, and the others are closed at once.
+// Those who say nothing do not keep a peer out, and are closed when others come.
 func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.tune.handshakeTimeout = time.Minute
 	a.start(t)
-	stayers(t, a, strangersMax)
+	const more = 20
+	stayers(t, a, strangersMax+more)
 	_, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
 	if Code(g.word) != codeAccepted {
 		t.Fatal("the peer was rejected")
 	}
-	if got := a.Stats().HandshakesExpelled; got != strangersMax-strangersPerSource {
-		t.Errorf("%d were closed, want %d", got, strangersMax-strangersPerSource)
+	if got := a.Stats().HandshakesExpelled; got != more+1 {
+		t.Errorf("%d were expelled, want %d", got, more+1)
 	}
 }
 

@@ -49,8 +49,6 @@ const (
 	// strangersMax bounds the accepted connections whose handshake is in progress. Eight peers
 	// that open routes (routesOpenedMax), and all that they have open besides, take a quarter.
 	strangersMax = 1024
-	// strangersPerSource of them come from an address that is no peer's.
-	strangersPerSource = 32
 	// strangersTurns is how many TLS handshakes with an address that is no peer's are under way at
 	// a time: each costs some 0.3 ms of a processor, and whoever comes has not shown a key so far.
 	strangersTurns = 2
@@ -284,7 +282,7 @@ func New(cfg Config) *Transport {
 
 func (t *Transport) strangersLimits() strangers.Limits {
 	return strangers.Limits{
-		Max: strangersMax, PerSource: strangersPerSource, Spare: handshakeTimeout, Known: t.isPeers,
+		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers, // none lingers: a handshake has its own deadline
 		Turns: strangersTurns, TurnEvery: strangersTurnEvery, TurnsWaiting: strangersWaiting,
 	}
 }

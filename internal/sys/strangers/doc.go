@@ -3,13 +3,13 @@
 // Each port has a Room. A connection enters it when it is accepted, and leaves it when it has
 // logged in. So a stranger that says nothing takes no place of those who have logged in.
 //
-// A source has a few places. Who has one keeps it for a time that any login ends in; after that the next
-// stranger of the same source takes it. A port refuses who finds none, which costs next to nothing: silence
-// at any pace costs the host no more than those few. The clients' ports have them wait instead, as all clients of
-// a pool come at once after a failover: each that has logged in lets the next one in. If the whole room is full, the
-// source that has the most loses one at once: the last that waits, else the oldest.
+// Nobody waits for a place. A source may have a few strangers for as long as the port lets
+// them; of more, each stays only for a time that any login ends in, and then the next stranger,
+// wherever it comes from, expels it. If the whole room is full, the oldest stranger of the source
+// that has the most goes at once. So a burst of real clients from one address loses nobody while
+// it is smaller than the room; a port that knows how many can come says how it keeps to that.
 //
-// A port may know where those are at home that log in there. Strangers from there are not refused, and go last, where
+// A port may know where those are at home that log in there. Strangers from there go last, where
 // no others are left. Those from elsewhere take turns at what costs this host much, a few of each
 // source at a time, and all sources together at a pace: of more some wait, the others are turned away.
 //
