@@ -22,7 +22,7 @@
 //
 //	unborn ──► begun ──► member ──► superseded ──► joining, or member once recovered itself
 //	     ├──► joining ──► member ──► joining (rebuilt)
-//	     └──► member (adopted, or restored)
+//	     └──► member (adopted, or restored: by Found alone)
 //	     any of these ──► removed
 //
 // The node that runs changes its life by a Home. In memory it is in a life only once that is

@@ -77,7 +77,7 @@ const (
 
 // follows says which lives may follow one; the life itself always may.
 var follows = map[Life][]Life{
-	Unborn:     {Begun, Joining, Removed, Member}, // a member that is adopted, or restored
+	Unborn:     {Begun, Joining, Removed}, // and a member, by Found alone
 	Begun:      {Member, Joining, Superseded, Removed},
 	Joining:    {Member, Removed},
 	Member:     {Joining, Superseded, Removed},
@@ -130,17 +130,25 @@ func (d Dir) Identity() (id Identity, found bool, err error) {
 
 // WriteIdentity makes the next life durable, or what is new in the same one. It refuses
 // what cannot follow the one on disk.
-func (d Dir) WriteIdentity(next Identity) error {
+func (d Dir) WriteIdentity(next Identity) error { return d.writeIdentity(next, follows[Unborn]) }
+
+// Found is WriteIdentity for a directory that becomes a member's with all that is in it: it is adopted, or restored. A node that
+// runs never does that: where its directory has no identity, the disk is gone.
+func (d Dir) Found(next Identity) error { return d.writeIdentity(next, []Life{Member}) }
+
+// writeIdentity has born follow where there is none.
+func (d Dir) writeIdentity(next Identity, born []Life) error {
 	before, found, err := d.Identity()
 	if err != nil {
 		return err
 	}
-	from := Unborn
+	from, may := Unborn, born
 	if found {
 		from, _ = before.Life() // it was looked at
+		may = follows[from]
 	}
 	to, err := next.Life()
-	if err == nil && from != to && !slices.Contains(follows[from], to) {
+	if err == nil && from != to && !slices.Contains(may, to) {
 		err = fmt.Errorf("a node that is %s does not become %s", from, to)
 	}
 	if err != nil {

@@ -43,6 +43,23 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// TestLostDirectoryIsNoMember: a node that runs does not make its directory a member's where there is no identity: its disk is gone from the
+// mount point. One that is adopted, or restored, does.
+func TestLostDirectoryIsNoMember(t *testing.T) {
+	d, member := New(vfs.NewMem(), "."), identities()[Member]
+	if err := d.WriteIdentity(member); err == nil || d.Has(IdentityFile) {
+		t.Errorf("a directory without identity becomes a member's: %v", err)
+	}
+	if err := d.Found(identities()[Begun]); err == nil {
+		t.Error("a directory is adopted, and is no member's")
+	}
+	for range 2 { // the second time it was interrupted
+		if err := d.Found(member); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestImpossibleLives: of all combinations those that no agent has written are neither
 // read nor written; each other one is read as what it is.
 func TestImpossibleLives(t *testing.T) {

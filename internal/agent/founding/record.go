@@ -230,7 +230,7 @@ func (r Record) adopt(fs vfs.FS, dir string, log seglog.Options) error {
 		func() error { return r.makeLog(fs, log) },
 		func() error { return datadir.Replace(fs, dir, datadir.Durable, r.Durable) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
-		func() error { return datadir.New(fs, dir).WriteIdentity(r.Identity) },
+		func() error { return datadir.New(fs, dir).Found(r.Identity) },
 		func() error { return fs.Rename(filepath.Join(dir, File), filepath.Join(dir, DoneFile)) },
 		func() error { return fs.SyncDir(dir) },
 	})

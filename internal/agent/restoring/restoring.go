@@ -281,7 +281,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 			return datadir.Replace(fs, dir, datadir.Durable, datadir.NewMarkRecord(n.ServerUUID, mark))
 		},
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, datadir.NewStateRecord(point)) },
-		func() error { return datadir.New(fs, dir).WriteIdentity(id) },
+		func() error { return datadir.New(fs, dir).Found(id) },
 		func() error { return datadir.Replace(fs, dir, DoneFile, r) },
 		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },

@@ -83,7 +83,7 @@ func (s *feedSession) startReader(ctx context.Context, request dumpRequest) (Cur
 	s.reader.dumping.Add(1)
 	cursor = &countedCursor{cursor, s.reader}
 	if s.reader.SQL {
-		cursor = &appliedCursor{Cursor: cursor, applied: func(set *gtid.Set) bool { return s.applied(ctx, set) }}
+		cursor = &appliedCursor{Cursor: cursor, applied: func(set *gtid.Set) bool { return s.applied(ctx, set) }, waits: s.saysWaits}
 	}
 	return cursor, out, nil
 }

@@ -15,6 +15,8 @@ import (
 const (
 	// appliedWait bounds one question whether mysqld has applied what comes next: heartbeats wait for its answer.
 	appliedWait = 100 * time.Millisecond
+	// appliedSaid is after how long of waiting for mysqld the log says so.
+	appliedSaid = time.Minute
 	// appliedPause is how long a mysqld that cannot be asked is not asked again.
 	appliedPause = time.Second
 )
@@ -25,8 +27,12 @@ type appliedCursor struct {
 	Cursor
 	// applied tells, after a while, whether mysqld has transactions.
 	applied func(*gtid.Set) bool
-	held    *Piece
-	holds   *gtid.Set
+	// waits is told once of a piece that has waited for long.
+	waits func(*gtid.Set)
+	held  *Piece
+	holds *gtid.Set
+	since time.Time
+	said  bool
 }
 
 func (c *appliedCursor) Next() (*Piece, <-chan struct{}, error) {
@@ -35,9 +41,13 @@ func (c *appliedCursor) Next() (*Piece, <-chan struct{}, error) {
 		if p == nil || err != nil {
 			return nil, more, err
 		}
-		c.held, c.holds = p, p.gtids()
+		c.held, c.holds, c.since, c.said = p, p.gtids(), time.Now(), false
 	}
 	if !c.applied(c.holds) {
+		if !c.said && time.Since(c.since) > appliedSaid {
+			c.said = true
+			c.waits(c.holds)
+		}
 		again := make(chan struct{})
 		close(again)
 		return nil, again, nil
@@ -84,8 +94,12 @@ func (s *feedSession) applied(ctx context.Context, set *gtid.Set) bool {
 		if q, err = s.sqlServer(ctx); err != nil {
 			break
 		}
+		if err = q.conn.SetDeadline(time.Now().Add(appliedWait + appliedPause)); err != nil {
+			break
+		}
 		if timedOut, err = q.value(fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %g)", set, appliedWait.Seconds())); err == nil {
-			return timedOut == "0"
+			s.sql.awayUntil = time.Time{}
+			return timedOut == "0" && q.conn.SetDeadline(time.Time{}) == nil
 		}
 		s.endSQL()
 	}
@@ -97,4 +111,9 @@ func (s *feedSession) applied(ctx context.Context, set *gtid.Set) bool {
 	}
 	s.sql.awayUntil = time.Now().Add(appliedPause)
 	return true
+}
+
+// saysWaits says in the log that a reader waits for this node's mysqld: its applier has stopped, or somebody holds a lock.
+func (s *feedSession) saysWaits(set *gtid.Set) {
+	s.feed.cfg.Logger.Warn("a reader with SQL waits for what this node's mysqld has not applied for a minute", "reader", s.reader.User, "gtids", cut(set.String(), 400))
 }
