@@ -244,20 +244,29 @@ func giveAway(dir string) error {
 	if !ok || os.Geteuid() != 0 || uid == 0 {
 		return nil
 	}
-	data := filepath.Join(dir, "mysql", "data")
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case path == data:
-			return fs.SkipDir
-		}
-		return os.Lchown(path, uid, gid)
-	})
-	if err != nil {
+	if err := giveTo(dir, uid, gid); err != nil {
 		return fmt.Errorf("give the node's files to its account: %w", err)
 	}
 	return nil
+}
+
+// giveTo gives all in a directory to an account, but mysqld's data. The account may exchange what is there meanwhile: nothing
+// outside of the directory is given away.
+func giveTo(dir string, uid, gid int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // it was only read
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == "mysql/data":
+			return fs.SkipDir
+		}
+		return root.Lchown(path, uid, gid)
+	})
 }
 
 // AdoptionOf reads which adoption there is in the data directory of a configuration.
