@@ -108,13 +108,7 @@ func sight(ctx context.Context, f cluster.Follow, request string) (all []sightin
 	n := len(f.Sources())
 	for at := range n {
 		go func() {
-			seen := sighting{at: at}
-			var source *Source
-			if source, seen.err = Open(f.At(at)); seen.err == nil {
-				seen.view, seen.executed, seen.err = source.lookAtSite(ctx, request)
-				_ = source.Close()
-			}
-			answers <- seen
+			answers <- sightAt(ctx, f, at, request)
 		}()
 	}
 	for range n {
@@ -122,6 +116,29 @@ func sight(ctx context.Context, f cluster.Follow, request string) (all []sightin
 	}
 	slices.SortFunc(all, func(a, b sighting) int { return a.at - b.at })
 	return all
+}
+
+// sightAt asks the node of a place.
+func sightAt(ctx context.Context, f cluster.Follow, at int, request string) sighting {
+	seen := sighting{at: at}
+	source, err := Open(f.At(at))
+	if err != nil {
+		seen.err = err
+		return seen
+	}
+	defer func() { _ = source.Close() }()
+	seen.view, seen.executed, seen.err = source.lookAtSite(ctx, request)
+	return seen
+}
+
+// askAt has a request carried out by the cluster that the node of a place belongs to.
+func askAt(ctx context.Context, f cluster.Follow, at int, name string, args, result any) error {
+	source, err := Open(f.At(at))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	return source.ask(ctx, name, args, result)
 }
 
 // answers returns what a node of a site says that has a majority; else why none does.

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -38,8 +39,6 @@ const (
 	drainMax = 10 * time.Second
 	// textBytesMax bounds what the status says of it.
 	textBytesMax = 500
-	// xaPoll is the pause between two looks whether sessions in XA transactions have ended.
-	xaPoll = 5 * time.Millisecond
 	// unheardMax is for how long a site's node may have no majority before another node is followed.
 	unheardMax = 10 * time.Second
 )
@@ -300,30 +299,16 @@ func (s *Service) change(ctx context.Context, p *mysqld.Process, doors Doors) er
 		return err
 	}
 	if doors.Writers == mysqld.Nobody {
-		if err := s.endXA(ctx, p.Admin()); err != nil {
+		// Read-only stops neither an XA PREPARE nor an XA COMMIT. No session can begin one from here on that writes.
+		if _, err := primary.EndXA(ctx, p.Admin(), clock.Machine{}); err != nil {
+			return err
+		}
+		if err := noPreparedXA(ctx, p.Admin()); err != nil {
 			return err
 		}
 	}
 	s.Opened(doors)
 	return nil
-}
-
-// endXA ends the sessions that are in an XA transaction: read-only stops neither their XA PREPARE nor an XA COMMIT. From then on no
-// session can begin one that writes.
-func (s *Service) endXA(ctx context.Context, admin *mysqld.Admin) error {
-	for {
-		n, err := admin.EndXA(ctx)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-		if err := clock.Sleep(ctx, clock.Machine{}, xaPoll); err != nil {
-			return fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, err)
-		}
-	}
-	return noPreparedXA(ctx, admin)
 }
 
 // noPreparedXA refuses to close where an XA COMMIT of anybody would still write.

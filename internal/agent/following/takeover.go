@@ -38,15 +38,16 @@ const (
 type takeover struct {
 	*Service
 	follow cluster.Follow
-	// source is a node of the other site, ballot names the attempt, token opens that site again.
-	source  *Source
+	// access is how the other site is reached, at the place of its node that has answered.
+	access cluster.Follow
+	at     int
+	// ballot names the attempt, token opens that site again.
 	ballot  cluster.Ballot
 	token   string
 	process *mysqld.Process
 	// version is the cluster state's that all is judged on.
 	version uint64
 	by      string
-	access  cluster.Follow
 	// proposed: the end of following was proposed. It may be committed at any time, whatever the answer was.
 	proposed bool
 }
@@ -58,7 +59,7 @@ func (s *Service) attempt(ctx context.Context, by string, f cluster.Follow, vers
 		return nil, err
 	}
 	t := takeover{
-		Service: s, follow: f, process: p, by: by, token: rand.Text(), access: access,
+		Service: s, follow: f, process: p, by: by, token: rand.Text(), access: access, at: seen.at,
 		ballot: cluster.NextBallot(s.node.Cluster(), s.node.State().SiteBallot, seen.view.Ballot),
 	}
 	d, err := s.requests.ChangeState(ctx, by, cluster.Change{Judged: version, Site: &cluster.SiteChange{Step: cluster.SiteAttempt, Site: f.Site, Ballot: t.ballot}})
@@ -66,15 +67,14 @@ func (s *Service) attempt(ctx context.Context, by string, f cluster.Follow, vers
 		return nil, err
 	}
 	t.version = d.Result.(cluster.ChangeResult).Version
-	t.source, err = Open(access.At(seen.at))
-	return &t, err
+	return &t, nil
 }
 
 // yield has the other site close. It returns all that was acknowledged there.
 func (t *takeover) yield(ctx context.Context, fence bool) (*gtid.Set, error) {
 	var view cluster.SiteView
 	args := cluster.SiteYield{Site: t.node.Cluster(), Ballot: t.ballot, Token: cluster.SealedToken(t.token), Fence: fence}
-	if err := t.source.ask(ctx, siteYield, args, &view); err != nil {
+	if err := askAt(ctx, t.access, t.at, siteYield, args, &view); err != nil {
 		return nil, err
 	}
 	return gtid.ParseSet(view.Executed)
@@ -107,7 +107,10 @@ func (t *takeover) calledOff(ctx context.Context, why error) error {
 func (t *takeover) resume(ctx context.Context) (err error) {
 	args := cluster.SiteResume{Site: t.node.Cluster(), Ballot: t.ballot, Token: t.token}
 	for n := 0; ctx.Err() == nil; n++ {
-		err = t.resumeAt(ctx, t.access.At(n), args)
+		limited, cancel := context.WithTimeout(ctx, askTimeout)
+		var changed cluster.ChangeResult
+		err = askAt(limited, t.access, n, siteResume, args, &changed)
+		cancel()
 		if e, ok := errors.AsType[*control.Error](err); err == nil || ok && e.Code == control.CodeInvalid {
 			return err
 		}
@@ -116,18 +119,6 @@ func (t *takeover) resume(ctx context.Context) (err error) {
 		}
 	}
 	return err
-}
-
-func (t *takeover) resumeAt(ctx context.Context, node cluster.Follow, args cluster.SiteResume) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	source, err := Open(node)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = source.Close() }()
-	var changed cluster.ChangeResult
-	return source.ask(ctx, siteResume, args, &changed)
 }
 
 // same waits until this site has all that the other one has, which is closed for this attempt, and nothing else. A node there that
@@ -166,16 +157,11 @@ func (e *lostError) Unwrap() error { return e.error }
 // compare looks, at one node after the other, whether all that is there is here, and nothing else. It returns what is there. It is lost
 // unless the other site is closed for this attempt.
 func (t *takeover) compare(ctx context.Context, n int, known *gtid.Set) (there *gtid.Set, same bool, err error) {
-	source, err := Open(t.access.At(n))
-	if err != nil {
-		return known, false, err
+	seen := sightAt(ctx, t.access, n, siteLook)
+	if seen.err != nil {
+		return known, false, seen.err
 	}
-	defer func() { _ = source.Close() }()
-	view, there, err := source.lookAtSite(ctx, siteLook)
-	if err != nil {
-		return known, false, err
-	}
-	if view.Token != cluster.SealedToken(t.token) {
+	if there = seen.executed; seen.view.Token != cluster.SealedToken(t.token) {
 		return known, false, &lostError{fmt.Errorf("site %s was opened, or asked something else meanwhile", t.follow.Site)}
 	}
 	here, err := executedOf(ctx, t.process)
@@ -190,7 +176,7 @@ func (t *takeover) compare(ctx context.Context, n int, known *gtid.Set) (there *
 	}
 	lacks := there.Clone()
 	lacks.Subtract(here)
-	return there, view.Closed && lacks.IsEmpty(), nil
+	return there, seen.view.Closed && lacks.IsEmpty(), nil
 }
 
 // siteSwitch has this site go on in place of the site that it follows.
@@ -219,11 +205,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s is %.0f s behind, at most %s may be left", name, st.Seconds, units.Duration(cutoverBehindMax))
 	}
 	d.What = "site switch from " + f.Site
-	access, err := s.access(*f)
-	var seen sighting
-	if err == nil {
-		seen, err = answers(sight(ctx, access, siteLook))
-	}
+	seen, err := s.majorityOf(ctx, *f)
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
@@ -231,7 +213,6 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	if err != nil {
 		return d, err
 	}
-	defer func() { _ = t.source.Close() }()
 	result := cluster.Cutover{Source: f.Site, Node: name, Left: s.get().Left}
 	began := time.Now()
 	d.Index, result.Executed, err = t.inOrder(ctx, args.Within)
@@ -378,7 +359,6 @@ func (s *Service) promoteOver(ctx context.Context, by string, f cluster.Follow, 
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = t.source.Close() }()
 	limited, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
 	if all, err = t.yield(limited, true); err == nil {
@@ -450,11 +430,7 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 		if now := s.former(); now == nil || *now != *former || s.node.State().SiteBallot != ballot {
 			return nil
 		}
-		t := takeover{Service: s, ballot: ballot, token: rand.Text()}
-		if t.source, err = Open(access.At(seen.at)); err != nil {
-			return err
-		}
-		defer func() { _ = t.source.Close() }()
+		t := takeover{Service: s, ballot: ballot, token: rand.Text(), access: access, at: seen.at}
 		ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 		defer cancel()
 		if _, err := t.yield(ctx, true); err != nil {

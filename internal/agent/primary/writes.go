@@ -57,8 +57,7 @@ type Plan struct {
 // PlanServer is the mysqld of a primary that has a plan.
 type PlanServer interface {
 	Writable
-	// EndXA ends the sessions that are in an XA transaction, and returns how many there are.
-	EndXA(ctx context.Context) (int, error)
+	XAServer
 	// EndedXA is told how many sessions were ended that were in an XA transaction.
 	EndedXA(sessions int)
 	// NotClosed says more about why writes were not closed.
@@ -78,20 +77,32 @@ func (p Plan) CloseWrites(ctx context.Context) error {
 	if !p.Moves {
 		return nil
 	}
-	for ended := 0; ; {
-		n, err := p.Server.EndXA(ctx)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			if ended > 0 {
-				p.Server.EndedXA(ended)
-			}
-			return p.noPendingXA(ctx)
+	ended, err := EndXA(ctx, p.Server, p.Clock)
+	if err != nil {
+		return err
+	}
+	if ended > 0 {
+		p.Server.EndedXA(ended)
+	}
+	return p.noPendingXA(ctx)
+}
+
+// XAServer is a mysqld with sessions that may be in an XA transaction.
+type XAServer interface {
+	// EndXA ends these sessions, and returns how many there are.
+	EndXA(ctx context.Context) (int, error)
+}
+
+// EndXA ends the sessions of a server that are in an XA transaction, and waits until they are gone. It returns how many there were.
+func EndXA(ctx context.Context, s XAServer, c clock.Clock) (ended int, err error) {
+	for {
+		n, err := s.EndXA(ctx)
+		if err != nil || n == 0 {
+			return ended, err
 		}
 		ended = max(ended, n)
-		if err := p.Clock.Wait(ctx, closedPoll, nil); err != nil {
-			return fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, err)
+		if err := c.Wait(ctx, closedPoll, nil); err != nil {
+			return ended, fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, err)
 		}
 	}
 }
