@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -151,11 +152,13 @@ func (p provider) keyMetrics() []metrics.Sample {
 // diskRoom is how much of a disk is free, in bytes.
 type diskRoom struct{ free, size uint64 }
 
-// lookAtLogDisk notes how full the log's disk is, for whoever asks: he must not wait for a disk.
-func (a *Agent) lookAtLogDisk() {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(a.data.Join("log"), &disk); err == nil {
-		a.logDisk.Store(&diskRoom{disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
+// lookAtDisks notes how full the disks of the log and of mysqld's data are, for whoever asks: he must not wait for a disk.
+func (a *Agent) lookAtDisks() {
+	for dir, room := range map[string]*atomic.Pointer[diskRoom]{"log": &a.logDisk, "mysql": &a.dataDisk} {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(a.data.Join(dir), &disk); err == nil {
+			room.Store(&diskRoom{disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
+		}
 	}
 }
 
@@ -195,6 +198,9 @@ func (p provider) logMetrics(own status.Node) []metrics.Sample {
 	}
 	if d := p.logDisk.Load(); d != nil {
 		m = append(m, metrics.Of("quorate_log_disk_free_bytes", d.free), metrics.Of("quorate_log_disk_size_bytes", d.size))
+	}
+	if d := p.dataDisk.Load(); d != nil {
+		m = append(m, metrics.Of("quorate_data_disk_free_bytes", d.free), metrics.Of("quorate_data_disk_size_bytes", d.size))
 	}
 	return m
 }

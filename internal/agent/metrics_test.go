@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +94,14 @@ func TestScrape(t *testing.T) {
 	if shown := gather(); shown["quorate_mysqld_up"] == nil || shown["quorate_lag_seconds"] != nil || shown["quorate_log_disk_free_bytes"] != nil {
 		t.Errorf("without a mysqld it shows %v", shown)
 	}
-	a.lookAtLogDisk()
+	a.lookAtDisks()
+	if gather()["quorate_data_disk_free_bytes"] != nil {
+		t.Error("there are no data of a mysqld, and it shows their disk")
+	}
+	if err := os.Mkdir(a.data.Join("mysql"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	a.lookAtDisks()
 	a.local.LagAt.Store(new(time.Now()))
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
@@ -103,8 +111,10 @@ func TestScrape(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	if free, size := value("quorate_log_disk_free_bytes"), value("quorate_log_disk_size_bytes"); free <= 0 || size < free {
-		t.Errorf("%v of %v bytes are free", free, size)
+	for _, disk := range []string{"log", "data"} {
+		if free, size := value("quorate_"+disk+"_disk_free_bytes"), value("quorate_"+disk+"_disk_size_bytes"); free <= 0 || size < free {
+			t.Errorf("%s: %v of %v bytes are free", disk, free, size)
+		}
 	}
 }
 

@@ -79,6 +79,8 @@ var sections = []Section{
 		gauge("quorate_log_bytes", "Size of the log.", "It grows beyond its retention: something holds the purge back."),
 		gauge("quorate_log_disk_free_bytes", "Free bytes of the log's disk, as every 10 s it is looked.", "Before it is full: a node whose log is full acknowledges nothing."),
 		gauge("quorate_log_disk_size_bytes", "Size of the log's disk.", "Together with the free bytes."),
+		gauge("quorate_data_disk_free_bytes", "Free bytes of the disk of mysqld's data, as every 10 s it is looked; mostly the log's disk, too. A logger does not show it.", "Before it is full: a primary fails over for it, a replica lags."),
+		gauge("quorate_data_disk_size_bytes", "Size of the disk of mysqld's data.", "Together with the free bytes."),
 		gauge("quorate_purge_blocked", "1 while the log is longer than its retention and cannot be purged, or an XA transaction is prepared for a minute: quorate status says why.", "The disk fills up."),
 		gauge("quorate_log_first_index", "First index in the log.", "It stands still: nothing is purged."),
 		gauge("quorate_log_last_index", "Last index in the log.", "A replica's falls behind the primary's: the network."),
