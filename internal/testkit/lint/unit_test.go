@@ -8,24 +8,33 @@ import (
 	"testing"
 )
 
-// TestUnit: the unit runs the agent without root, and keeps it and its mysqld from what they
-// do not need. Who takes a setting away has to say so here, too.
+// TestUnit: the units run the agent, the archive and backups without root, and keep them, and mysqld, from what they do
+// not need. Who takes a setting away has to say so here, too.
 func TestUnit(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "packaging", "quorate.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(string(text), "\n")
-	for _, want := range []string{
-		"User=mysql", "Group=mysql", "UMask=0077", "StateDirectory=quorate", "StateDirectoryMode=0751", "RuntimeDirectory=quorate",
-		"CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0", "KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2", "Environment=GOTRACEBACK=crash",
-		"ProtectSystem=strict", "ProtectHome=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectKernelModules=yes",
+	all := []string{
+		"User=mysql", "Group=mysql", "UMask=0077", "CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0",
+		"ProtectHome=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectKernelModules=yes",
 		"ProtectKernelLogs=yes", "ProtectControlGroups=yes", "ProtectClock=yes", "ProtectHostname=yes", "PrivateTmp=yes", "PrivateDevices=yes",
 		"RestrictNamespaces=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes", "LockPersonality=yes",
 		"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK", "SystemCallArchitectures=native", "SystemCallFilter=@system-service",
+	}
+	for unit, own := range map[string][]string{
+		"quorate": {
+			"ProtectSystem=strict", "StateDirectory=quorate", "StateDirectoryMode=0751", "RuntimeDirectory=quorate",
+			"KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2", "Environment=GOTRACEBACK=crash",
+		},
+		"quorate-archive": {"ProtectSystem=full", "Restart=on-abnormal", "Environment=GOTRACEBACK=crash"},
+		"quorate-backup":  {"ProtectSystem=full", "Restart=on-failure"},
 	} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("packaging/quorate.service lacks %s", want)
+		text, err := os.ReadFile(filepath.Join(root, "packaging", unit+".service"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for _, want := range slices.Concat(all, own) {
+			if !slices.Contains(lines, want) {
+				t.Errorf("packaging/%s.service lacks %s", unit, want)
+			}
 		}
 	}
 }
