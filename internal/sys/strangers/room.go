@@ -106,9 +106,10 @@ func (r *Room) Allows(from net.Addr) bool {
 // Enter takes a place for a connection from an address. expel is called, at most once, if the
 // stranger has to make room for another; Leave returns false from then on. expel must not wait.
 func (r *Room) Enter(from net.Addr, expel func()) *Stay {
-	s := &Stay{room: r, source: Source(from), from: from, since: time.Now(), expel: expel, gone: make(chan struct{})}
+	s := &Stay{room: r, source: Source(from), from: from, expel: expel, gone: make(chan struct{})}
 	known := r.limits.Known != nil && r.limits.Known(s.source)
 	r.mu.Lock()
+	s.since = time.Now() // under the lock: the first one of a source is its oldest
 	expelled := r.makeRoom(s)
 	s.group = r.sources[s.source]
 	if s.group == nil {
