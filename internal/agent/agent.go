@@ -27,6 +27,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/local"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/mysqlrouter"
 	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/ownport"
@@ -131,8 +132,8 @@ type Agent struct {
 	variables *variables.Service
 
 	port ownport.Port
-	// told is what this node tells MySQL Router while it is the primary.
-	told mysqlRouter
+	// told tells MySQL Router of the members while this node is the primary.
+	told *mysqlrouter.Service
 	// following has this node follow the source of the cluster while it is the primary.
 	following *following.Service
 	events    *scheduler.Service
@@ -453,7 +454,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.runMySQLRouter, a.events.Run, a.following.Run, a.following.RunFence} {
+		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.told.Run, a.events.Run, a.following.Run, a.following.RunFence} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

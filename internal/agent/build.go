@@ -2,12 +2,15 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/mysqlrouter"
 	"github.com/quorate/quorate/internal/agent/old"
 	"github.com/quorate/quorate/internal/agent/prepared"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
@@ -23,6 +26,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/routermeta"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -55,14 +59,18 @@ func (a *Agent) buildPeers() {
 	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
 }
 
-// buildWatches makes what looks after prepared XA transactions, the scheduler's events and old data.
+// buildWatches makes what looks after prepared XA transactions, the scheduler's events, what MySQL Router reads and old data.
 func (a *Agent) buildWatches() {
 	a.xa = prepared.New(prepared.Config{
 		AgeMax: a.cfg.MySQL.XAPreparedMaxAge, Serving: a.serves,
 		Note: func(what string) { a.records.Note(what, "done") }, Logger: a.logger,
 	})
 	a.events = scheduler.New(scheduler.Config{
-		Board: a.board, Process: a.local.Process, Serves: a.serves, Term: func() uint64 { return a.Raft.Role().Term }, Logger: a.logger,
+		Board: a.board, Server: func() scheduler.Server { return scheduler.Of(a.local.Process()) }, Serves: a.serves, Term: func() uint64 { return a.Raft.Role().Term }, Logger: a.logger,
+	})
+	a.told = mysqlrouter.New(mysqlrouter.Config{
+		Board: a.board, Self: a.self.ID, Cluster: a.cfg.Cluster, ClusterID: a.cfg.ClusterID(), Serves: a.serves,
+		Term: func() uint64 { return a.Raft.Role().Term }, Update: a.updateRouterMetadata, Logger: a.logger,
 	})
 	a.old = old.New(old.Config{
 		Dir: a.data.Path(), Logger: a.logger,
@@ -73,6 +81,20 @@ func (a *Agent) buildWatches() {
 		Show: func(all []status.OldData) { a.board.Update(func(s *status.Node) { s.Old = all }) },
 		Note: func(what string) { a.records.Note(what, "done") },
 	})
+}
+
+// updateRouterMetadata is a mysqlrouter.Update.
+func (a *Agent) updateRouterMetadata(ctx context.Context, on bool, want func(routermeta.Metadata) routermeta.Metadata) (is routermeta.Metadata, wrote bool, err error) {
+	p := a.currentProcess()
+	if p == nil {
+		return is, false, errors.New("mysqld does not run")
+	}
+	db, err := p.OpenOwnSchemas()
+	if err != nil {
+		return is, false, err
+	}
+	defer func() { _ = db.Close() }()
+	return routermeta.New(db).Update(ctx, on, want)
 }
 
 // boardConfig is of the node's status table before anything is known.

@@ -9,9 +9,8 @@
 // primary.Judge checks I3, replay has the
 // prefix rule, local.Mysqld has the server's process, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
-// A few things are done here alone, because they are about a real mysqld or a real host: carrying the
-// copy of mysqld's data to a node that joins (seed.go), and keeping
-// MySQL Router's schema (mysqlrouter.go) while this node is the primary. Packages errant, prepared and old
+// One thing is done here alone, because it is about a real mysqld: carrying the
+// copy of mysqld's data to a node that joins (seed.go). Packages errant, prepared and old
 // look after transactions that the log lacks, after prepared XA transactions, and after data that a
 // rebuild gave up.
 //
@@ -38,7 +37,7 @@
 //	port        ownport.Port: tells the kernel who passes mysqld's own port, where it is fenced
 //	variables   sets the cluster's variables in mysqld
 //	following   following.Service: follows a source outside of the cluster, while this node is the primary
-//	tell router writes what MySQL Router reads, while this node is the primary
+//	tell router mysqlrouter.Service: writes what MySQL Router reads, while this node is the primary
 //	events      scheduler.Service: has mysqld's scheduler run on the primary alone
 //	ask leader  reading.Heard: asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names

@@ -46,7 +46,7 @@ func (p provider) Metrics() []metrics.Sample {
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.hookMetrics()...)
 	m = append(m, p.archiveMetrics()...)
-	m = append(m, p.told.metrics()...)
+	m = append(m, p.told.Metrics()...)
 	m = append(m, p.xa.Metrics(time.Now())...)
 	m = append(m, p.following.Metrics(time.Now())...)
 	if t, ok := p.Slot.Stats(); ok {

@@ -25,11 +25,37 @@ const (
 // Config is what a Service needs.
 type Config struct {
 	Board *board.Board
-	// Process is the mysqld that runs; nil = none does. Serves tells whether it is a primary's that clients reach, in Term.
-	Process func() *mysqld.Process
-	Serves  func() bool
-	Term    func() uint64
-	Logger  *slog.Logger
+	// Server is the mysqld that runs, the same one each time; nil = none does. Serves tells whether it is a primary's that clients
+	// reach, in Term.
+	Server func() Server
+	Serves func() bool
+	Term   func() uint64
+	Logger *slog.Logger
+}
+
+// Server is a mysqld.
+type Server interface {
+	LookAtEvents(ctx context.Context) (mysqld.EventsLook, error)
+	SetScheduler(ctx context.Context, on bool) error
+	SetEvents(ctx context.Context, events []mysqld.Event) error
+	RecordEvents(ctx context.Context, rows []mysqld.EventRow, forget []mysqld.EventName) error
+}
+
+// Of is the Server of a process; nil = of none.
+func Of(p *mysqld.Process) Server {
+	if p == nil {
+		return nil
+	}
+	return process{p}
+}
+
+type process struct{ *mysqld.Process }
+
+func (p process) LookAtEvents(ctx context.Context) (mysqld.EventsLook, error) {
+	return p.Admin().LookAtEvents(ctx)
+}
+func (p process) SetScheduler(ctx context.Context, on bool) error {
+	return p.Admin().SetScheduler(ctx, on)
 }
 
 // Service has the event scheduler run on the primary, and only there. Make one with New.
@@ -37,7 +63,7 @@ type Service struct {
 	Config
 
 	// started: the scheduler of this mysqld was started, in an epoch of this term.
-	started *mysqld.Process
+	started Server
 	term    uint64
 	// said is what was logged last.
 	said string
@@ -72,13 +98,13 @@ func (s *Service) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	state := s.Board.State()
-	p, off := s.Process(), state.EventsOff || state.Follow != nil // the source's run there
+	p, off := s.Server(), state.EventsOff || state.Follow != nil // the source's run there
 	serving := p != nil && s.Serves()
 	if s.started != nil && (!serving || off || s.started != p || s.term != s.Term()) {
 		stopped := s.started
 		s.started = nil
 		if stopped == p { // else it has ended
-			if err := p.Admin().SetScheduler(ctx, false); err != nil {
+			if err := p.SetScheduler(ctx, false); err != nil {
 				return err
 			}
 		}
@@ -87,7 +113,7 @@ func (s *Service) keep(ctx context.Context) error {
 		s.idle(nil)
 		return nil
 	}
-	look, err := p.Admin().LookAtEvents(ctx)
+	look, err := p.LookAtEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,14 +131,14 @@ func (s *Service) keep(ctx context.Context) error {
 }
 
 // runs does what follows from a look at a primary's events.
-func (s *Service) runs(ctx context.Context, p *mysqld.Process, look mysqld.EventsLook) error {
+func (s *Service) runs(ctx context.Context, p Server, look mysqld.EventsLook) error {
 	term := s.Term()
 	plan := events.Decide(look, s.started != nil)
 	if err := p.SetEvents(ctx, plan.Set); err != nil {
 		return err
 	}
 	if plan.Start {
-		if err := p.Admin().SetScheduler(ctx, true); err != nil {
+		if err := p.SetScheduler(ctx, true); err != nil {
 			return err
 		}
 		s.started, s.term = p, term

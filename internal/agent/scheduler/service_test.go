@@ -1,0 +1,173 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// server is a mysqld with one event, and notes what it is told.
+type server struct {
+	event mysqld.EventStatus
+	err   error
+	runs  bool
+	told  []string
+}
+
+var name = mysqld.EventName{Schema: "shop", Name: "nightly"}
+
+func (s *server) LookAtEvents(context.Context) (mysqld.EventsLook, error) {
+	row := mysqld.EventRow{EventName: name, Status: mysqld.EventEnabled, Altered: 1}
+	shown := row
+	shown.Status = s.event
+	return mysqld.EventsLook{Now: 1000, Events: []mysqld.Event{{EventRow: shown}}, Rows: []mysqld.EventRow{row}}, s.err
+}
+
+func (s *server) SetScheduler(_ context.Context, on bool) error {
+	s.runs = on
+	s.told = append(s.told, fmt.Sprintf("scheduler %t", on))
+	return s.err
+}
+
+func (s *server) SetEvents(_ context.Context, events []mysqld.Event) error {
+	for _, e := range events {
+		s.event = e.Status
+		s.told = append(s.told, fmt.Sprintf("%s %s", e.Name, e.Status))
+	}
+	return s.err
+}
+
+func (s *server) RecordEvents(context.Context, []mysqld.EventRow, []mysqld.EventName) error {
+	return s.err
+}
+
+// node is a Service and what it sees.
+type node struct {
+	*Service
+	server *server
+	serves bool
+	term   uint64
+}
+
+func newNode() *node {
+	n := &node{server: &server{event: mysqld.EventElsewhere}, term: 1}
+	n.Service = New(Config{
+		Board: board.New(board.Config{
+			Self: status.Node{ID: 1, Name: "a"}, State: cluster.NewState([]cluster.Member{{ID: 1, Name: "a"}}),
+			Known: &membership.Directories{}, Now: time.Now,
+		}),
+		Server: func() Server {
+			if n.server == nil {
+				return nil
+			}
+			return n.server
+		},
+		Serves: func() bool { return n.serves }, Term: func() uint64 { return n.term }, Logger: slog.New(slog.DiscardHandler),
+	})
+	return n
+}
+
+// look looks once, and returns what mysqld was told.
+func (n *node) look(t *testing.T) string {
+	t.Helper()
+	n.server.told = nil
+	if err := n.keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(n.server.told, ", ")
+}
+
+func (n *node) expect(t *testing.T, what, want string) {
+	t.Helper()
+	if got := n.look(t); got != want {
+		t.Errorf("%s: mysqld was told %q, want %q", what, got, want)
+	}
+}
+
+// TestSchedulerFollowsThePrimary: the scheduler starts once in each epoch, after the events have their status, and stops with it.
+func TestSchedulerFollowsThePrimary(t *testing.T) {
+	n := newNode()
+	n.expect(t, "a replica", "")
+	n.serves = true
+	n.expect(t, "promoted", "nightly ENABLED, scheduler true")
+	n.expect(t, "nothing is new", "")
+	n.serves = false
+	n.expect(t, "deposed", "scheduler false")
+	n.expect(t, "still a replica", "")
+	n.serves, n.term = true, 2
+	n.expect(t, "promoted again", "scheduler true")
+	n.term = 3
+	n.expect(t, "an epoch ended and another began between two looks", "scheduler false, scheduler true")
+}
+
+// TestSchedulerOfAnotherMysqld: a mysqld that has started anew is told again, and the one that has ended is not told anything.
+func TestSchedulerOfAnotherMysqld(t *testing.T) {
+	n := newNode()
+	n.serves = true
+	n.look(t)
+	ended := n.server
+	ended.told, n.server = nil, &server{event: mysqld.EventEnabled}
+	n.expect(t, "mysqld has started anew", "scheduler true")
+	if len(ended.told) > 0 {
+		t.Errorf("the ended one was told %v", ended.told)
+	}
+	n.server = nil
+	if err := n.keep(t.Context()); err != nil || n.started != nil {
+		t.Errorf("no mysqld: %v", err)
+	}
+}
+
+// TestSchedulerIsOff: where the cluster has events off, or follows a source, none runs; the status names those that wait.
+func TestSchedulerIsOff(t *testing.T) {
+	for name, off := range map[string]func(*cluster.State){
+		"events off": func(s *cluster.State) { s.EventsOff = true },
+		"follows":    func(s *cluster.State) { s.Follow = &cluster.Follow{} },
+	} {
+		n := newNode()
+		n.serves = true
+		n.look(t)
+		state := n.Board.State()
+		state.Version++
+		off(&state)
+		n.Board.SetState(state)
+		n.expect(t, name, "scheduler false")
+		n.expect(t, name, "")
+		want := int64(1)
+		if state.Follow != nil {
+			want = 0 // the source's run there
+		}
+		if own := n.Board.Own(); own.Events != want {
+			t.Errorf("%s: the status has %d events that wait, want %d", name, own.Events, want)
+		}
+	}
+}
+
+// TestSchedulerTriesAgain: what failed is done at the next look, and said once.
+func TestSchedulerTriesAgain(t *testing.T) {
+	n := newNode()
+	n.serves = true
+	n.server.err = errors.New("lost connection")
+	for range 2 {
+		if err := n.keep(t.Context()); !errors.Is(err, n.server.err) || n.started != nil {
+			t.Errorf("%v", err)
+		}
+	}
+	if !n.news(n.server.err) || n.news(n.server.err) || n.news(nil) || !n.news(n.server.err) {
+		t.Error("an error is said once, until it is over")
+	}
+	n.server.err = nil
+	n.look(t)
+	if !n.server.runs {
+		t.Error("the scheduler does not run")
+	}
+}
