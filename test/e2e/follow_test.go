@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,7 +27,7 @@ const followTimeout = 12 * time.Minute
 const errReadOnlyServer = 1290
 
 // TestFollow: a cluster that was adopted from a copy follows the source, to which writers write, until the cutover. Its primary is
-// killed meanwhile, and a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
+// killed meanwhile, also in the middle of a cutover, and a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
@@ -55,6 +56,7 @@ func TestFollow(t *testing.T) {
 	f.followIsShown(t, ctx)
 	f.killWhileFollowing(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
+	f.cutoverKilled(t, ctx, source, load)
 	f.awaitNear(t, ctx)
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -201,6 +203,49 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only + @@GLOBAL.read_only"); got != "0" {
 		t.Error("the source is closed after a cutover that was called off")
 	}
+	load.awaitAcks(t, ctx, 50)
+}
+
+// cutoverKilled: a primary that dies in the middle of a cutover leaves the source closed, and the cluster closed to clients. It follows
+// until somebody opens the source, or says that it is closed.
+func (f *fixture) cutoverKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+	t.Helper()
+	f.awaitNear(t, ctx)
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.admin(t, primary).Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+ledger.Table+" READ"); err != nil {
+		t.Fatal(err)
+	}
+	cut := exec.CommandContext(ctx, os.Getenv(binaryVariable), "cutover", "--within", "1m40s", "--config", f.ConfigPath((primary+1)%f.Len()))
+	if err := cut.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closed := func(context.Context) (bool, string, error) {
+		got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only")
+		return got == "1", "super_read_only = " + got, nil
+	}
+	if err := devcluster.Poll(ctx, "the source is closed", closed); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := cut.Wait(); err == nil {
+		t.Error("the cutover says that it is done, and its node was killed")
+	}
+	f.heal(t, ctx)
+	f.clientsCannotWrite(t, ctx)
+	if ok, is, _ := closed(ctx); !ok {
+		t.Errorf("who has opened the source? %s", is)
+	}
+	plainDo(t, ctx, source, "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
 	load.awaitAcks(t, ctx, 50)
 }
 
