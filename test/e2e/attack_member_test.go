@@ -46,15 +46,21 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	var orders [][]byte
 	var marks []mark
 	for _, to := range others {
-		orders = append(orders,
-			withCRC(codeRemoved, []byte(`{"text":"you were removed"}`)),
-			withCRC(codeRebuild, fmt.Appendf(nil, `{"text":"begin anew","state_version":%d,"instance":%q}`, uint64(math.MaxUint64), f.claimOf(t, to).Instance)),
-			withCRC(codeRebuild, fmt.Appendf(nil, `{"text":"begin anew","state_version":%d,"instance":"00112233445566778899aabbccddeeff"}`, uint64(1<<40))),
-			withCRC(codeRecovered, []byte(`{"text":"left behind","recovery":{"version":1099511627776,"cluster":"dev","node":"x","at":"2030-01-01T00:00:00Z"}}`)),
-		)
+		orders = append(orders, f.ordersFor(t, to)...)
 		marks = append(marks, f.mark(t, to))
 	}
-	if heard := f.impersonate(t, ctx, taken, others, orders); heard > 0 {
+	heard := f.impersonate(t, ctx, taken, others, orders, func() {
+		primary, err := f.WaitPrimary(ctx, taken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range others {
+			if i != primary {
+				f.starts(t, ctx, i)
+			}
+		}
+	})
+	if heard > 0 {
 		t.Errorf("%d connections said who dials", heard)
 	}
 	for _, m := range marks {
@@ -65,9 +71,46 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	}
 }
 
-// impersonate answers at the address of a node until each order was given in plain text and with TLS, and
-// returns how many of those that came have said who they are.
-func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, others []int, orders [][]byte) int64 {
+// ordersFor are rejections with which a node leaves, makes its data anew, begins anew or waits for somebody, if it
+// believes them.
+func (f *attacked) ordersFor(t *testing.T, to int) (all [][]byte) {
+	instance := f.claimOf(t, to).Instance
+	orders := []string{fmt.Sprintf(`"state_version":%d,"instance":%q}`, uint64(math.MaxUint64), instance),
+		fmt.Sprintf(`"state_version":%d,"instance":"00112233445566778899aabbccddeeff"}`, uint64(1<<40))}
+	for _, code := range []byte{codeRebuild, codeReseed} {
+		for _, order := range orders {
+			all = append(all, withCRC(code, []byte(`{"text":"begin anew",`+order)))
+		}
+	}
+	return append(all,
+		withCRC(codeRemoved, []byte(`{"text":"you were removed"}`)),
+		withCRC(codeRecovered, []byte(`{"text":"left behind","recovery":{"version":1099511627776,"cluster":"dev","node":"x","at":"2030-01-01T00:00:00Z"}}`)),
+		withCRC(codeEmpty, []byte(`{"text":"the data directory here is empty"}`)),
+		withCRC(codeKey, []byte(`{"text":"that is not your key"}`)),
+	)
+}
+
+// starts ends an agent, and starts it again: it knows least then.
+func (f *attacked) starts(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	had := f.claimOf(t, i)
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitReady(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if now := f.claimOf(t, i); now != had {
+		t.Errorf("%+v was %+v", now, had)
+	}
+}
+
+// impersonate answers at the address of a node until each order was given in plain text and with TLS, and then
+// until more is done. It returns how many of those that came have said who they are.
+func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, others []int, orders [][]byte, more func()) int64 {
 	t.Helper()
 	key, err := nodekey.New()
 	if err != nil {
@@ -100,6 +143,7 @@ func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, oth
 			t.Error(err)
 		}
 	})
+	more()
 	if err := ln.Close(); err != nil {
 		t.Error(err)
 	}
@@ -120,6 +164,52 @@ func answer(conn net.Conn, plain bool, cert tls.Certificate, order []byte) (hear
 	_, _ = io.ReadFull(conn, first)
 	_, _ = conn.Write(order)
 	return string(first) == "QRTE"
+}
+
+// emptied comes as a node that is down and has lost its data, which the others then have made anew: they do so
+// for who has the key of that node. Nobody else is heard.
+func (f *attacked) emptied(t *testing.T, ctx context.Context) {
+	taken, others := f.takeOver(t, ctx)
+	had := f.claimOf(t, taken)
+	as := had.emptied()
+	f.underAttack(t, ctx, others, func() {
+		f.awaitAway(t, ctx, taken, others[0], 11*time.Second) // from 10 s on it may be rebuilt
+		for n, to := range others {
+			another, id := others[1-n], f.claimOf(t, to).NodeID
+			for class := classControl; class <= classRead; class++ {
+				m, a, says := f.mark(t, to), attackerAt(24+n, int(class)), as.hello(class, id)
+				f.toldNothing(t, ctx, a, to, attempt{"plain, without data", nil, says})
+				f.toldNothing(t, ctx, a, to, attempt{"with an unknown key, without data", stranger(t), says})
+				if told := a.hears(t, ctx, f.PeerAddr(to), f.member(t, another), says); told.code != codeKey {
+					t.Errorf("%s says %d, %s to another member", f.Name(to), told.code, told.text)
+				}
+				f.logged(t, ctx, m, "remote="+a.String()+":", 3)
+			}
+			if told := attackerAt(26, n+1).hears(t, ctx, f.PeerAddr(to), f.member(t, taken), as.hello(classCall, id)); told.code != codeReseed {
+				t.Errorf("%s says %d, %s to who has the key and only asks: it would not have it rebuilt", f.Name(to), told.code, told.text)
+			}
+		}
+		f.awaitAway(t, ctx, taken, others[0], 14*time.Second) // a leader looks each second
+	})
+	f.heal(t, ctx)
+	if now := f.claimOf(t, taken); now != had {
+		t.Errorf("%+v was %+v", now, had)
+	}
+}
+
+// awaitAway waits until a node was not heard for so long.
+func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, long time.Duration) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, fmt.Sprintf("%s is away for %v", f.Name(away), long), func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, on)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		age := time.Duration(st.Nodes[away].AgeMs) * time.Millisecond
+		return age >= long, fmt.Sprint(age), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // message is a frame with a message of Raft's.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
@@ -34,8 +35,28 @@ func (f *attacked) givesAway(t *testing.T, ctx context.Context) {
 		t.Error("who listens sees no row")
 	}
 	taken, others := f.takeOver(t, ctx)
-	if heard := f.impersonate(t, ctx, taken, others, [][]byte{nil}); heard == 0 {
+	if heard := f.impersonate(t, ctx, taken, others, [][]byte{nil}, func() {}); heard == 0 {
 		t.Error("nobody says to an impostor who dials")
+	}
+	f.wiped(t, ctx, taken, others)
+}
+
+// wiped comes as a node that is down and has lost its data: its good data are given up when it comes back.
+func (f *attacked) wiped(t *testing.T, ctx context.Context, taken int, others []int) {
+	t.Helper()
+	had := f.claimOf(t, taken)
+	f.awaitAway(t, ctx, taken, others[0], 11*time.Second)
+	for n, to := range others {
+		says := had.emptied().hello(classControl, f.claimOf(t, to).NodeID)
+		if told := attackerAt(24, n+1).hears(t, ctx, f.PeerAddr(to), nil, says); told.code != codeReseed {
+			t.Errorf("%s says %d, %s", f.Name(to), told.code, told.text)
+		}
+	}
+	f.awaitAudit(t, ctx, others[0], "rebuild node "+f.Name(taken)+": it has come back with an empty data directory")
+	f.heal(t, ctx)
+	f.awaitMember(t, ctx, f.Name(taken), cluster.KindFull)
+	if f.claimOf(t, taken).Instance == had.Instance {
+		t.Errorf("%s has the data that it had", f.Name(taken))
 	}
 }
 

@@ -39,8 +39,11 @@ func TestAttack(t *testing.T) {
 	f.scenario(t, "NoPassword", f.noPassword)
 	f.scenario(t, "AnothersKey", f.anothersKey)
 	f.scenario(t, "Impostor", f.impostor)
+	f.scenario(t, "EmptyDirectory", f.emptied)
 	f.scenario(t, "BrokenMember", f.brokenMember)
 	f.scenario(t, "StolenKey", f.stolenKey)
+	f.scenario(t, "StolenSeed", f.stolenSeed)
+	f.scenario(t, "HeldStreams", f.heldStreams)
 	f.scenario(t, "Silence", f.silence)
 	f.scenario(t, "RemovedMember", f.removedMember)
 }

@@ -39,6 +39,8 @@ const (
 	codeRemoved   = 8
 	codeRebuild   = 9
 	codeRecovered = 10
+	codeReseed    = 11
+	codeEmpty     = 12
 	codeKey       = 13
 )
 
@@ -173,6 +175,26 @@ func (a attacker) welcomed(t *testing.T, ctx context.Context, addr string, conf 
 	return conn
 }
 
+// holds opens a connection, says nothing on it, and opens it again once it is closed, until ctx ends.
+func (a attacker) holds(ctx context.Context, addr string, conf *tls.Config, hello []byte) {
+	pace := time.NewTicker(100 * time.Millisecond)
+	defer pace.Stop()
+	for ctx.Err() == nil {
+		if conn, err := a.open(ctx, addr, conf, hello); conn != nil {
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			if err == nil && conn.SetDeadline(time.Time{}) == nil {
+				_, _ = io.Copy(io.Discard, conn)
+			}
+			stop()
+			_ = conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-pace.C:
+		}
+	}
+}
+
 // greeting is what a node says first.
 type greeting struct {
 	code int // -1: nothing was said
@@ -222,6 +244,12 @@ func (f *fixture) claimOf(t *testing.T, i int) (c claim) {
 // elsewhere is that node in another cluster, ofAnother a node that is in no way known.
 func (c claim) elsewhere() claim {
 	c.Cluster, c.ClusterID = "other", 1
+	return c
+}
+
+// emptied is that node with an empty data directory.
+func (c claim) emptied() claim {
+	c.Instance = strings.Repeat("0", len(c.Instance))
 	return c
 }
 

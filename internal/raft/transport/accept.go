@@ -139,12 +139,19 @@ func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
 	defer p.bulkStreams.Add(-1)
 	if p.bulkStreams.Add(1) > bulkStreamsMax {
 		p.bulkRefused.Add(1)
+		t.warnOfMore(conn, p, classBulk)
 		return
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	defer p.closeWhenGone(conn, end, 0)()
 	t.cfg.Handler.Bulk(ctx, p.ID, conn)
+}
+
+// warnOfMore logs that a peer opens more streams of a class than it may: an agent that comes again, or somebody
+// who has its key.
+func (t *Transport) warnOfMore(conn net.Conn, p *peer, c class) {
+	t.strangers.Log().Warn(conn.RemoteAddr(), "refused a stream: its peer has as many as it may", "peer", p.Name, "class", c.String())
 }
 
 // shakeHands makes the answering side of the handshake under its deadline.

@@ -50,7 +50,7 @@ func TestEndOfRunClosesBulkStreams(t *testing.T) {
 }
 
 func TestBulkStreamsOfAPeerAreBounded(t *testing.T) {
-	a, b := pair(t)
+	a, b, log := loggingPair(t)
 	var dialled []net.Conn
 	var served []bulkStream
 	for range bulkStreamsMax {
@@ -58,6 +58,7 @@ func TestBulkStreamsOfAPeerAreBounded(t *testing.T) {
 		served = append(served, within(t, b.bulks, "a bulk stream"))
 	}
 	expectClosed(t, dialBulk(t, a))
+	saysRefused(t, log, classBulk)
 	if got := b.Stats().Peers[0]; got.BulkStreams != bulkStreamsMax || got.BulkRefused != 1 {
 		t.Errorf("%d streams, %d refused", got.BulkStreams, got.BulkRefused)
 	}

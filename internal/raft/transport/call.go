@@ -62,6 +62,7 @@ func (t *Transport) serveCall(ctx context.Context, conn net.Conn, p *peer) {
 	defer p.callStreams.Add(-1)
 	if p.callStreams.Add(1) > callStreamsMax {
 		p.callRefused.Add(1)
+		t.warnOfMore(conn, p, classCall)
 		return
 	}
 	ctx, end := context.WithCancel(ctx)

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 )
 
@@ -39,18 +41,41 @@ func TestCall(t *testing.T) {
 }
 
 func TestCallsOfAPeerAreBounded(t *testing.T) {
-	a, b := pair(t)
+	a, b, log := loggingPair(t)
 	var served []bulkStream
 	for range callStreamsMax {
 		dialCall(t, a)
 		served = append(served, within(t, b.calls, "a call"))
 	}
 	expectClosed(t, dialCall(t, a))
+	saysRefused(t, log, classCall)
 	if got := b.Stats().Peers[0]; got.CallStreams != callStreamsMax || got.CallRefused != 1 {
 		t.Errorf("%d streams, %d refused", got.CallStreams, got.CallRefused)
 	}
 	for _, s := range served {
 		close(s.done)
+	}
+}
+
+// loggingPair is pair, with what b logs.
+func loggingPair(t *testing.T) (a, b *node, log *lockedBuffer) {
+	t.Helper()
+	a = newNode(t, nodeA, nodeB)
+	b, log = logging(t, nodeB, nodeA)
+	introduce(a, b)
+	a.start(t)
+	b.start(t)
+	a.expect(t, nodeB, "up")
+	b.expect(t, nodeA, "up")
+	return a, b, log
+}
+
+// saysRefused wants a line about one stream of the other node that was too many.
+func saysRefused(t *testing.T, log *lockedBuffer, c class) {
+	t.Helper()
+	want := `msg="refused a stream: its peer has as many as it may" remote=127.0.0.1:`
+	if text := log.String(); strings.Count(text, want) != 1 || !strings.Contains(text, fmt.Sprintf(" peer=a class=%v\n", c)) {
+		t.Errorf("no line about the %v stream that was refused: %s", c, text)
 	}
 }
 

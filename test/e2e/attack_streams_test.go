@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// heldStreams has a member's key, and takes all its places for calls and copies at the others, and comes for
+// more. The places of the others are theirs: they commit, what is large as well, and fail over.
+func (f *attacked) heldStreams(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	thief, third := f.others(primary)[0], f.others(primary)[1]
+	from := f.writeSecret(t, ctx, primary)
+	marks := []mark{f.mark(t, primary), f.mark(t, third)}
+	holding, release := context.WithCancel(ctx)
+	var holders sync.WaitGroup
+	defer holders.Wait()
+	defer release()
+	for _, to := range []int{primary, third} {
+		for class, places := range map[byte]int{classCall: 8, classBulk: 4} {
+			conf, says := f.member(t, thief), f.claimOf(t, thief).hello(class, f.claimOf(t, to).NodeID)
+			for range places + 1 {
+				holders.Go(func() { attackerAt(27, int(class)).holds(holding, f.PeerAddr(to), conf, says) })
+			}
+		}
+	}
+	f.underAttack(t, ctx, f.all(), func() {
+		for _, m := range marks {
+			for _, class := range []byte{classCall, classBulk} {
+				f.logged(t, ctx, m, fmt.Sprintf(`msg="refused a stream: its peer has as many as it may" remote=%v:`, attackerAt(27, int(class))), corruptLinesMax)
+			}
+		}
+		for _, of := range [][2]int{{primary, third}, {third, primary}} {
+			if h := f.raid(t, ctx, attackerAt(28, of[0]+1), of[0], of[1], f.member(t, of[0]), from); h != everything {
+				t.Errorf("%s gets %+v of %s", f.Name(of[0]), h, f.Name(of[1]))
+			}
+		}
+		db := openDSN(t, f.DSN(third), nil)
+		if _, err := db.ExecContext(ctx, "INSERT INTO "+secretTable+" (b) VALUES (REPEAT('x', 12 << 20))"); err != nil { // beside the log's entries
+			t.Error(err)
+		}
+	})
+	l := f.start(t, 4, thief, third)
+	l.awaitAcks(t, ctx, 50)
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 50)
+	f.heal(t, ctx)
+	l.stop(t)
+	f.check(t, ctx)
+}
+
+// stolenSeed has a member's key, takes the vote of that node, and copies as one that joins: as the account that
+// copies alone, with the password of the newest plan, until the node has its vote again.
+func (f *attacked) stolenSeed(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	thief, to := f.others(primary)[0], f.claimOf(t, primary).NodeID
+	hello, m := f.claimOf(t, thief).hello(classCall, to), f.mark(t, primary)
+	f.underAttack(t, ctx, f.all(), func() {
+		if done := attackerAt(10, 1).orders(t, ctx, f.PeerAddr(primary), f.member(t, thief), hello, "node.demote", fmt.Sprintf(`{"change":{"name":%q}}`, f.Name(thief))); done.Code != control.CodeOK {
+			t.Fatalf("%+v", done)
+		}
+		f.logged(t, ctx, m, `msg="carried out what another node passed on" name=node.demote by=root@somewhere from=`+f.Name(thief), 1)
+		f.awaitMember(t, ctx, f.Name(thief), cluster.KindLearner)
+		var copying []*sql.Conn
+		for _, of := range f.others(thief) {
+			copying = append(copying, f.copiesAlone(t, ctx, thief, of))
+		}
+		if err := devcluster.Poll(ctx, "the node has caught up, and its vote", func(ctx context.Context) (bool, string, error) {
+			out, err := f.quorate(t, ctx, primary, "node", "promote", f.Name(thief))
+			return err == nil, out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitMember(t, ctx, f.Name(thief), cluster.KindFull)
+		for _, c := range copying {
+			ends(t, ctx, c, "its node has a vote again")
+		}
+		for _, of := range f.others(thief) {
+			if _, err := f.seedSession(t, ctx, thief, of, mysqld.CloneUser, "x"); err == nil || !strings.Contains(err.Error(), "only to a node that joins") {
+				t.Errorf("%s lets a node with a vote copy: %v", f.Name(of), err)
+			}
+		}
+	})
+}
+
+// copiesAlone wants a member's data to be open to the account that copies alone, with the password of one plan. It
+// returns a connection that is open.
+func (f *attacked) copiesAlone(t *testing.T, ctx context.Context, thief, of int) *sql.Conn {
+	t.Helper()
+	plan := func() (password string) {
+		a := attackerAt(10, 2).orders(t, ctx, f.PeerAddr(of), f.member(t, thief), f.claimOf(t, thief).hello(classCall, f.claimOf(t, of).NodeID), "seed.plan", `{}`)
+		var offer struct{ Data struct{ Password string } }
+		if err := json.Unmarshal(a.Result, &offer); err != nil || offer.Data.Password == "" {
+			t.Fatalf("%s has no plan: %+v, %v", f.Name(of), a, err)
+		}
+		return offer.Data.Password
+	}
+	password, m := plan(), f.mark(t, of)
+	app, _ := f.Application()
+	for user, guess := range map[string]string{"root": password, "dba": password, app: password, mysqld.AdminUser: password, mysqld.TapUser: password, mysqld.CloneUser: "a guess"} {
+		if _, err := f.seedSession(t, ctx, thief, of, user, guess); !failsWith(err, 1045) {
+			t.Errorf("%s at %s: %v", user, f.Name(of), err)
+		}
+	}
+	f.logged(t, ctx, m, `msg="seed a node" node=`+f.Name(thief), 6)
+	session := func(password string) *sql.Conn {
+		c, err := f.seedSession(t, ctx, thief, of, mysqld.CloneUser, password)
+		if err != nil {
+			t.Fatalf("the account that copies, at %s: %v", f.Name(of), err)
+		}
+		return c
+	}
+	first := session(password)
+	for _, statement := range []string{
+		"SELECT COUNT(*) FROM " + secretTable, "SELECT COUNT(*) FROM mysql.user", "INSERT INTO " + secretTable + " (b) VALUES ('x')",
+		"CREATE USER thief@localhost", "SET GLOBAL super_read_only = OFF", "SHUTDOWN", "SET SQL_LOG_BIN = 0", "CHANGE REPLICATION SOURCE TO SOURCE_HOST='x'",
+	} {
+		if _, err := first.ExecContext(ctx, statement); !failsWith(err, 1142, 1227, 1290) {
+			t.Errorf("%s at %s: %v", statement, f.Name(of), err)
+		}
+	}
+	next := plan()
+	ends(t, ctx, first, "another plan was told")
+	if _, err := f.seedSession(t, ctx, thief, of, mysqld.CloneUser, password); !failsWith(err, 1045) {
+		t.Errorf("the password of before, at %s: %v", f.Name(of), err)
+	}
+	return session(next)
+}
+
+// seedSession logs in to a member's mysqld through its agent, as a node that joins does.
+func (f *attacked) seedSession(t *testing.T, ctx context.Context, thief, of int, user, password string) (*sql.Conn, error) {
+	t.Helper()
+	hello := f.claimOf(t, thief).hello(classCall, f.claimOf(t, of).NodeID)
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Logger = user, password, &mysql.NopLogger{}
+	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn := attackerAt(10, 3).welcomed(t, ctx, f.PeerAddr(of), f.member(t, thief), hello)
+		if conn == nil {
+			return nil, errors.New("the member is refused")
+		}
+		err := control.WriteRequest(conn, control.Request{Name: "seed.data", By: "root@somewhere", Args: json.RawMessage(`{}`)})
+		var answer control.Answer
+		if err == nil {
+			answer, err = control.ReadAnswer(conn)
+		}
+		if err = errors.Join(err, answer.Err(), conn.SetDeadline(time.Time{})); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return conn, nil
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	return db.Conn(ctx)
+}
+
+func failsWith(err error, numbers ...uint16) bool {
+	server, ok := errors.AsType[*mysql.MySQLError](err)
+	for _, n := range numbers {
+		if ok && server.Number == n {
+			return true
+		}
+	}
+	return false
+}
+
+// ends waits for the end of a connection.
+func ends(t *testing.T, ctx context.Context, c *sql.Conn, why string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "a copy's connection ends: "+why, func(ctx context.Context) (bool, string, error) {
+		err := c.PingContext(ctx)
+		return err != nil, "it goes on", nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
