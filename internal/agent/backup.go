@@ -52,8 +52,8 @@ func (a *Agent) controlArchiveReached(_ context.Context, r control.Request) (ope
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	if a.Raft == nil {
-		return operate.Done{}, a.requests.NoPart()
+	if r.From != "" { // it would keep an archive that has stopped from being seen
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "%s is for the node on which it is asked: it is not taken from node %s", r.Name, r.From)
 	}
 	a.backups.Reached(args.Index)
 	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil

@@ -24,7 +24,7 @@ func loopback() string {
 }
 
 // loneConfig is a cluster of one whose ports are free.
-func loneConfig(t *testing.T) config.Config {
+func loneConfig(t testing.TB) config.Config {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Cluster, cfg.Node, cfg.DataDir = "orders", "a", filepath.Join(t.TempDir(), "data")
@@ -52,7 +52,7 @@ func loneConfig(t *testing.T) config.Config {
 	return cfg
 }
 
-func loneAgent(t *testing.T, cfg config.Config) *Agent {
+func loneAgent(t testing.TB, cfg config.Config) *Agent {
 	t.Helper()
 	a, err := newAgent(cfg, &install.Installation{}, slog.New(slog.DiscardHandler), "test")
 	if err != nil {

@@ -17,7 +17,7 @@ func openLone(t *testing.T) *Agent {
 	return openWith(t, loneConfig(t))
 }
 
-func openWith(t *testing.T, cfg config.Config) *Agent {
+func openWith(t testing.TB, cfg config.Config) *Agent {
 	t.Helper()
 	a := loneAgent(t, cfg)
 	a.buildRouter()

@@ -87,7 +87,7 @@ func FuzzCall(f *testing.F) {
 		if err := control.WriteRequest(&wire, control.Request{Name: name, By: by, Args: json.RawMessage(args)}); err != nil {
 			f.Fatal(err)
 		}
-		f.Add(wire.Bytes())
+		f.Add(bytes.Clone(wire.Bytes()))
 	}
 	for _, c := range [][2]string{
 		{"node.set", `{"name":"b","weight":3,"site":"x"}`}, {"node.set", `{"name":"a","peer":"a:1","require_ack":true,"dry_run":true}`},
