@@ -3,45 +3,15 @@ package router
 import (
 	"encoding/binary"
 	"net"
-	"sync"
 	"time"
 )
 
 const (
-	// recordsBurst lines about sessions may come at once, then one each recordEvery: a
-	// client that connects for each statement must not fill the log's disk. Refused logins have
-	// as many of their own: such a client must not hide who guesses passwords.
-	recordsBurst = 50
-	recordEvery  = 200 * time.Millisecond
 	// loginBytesMax is how much of what mysqld sends is looked at for a refused login.
 	loginBytesMax = 2 << 10
 	// errAccessDenied is ER_ACCESS_DENIED_ERROR.
 	errAccessDenied = 1045
 )
-
-// lines bounds the lines about sessions of one kind.
-type lines struct {
-	mu   sync.Mutex
-	full time.Time // when all lines of a burst may be written again
-	left int64     // sessions without a line since the last line
-}
-
-// take tells whether a line may be written, and of how many sessions there was none
-// before it.
-func (r *lines) take(now time.Time) (ok bool, left int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.full.Before(now) {
-		r.full = now
-	}
-	if r.full.Sub(now) > (recordsBurst-1)*recordEvery {
-		r.left++
-		return false, 0
-	}
-	r.full = r.full.Add(recordEvery)
-	left, r.left = r.left, 0
-	return true, left
-}
 
 // record writes a line about a session that has ended. mysqld sees each client at the
 // router's own port (local_port): only the router knows who it was. A client that came
@@ -55,7 +25,7 @@ func (r *Router) record(s *session) {
 	if atLogin {
 		bound, without = &r.refusals, "refused_without_a_line"
 	}
-	ok, left := bound.take(time.Now())
+	ok, left := bound.Take(time.Now())
 	if !ok {
 		return
 	}

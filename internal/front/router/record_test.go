@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // TestRecord: who was connected, from where and as what mysqld saw it, is in the log, and
@@ -52,27 +54,6 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded: a thousand sessions at once have the lines of a burst, and what
-// was left out is said.
-func TestRecordsAreBounded(t *testing.T) {
-	var r lines
-	now, lines := time.Now(), 0
-	for range 1000 {
-		if ok, _ := r.take(now); ok {
-			lines++
-		}
-	}
-	if lines != recordsBurst {
-		t.Errorf("%d lines, want %d", lines, recordsBurst)
-	}
-	if ok, left := r.take(now.Add(recordEvery)); !ok || left != 1000-recordsBurst {
-		t.Errorf("the next line: %t, %d left out", ok, left)
-	}
-	if ok, _ := r.take(now.Add(recordEvery)); ok {
-		t.Error("two lines where one may be")
-	}
-}
-
 // TestRefusedLoginsHaveTheirOwnLines: an application that connects for each statement does not hide who
 // guesses passwords, nor that one what the application does.
 func TestRefusedLoginsHaveTheirOwnLines(t *testing.T) {
@@ -83,12 +64,12 @@ func TestRefusedLoginsHaveTheirOwnLines(t *testing.T) {
 		defer client.Close()
 		defer server.Close()
 		many, one := &session{client: client, server: server, denied: deniedFirst}, &session{client: client, server: server, denied: !deniedFirst}
-		for range 10 * recordsBurst {
+		for range 10 * strangers.BurstMax {
 			r.record(many)
 		}
 		before := strings.Count(text.String(), "\n")
 		r.record(one)
-		if before < recordsBurst || before >= 10*recordsBurst || strings.Count(text.String(), "\n") != before+1 {
+		if before < strangers.BurstMax || before >= 10*strangers.BurstMax || strings.Count(text.String(), "\n") != before+1 {
 			t.Errorf("%d lines, then: %s", before, text.String())
 		}
 	}

@@ -110,8 +110,9 @@ type Router struct {
 	backend Backend
 	buffers sync.Pool
 	stats   counters
-	// ended bounds the lines about sessions that ended, refusals those about refused logins.
-	ended, refusals lines
+	// ended bounds the lines about sessions that ended, refusals those about refused logins: such a client
+	// must not hide who guesses passwords.
+	ended, refusals strangers.Burst
 	// held are the clients that wait for a node, strangers those that are connected to one and
 	// have not logged in.
 	held, strangers *strangers.Room

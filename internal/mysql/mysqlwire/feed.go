@@ -138,6 +138,8 @@ type Feed struct {
 	// own mysqld.
 	accounts []*readerAccount
 	tls      *tls.Config
+	// begun, dumped, left and failed bound the lines about readers' sessions.
+	begun, dumped, left, failed strangers.Burst
 
 	mu sync.Mutex
 	// conns are the connections that have logged in.
@@ -265,7 +267,7 @@ func (f *Feed) Run(ctx context.Context) error {
 // ended logs why a session ended: of one that had not logged in only a few times a minute.
 func (f *Feed) ended(s *feedSession, err error) {
 	if s.admitted {
-		f.cfg.Logger.Warn("feed session ended", "connection", s.id, "replica", s.replicaUUID, "error", err)
+		s.record(&f.failed, slog.LevelWarn, "feed session ended", "replica", s.replicaUUID, "error", err)
 		return
 	}
 	if !errors.Is(err, net.ErrClosed) { // it was expelled, which is logged

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"syscall"
@@ -53,8 +54,7 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 		cancel(errReplicaLeft)
 	})
 
-	s.feed.cfg.Logger.Info("feed started", "connection", s.id, "replica", s.replicaUUID,
-		"excluded", request.exclude.Count())
+	s.record(&s.feed.dumped, slog.LevelInfo, "feed started", "replica", s.replicaUUID, "excluded", request.exclude.Count())
 	err := s.stream(ctx, request)
 	if errors.Is(err, ErrEndOfLog) && ctx.Err() == nil {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -67,7 +68,10 @@ func (s *feedSession) run(ctx context.Context) error {
 		return fmt.Errorf("log in: %w", err)
 	}
 	s.wire.in.payloadBytesMax = commandBytesMax
-	defer s.recordSQL()
+	if s.reader != nil {
+		s.record(&s.feed.begun, slog.LevelInfo, "a reader has logged in", "tls", s.wire.conn != s.conn)
+		defer s.leaveReader()
+	}
 	idle := commandTimeout
 	if s.reader != nil && s.reader.SQL {
 		idle = sqlIdleTimeout
@@ -101,6 +105,33 @@ func (s *feedSession) greet(ctx context.Context) error {
 func (s *feedSession) admit() bool {
 	s.admitted = s.stay.Leave() && s.feed.admit(s.conn)
 	return s.admitted
+}
+
+// record writes a line about a session that has logged in. Those about readers, of which there may be any number, are bounded,
+// and have who it was: mysqld knows a reader with SQL as one of this host, and nobody else knows the others.
+func (s *feedSession) record(bound *strangers.Burst, level slog.Level, text string, args ...any) {
+	args = append([]any{"connection", s.id}, args...)
+	if s.reader != nil {
+		ok, left := bound.Take(time.Now())
+		if !ok {
+			return
+		}
+		args = append([]any{"client", s.conn.RemoteAddr().String(), "reader", s.reader.User}, args...)
+		if left > 0 {
+			args = append(args, "sessions_without_a_line", left)
+		}
+	}
+	s.feed.cfg.Logger.Log(context.Background(), level, text, args...)
+}
+
+// leaveReader ends what a reader's session has of mysqld.
+func (s *feedSession) leaveReader() {
+	args := []any{"seconds", time.Since(s.sql.began).Round(time.Millisecond).Seconds()}
+	if s.reader.SQL {
+		s.endSQL()
+		args = append(args, "statements", s.sql.statements)
+	}
+	s.record(&s.feed.left, slog.LevelInfo, "a reader's session ended", args...)
 }
 
 // serve answers one command. done means that the session is over.

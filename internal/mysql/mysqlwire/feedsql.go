@@ -89,16 +89,6 @@ func (s *feedSession) endSQL() {
 	}
 }
 
-// recordSQL writes a line about a session with SQL that has ended: mysqld knows it as one of this host.
-func (s *feedSession) recordSQL() {
-	if s.reader == nil || !s.reader.SQL {
-		return
-	}
-	s.endSQL()
-	s.feed.cfg.Logger.Info("a reader's session with SQL ended", "client", s.conn.RemoteAddr().String(), "reader", s.reader.User,
-		"connection", s.id, "seconds", time.Since(s.sql.began).Round(time.Millisecond).Seconds(), "statements", s.sql.statements)
-}
-
 // serveSQL answers the commands of a reader with SQL that mysqld has to do with.
 func (s *feedSession) serveSQL(ctx context.Context, command []byte) (done, answered bool, err error) {
 	switch command[0] {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-mysql-org/go-mysql/client"
 
 	"github.com/quorate/quorate/internal/sys/strangers"
+	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
 // dialFeedFrom connects to a feed from an address.
@@ -131,5 +133,44 @@ func TestFloodKeepsNoReaderOut(t *testing.T) {
 		if err := come(c.from); (err == nil) != (c.from == 1) || feed.Stats().TurnedAway != c.away {
 			t.Errorf("number %d: %v, %d were turned away", n, err, feed.Stats().TurnedAway)
 		}
+	}
+}
+
+// TestReadersAreRecorded: the log has who reads, from where, and when that ended. A reader that connects again and again
+// has the lines of a burst, and what was left out is said.
+func TestReadersAreRecorded(t *testing.T) {
+	var text bytes.Buffer
+	config := readersConfig(newReaderLog(), cdcAccounts()...)
+	config.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	feed, err := NewFeed(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended error
+	hostile.Talk(t, 64<<20, feed.serving(true, &ended), func(conn *net.UnixConn) {
+		w := &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}
+		if err := login(w, "cdc", "cdc's secret"); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	})
+	for _, want := range []string{"a reader has logged in", "a reader's session ended"} {
+		if !regexp.MustCompile(`level=INFO msg="` + want + `" client=\S* reader=cdc connection=7`).MatchString(text.String()) {
+			t.Errorf("%v, %q is not in the log:\n%s", ended, want, text.String())
+		}
+	}
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	s := newFeedSession(feed, far, 7)
+	defer s.stay.Leave()
+	s.reader = feed.accounts[0]
+	text.Reset()
+	for range 20 * strangers.BurstMax {
+		s.leaveReader()
+	}
+	lines := strings.Count(text.String(), "\n")
+	if lines < strangers.BurstMax-1 || lines >= 20*strangers.BurstMax {
+		t.Errorf("%d lines", lines)
 	}
 }

@@ -16,7 +16,8 @@
 // A source is an IPv4 address or, as one host may use any address of its network, the first
 // 64 bits of an IPv6 address.
 //
-// A Log bounds what strangers make the agent log: a few lines a minute about each source.
+// A Log bounds what strangers make the agent log: a few lines a minute about each source. A Burst bounds
+// the lines about those who have logged in.
 //
 // The package starts no goroutine and keeps nothing on disk. Its types may be used from any
 // goroutine.
