@@ -40,7 +40,7 @@ func (a *Agent) memberConfig() member.Config {
 				return nil
 			},
 			Also: func(ctx context.Context, m retention.Mysqld) {
-				a.local.LookForNames(ctx, m.(local.Marked).Process)
+				a.local.LookAtAccounts(ctx, m.(local.Marked).Process)
 			},
 		},
 		OpenLog: a.logReader, Status: a.ownStatus, WriteState: a.writeState, WritePromise: a.data.WritePromise,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
@@ -60,9 +59,5 @@ func (s running) JudgeGrants(ctx context.Context) error {
 	if err != nil || len(grants) == 0 {
 		return err
 	}
-	texts := make([]string, len(grants))
-	for i, g := range grants {
-		texts[i] = g.Account + " (" + g.Privilege + ")"
-	}
-	return &grantsError{accounts: strings.Join(texts, ", ")}
+	return &grantsError{accounts: textOf(grants)}
 }

@@ -37,10 +37,10 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// grants and certificate are primary.Watch's, namesLooked is the durable marks' goroutine's.
-	grants      grantsLooked
-	certificate certificateTold
-	namesLooked time.Time
+	// grants and certificate are primary.Watch's, accountsLooked is the durable marks' goroutine's.
+	grants         grantsLooked
+	certificate    certificateTold
+	accountsLooked time.Time
 
 	// process is the mysqld that runs; it is set and cleared by operations.
 	mu      sync.Mutex

@@ -10,31 +10,50 @@ import (
 )
 
 const (
-	// aboutNames keys the reserved names among the board's troubles.
-	aboutNames = "names"
-	// namesEvery is how often they are looked for: it reads what is stored of all views.
-	namesEvery = time.Minute
+	// aboutNames keys the reserved names among the board's troubles, aboutGrants the privileges that are withheld.
+	aboutNames  = "names"
+	aboutGrants = "withheld privileges"
+	// accountsEvery is how often they are looked for: it reads what is stored of all views.
+	accountsEvery = time.Minute
 )
 
-// LookForNames says which accounts and definers of a primary have names of quorate's own. It
-// refuses nothing: whoever may make accounts could stop every promotion with one.
-func (m *Mysqld) LookForNames(ctx context.Context, p *mysqld.Process) {
-	text := ""
+// LookAtAccounts says which accounts and definers of a primary have names of quorate's own, and which have privileges
+// that are withheld, from before. It refuses nothing: whoever may make accounts could stop every promotion with one.
+func (m *Mysqld) LookAtAccounts(ctx context.Context, p *mysqld.Process) {
+	var names, grants string
 	if m.cfg.Board.Own().Role == status.RolePrimary {
-		if time.Since(m.namesLooked) < namesEvery {
+		if time.Since(m.accountsLooked) < accountsEvery {
 			return
 		}
-		names, err := p.Admin().ReservedNames(ctx)
+		reserved, err := p.Admin().ReservedNames(ctx)
 		if err != nil {
 			return // it is asked again, or is going
 		}
-		m.namesLooked = time.Now()
-		if len(names) > 0 {
-			text = "these names are reserved for quorate, and a later version may use them: " +
-				strings.Join(names, ", ") + ": drop or rename them"
+		withheld, err := p.Admin().WithheldGrants(ctx)
+		if err != nil {
+			return
+		}
+		m.accountsLooked = time.Now()
+		if len(reserved) > 0 {
+			names = "these names are reserved for quorate, and a later version may use them: " +
+				strings.Join(reserved, ", ") + ": drop or rename them"
+		}
+		if len(withheld) > 0 {
+			grants = "accounts hold privileges that are withheld here: " + textOf(withheld) + ": revoke them"
 		}
 	}
-	if m.cfg.Board.SetTrouble(aboutNames, text) && text != "" {
-		m.cfg.Logger.Warn(text)
+	for about, text := range map[string]string{aboutNames: names, aboutGrants: grants} {
+		if m.cfg.Board.SetTrouble(about, text) && text != "" {
+			m.cfg.Logger.Warn(text)
+		}
 	}
+}
+
+// textOf names accounts and what they hold.
+func textOf(grants []mysqld.Grant) string {
+	texts := make([]string, len(grants))
+	for i, g := range grants {
+		texts[i] = g.Account + " (" + g.Privilege + ")"
+	}
+	return strings.Join(texts, ", ")
 }

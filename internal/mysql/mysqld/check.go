@@ -209,14 +209,25 @@ const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + 
 const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
 	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `', '` + FollowUser + `')))`
 
-// writesGrantTables is true where a condition is for one of the privileges with which the grant tables
-// are written, or what is in them gets lost.
-func writesGrantTables(condition string) string {
+// grantWrites are the privileges with which the grant tables are written, or what is in them gets lost; instrumentWrites those
+// with which what performance_schema looks at is changed.
+const (
+	grantWrites      = "INSERT UPDATE DELETE DROP ALTER CREATE"
+	instrumentWrites = "INSERT UPDATE DELETE DROP"
+)
+
+// anyOf is true where a condition is for one of some privileges.
+func anyOf(condition, privileges string) string {
 	var any []string
-	for _, privilege := range []string{"INSERT", "UPDATE", "DELETE", "DROP", "ALTER", "CREATE"} {
+	for privilege := range strings.FieldsSeq(privileges) {
 		any = append(any, fmt.Sprintf(condition, privilege))
 	}
-	return strings.Join(any, " OR ")
+	return "(" + strings.Join(any, " OR ") + ")"
+}
+
+// writesTables is true for an account of mysql.user that holds one of some privileges everywhere, a schema included.
+func writesTables(schema, privileges string) string {
+	return anyOf(`%[1]s_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "`+schema+`", "Privileges": ["%[1]s"]}'), 0)`, privileges)
 }
 
 // ScanGrants returns the privileges that bypass the ACK and that an account
@@ -224,23 +235,26 @@ func writesGrantTables(condition string) string {
 // role; reserved accounts granted as roles; and the right to write the grant
 // tables, which is all of them.
 func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
-	rows, err := a.db.QueryContext(ctx, `
-		SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (
+	return a.grants(ctx, `
 			SELECT user, host, 'REPLICATION SLAVE' AS p FROM mysql.user WHERE repl_slave_priv = 'Y'
 			UNION ALL SELECT user, host, 'SUPER' FROM mysql.user WHERE super_priv = 'Y'
 			UNION ALL SELECT user, host, 'SHUTDOWN' FROM mysql.user WHERE shutdown_priv = 'Y'
 			UNION ALL SELECT user, host, 'RELOAD' FROM mysql.user WHERE reload_priv = 'Y'
-			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user WHERE `+writesGrantTables(
-		`%[1]s_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["%[1]s"]}'), 0)`)+`
-			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (`+writesGrantTables("%s_priv = 'Y'")+`)
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user WHERE `+writesTables("mysql", grantWrites)+`
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND `+anyOf("%s_priv = 'Y'", grantWrites)+`
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.tables_priv WHERE db = 'mysql' AND table_priv REGEXP 'Insert|Update|Delete|Drop|Alter|Create'
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.columns_priv WHERE db = 'mysql' AND column_priv REGEXP 'Insert|Update'
 			UNION ALL SELECT user, host, priv FROM mysql.global_grants WHERE priv IN (`+bypassDynamic+`)
 			UNION ALL SELECT to_user, to_host, CONCAT('role ', from_user) FROM mysql.role_edges WHERE from_host = 'localhost'
 				AND from_user IN (`+reservedUsers+`)
-			UNION ALL SELECT user, host, 'unlocked' FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'N'
+			UNION ALL SELECT user, host, 'unlocked' FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'N'`, "")
+}
+
+// grants returns the grants that a query finds with accounts other than ours; limit is a LIMIT.
+func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error) {
+	rows, err := a.db.QueryContext(ctx, `SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
-		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2`)
+		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2 `+limit)
 	if err != nil {
 		return nil, fmt.Errorf("scan grants: %w", err)
 	}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 )
 
-// reservedNamesMax is how many names ReservedNames returns.
-const reservedNamesMax = 5
+// accountsMax is how many ReservedNames and WithheldGrants return.
+const accountsMax = 5
+
+// withheldDynamic are the dynamic privileges that do harm, though not to what is acknowledged: docs/dba.md says which.
+const withheldDynamic = "'BACKUP_ADMIN', 'BINLOG_ENCRYPTION_ADMIN', 'INNODB_REDO_LOG_ARCHIVE', 'OPTIMIZE_LOCAL_TABLE'"
 
 // ReservedNames returns some of the accounts and definers that have a name as quorate's
 // own and are none of quorate's. They do no harm: our accounts are at localhost. But a
@@ -23,7 +26,7 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 			FROM information_schema.triggers WHERE definer LIKE 'quorate\_%'
 		UNION ALL SELECT CONCAT('definer ', definer, ' of event ', event_schema, '.', event_name)
 			FROM information_schema.events WHERE definer LIKE 'quorate\_%'
-		ORDER BY name LIMIT ?`, reservedNamesMax)
+		ORDER BY name LIMIT ?`, accountsMax)
 	if err == nil {
 		names, err = collect[string](rows)
 	}
@@ -31,4 +34,16 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 		return nil, fmt.Errorf("look for reserved names: %w", err)
 	}
 	return names, nil
+}
+
+// WithheldGrants returns some of the privileges that an account other than ours holds, and that none gets here: it has them from
+// before. They do not fence, as those of ScanGrants.
+func (a *Admin) WithheldGrants(ctx context.Context) ([]Grant, error) {
+	return a.grants(ctx, `
+		SELECT user, host, priv AS p FROM mysql.global_grants WHERE priv IN (`+withheldDynamic+`)
+			UNION ALL SELECT user, host, 'FILE' FROM mysql.user WHERE file_priv = 'Y'
+			UNION ALL SELECT user, host, 'CREATE TABLESPACE' FROM mysql.user WHERE create_tablespace_priv = 'Y'
+			UNION ALL SELECT user, host, 'PROXY' FROM mysql.proxies_priv
+			UNION ALL SELECT user, host, 'write performance_schema' FROM mysql.user WHERE `+writesTables("performance_schema", instrumentWrites)+`
+			UNION ALL SELECT user, host, 'write performance_schema' FROM mysql.db WHERE db = 'performance_schema' AND `+anyOf("%s_priv = 'Y'", instrumentWrites), fmt.Sprint("LIMIT ", accountsMax))
 }

@@ -80,3 +80,41 @@ func TestOurNameElsewhere(t *testing.T) {
 		t.Error("a session with a name of ours was not shut out")
 	}
 }
+
+// TestWithheldFromBefore: who has from before what nobody gets here is found, and is not fenced for it. What dba, the role
+// and our own accounts hold is none of it.
+func TestWithheldFromBefore(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if got, err := a.WithheldGrants(ctx(t)); err != nil || len(got) > 0 {
+		t.Errorf("at first: %v, %v", got, err)
+	}
+	for _, q := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "CREATE USER b@'%', f@'%', m@'%', p@'%'",
+		"GRANT BACKUP_ADMIN ON *.* TO b@'%'", "GRANT FILE ON *.* TO f@'%'", "GRANT UPDATE ON performance_schema.* TO p@'%'",
+		"INSERT INTO mysql.proxies_priv (host, user, proxied_host, proxied_user) VALUES ('%', 'p', '%', 'f')", "GRANT SELECT, BINLOG_ENCRYPTION_ADMIN, AUDIT_ABORT_EXEMPT ON *.* TO m@'%'",
+	} {
+		if err := a.exec(ctx(t), "grant", q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := a.WithheldGrants(ctx(t))
+	want := []Grant{
+		{"'b'@'%'", "BACKUP_ADMIN"}, {"'f'@'%'", "FILE"}, {"'m'@'%'", "BINLOG_ENCRYPTION_ADMIN"}, {"'p'@'%'", "PROXY"}, {"'p'@'%'", "write performance_schema"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if got, err := a.ScanGrants(ctx(t)); err != nil || len(got) > 0 {
+		t.Errorf("it would be fenced for %v, %v", got, err)
+	}
+	if err := a.exec(ctx(t), "grant more", "GRANT BACKUP_ADMIN ON *.* TO f@'%'"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.WithheldGrants(ctx(t)); err != nil || len(got) != accountsMax {
+		t.Errorf("not bounded: %v, %v", got, err)
+	}
+}
