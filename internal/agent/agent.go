@@ -185,6 +185,9 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.local.Installed.Store(install)
+	for _, text := range cfg.OpenPasswordFiles() {
+		logger.Warn(text)
+	}
 	if a.runsMysqld() {
 		if err := a.mysqldConfig().CheckPlace(); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)

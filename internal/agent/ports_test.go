@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -59,6 +60,26 @@ func loneAgent(t testing.TB, cfg config.Config) *Agent {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// TestOpenPasswordFileIsSaid: an agent starts though its group may read a password, as the group may be its own, and says so.
+func TestOpenPasswordFileIsSaid(t *testing.T) {
+	cfg := loneConfig(t)
+	path := filepath.Join(t.TempDir(), "password")
+	cfg.Readers = []config.Reader{{User: "cdc", PasswordFile: path}}
+	cfg.Site = config.Site{Name: "west", PasswordFile: path}
+	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 2} {
+		if err := errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if _, err := newAgent(cfg, &install.Installation{}, slog.New(slog.NewTextHandler(&text, nil)), "test"); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(text.String(), "is open to others (mode 0640): chmod 600 "+path); n != want {
+			t.Errorf("mode %v: %d warnings, want %d:\n%s", mode, n, want, text.String())
+		}
+	}
 }
 
 // TestReadersPortIsOpenedOnce: after a node has joined, it opens its ports again.

@@ -272,16 +272,5 @@ func fileWarnings(path string, c config.Config) (texts []string) {
 			texts = append(texts, fmt.Sprintf("%v: the agent would not start", err))
 		}
 	}
-	for _, r := range c.Readers {
-		if r.PasswordFile == "" {
-			continue
-		}
-		switch info, err := os.Stat(r.PasswordFile); {
-		case err != nil:
-			texts = append(texts, fmt.Sprintf("the password_file of reader %q cannot be read: %v", r.User, err))
-		case info.Mode().Perm()&0o077 != 0:
-			texts = append(texts, fmt.Sprintf("the password_file of reader %q is open to others (mode %#o): chmod 600 %s", r.User, info.Mode().Perm(), r.PasswordFile))
-		}
-	}
-	return texts
+	return append(texts, c.OpenPasswordFiles()...)
 }
