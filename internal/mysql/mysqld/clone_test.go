@@ -2,6 +2,7 @@ package mysqld
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -139,5 +140,40 @@ func cloneNeedsSpace(t *testing.T, p *Process, from CloneSource) {
 	t.Cleanup(func() { _ = unix.Unmount(small, 0) })
 	if err := p.Admin().Clone(ctx(t), from, filepath.Join(small, "clone")); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("into 1 MiB: %v, want %v", err, ErrNoSpace)
+	}
+}
+
+// TestCloneAccountMay: what a node that joins could do at the server whose data it copies, if it said SQL there: docs/security.md has it.
+func TestCloneAccountMay(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)")
+	tap, err := login(t, s, TapUser, s.cfg.Secrets.Tap).Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := 0
+	if err := tap.QueryRowContext(ctx(t), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	joiner := login(t, s, CloneUser, s.cfg.Secrets.Clone())
+	for _, q := range []string{
+		"SELECT * FROM app.t", "DROP TABLE app.t", "SELECT * FROM mysql.user", "CREATE USER x@'%'", "SET GLOBAL super_read_only = ON", "SET sql_log_bin = 0",
+		"SET PERSIST max_connections = 1", "SHUTDOWN", "RESET BINARY LOGS AND GTIDS", "SELECT 1 INTO OUTFILE '/tmp/q'", "GRANT BACKUP_ADMIN ON *.* TO 'dba'@'localhost'",
+		"FLUSH TABLES WITH READ LOCK", "INSTALL PLUGIN x SONAME 'x.so'",
+	} {
+		if _, err := joiner.ExecContext(ctx(t), q); err == nil {
+			t.Errorf("it may %s", q)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "copy")
+	mustExec(t, joiner, fmt.Sprint("KILL ", id), "CLONE LOCAL DATA DIRECTORY = '"+dir+"'", "ALTER INSTANCE RELOAD TLS", "LOCK INSTANCE FOR BACKUP")
+	if err := tap.PingContext(ctx(t)); err == nil {
+		t.Error("a killed session goes on")
 	}
 }
