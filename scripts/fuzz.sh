@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs every fuzz target of the repository, for FUZZTIME together (1h; also 90s, 5m). Each gets the same share: with
-# 5m or more at least 10 s, if that takes longer together. With less some may not get beyond the inputs that are known.
+# Runs every fuzz target of the repository, for FUZZTIME together (1h; also 90s, 5m). What strangers' bytes reach first, the
+# listeners and their frames, gets four shares, all else one: with 5m or more a share is at least 10 s, if that takes longer
+# together. With less most do not get beyond the inputs that are known.
 # What they find lands in the package's testdata/fuzz, as a test for ever after; the inputs that led there are
 # kept in Go's build cache.
 set -eu
@@ -18,23 +19,32 @@ esac
 binaries=$(mktemp -d)
 trap 'rm -rf "$binaries"' EXIT
 trap 'exit 1' INT TERM
+# shares says how many a package's targets get.
+shares() {
+	case $1 in
+	internal/front/* | internal/mysql/mysqlwire | internal/raft/frame | internal/raft/transport) echo 4 ;;
+	*) echo 1 ;;
+	esac
+}
 set --
+all=0
 for dir in $(grep -rl --include='*_test.go' '^func Fuzz' internal | xargs -n1 dirname | sort -u); do
 	binary=$binaries/$(echo "$dir" | tr / -)
 	"$GO" test -c -fuzz=Fuzz -o "$binary" "./$dir"
 	for target in $(cd "$dir" && "$binary" -test.list '^Fuzz'); do
 		set -- "$@" "$dir:$target"
+		all=$((all + $(shares "$dir")))
 	done
 done
-share=$((seconds * 1000 / $#))
-if [ "$seconds" -ge 300 ] && [ "$share" -lt 10000 ]; then
-	share=10000
+one=$((seconds * 1000 / all))
+if [ "$seconds" -ge 300 ] && [ "$one" -lt 10000 ]; then
+	one=10000
 fi
-echo "$# targets, $share ms each" >&2
+echo "$# targets, $one ms each, listeners and frames $((4 * one)) ms" >&2
 failed= known=0
 for each; do
 	dir=${each%:*} target=${each#*:}
-	binary=$binaries/$(echo "$dir" | tr / -) output=$binaries/output
+	binary=$binaries/$(echo "$dir" | tr / -) output=$binaries/output share=$((one * $(shares "$dir")))
 	# A target that hangs, or an input that is being made smaller, must not take the time of the others.
 	(cd "$dir" && timeout -k 10 $((share / 1000 + 60)) "$binary" -test.run '^$' -test.fuzz "^$target\$" \
 		-test.fuzztime "${share}ms" -test.fuzzminimizetime 100x \
