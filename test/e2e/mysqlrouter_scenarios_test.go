@@ -27,6 +27,7 @@ func TestMySQLRouter(t *testing.T) {
 	r.scenario(t, "Bootstrap", r.bootstrapped)
 	r.scenario(t, "Kill", r.killRouted)
 	r.scenario(t, "Switchover", r.switchRouted)
+	r.scenario(t, "Sysbench", r.sysbenchRouted)
 	r.scenario(t, "Hide", r.hideRouted)
 	r.scenario(t, "Lag", r.lagRouted)
 	r.scenario(t, "Members", r.membersRouted)
