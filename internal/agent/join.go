@@ -192,7 +192,7 @@ func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.Nod
 					_ = conn.Close()
 					return nil
 				}
-				splice(ctx, conn, far)
+				_ = splice(ctx, conn, far)
 				return nil
 			})
 		}

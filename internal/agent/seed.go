@@ -83,7 +83,9 @@ func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.C
 		}
 		return
 	}
-	splice(ctx, conn, local)
+	if err := splice(ctx, conn, local); errors.Is(err, mysqlwire.ErrNoCopy) {
+		a.logger.Warn("seed a node", "node", r.From, "error", err)
+	}
 }
 
 // awaitSeeded returns once the connections of a copy are to end.
@@ -103,17 +105,19 @@ func (a *Agent) awaitSeeded(ctx context.Context, node string, c *join.DataCopy) 
 	}
 }
 
-// splice copies both ways until one ends, or ctx does, and closes both.
-func splice(ctx context.Context, x, y net.Conn) {
+// splice copies both ways until one ends, or ctx does, and closes both. It returns why they ended.
+func splice(ctx context.Context, x, y net.Conn) error {
 	shut := sync.OnceFunc(func() { _ = errors.Join(x.Close(), y.Close()) })
 	stop := context.AfterFunc(ctx, shut)
 	defer stop()
 	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{x, y}, {y, x}} {
+	var errs [2]error
+	for i, way := range [][2]net.Conn{{x, y}, {y, x}} {
 		both.Go(func() {
 			defer shut()
-			_, _ = io.Copy(way[0], way[1])
+			_, errs[i] = io.Copy(way[0], way[1])
 		})
 	}
 	both.Wait()
+	return errors.Join(errs[:]...)
 }

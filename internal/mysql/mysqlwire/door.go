@@ -20,7 +20,8 @@ type Door struct {
 }
 
 // Open logs a client in, and then itself for it. It returns the connection to mysqld: both
-// connections are then where commands begin, and what comes is to be passed on as it is.
+// connections are then where commands begin, and what comes is to be passed on as it is. The
+// one to mysqld takes from the client what copies data (CLONE INSTANCE) alone, else ErrNoCopy.
 // The client is the caller's to close. mysqld is not even asked for a client that is
 // refused.
 func (d Door) Open(ctx context.Context, client net.Conn) (net.Conn, error) {
@@ -39,7 +40,63 @@ func (d Door) Open(ctx context.Context, client net.Conn) (net.Conn, error) {
 		_ = server.Close()
 		return nil, fmt.Errorf("log in to mysqld: %w", err)
 	}
-	return server, nil
+	return &copying{Conn: server}, nil
+}
+
+// ErrNoCopy is returned for what a client of a Door says that copies nothing.
+var ErrNoCopy = errors.New("mysqlwire: a command that copies nothing")
+
+// Commands of a client that copies. Those from comInit on are of the copy's own protocol, and mysqld goes back to
+// its usual one without telling: so each command may only be one that does no harm in either.
+const (
+	comInit   = 0x01 // or comQuit
+	comReinit = 0x03 // or comQuery
+	comExit   = 0x06 // those in between need rights, or are nothing, where they are not of that protocol
+	comClone  = 0x20
+)
+
+// mayCopy tells whether a command may be passed on to mysqld. A comReinit begins with the version of the copy's
+// protocol, 0x0100 to 0x0103 so far, in 4 bytes. A statement that does is none: these are no spaces.
+func mayCopy(payload []byte) bool {
+	if len(payload) == 0 {
+		return false
+	}
+	switch c := payload[0]; {
+	case c == comReinit:
+		return len(payload) >= 5 && payload[1] < '\t' && payload[2] == 1 && payload[3] == 0 && payload[4] == 0
+	case c >= comInit && c <= comExit, c == comResetConnection, c == comClone:
+		return true
+	}
+	return false
+}
+
+// copying is a connection to mysqld that takes what a client says that copies, and nothing else.
+type copying struct {
+	net.Conn
+	// part is the beginning of a packet that is not complete.
+	part []byte
+}
+
+// Write implements net.Conn.
+func (c *copying) Write(b []byte) (int, error) {
+	c.part = append(c.part, b...)
+	whole := 0
+	for rest := c.part; len(rest) >= packetHeaderBytes; rest = c.part[whole:] {
+		end := packetHeaderBytes + payloadBytes(rest)
+		if end > loginBytesMax {
+			return 0, fmt.Errorf("%w: %d bytes", ErrPacketTooLarge, end)
+		}
+		if len(rest) < end {
+			break
+		}
+		if !mayCopy(rest[packetHeaderBytes:end]) {
+			return 0, fmt.Errorf("%w: %.1x", ErrNoCopy, rest[packetHeaderBytes:end])
+		}
+		whole += end
+	}
+	_, err := c.Conn.Write(c.part[:whole])
+	c.part = append(c.part[:0], c.part[whole:]...)
+	return len(b), err
 }
 
 // handshake runs do on a connection that is read directly afterwards: nothing may have

@@ -1,12 +1,15 @@
 package mysqlwire
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +82,21 @@ func TestDoor(t *testing.T) {
 			t.Errorf("as %q with %q: %v, want error 1045", c[0], c[1], err)
 		}
 	}
+	for _, statement := range []string{"SELECT 1", "KILL 1", "CLONE LOCAL DATA DIRECTORY = '" + filepath.Join(t.TempDir(), "local") + "'"} {
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "cloner", "of one use", "tcp", net.JoinHostPort(host, port)
+		cfg.Logger = &mysql.NopLogger{}
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		_, err = db.ExecContext(t.Context(), statement)
+		if server := (*mysql.MySQLError)(nil); err == nil || errors.As(err, &server) {
+			t.Errorf("%s reaches mysqld: %v", statement, err)
+		}
+		_ = db.Close()
+	}
 	dir := filepath.Join(t.TempDir(), "copy")
 	joiner.exec(t, fmt.Sprintf("SET GLOBAL clone_valid_donor_list = '%s:%s'", host, port), "SET GLOBAL clone_autotune_concurrency = OFF",
 		"SET GLOBAL clone_max_concurrency = 4",
@@ -87,6 +105,42 @@ func TestDoor(t *testing.T) {
 		t.Errorf("the copy is %s", state)
 	}
 }
+
+// TestDoorPassesCopiesOnAlone: whatever the pieces in which it comes, what mysqld would take for a statement or
+// another command ends the connection.
+func TestDoorPassesCopiesOnAlone(t *testing.T) {
+	packet := func(payload ...byte) []byte {
+		return append(appendPacketHeader(nil, len(payload), 0), payload...)
+	}
+	copies := slices.Concat(packet(comClone), packet(comInit, 0, 1, 0, 0, 9), packet(comReinit, 3, 1, 0, 0, 9), packet(4), packet(comExit), packet(comResetConnection), packet(comQuit))
+	for what, bad := range map[string][]byte{
+		"": nil, "a statement": packet(append([]byte{comQuery}, "KILL 1"...)...), "a ping": packet(comPing), "nothing": packet(),
+		"a short statement": packet(comQuery, 0, 1), "a space": packet(append([]byte{comQuery, ' ', 1, 0, 0}, "KILL 1"...)...), "a tab": packet(append([]byte{comQuery, '\t', 1, 0, 0}, "KILL 1"...)...),
+		"a prepared statement": packet(append([]byte{0x16}, "KILL 1"...)...), "another user": packet(0x11, 'r', 0), "a long one": {0xff, 0xff, 0xff, 0},
+	} {
+		for pieces := range 3 {
+			var got bytes.Buffer
+			c := &copying{Conn: sink{w: &got}}
+			var err error
+			for piece := range slices.Chunk(slices.Concat(copies, bad), 1+pieces*7) {
+				if _, err = c.Write(piece); err != nil {
+					break
+				}
+			}
+			if (err != nil) != (bad != nil) || !bytes.HasPrefix(copies, got.Bytes()) || bad == nil && got.Len() != len(copies) {
+				t.Errorf("%s, in pieces of %d: %v, %x", what, 1+pieces*7, err, got.Bytes())
+			}
+		}
+	}
+}
+
+// sink is a connection of which only what is written counts.
+type sink struct {
+	net.Conn
+	w io.Writer
+}
+
+func (s sink) Write(b []byte) (int, error) { return s.w.Write(b) }
 
 // TestDoorWantsNoMoreThanALogin: what a client sends behind its login would be lost.
 func TestDoorWantsNoMoreThanALogin(t *testing.T) {
