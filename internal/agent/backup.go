@@ -59,13 +59,28 @@ func (a *Agent) controlArchiveReached(_ context.Context, r control.Request) (ope
 	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
 }
 
-// archiveMetrics are about the archive that is shipped from here.
-func (p provider) archiveMetrics() []metrics.Sample {
-	index, lag, ok := p.backups.Archive()
-	if !ok {
-		return nil
+// controlFullNewest notes when the newest full backup was taken.
+func (a *Agent) controlFullNewest(_ context.Context, r control.Request) (operate.Done, error) {
+	var args cluster.FullNewestRequest
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
-	return []metrics.Sample{metrics.Of("quorate_archive_index", index), metrics.Of("quorate_archive_lag_seconds", lag.Seconds())}
+	if a.Raft == nil {
+		return operate.Done{}, a.requests.NoPart()
+	}
+	a.backups.NoteFull(args.At)
+	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
+}
+
+// backupMetrics are about the archive that is shipped from here, and full backups. What nobody has said here is absent.
+func (p provider) backupMetrics() (m []metrics.Sample) {
+	if at := p.backups.Full(); !at.IsZero() {
+		m = append(m, metrics.Of("quorate_backup_full_timestamp_seconds", at.Unix()))
+	}
+	if index, lag, ok := p.backups.Archive(); ok {
+		m = append(m, metrics.Of("quorate_archive_index", index), metrics.Of("quorate_archive_lag_seconds", lag.Seconds()))
+	}
+	return m
 }
 
 // stream answers a request for a copy of what this node has.

@@ -45,7 +45,7 @@ func (p provider) Metrics() []metrics.Sample {
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.hookMetrics()...)
-	m = append(m, p.archiveMetrics()...)
+	m = append(m, p.backupMetrics()...)
 	m = append(m, p.told.Metrics()...)
 	m = append(m, p.xa.Metrics(time.Now())...)
 	m = append(m, p.following.Metrics(time.Now())...)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/backup/ship"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -33,6 +34,9 @@ const archiveSayEvery = 10 * time.Minute
 
 // archiveTellEvery is how often the agent is told how far the archive is.
 const archiveTellEvery = 5 * time.Second
+
+// archiveLookEvery is how often the full backups are looked at. With commands that costs some processes.
+const archiveLookEvery = 10 * time.Minute
 
 func newArchiveCommand() *cobra.Command {
 	var p backupPlace
@@ -69,6 +73,47 @@ type archived struct {
 	Time  time.Time `json:"time"`
 }
 
+// archiveTeller tells the agent what it shows to those who watch. No archive fails for that.
+type archiveTeller struct {
+	p            *backupPlace
+	store        repository.Store
+	logger       *slog.Logger
+	told, looked time.Time
+}
+
+func (t *archiveTeller) reached(ctx context.Context) func(uint64) {
+	return func(index uint64) {
+		if time.Since(t.told) >= archiveTellEvery {
+			t.told = time.Now()
+			t.warn(ctx, "tell the agent how far the archive is", t.p.control.ask(ctx, cluster.ArchiveReached, cluster.ArchiveReachedRequest{Index: index}, &struct{}{}))
+		}
+		if time.Since(t.looked) >= archiveLookEvery {
+			t.looked = time.Now()
+			t.warn(ctx, "tell the agent of the newest full backup", t.newest(ctx))
+		}
+	}
+}
+
+func (t *archiveTeller) warn(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		t.logger.Warn(what, "error", err)
+	}
+}
+
+// newest looks which full backup that can be restored is the newest one: somebody may delete what was taken.
+func (t *archiveTeller) newest(ctx context.Context) error {
+	_, all, _, err := ship.Usable(ctx, t.store)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return t.p.tellFull(ctx, all[len(all)-1].At)
+}
+
+// tellFull tells the agent when the newest full backup was taken.
+func (p *backupPlace) tellFull(ctx context.Context, at time.Time) error {
+	return p.control.ask(ctx, cluster.FullNewest, cluster.FullNewestRequest{At: at}, &struct{}{})
+}
+
 func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Writer) error {
 	store, b, err := p.open()
 	for err != nil && !once && !isUsage(err) { // its disk may be mounted later
@@ -94,17 +139,8 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		}
 		printed = errors.Join(printed, printText(out, fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
 	}}
-	told, said, saidAt := time.Time{}, "", time.Time{}
-	c.Reached = func(index uint64) {
-		if time.Since(told) < archiveTellEvery {
-			return
-		}
-		told = time.Now()
-		// The agent shows it to those who watch: no archive waits for that.
-		if err := p.control.ask(ctx, cluster.ArchiveReached, cluster.ArchiveReachedRequest{Index: index}, &struct{}{}); err != nil && ctx.Err() == nil {
-			logger.Warn("tell the agent how far the archive is", "error", err)
-		}
-	}
+	said, saidAt := "", time.Time{}
+	c.Reached = (&archiveTeller{p: p, store: store, logger: logger}).reached(ctx)
 	for {
 		err := ship.Follow(ctx, c, agent, once)
 		switch {

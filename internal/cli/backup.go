@@ -163,6 +163,9 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 	if err != nil {
 		return fmt.Errorf("the backup failed, and does not count: %w", err)
 	}
+	if err := p.tellFull(ctx, m.At); err != nil { // the backup counts all the same
+		_ = printText(errOut, fmt.Sprintf("the backup counts; its agent could not be told of it, for its metrics: %v\n", err))
+	}
 	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds()}
 	if p.control.asJSON {
 		return printJSON(out, done)

@@ -82,8 +82,12 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	}
 	_ = open.Close()
 	f.refused(t, ctx, replica, []int{1}, "quorate backup --new", "backup")
+	began := time.Now()
 	f.must(t, ctx, replica, "backup", "--new")
 	t.Log("a full backup")
+	if at := f.metric(t, ctx, replica, "quorate_backup_full_timestamp_seconds"); at < float64(began.Unix()) || at > float64(time.Now().Unix()) {
+		t.Errorf("the newest full backup is of %v, it was begun at %v", at, began)
+	}
 	archives := f.archives(t, ctx, replica, (primary+2)%3)
 	f.killFull(t, ctx, replica, d)
 	t.Log("full backups that were killed")

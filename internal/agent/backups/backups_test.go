@@ -125,6 +125,19 @@ func TestArchive(t *testing.T) {
 	})
 }
 
+// TestFull: who has looked last says when the newest full backup was taken, also where that is an older one.
+func TestFull(t *testing.T) {
+	s := source(t, func(*Config) {})
+	if !s.Full().IsZero() {
+		t.Errorf("nobody has said so, and it is of %v", s.Full())
+	}
+	for _, at := range []time.Time{time.Unix(200, 0), time.Unix(100, 0)} {
+		if s.NoteFull(at); !s.Full().Equal(at) {
+			t.Errorf("it is of %v, want %v", s.Full(), at)
+		}
+	}
+}
+
 // TestData: the copy has the data, where the log goes on, and up to where they may go; nothing is left.
 func TestData(t *testing.T) {
 	for what, c := range map[string]struct {

@@ -69,6 +69,20 @@ type Source struct {
 	copies sync.Mutex // held while the data are copied
 	// reached is what is known of the archive that is shipped from here; nil = there is none.
 	reached atomic.Pointer[reached]
+	// full is when the newest full backup was taken; nil = nobody has said so.
+	full atomic.Pointer[time.Time]
+}
+
+// NoteFull notes when the newest full backup was taken, by who has looked last. It may be older than what was noted:
+// a newer one was deleted, or is in another repository.
+func (s *Source) NoteFull(at time.Time) { s.full.Store(&at) }
+
+// Full is that time; zero if nobody has said so since this agent began.
+func (s *Source) Full() time.Time {
+	if at := s.full.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // reached: the archive has the log up to index, and had at a moment all that was committed up to index then.

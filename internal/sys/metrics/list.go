@@ -161,7 +161,8 @@ var sections = []Section{
 		counter("quorate_hook_failures_total", "Runs of the hook that failed or took too long.", "It grows."),
 		gauge("quorate_hook_last_run_seconds", "How long the last run of the hook took.", "It comes near hooks.timeout."),
 	}},
-	{"The archive", "Of `quorate archive`, at the node where it runs; elsewhere there are none of these.", []Desc{
+	{"Backups and the archive", "What `quorate backup` and `quorate archive` have told the agent of their node since it began; elsewhere there are none of these.", []Desc{
+		gauge("quorate_backup_full_timestamp_seconds", "When the newest full backup was begun that can be restored, as a Unix time, by who has looked last: quorate backup at its end, quorate archive every 10 minutes.", "The newest of all nodes is older than a day and a half: does the timer of the backups run?"),
 		gauge("quorate_archive_index", "The last entry of the log that is in the archive.", "It stands still while entries are committed: journalctl -u quorate-archive says why."),
 		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing. A node without a leader counts from when it last had one.", "It passes some times backup.interval: so much is lost with all nodes."),
 	}},
