@@ -98,7 +98,9 @@ func (c *routedClient) session(ctx context.Context, n *int) error {
 		c.mu.Lock()
 		ack := routedAck{n: number, began: began, ended: ended}
 		if err == nil {
-			if ack.server = wrote; newest < number {
+			if newest == number { // else wrote is of an older row
+				ack.server = wrote
+			} else {
 				c.missed = append(c.missed, fmt.Sprintf("%s wrote row %d, and read %d on %s", c.name, number, newest, reads))
 			}
 			if wrote != reads {
