@@ -70,7 +70,7 @@ func (a *Agent) buildWatches() {
 	})
 	a.told = mysqlrouter.New(mysqlrouter.Config{
 		Board: a.board, Self: a.self.ID, Cluster: a.cfg.Cluster, ClusterID: a.cfg.ClusterID(), Serves: a.serves,
-		Term: func() uint64 { return a.Raft.Role().Term }, Update: a.updateRouterMetadata, Logger: a.logger,
+		Term: func() uint64 { return a.Raft.Role().Term }, Update: a.updateRouterMetadata, Impatient: a.impatientRouters, Logger: a.logger,
 	})
 	a.old = old.New(old.Config{
 		Dir: a.data.Path(), Logger: a.logger,
@@ -85,16 +85,34 @@ func (a *Agent) buildWatches() {
 
 // updateRouterMetadata is a mysqlrouter.Update.
 func (a *Agent) updateRouterMetadata(ctx context.Context, on bool, want func(routermeta.Metadata) routermeta.Metadata) (is routermeta.Metadata, wrote bool, err error) {
+	err = a.withRouterSchema(func(schema *routermeta.Schema) (err error) {
+		is, wrote, err = schema.Update(ctx, on, want)
+		return err
+	})
+	return is, wrote, err
+}
+
+// impatientRouters is mysqlrouter.Config's Impatient.
+func (a *Agent) impatientRouters(ctx context.Context, least time.Duration) (names []string, err error) {
+	err = a.withRouterSchema(func(schema *routermeta.Schema) (err error) {
+		names, err = schema.Impatient(ctx, least)
+		return err
+	})
+	return names, err
+}
+
+// withRouterSchema gives f the schema that MySQL Router reads.
+func (a *Agent) withRouterSchema(f func(*routermeta.Schema) error) error {
 	p := a.currentProcess()
 	if p == nil {
-		return is, false, errors.New("mysqld does not run")
+		return errors.New("mysqld does not run")
 	}
 	db, err := p.OpenOwnSchemas()
 	if err != nil {
-		return is, false, err
+		return err
 	}
 	defer func() { _ = db.Close() }()
-	return routermeta.New(db).Update(ctx, on, want)
+	return f(routermeta.New(db))
 }
 
 // boardConfig is of the node's status table before anything is known.

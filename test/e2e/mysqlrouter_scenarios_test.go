@@ -233,8 +233,20 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	if err := r.local(t, primary).QueryRowContext(ctx, "SELECT COUNT(*) FROM mysql_innodb_cluster_metadata.routers").Scan(&routers); err != nil || routers != 1 {
 		t.Errorf("%d Routers are known, %v", routers, err)
 	}
+	if out := r.must(t, ctx, primary, "status"); strings.Contains(out, "wait_for_my_writes_timeout") {
+		t.Errorf("status warns of a Router that waits long enough: %s", out)
+	}
+	// What a Router says of itself that was bootstrapped without the option.
+	mustDo(t, ctx, r.local(t, primary), `UPDATE mysql_innodb_cluster_metadata.routers
+		SET attributes = JSON_SET(attributes, '$.Configuration.endpoints.bootstrap_rw_split.wait_for_my_writes_timeout', 2)`)
 	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
 	r.awaitServer(t, ctx, r.router.RW, func(string) bool { return true })
+	if err := devcluster.Poll(ctx, "the status warns of a Router that does not wait for own writes", func(ctx context.Context) (bool, string, error) {
+		out, _ := r.quorate(t, ctx, primary, "status")
+		return strings.Contains(out, "set wait_for_my_writes_timeout to 60"), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // portRouter: a frozen primary's port resets Router's connections, so Router does not wait for it. Nobody is served there.

@@ -42,7 +42,9 @@ type Config struct {
 	Serves func() bool
 	Term   func() uint64
 	Update Update
-	Logger *slog.Logger
+	// Impatient names the Routers that wait for less than that until a replica has a session's own writes.
+	Impatient func(ctx context.Context, least time.Duration) (names []string, err error)
+	Logger    *slog.Logger
 }
 
 // Service tells MySQL Router of the members. Make one with New.
@@ -85,13 +87,7 @@ func (s *Service) keep(ctx context.Context, now time.Duration) {
 		return
 	}
 	wrote, err := s.update(ctx, sight)
-	trouble := ""
-	switch {
-	case err != nil:
-		trouble = fmt.Sprintf("MySQL Router is not told of the members: %v", err)
-	case state.MySQLRouter:
-		trouble = routing.Unreachable(sight)
-	}
+	trouble := s.trouble(ctx, sight, err)
 	if s.Board.SetTrouble(about, trouble) && trouble != "" {
 		s.Logger.Warn(trouble)
 	}
@@ -99,6 +95,26 @@ func (s *Service) keep(ctx context.Context, now time.Duration) {
 		is := s.keeper.Is()
 		s.Logger.Info("MySQL Router is told of the members", "view", is.View, "primary", is.Primary(), "instances", fmt.Sprint(is.Instances))
 	}
+}
+
+// trouble says what is in the way of Router or its clients, after an update that ended with err; "" = nothing.
+func (s *Service) trouble(ctx context.Context, sight routing.Sight, err error) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("MySQL Router is not told of the members: %v", err)
+	case !sight.State.MySQLRouter:
+		return ""
+	}
+	if text := routing.Unreachable(sight); text != "" {
+		return text
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	names, err := s.Impatient(ctx, routing.OwnWritesLeast)
+	if err != nil {
+		return fmt.Sprintf("what MySQL Routers say of themselves cannot be read: %v", err)
+	}
+	return routing.Impatient(names)
 }
 
 // update makes the metadata what they should be.

@@ -21,6 +21,7 @@ type node struct {
 	there  routermeta.Metadata
 	looks  int
 	err    error
+	hasty  []string // Routers that do not wait for own writes
 	serves bool
 	now    time.Duration
 }
@@ -33,7 +34,8 @@ func newNode() *node {
 	n.Service = New(Config{
 		Board: board.New(board.Config{Self: self, State: state, Known: &membership.Directories{}, Now: time.Now}),
 		Self:  1, Cluster: "shop", ClusterID: 7,
-		Serves: func() bool { return n.serves }, Term: func() uint64 { return 1 }, Update: n.update, Logger: slog.New(slog.DiscardHandler),
+		Serves: func() bool { return n.serves }, Term: func() uint64 { return 1 }, Update: n.update,
+		Impatient: func(context.Context, time.Duration) ([]string, error) { return n.hasty, nil }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return n
 }
@@ -92,6 +94,22 @@ func TestServiceSaysWhatFails(t *testing.T) {
 	n.pass(t, 2*time.Second)
 	if got := n.Board.Trouble(about); got != "" || n.writes != 1 {
 		t.Errorf("the status says %q, %d writes", got, n.writes)
+	}
+}
+
+// TestServiceNamesHastyRouters: within a minute the status names Routers that wait too short, three of them, and no longer.
+func TestServiceNamesHastyRouters(t *testing.T) {
+	n := newNode()
+	n.pass(t, 5*time.Second)
+	n.hasty = []string{"r1@x", "r2@x", "r3@x", "r4@x"}
+	n.pass(t, time.Minute+time.Second)
+	if got := n.Board.Trouble(about); !strings.Contains(got, "r1@x, r2@x, r3@x and 1 more") || strings.Contains(got, "r4") {
+		t.Errorf("the status says %q", got)
+	}
+	n.hasty = nil
+	n.pass(t, time.Minute+time.Second)
+	if got := n.Board.Trouble(about); got != "" {
+		t.Errorf("the status says %q", got)
 	}
 }
 

@@ -162,6 +162,26 @@ func fit(n status.Node) bool {
 		!n.LagUnknown && n.ApplierStopped == "" && n.LagSeconds <= lagMax.Seconds()
 }
 
+// OwnWritesLeast is for how long a Router should wait at least until a replica has a session's own writes: a replica that
+// lags is hidden long before, which ends the wait. A Router whose wait is over first reads without them.
+const OwnWritesLeast = 30 * time.Second
+
+// namesMax bounds how many Routers a line names.
+const namesMax = 3
+
+// Impatient says which Routers wait for less; "" = none.
+func Impatient(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	text := strings.Join(names[:min(len(names), namesMax)], ", ")
+	if more := len(names) - namesMax; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("sessions at the split port of MySQL Router %s may miss their own writes where a replica lags: "+
+		"set wait_for_my_writes_timeout to 60 there (docs/router.md)", text)
+}
+
 // Unreachable says which members Router is not told of because it cannot reach their mysqld; "" = none.
 func Unreachable(s Sight) string {
 	var names []string

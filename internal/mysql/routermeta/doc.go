@@ -8,7 +8,7 @@
 //	quorate                 the layout (Layout): the schema is quorate's, and complete. Its row is written last
 //	clusters                one row: name, view_id
 //	instances               one row for each member: address, role, whether it is hidden
-//	routers                 the Routers that were bootstrapped. quorate never writes there
+//	routers                 the Routers that were bootstrapped, and what they say of themselves. quorate only reads there
 //	router_rest_accounts    empty, for Router's REST
 //
 // A schema of that name that is not quorate's is left alone: ErrForeign.

@@ -4,9 +4,26 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestImpatient: only a port that splits, waits for own writes, and waits too short counts, by what Router 9.7.4 says of itself.
+func TestImpatient(t *testing.T) {
+	const rw = `"bootstrap_rw": {"protocol": "classic", "wait_for_my_writes": true, "wait_for_my_writes_timeout": 2}`
+	split := func(wait bool, timeout string) string {
+		return fmt.Sprintf(`{%s, "bootstrap_rw_split": {"access_mode": "auto", "wait_for_my_writes": %t, "wait_for_my_writes_timeout": %s}}`, rw, wait, timeout)
+	}
+	for endpoints, want := range map[string]bool{
+		split(true, "2"): true, split(true, "0"): true, split(true, "30"): false, split(true, "60"): false,
+		split(false, "2"): false, split(true, `"2"`): false, "{" + rw + "}": false, "{}": false, "": false, "[]": false,
+	} {
+		if got := impatient([]byte(endpoints), 30*time.Second); got != want {
+			t.Errorf("%s: %t, want %t", endpoints, got, want)
+		}
+	}
+}
 
 // TestStatements: an update says what has changed, and nothing of a member that stays as it is.
 func TestStatements(t *testing.T) {
