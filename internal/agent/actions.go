@@ -17,8 +17,8 @@ import (
 func (a *Agent) actions() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		"log.purge":            {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
-		cluster.ArchiveReached: {Run: a.controlArchiveReached},
-		cluster.FullNewest:     {Run: a.controlFullNewest},
+		cluster.ArchiveReached: {Here: true, Run: a.controlArchiveReached},
+		cluster.FullNewest:     {Here: true, Run: a.controlFullNewest},
 		"mysqld.installed":     {OnNode: true, Run: a.controlInstalled},
 		"sessions":             {OnNode: true, Run: a.controlSessions},
 		"secrets.rotate":       {Audited: true, Run: a.controlSecretsRotate},

@@ -46,27 +46,22 @@ func freeAt(dir string) (uint64, error) {
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
-// controlArchiveReached notes how far the archive is that is shipped from here.
+// controlArchiveReached notes how far the archive is that is shipped from here. From another node it would keep an archive
+// that has stopped from being seen.
 func (a *Agent) controlArchiveReached(_ context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.ArchiveReachedRequest
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	if r.From != "" { // it would keep an archive that has stopped from being seen
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "%s is for the node on which it is asked: it is not taken from node %s", r.Name, r.From)
-	}
 	a.backups.Reached(args.Index)
 	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
 }
 
-// controlFullNewest notes when the newest full backup was taken.
+// controlFullNewest notes when the newest full backup was taken. Likewise.
 func (a *Agent) controlFullNewest(_ context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.FullNewestRequest
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
-	}
-	if a.Raft == nil {
-		return operate.Done{}, a.requests.NoPart()
 	}
 	a.backups.NoteFull(args.At)
 	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil

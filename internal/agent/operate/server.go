@@ -46,6 +46,8 @@ type Handler struct {
 	OnNode bool
 	// Audited: it changes something, so the audit log has a line of it.
 	Audited bool
+	// Here: it is not taken from another node, as what is Audited and neither a Leader's nor OnNode.
+	Here bool
 	// Apart: a node does it, too, that takes no part in the cluster.
 	Apart bool
 	// Run does it. An error is a *control.Error where its kind matters; from leaders
@@ -321,7 +323,7 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 
 // refuseFromAfar refuses from another node what no agent passes on: an order for the agent that is asked.
 func (h Handler) refuseFromAfar(r control.Request) error {
-	if r.From == "" || !h.Audited || h.Leader || h.OnNode {
+	if r.From == "" || !h.Here && (!h.Audited || h.Leader || h.OnNode) {
 		return nil
 	}
 	return control.Errorf(control.CodeInvalid, "%s is for the node on which it is asked: it is not taken from node %s", r.Name, r.From)
