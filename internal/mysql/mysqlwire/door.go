@@ -55,19 +55,31 @@ const (
 	comClone  = 0x20
 )
 
-// mayCopy tells whether a command may be passed on to mysqld. A comReinit begins with the version of the copy's
-// protocol, 0x0100 to 0x0103 so far, in 4 bytes. A statement that does is none: these are no spaces.
+// mayCopy tells whether a command may be passed on to mysqld. A statement that begins as a comReinit is none: these are no
+// spaces. With query attributes (CLIENT_QUERY_ATTRIBUTES) it could be one, so login must not ask for them.
 func mayCopy(payload []byte) bool {
 	if len(payload) == 0 {
 		return false
 	}
 	switch c := payload[0]; {
-	case c == comReinit:
-		return len(payload) >= 5 && payload[1] < '\t' && payload[2] == 1 && payload[3] == 0 && payload[4] == 0
-	case c >= comInit && c <= comExit, c == comResetConnection, c == comClone:
+	case c == comInit && len(payload) == 1: // comQuit
+		return true
+	case c == comInit, c == comReinit:
+		return begins(payload[1:])
+	case c > comInit && c <= comExit, c == comResetConnection, c == comClone:
 		return true
 	}
 	return false
+}
+
+// begins tells whether a copy begins so, or goes on. With the flag the donor takes no backup lock, which would have DDL wait for
+// as long as the joiner likes; a joiner asks for one with clone_block_ddl alone, which is off.
+//
+//	+-------------+---------------------+----
+//	| version u32 | timeout, flag  u32  | …      version: 0x0100 to 0x0103 so far; flag: bit 31, no backup lock
+//	+-------------+---------------------+----
+func begins(copy []byte) bool {
+	return len(copy) >= 8 && copy[0] < '\t' && copy[1] == 1 && copy[2] == 0 && copy[3] == 0 && copy[7]&0x80 != 0
 }
 
 // copying is a connection to mysqld that takes what a client says that copies, and nothing else.
@@ -84,7 +96,7 @@ func (c *copying) Write(b []byte) (int, error) {
 	for rest := c.part; len(rest) >= packetHeaderBytes; rest = c.part[whole:] {
 		end := packetHeaderBytes + payloadBytes(rest)
 		if end > loginBytesMax {
-			return 0, fmt.Errorf("%w: %d bytes", ErrPacketTooLarge, end)
+			return 0, fmt.Errorf("%w: %w: %d bytes", ErrNoCopy, ErrPacketTooLarge, end)
 		}
 		if len(rest) < end {
 			break

@@ -112,9 +112,10 @@ func TestDoorPassesCopiesOnAlone(t *testing.T) {
 	packet := func(payload ...byte) []byte {
 		return append(appendPacketHeader(nil, len(payload), 0), payload...)
 	}
-	copies := slices.Concat(packet(comClone), packet(comInit, 0, 1, 0, 0, 9), packet(comReinit, 3, 1, 0, 0, 9), packet(4), packet(comExit), packet(comResetConnection), packet(comQuit))
+	copies := slices.Concat(packet(comClone), packet(comInit, 0, 1, 0, 0, 60, 1, 0, 0x80, 9), packet(comReinit, 3, 1, 0, 0, 60, 1, 0, 0x80), packet(4), packet(comExit), packet(comResetConnection), packet(comQuit))
 	for what, bad := range map[string][]byte{
 		"": nil, "a statement": packet(append([]byte{comQuery}, "KILL 1"...)...), "a ping": packet(comPing), "nothing": packet(),
+		"a copy that locks": packet(comInit, 0, 1, 0, 0, 60, 1, 0, 0, 9), "one that goes on": packet(comReinit, 3, 1, 0, 0, 60, 1, 0, 0), "a copy without a beginning": packet(comInit, 0),
 		"a short statement": packet(comQuery, 0, 1), "a space": packet(append([]byte{comQuery, ' ', 1, 0, 0}, "KILL 1"...)...), "a tab": packet(append([]byte{comQuery, '\t', 1, 0, 0}, "KILL 1"...)...),
 		"a prepared statement": packet(append([]byte{0x16}, "KILL 1"...)...), "another user": packet(0x11, 'r', 0), "a long one": {0xff, 0xff, 0xff, 0},
 	} {
