@@ -101,13 +101,12 @@ func (s *Service) keep(ctx context.Context) error {
 	p, off := s.Server(), state.EventsOff || state.Follow != nil // the source's run there
 	serving := p != nil && s.Serves()
 	if s.started != nil && (!serving || off || s.started != p || s.term != s.Term()) {
-		stopped := s.started
-		s.started = nil
-		if stopped == p { // else it has ended
+		if s.started == p { // else it has ended
 			if err := p.SetScheduler(ctx, false); err != nil {
 				return err
 			}
 		}
+		s.started = nil
 	}
 	if !serving || state.Follow != nil {
 		s.idle(nil)

@@ -170,4 +170,10 @@ func TestSchedulerTriesAgain(t *testing.T) {
 	if !n.server.runs {
 		t.Error("the scheduler does not run")
 	}
+	n.serves, n.server.err = false, errors.New("still stopping")
+	if err := n.keep(t.Context()); !errors.Is(err, n.server.err) {
+		t.Errorf("%v", err)
+	}
+	n.server.err = nil
+	n.expect(t, "deposed, and it did not stop at once", "scheduler false")
 }
