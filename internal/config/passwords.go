@@ -14,7 +14,7 @@ func (c Config) OpenPasswordFiles() (texts []string) {
 		case err != nil:
 			texts = append(texts, fmt.Sprintf("the password_file of %s cannot be read: %v", of, err))
 		case info.Mode().Perm()&0o077 != 0:
-			texts = append(texts, fmt.Sprintf("the password_file of %s is open to others (mode %#o): chmod 600 %s", of, info.Mode().Perm(), path))
+			texts = append(texts, fmt.Sprintf("the password_file of %s is open to others (mode %#o): let the agent's account own it, and chmod 600 %s", of, info.Mode().Perm(), path))
 		}
 	}
 	for _, r := range c.Readers {

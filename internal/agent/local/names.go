@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -25,21 +26,19 @@ func (m *Mysqld) LookAtAccounts(ctx context.Context, p *mysqld.Process) {
 		if time.Since(m.accountsLooked) < accountsEvery {
 			return
 		}
+		m.accountsLooked = time.Now()
 		reserved, err := p.Admin().ReservedNames(ctx)
-		if err != nil {
-			return // it is asked again, or is going
-		}
-		withheld, err := p.Admin().WithheldGrants(ctx)
-		if err != nil {
+		withheld, err2 := p.Admin().WithheldGrants(ctx)
+		if err = errors.Join(err, err2); err != nil {
+			m.cfg.Logger.Warn("accounts are not looked at, and are in a minute", "error", err)
 			return
 		}
-		m.accountsLooked = time.Now()
 		if len(reserved) > 0 {
 			names = "these names are reserved for quorate, and a later version may use them: " +
 				strings.Join(reserved, ", ") + ": drop or rename them"
 		}
 		if len(withheld) > 0 {
-			grants = "accounts hold privileges that are withheld here: " + textOf(withheld) + ": revoke them"
+			grants = "accounts hold privileges that are withheld here: " + textOf(withheld) + ": make these accounts anew without them (docs/dba.md says how)"
 		}
 	}
 	for about, text := range map[string]string{aboutNames: names, aboutGrants: grants} {

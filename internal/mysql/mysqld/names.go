@@ -41,9 +41,10 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 func (a *Admin) WithheldGrants(ctx context.Context) ([]Grant, error) {
 	return a.grants(ctx, `
 		SELECT user, host, priv AS p FROM mysql.global_grants WHERE priv IN (`+withheldDynamic+`)
-			UNION ALL SELECT user, host, 'FILE' FROM mysql.user WHERE file_priv = 'Y'
-			UNION ALL SELECT user, host, 'CREATE TABLESPACE' FROM mysql.user WHERE create_tablespace_priv = 'Y'
-			UNION ALL SELECT user, host, 'PROXY' FROM mysql.proxies_priv
-			UNION ALL SELECT user, host, 'write performance_schema' FROM mysql.user WHERE `+writesTables("performance_schema", instrumentWrites)+`
-			UNION ALL SELECT user, host, 'write performance_schema' FROM mysql.db WHERE db = 'performance_schema' AND `+anyOf("%s_priv = 'Y'", instrumentWrites), fmt.Sprint("LIMIT ", accountsMax))
+			UNION SELECT user, host, 'FILE' FROM mysql.user WHERE file_priv = 'Y'
+			UNION SELECT user, host, 'CREATE TABLESPACE' FROM mysql.user WHERE create_tablespace_priv = 'Y'
+			UNION SELECT user, host, 'PROXY' FROM mysql.proxies_priv
+			UNION SELECT user, host, 'write performance_schema' FROM mysql.user WHERE `+writesTables("performance_schema", instrumentWrites)+`
+			UNION SELECT user, host, 'write performance_schema' FROM mysql.db WHERE db = 'performance_schema' AND `+anyOf("%s_priv = 'Y'", instrumentWrites)+`
+			UNION SELECT user, host, 'write performance_schema' FROM mysql.tables_priv WHERE db = 'performance_schema' AND table_priv REGEXP 'Insert|Update|Delete|Drop'`, fmt.Sprint("LIMIT ", accountsMax))
 }

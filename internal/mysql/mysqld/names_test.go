@@ -95,6 +95,7 @@ func TestWithheldFromBefore(t *testing.T) {
 	for _, q := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "CREATE USER b@'%', f@'%', m@'%', p@'%'",
 		"GRANT BACKUP_ADMIN ON *.* TO b@'%'", "GRANT FILE ON *.* TO f@'%'", "GRANT UPDATE ON performance_schema.* TO p@'%'",
+		"GRANT UPDATE ON performance_schema.setup_instruments TO p@'%'",
 		"INSERT INTO mysql.proxies_priv (host, user, proxied_host, proxied_user) VALUES ('%', 'p', '%', 'f')", "GRANT SELECT, BINLOG_ENCRYPTION_ADMIN, AUDIT_ABORT_EXEMPT ON *.* TO m@'%'",
 	} {
 		if err := a.exec(ctx(t), "grant", q); err != nil {
@@ -116,5 +117,16 @@ func TestWithheldFromBefore(t *testing.T) {
 	}
 	if got, err := a.WithheldGrants(ctx(t)); err != nil || len(got) != accountsMax {
 		t.Errorf("not bounded: %v, %v", got, err)
+	}
+	// As docs/dba.md says: who has not got a privilege cannot revoke it.
+	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	for _, q := range []string{"REVOKE FILE ON *.* FROM f@'%'", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM f@'%'"} {
+		if _, err := dba.ExecContext(ctx(t), q); err == nil {
+			t.Errorf("docs/dba.md says that this is refused: %s", q)
+		}
+	}
+	mustExec(t, dba, "DROP USER b@'%', f@'%', m@'%', p@'%'")
+	if got, err := a.WithheldGrants(ctx(t)); err != nil || len(got) > 0 {
+		t.Errorf("they still hold %v, %v", got, err)
 	}
 }
