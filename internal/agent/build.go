@@ -69,7 +69,7 @@ func (a *Agent) buildWatches() {
 		Board: a.board, Server: func() scheduler.Server { return scheduler.Of(a.local.Process()) }, Serves: a.serves, Term: func() uint64 { return a.Raft.Role().Term }, Logger: a.logger,
 	})
 	a.told = mysqlrouter.New(mysqlrouter.Config{
-		Board: a.board, Self: a.self.ID, Cluster: a.cfg.Cluster, ClusterID: a.cfg.ClusterID(), Serves: a.serves,
+		Board: a.board, Self: a.self.ID, Cluster: a.cfg.Cluster, ClusterID: a.cfg.ClusterID(), Serves: func() bool { return a.currentProcess() != nil && a.serves() },
 		Term: func() uint64 { return a.Raft.Role().Term }, Update: a.updateRouterMetadata, Impatient: a.impatientRouters, Logger: a.logger,
 	})
 	a.old = old.New(old.Config{

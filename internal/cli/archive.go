@@ -38,6 +38,9 @@ const archiveTellEvery = 5 * time.Second
 // archiveLookEvery is how often the full backups are looked at. With commands that costs some processes.
 const archiveLookEvery = 10 * time.Minute
 
+// archiveLookTimeout bounds one such look.
+const archiveLookTimeout = 30 * time.Second
+
 func newArchiveCommand() *cobra.Command {
 	var p backupPlace
 	var once bool
@@ -102,11 +105,13 @@ func (t *archiveTeller) warn(ctx context.Context, what string, err error) {
 
 // newest looks which full backup that can be restored is the newest one: somebody may delete what was taken.
 func (t *archiveTeller) newest(ctx context.Context) error {
-	_, all, _, err := ship.Usable(ctx, t.store)
-	if err != nil || len(all) == 0 {
+	ctx, cancel := context.WithTimeout(ctx, archiveLookTimeout) // nothing is shipped meanwhile
+	defer cancel()
+	m, ok, err := ship.Newest(ctx, t.store)
+	if err != nil || !ok {
 		return err
 	}
-	return t.p.tellFull(ctx, all[len(all)-1].At)
+	return t.p.tellFull(ctx, m.At)
 }
 
 // tellFull tells the agent when the newest full backup was taken.

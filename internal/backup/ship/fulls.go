@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
@@ -74,20 +75,45 @@ func Usable(ctx context.Context, store repository.Store) (contents archive.Conte
 		return contents, nil, nil, err
 	}
 	for _, name := range contents.Fulls {
-		m, err := readManifest(ctx, store, name)
-		_, last := contents.Chain(max(m.Begin.First, 1))
-		switch {
-		case err != nil:
-			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
-		case last < m.End.Index:
-			problems = append(problems, fmt.Sprintf("%s: the log from entry %d on is missing", name, last+1))
-		case !contents.Data[name]:
-			problems = append(problems, fmt.Sprintf("%s: its data are missing", name))
-		default:
+		m, problem := usable(ctx, store, contents, name)
+		if problem != "" {
+			problems = append(problems, name+": "+problem)
+		} else {
 			all = append(all, m)
 		}
 	}
 	return contents, all, problems, nil
+}
+
+// Newest is the newest full backup that can be restored, ok=false if there is none. It reads the others' manifests only where newer ones
+// cannot be.
+func Newest(ctx context.Context, store repository.Store) (m archive.Manifest, ok bool, err error) {
+	contents, err := list(ctx, store)
+	if err != nil {
+		return m, false, err
+	}
+	for _, name := range slices.Backward(contents.Fulls) {
+		m, problem := usable(ctx, store, contents, name)
+		if problem == "" {
+			return m, true, nil
+		}
+	}
+	return m, false, ctx.Err()
+}
+
+// usable says why a full backup cannot be restored; "" = it can.
+func usable(ctx context.Context, store repository.Store, contents archive.Contents, name string) (m archive.Manifest, problem string) {
+	m, err := readManifest(ctx, store, name)
+	_, last := contents.Chain(max(m.Begin.First, 1))
+	switch {
+	case err != nil:
+		return m, err.Error()
+	case last < m.End.Index:
+		return m, fmt.Sprintf("the log from entry %d on is missing", last+1)
+	case !contents.Data[name]:
+		return m, "its data are missing"
+	}
+	return m, ""
 }
 
 func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {
