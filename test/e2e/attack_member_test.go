@@ -189,7 +189,8 @@ func (f *attacked) emptied(t *testing.T, ctx context.Context) {
 				t.Errorf("%s says %d, %s to who has the key and only asks: it would not have it rebuilt", f.Name(to), told.code, told.text)
 			}
 		}
-		f.awaitAway(t, ctx, taken, others[0], 14*time.Second) // a leader looks each second
+		tried := f.awaitAway(t, ctx, taken, others[0], 0)
+		f.awaitAway(t, ctx, taken, others[0], tried+3*time.Second) // a leader looks each second
 	})
 	f.heal(t, ctx)
 	if now := f.claimOf(t, taken); now != had {
@@ -197,19 +198,20 @@ func (f *attacked) emptied(t *testing.T, ctx context.Context) {
 	}
 }
 
-// awaitAway waits until a node was not heard for so long.
-func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, long time.Duration) {
+// awaitAway waits until a node was not heard for so long, and returns for how long it was not.
+func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, long time.Duration) (age time.Duration) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, fmt.Sprintf("%s is away for %v", f.Name(away), long), func(ctx context.Context) (bool, string, error) {
 		st, err := f.Status(ctx, on)
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		age := time.Duration(st.Nodes[away].AgeMs) * time.Millisecond
+		age = time.Duration(st.Nodes[away].AgeMs) * time.Millisecond
 		return age >= long, fmt.Sprint(age), nil
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return age
 }
 
 // message is a frame with a message of Raft's.

@@ -26,12 +26,13 @@ import (
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 3})
+	var d drill
 	f.scenario(t, "DroppedTable", func(t *testing.T, ctx context.Context) {
 		f.createTable(t, ctx)
-		d := f.newDrill(t, 0, 1, 2)
+		d = f.newDrill(t, 0, 1, 2)
 		f.droppedTable(t, ctx, d)
-		f.allLost(t, ctx, d)
 	})
+	f.scenario(t, "AllLost", func(t *testing.T, ctx context.Context) { f.allLost(t, ctx, d) })
 }
 
 // drill is a repository, with the key for it.
@@ -46,7 +47,10 @@ func (f *fixture) newDrill(t *testing.T, nodes ...int) drill {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := drill{repo: t.TempDir(), key: filepath.Join(t.TempDir(), "key")}
+	d := drill{repo: filepath.Join(f.Dir(), "repository"), key: filepath.Join(f.Dir(), "repository.key")} // all scenarios'
+	if err := os.Mkdir(d.repo, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(d.key, []byte(own.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +224,11 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, row
 }
 
 // lossMax is how old what is missing may be after the loss of all hosts: the archive's interval is 1 s, and this machine has
-// more to do.
-const lossMax = 10 * time.Second
+// more to do. Ticks go on for lossTicks.
+const (
+	lossMax   = 5 * time.Second
+	lossTicks = 12 * time.Second
+)
 
 // allLost kills everything at once while an archive runs, and looks what a new cluster has of what was acknowledged.
 func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
@@ -232,20 +239,27 @@ func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 	if err := archive.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- archive.Wait() }()
 	load := f.start(t, 2)
 	var acked []time.Time // when the tick of that number was
-	for began := time.Now(); time.Since(began) < 8*time.Second; {
+	for began := time.Now(); time.Since(began) < lossTicks; {
 		mustDo(t, ctx, local, fmt.Sprintf("INSERT INTO shop.ticks VALUES (%d)", len(acked)))
 		acked = append(acked, time.Now())
 	}
 	lost := time.Now()
-	_ = archive.Process.Kill()
+	select {
+	case err := <-ended:
+		t.Fatalf("the archive has ended: %v", err)
+	default:
+		_ = archive.Process.Kill()
+	}
 	for i := range 3 {
 		if err := f.KillBoth(i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_ = archive.Wait()
+	<-ended
 	load.stop(t)
 	g := newCluster(t, devcluster.Options{Nodes: 1})
 	g.must(t, ctx, 0, "restore", "--latest", "--directory", d.repo, "--identity", d.key)

@@ -79,6 +79,7 @@ func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
 		t.Fatalf("fill the table: %v: %s", err, out)
 	}
 	running, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan struct{}, len(all))
 	for _, s := range all {
 		go func() { s.run(running); ended <- struct{}{} }()
