@@ -76,7 +76,7 @@ func TestOpenPasswordFileIsSaid(t *testing.T) {
 		if _, err := newAgent(cfg, &install.Installation{}, slog.New(slog.NewTextHandler(&text, nil)), "test"); err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(text.String(), "is open to others (mode 0640): chmod 600 "+path); n != want {
+		if n := strings.Count(text.String(), "is open to others (mode 0640): let the agent's account own it, and chmod 600 "+path); n != want {
 			t.Errorf("mode %v: %d warnings, want %d:\n%s", mode, n, want, text.String())
 		}
 	}

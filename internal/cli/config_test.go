@@ -35,7 +35,7 @@ func TestFileWarnings(t *testing.T) {
 		"a hash, private":     {0o640, 0o600, []config.Reader{hash}, ""},
 		"a hash, for all":     {0o644, 0o600, []config.Reader{hash}, "it has a password_hash, and everybody may read it (mode 0644): chmod o-r "},
 		"others may write":    {0o664, 0o600, nil, "others may change it (mode 0664): chmod go-w " + path + ": the agent would not start"},
-		"a password for some": {0o600, 0o640, []config.Reader{file}, `the password_file of reader "f" is open to others (mode 0640): chmod 600 `},
+		"a password for some": {0o600, 0o640, []config.Reader{file}, `the password_file of reader "f" is open to others (mode 0640): let the agent's account own it, and chmod 600 `},
 		"no password":         {0o600, 0o600, []config.Reader{{User: "g", PasswordFile: filepath.Join(dir, "none")}}, `the password_file of reader "g" cannot be read: `},
 	} {
 		if err := os.Chmod(path, c.mode); err != nil {
