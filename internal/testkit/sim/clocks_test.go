@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -59,5 +60,15 @@ func TestWallClockIsRightAfterAPause(t *testing.T) {
 	}
 	if n.setWall(time.Minute); n.wallAhead != before+time.Minute {
 		t.Error("not set forth while it is paused")
+	}
+}
+
+// TestAroundIsNeverZero: a task that waited for no time waited for good, once in a million.
+func TestAroundIsNeverZero(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		if around(rng, 1) < 1 {
+			t.Fatal("no time")
+		}
 	}
 }

@@ -58,9 +58,9 @@ func (n *network) link(from, to cluster.NodeID) *link { return n.links[[2]cluste
 
 func chance(rng *rand.Rand, percent int) bool { return percent > 0 && rng.IntN(100) < percent }
 
-// around returns a time with the given mean.
+// around returns a time with the given mean. It is never 0: a task that waits for no time waits for good.
 func around(rng *rand.Rand, mean time.Duration) time.Duration {
-	return time.Duration(rng.ExpFloat64() * float64(mean))
+	return max(1, time.Duration(rng.ExpFloat64()*float64(mean)))
 }
 
 // send runs deliver each time the message arrives: once, several times, or never. It returns
