@@ -43,6 +43,7 @@
 //	stages      fetches the stages that this node lacks, drops those that nobody names
 //	readers     serves the committed log to readers downstream; looks at their port's certificate
 //	disk        writes to mysqld's disk, to notice a disk that hangs
+//	data disk   looks how full it is
 //	durable     makes durable what mysqld has and notes it, for purging
 //	purge       removes the segments that no member needs
 //	notify      tells the service manager how this node is
@@ -53,7 +54,7 @@
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, lag bound, port, ask
-// leader, variables, following, tell router, events, disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
+// leader, variables, following, tell router, events, disk, data disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //

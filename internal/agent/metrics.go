@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -152,14 +153,17 @@ func (p provider) keyMetrics() []metrics.Sample {
 // diskRoom is how much of a disk is free, in bytes.
 type diskRoom struct{ free, size uint64 }
 
-// lookAtDisks notes how full the disks of the log and of mysqld's data are, for whoever asks: he must not wait for a disk.
-func (a *Agent) lookAtDisks() {
-	for dir, room := range map[string]*atomic.Pointer[diskRoom]{"log": &a.logDisk, "mysql": &a.dataDisk} {
-		var disk unix.Statfs_t
-		if err := unix.Statfs(a.data.Join(dir), &disk); err == nil {
-			room.Store(&diskRoom{disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
-		}
+// lookAtDisk notes how full the disk of a directory is, for whoever asks: he must not wait for a disk.
+func (a *Agent) lookAtDisk(dir string, room *atomic.Pointer[diskRoom]) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(a.data.Join(dir), &disk); err == nil {
+		room.Store(&diskRoom{disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
 	}
+}
+
+// runDataDisk looks how full the disk of mysqld's data is. It may hang where the log's does not, so it has a goroutine of its own.
+func (a *Agent) runDataDisk(ctx context.Context) error {
+	return every(ctx, stateEvery, func() error { a.lookAtDisk("mysql", &a.dataDisk); return nil })
 }
 
 // lagMetrics are absent where the lag is not known: 0 would say that there is none.

@@ -94,14 +94,18 @@ func TestScrape(t *testing.T) {
 	if shown := gather(); shown["quorate_mysqld_up"] == nil || shown["quorate_lag_seconds"] != nil || shown["quorate_log_disk_free_bytes"] != nil {
 		t.Errorf("without a mysqld it shows %v", shown)
 	}
-	a.lookAtDisks()
+	look := func() {
+		a.lookAtDisk("log", &a.logDisk)
+		a.lookAtDisk("mysql", &a.dataDisk)
+	}
+	look()
 	if gather()["quorate_data_disk_free_bytes"] != nil {
 		t.Error("there are no data of a mysqld, and it shows their disk")
 	}
 	if err := os.Mkdir(a.data.Join("mysql"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	a.lookAtDisks()
+	look()
 	a.local.LagAt.Store(new(time.Now()))
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"

@@ -80,7 +80,7 @@ func (a *Agent) runState(ctx context.Context) error {
 	for {
 		a.KeepState()
 		a.requests.EndMaintenance(ctx)
-		a.lookAtDisks()
+		a.lookAtDisk("log", &a.logDisk)
 		a.records.WriteHistory() // last: nothing waits for it
 		select {
 		case <-ctx.Done():

@@ -99,7 +99,13 @@ func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
 	now := r.heal(t, ctx)
 	to := next(now)
 	r.underLoad(t, ctx, to, func() {
-		r.must(t, ctx, now, "switchover", "--to", r.Name(to))
+		// A node that has lagged so far is refused, and writes are not touched.
+		if err := devcluster.Poll(ctx, "the primary moves to "+r.Name(to), func(ctx context.Context) (bool, string, error) {
+			out, err := r.quorate(t, ctx, now, "switchover", "--to", r.Name(to))
+			return err == nil, out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		goOn()
 	})
 	stop()
