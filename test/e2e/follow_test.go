@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -181,21 +182,27 @@ func (f *fixture) killWhileFollowing(t *testing.T, ctx context.Context, source *
 	}
 }
 
-// cutoverCalledOff: what is not here in time calls it off, and the source goes on.
-func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+// lockedAtPrimary keeps the primary from applying what comes from the source, until conn unlocks its tables or ends.
+func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context) (primary int, conn *sql.Conn) {
 	t.Helper()
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := f.admin(t, primary).Conn(ctx)
-	if err != nil {
+	if conn, err = f.admin(t, primary).Conn(ctx); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
 	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+ledger.Table+" READ"); err != nil {
 		t.Fatal(err)
 	}
+	return primary, conn
+}
+
+// cutoverCalledOff: what is not here in time calls it off, and the source goes on.
+func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+	t.Helper()
+	_, conn := f.lockedAtPrimary(t, ctx)
+	defer conn.Close()
 	f.refused(t, ctx, 0, []int{1}, "called off, the source is as before", "cutover", "--within", "2s")
 	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
@@ -211,18 +218,8 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 func (f *fixture) cutoverKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
 	t.Helper()
 	f.awaitNear(t, ctx)
-	primary, err := f.WaitPrimary(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := f.admin(t, primary).Conn(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	primary, conn := f.lockedAtPrimary(t, ctx)
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+ledger.Table+" READ"); err != nil {
-		t.Fatal(err)
-	}
 	cut := exec.CommandContext(ctx, os.Getenv(binaryVariable), "cutover", "--within", "1m40s", "--config", f.ConfigPath((primary+1)%f.Len()))
 	if err := cut.Start(); err != nil {
 		t.Fatal(err)
