@@ -198,15 +198,19 @@ func (f *attacked) emptied(t *testing.T, ctx context.Context) {
 	}
 }
 
-// awaitAway waits until a node was not heard for so long, and returns for how long it was not.
+// awaitAway waits until a node was not heard for so long, and returns for how long it was not:
+// since the waiting began, where the agent that is asked was started after the node went down.
 func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, long time.Duration) (age time.Duration) {
 	t.Helper()
+	began := time.Now()
 	if err := devcluster.Poll(ctx, fmt.Sprintf("%s is away for %v", f.Name(away), long), func(ctx context.Context) (bool, string, error) {
 		st, err := f.Status(ctx, on)
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		age = time.Duration(st.Nodes[away].AgeMs) * time.Millisecond
+		if age = time.Duration(st.Nodes[away].AgeMs) * time.Millisecond; st.Nodes[away].Role == "" {
+			age = time.Since(began)
+		}
 		return age >= long, fmt.Sprint(age), nil
 	}); err != nil {
 		t.Fatal(err)
