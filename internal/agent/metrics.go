@@ -283,7 +283,8 @@ func (p provider) peerMetrics() []metrics.Sample {
 			metrics.Bool("quorate_peer_plain", peer.Plain, name),
 			metrics.Of("quorate_peer_connection_losses_total", peer.Control.Losses+peer.Append.Losses, name),
 			metrics.Of("quorate_peer_sent_messages_total", peer.Control.SentMessages+peer.Append.SentMessages, name),
-			metrics.Of("quorate_peer_sent_log_bytes_total", peer.Append.SentBytes, name))
+			metrics.Of("quorate_peer_sent_log_bytes_total", peer.Append.SentBytes, name),
+			metrics.Of("quorate_peer_streams_refused_total", peer.BulkRefused+peer.CallRefused, name))
 	}
 	return m
 }

@@ -132,6 +132,7 @@ var sections = []Section{
 		counter("quorate_peer_connection_losses_total", "Connections to the peer that were lost.", "The network is not steady.", "peer"),
 		counter("quorate_peer_sent_messages_total", "Messages of Raft, and of what agents tell each other beside it, sent to the peer.", "Load of the network.", "peer"),
 		counter("quorate_peer_sent_log_bytes_total", "Bytes of messages with the log's entries that Raft sent to the peer.", "Load of the network.", "peer"),
+		counter("quorate_peer_streams_refused_total", "Requests, and transfers of data or the log, from the peer that were closed: it had all its places.", "It grows: a node is broken, or its key is stolen.", "peer"),
 		counter("quorate_peer_refused_total", "Connections of other agents that this node refused.", "It grows: an agent with a wrong key, or an older data directory."),
 		counter("quorate_peer_expelled_total", "Connections to this agent that said too little for too long, closed for others.", "Somebody scans the port."),
 		counter("quorate_peer_turned_away_total", "Connections to this agent from addresses that are no member's, closed as too many waited for TLS.", "It grows: somebody floods the port from many addresses."),
