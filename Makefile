@@ -102,10 +102,10 @@ large: mysql ## transactions of 1 and 4 GiB; 20 GiB (QUORATE_LARGE_GIB) adopted,
 	$(GO) test -tags large -count=1 -timeout 4h -v ./test/large
 
 DRIVERS ?= $(CURDIR)/.drivers
-drivers: mysql ## four drivers through the clients' ports, Debezium and gh-ost at the readers', over failovers
+drivers: mysql ## four drivers through the clients' ports, Debezium, Canal and gh-ost at the readers', over failovers
 	scripts/get-drivers.sh "$(DRIVERS)"
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/drivers
-	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/e2e -run 'TestDebezium$$|TestGhOst$$'
+	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/e2e -run 'TestDebezium$$|TestCanal$$|TestGhOst$$'
 
 rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVALS names a directory
 	@if [ "$(QUORATE_RIVALS)" = "$(RIVALS)" ]; then scripts/get-rivals.sh "$(RIVALS)"; fi

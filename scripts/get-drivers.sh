@@ -28,6 +28,7 @@ with() {
 	mvn --quiet --batch-mode --file "$1/pom.xml" dependency:copy-dependencies -DoutputDirectory="$1"
 }
 with "$dir/debezium" io.debezium:debezium-embedded:3.6.1.Final io.debezium:debezium-connector-mysql:3.6.1.Final org.slf4j:slf4j-simple:1.7.36
+with "$dir/canal" com.alibaba.otter:canal.parse:1.1.7
 mkdir -p "$dir/gh-ost"
 cat >"$dir/gh-ost/go.mod" <<END
 module x

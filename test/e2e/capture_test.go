@@ -21,7 +21,7 @@ import (
 // driversVariable names the directory of scripts/get-drivers.sh. Tests of what is there are skipped without it: make drivers runs them.
 const driversVariable = "QUORATE_DRIVERS"
 
-//go:embed testdata/Debezium.java
+//go:embed testdata/Debezium.java testdata/Canal.java
 var javaPrograms embed.FS
 
 // TestDebezium: Debezium takes its snapshot at a replica while writers write, and streams from there while the primary is killed with its agent,
@@ -60,6 +60,47 @@ func TestDebezium(t *testing.T) {
 	now := f.heal(t, ctx)
 	f.check(t, ctx)
 	d.finish(t, ctx, f.ledgerIDs(t, ctx, now))
+}
+
+// TestCanal: Canal follows a replica by GTID while writers write, the primary is killed with its agent, and the node that it reads
+// from. It has each row once, in order.
+func TestCanal(t *testing.T) {
+	drivers := os.Getenv(driversVariable)
+	if drivers == "" {
+		t.Skip(driversVariable + " is not set: run make drivers")
+	}
+	t.Parallel()
+	f := newReadersFixture(t)
+	f.think = 20 * time.Millisecond
+	ctx := scenarioContext(t)
+	primary := f.heal(t, ctx)
+	f.toolAccount(t, ctx, primary)
+	var from string
+	if err := f.local(t, primary).QueryRowContext(ctx, "SELECT REPLACE(@@gtid_executed, '\n', '')").Scan(&from); err != nil {
+		t.Fatal(err)
+	}
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	at := next(primary)
+	c := f.java(t, filepath.Join(drivers, "canal"), "Canal", from, ledger.Table, "tool", readerPassword,
+		balance(t, f.addrs[at], f.addrs[next(at)], f.addrs[primary]))
+	c.streams(t, ctx)
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 100)
+	f.heal(t, ctx)
+	if err := f.KillBoth(at); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 100)
+	l.stop(t)
+	now := f.heal(t, ctx)
+	f.check(t, ctx)
+	c.finish(t, ctx, f.ledgerIDs(t, ctx, now))
 }
 
 // balance is a load balancer: a connection goes to the first of some addresses that takes it.
