@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,6 +42,8 @@ type Verdict struct {
 	// UnknownThere is how many of the unknown are on the first server.
 	UnknownThere   int
 	Lost, Diverged int
+	// LostSince is when the first of the lost was acknowledged, on the prober's clock.
+	LostSince time.Duration
 	// Examples are sentences, a few.
 	Examples []string
 }
@@ -136,6 +139,9 @@ func (v *Verdict) judge(a workload.Attempt, servers []Content) {
 	there := slices.Contains(with, servers[0].Name)
 	switch {
 	case a.Outcome == workload.Acknowledged && !there:
+		if at := a.At + a.Latency; v.Lost == 0 || at < v.LostSince {
+			v.LostSince = at
+		}
 		v.Lost++
 		v.example("row %d was acknowledged by %s and is not on %s", a.ID, a.Node, strings.Join(without, ", "))
 	case a.Outcome == workload.Unknown && there:

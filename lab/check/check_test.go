@@ -12,8 +12,8 @@ import (
 func TestCompare(t *testing.T) {
 	ledger := workload.Timeline{
 		{ID: 3, Outcome: workload.Unknown, Node: "a"},
-		{ID: 1, Outcome: workload.Acknowledged, Node: "a"},
-		{ID: 2, Outcome: workload.Acknowledged, Node: "a"},
+		{ID: 1, Outcome: workload.Acknowledged, Node: "a", At: 10, Latency: 4},
+		{ID: 2, Outcome: workload.Acknowledged, Node: "a", At: 20, Latency: 3},
 		{ID: 4, Outcome: workload.Failed, Node: "b", Err: "error 1290"},
 	}
 	server := func(name string, ids ...int64) Content {
@@ -33,8 +33,9 @@ func TestCompare(t *testing.T) {
 	}{
 		{"whole", []Content{server("a", 1, 2), server("b", 1, 2)}, Verdict{}, ""},
 		{"unknown is there", []Content{server("a", 1, 2, 3), server("b", 1, 2, 3)}, Verdict{UnknownThere: 1}, ""},
-		{"lost everywhere", []Content{server("a", 1), server("b", 1)}, Verdict{Lost: 1}, "row 2 was acknowledged by a and is not on a, b"},
-		{"lost where clients write", []Content{server("b", 1), server("a", 1, 2)}, Verdict{Lost: 1, Diverged: 1}, "row 2 was acknowledged"},
+		{"lost everywhere", []Content{server("a", 1), server("b", 1)}, Verdict{Lost: 1, LostSince: 23}, "row 2 was acknowledged by a and is not on a, b"},
+		{"lost where clients write", []Content{server("b", 1), server("a", 1, 2)}, Verdict{Lost: 1, LostSince: 23, Diverged: 1}, "row 2 was acknowledged"},
+		{"more are lost", []Content{server("b")}, Verdict{Lost: 2, LostSince: 14}, "row 1 was acknowledged"},
 		{"a replica lacks it", []Content{server("a", 1, 2), server("b", 1)}, Verdict{Diverged: 1}, "row 2 (acknowledged) is on a and not on b"},
 		{"unknown on one", []Content{server("a", 1, 2), server("b", 1, 2, 3)}, Verdict{Diverged: 1}, "row 3 (unknown) is on b and not on a"},
 		{"refused and there", []Content{server("a", 1, 2, 4), server("b", 1, 2, 4)}, Verdict{Diverged: 1}, "row 4 was refused by b"},

@@ -134,7 +134,8 @@ func (c *cell) large(ctx context.Context) error {
 	if err := errors.Join(err, probeErr); err != nil {
 		return err
 	}
-	return c.judge(ctx, line)
+	_, err = c.judge(ctx, line)
+	return err
 }
 
 func (c *cell) recordLarge(ctx context.Context, out workload.LargeResult, began, commit time.Duration) error {

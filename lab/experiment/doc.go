@@ -24,7 +24,8 @@
 //
 // In rto, who has no failover of its own (async, semisync) has an operator's script: when
 // nothing was acknowledged for scriptWait, it kills the old primary for good and calls
-// Deployment.Failover. It stands where the clients stand.
+// Deployment.Failover. It stands where the clients stand. In kill-city quorate has one, too: where a city of two is lost
+// nobody can go on without a person.
 //
 // In rpo the servers' data are on disks that break (fault.Disks). majority-crash: the
 // secondaries' writes are held; the clients write on for holdFor; the primary

@@ -66,7 +66,7 @@ func TestPeerOptions(t *testing.T) {
 	if o.System != "semisync" || o.Workers != 2 || o.Acks != 2 || !o.Compress {
 		t.Errorf("options %+v", o)
 	}
-	values := map[string]string{"writers": "all", "suspect": "1s", "relay-log-recovery": "off", "size-limit": "default", "replica-durability": "relaxed", "paxos-single-leader": "true", "compress": "true", "instruments": "least", "elect-updated": "true", "clients": "port", "plain-peers": "true"}
+	values := map[string]string{"writers": "all", "suspect": "1s", "relay-log-recovery": "off", "size-limit": "default", "replica-durability": "relaxed", "paxos-single-leader": "true", "compress": "true", "instruments": "least", "elect-updated": "true", "clients": "port", "plain-peers": "true", "durability": "site-majority"}
 	for _, s := range peers.Systems() {
 		for _, name := range append(s.Options, "compress") {
 			value := values[name]

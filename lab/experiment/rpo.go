@@ -85,7 +85,7 @@ func (c *cell) rpo(ctx context.Context) error {
 	if err := r.revive(ctx, primary, survivors); err != nil {
 		return err
 	}
-	if err := c.judge(ctx, line); err != nil {
+	if _, err := c.judge(ctx, line); err != nil {
 		return err
 	}
 	lost, _ := c.row.Metric(result.Lost)

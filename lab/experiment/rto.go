@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/quorate/quorate/lab/check"
 	"github.com/quorate/quorate/lab/fault"
 	"github.com/quorate/quorate/lab/peers"
@@ -36,11 +38,13 @@ const (
 // rto is a cell with a fault in the middle.
 type rto struct {
 	*cell
-	action, victim string
-	onPrimary      bool
-	at, mended     time.Duration // of the fault and of its end, on the prober's clock
-	down           bool          // the victim was killed or stopped: it is to be started
-	steps          []string
+	action, victim  string
+	onPrimary, city bool          // it is the primary's city as a whole
+	at, mended      time.Duration // of the fault and of its end, on the prober's clock
+	down            bool          // the victim was killed or stopped: it is to be started
+	gone            bool          // the city is lost, for good
+	script          time.Duration // when the operator's script began
+	steps           []string
 }
 
 func (c *cell) rto(ctx context.Context) error {
@@ -77,14 +81,18 @@ func (c *cell) rto(ctx context.Context) error {
 	if err := errors.Join(err, probeErr, loadErr); err != nil {
 		return err
 	}
-	return c.judge(ctx, r.prober.Timeline())
+	v, err := c.judge(ctx, r.prober.Timeline())
+	if v.Lost > 0 {
+		c.set(result.LostMS, ms(max(r.at-v.LostSince, 0)))
+	}
+	return err
 }
 
-// choose reads the workload's name: action-primary or action-secondary.
+// choose reads the workload's name: action-primary, action-secondary or action-city.
 func (r *rto) choose(ctx context.Context) error {
 	action, whom, _ := strings.Cut(r.step.Workload, "-")
-	r.action, r.onPrimary = action, whom == "primary"
-	if r.step.System != peers.Quorate && (action == "crash" || action == "switchover") {
+	r.action, r.onPrimary, r.city = action, whom != "secondary", whom == "city"
+	if r.step.System != peers.Quorate && (action == "crash" || action == "switchover" || r.city) {
 		return fmt.Errorf("%w: %s is quorate's", errNotForIt, r.step.Workload)
 	}
 	primary, others, err := r.roles(ctx)
@@ -142,10 +150,12 @@ func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
 	}
 	watchCtx, stopWatch := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { r.watch(watchCtx) })
 	var scriptErr error
+	if !r.city { // nobody but the operator misses a city
+		watching.Go(func() { r.watch(watchCtx) })
+	}
 	if r.scripted() {
-		watching.Go(func() { scriptErr = r.script(watchCtx) })
+		watching.Go(func() { scriptErr = r.operate(watchCtx) })
 	}
 	err = nil
 	if r.action != "restart" {
@@ -166,6 +176,10 @@ func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
 func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err error) {
 	switch r.action {
 	case "kill":
+		if r.city {
+			err = r.loseCity(ctx)
+			break
+		}
 		r.event("kill -9 " + r.victim)
 		err = r.system.Kill(ctx, r.victim)
 		r.down = true
@@ -178,7 +192,7 @@ func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err
 		err = r.system.Crash(r.victim)
 	case "switchover":
 		r.event("switchover from " + r.victim)
-		err = r.system.Switchover(ctx)
+		err = r.system.Switchover(ctx, r.city)
 	case "freeze":
 		r.event("freeze " + r.victim)
 		err = r.system.Freeze(r.victim)
@@ -206,8 +220,36 @@ func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err
 	return heal, err
 }
 
+// loseCity cuts the victim's city off from the other one, and kills all that is there, for good. Clients are refused there
+// at once: what they would wait for an address that does not answer is theirs.
+func (r *rto) loseCity(ctx context.Context) error {
+	nodes := r.system.City(r.victim)
+	r.event("lose " + strings.Join(nodes, ", ") + ", for good")
+	r.gone = true
+	cut, err := fault.Network("partition")
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		if _, err := cut.Inject(r.network, node); err != nil {
+			return err
+		}
+	}
+	killing, ctx := errgroup.WithContext(ctx)
+	for _, node := range nodes {
+		killing.Go(func() error { return r.system.Kill(ctx, node) })
+	}
+	return killing.Wait()
+}
+
 // restore ends the fault and waits until all nodes are in.
 func (r *rto) restore(ctx context.Context, heal func(context.Context) error) error {
+	if r.gone {
+		if err := r.system.WaitReady(ctx); err != nil {
+			r.text("restored", "not: "+oneLine(err))
+		}
+		return nil
+	}
 	began := time.Now()
 	r.mended = time.Since(r.prober.Began())
 	if err := heal(ctx); err != nil {
@@ -259,11 +301,11 @@ func (r *rto) watch(ctx context.Context) {
 
 // scripted says whether somebody else must fail over.
 func (r *rto) scripted() bool {
-	return r.onPrimary && (r.step.System == peers.Async || r.step.System == peers.SemiSync)
+	return r.gone || r.onPrimary && (r.step.System == peers.Async || r.step.System == peers.SemiSync)
 }
 
-// script is an operator's: see doc.go.
-func (r *rto) script(ctx context.Context) error {
+// operate is an operator's script: see doc.go.
+func (r *rto) operate(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for r.prober.SinceAck() < scriptWait {
@@ -273,7 +315,8 @@ func (r *rto) script(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	r.set(result.DetectMS, ms(time.Since(r.prober.Began())-r.at))
+	r.script = time.Since(r.prober.Began())
+	r.set(result.DetectMS, ms(r.script-r.at))
 	r.event("the script begins")
 	// What it has begun it finishes, whenever the fault ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWait)
@@ -307,6 +350,9 @@ func (r *rto) record() {
 		c.text(result.TextVerdict, "no write was acknowledged until the end")
 	case r.onPrimary:
 		c.set(result.WritableMS, ms(out.stop-r.at))
+		if r.script > 0 {
+			c.set(result.ScriptMS, ms(max(out.stop-r.script, 0)))
+		}
 	}
 	if out.open {
 		c.text(result.TextOpen, "no write was acknowledged before "+r.victim+" came back")
@@ -403,17 +449,17 @@ func dip(values []float64, at int) (percent, low float64, ok bool) {
 }
 
 // judge waits for the replicas and holds the ledger against all servers.
-func (c *cell) judge(ctx context.Context, ledger workload.Timeline) error {
+func (c *cell) judge(ctx context.Context, ledger workload.Timeline) (check.Verdict, error) {
 	if err := c.replicasFollow(ctx, restoreWait); err != nil {
 		c.text("catch_up", "not: "+oneLine(err)) // the check says what that means
 	}
 	servers, err := c.servers(ctx)
 	if err != nil {
-		return err
+		return check.Verdict{}, err
 	}
 	v, err := check.Check(ctx, ledger, peers.Database, servers)
 	if err != nil {
-		return err
+		return v, err
 	}
 	c.set(result.Lost, float64(v.Lost))
 	c.set(result.Diverged, float64(v.Diverged))
@@ -421,7 +467,7 @@ func (c *cell) judge(ctx context.Context, ledger workload.Timeline) error {
 	if len(v.Examples) > 0 {
 		c.text(result.TextExamples, strings.Join(v.Examples, "; "))
 	}
-	return nil
+	return v, nil
 }
 
 // servers are those that run; the first is where clients write.

@@ -61,6 +61,9 @@ func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stag
 	o.Network, o.Install, o.WAN = st.network, r.Install, topology.Kind == netlab.TUN
 	o.Dir, o.Templates = filepath.Join(dir, "d"), filepath.Join(r.Dir, "templates")
 	if s.Experiment == result.RPO {
+		if o.Sites > 1 {
+			return st, fmt.Errorf("%w: rpo breaks one cluster", errNotForIt)
+		}
 		nodes := []string{"a", "b", "c", "d", "e"}[:3+o.Learners]
 		if s.System == peers.Standalone {
 			nodes = nodes[:1]
@@ -222,6 +225,10 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.Loggers, err = strconv.Atoi(value)
 		case "learners":
 			o.Learners, err = strconv.Atoi(value)
+		case "durability":
+			o.Durability = value
+		case "sites":
+			o.Sites, err = strconv.Atoi(value)
 		case "paxos-single-leader":
 			o.PaxosSingleLeader, err = strconv.ParseBool(value)
 		case "instruments":

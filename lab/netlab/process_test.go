@@ -175,8 +175,8 @@ func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
-		if len(pids) != 6 {
-			t.Fatalf("the lab started %d processes, want 6", len(pids))
+		if len(pids) != 7 {
+			t.Fatalf("the lab started %d processes, want 7", len(pids))
 		}
 		for _, pid := range pids {
 			eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !subprocess.Runs(pid) })

@@ -35,7 +35,7 @@ func TestSwitchQueuesByDestination(t *testing.T) {
 	s.accept(2, frameTo(4, [4]byte{10, 99, 0, 6}))
 	for _, frame := range [][]byte{
 		frameTo(6, [4]byte{10, 99, 0, 2}), frameTo(4, [4]byte{10, 99, 0, 1}), frameTo(4, [4]byte{10, 99, 0, 0}),
-		frameTo(4, [4]byte{10, 99, 0, 7}), frameTo(4, [4]byte{10, 98, 0, 2}), {}, make([]byte, vnetHeaderBytes+19),
+		frameTo(4, [4]byte{10, 99, 0, 8}), frameTo(4, [4]byte{10, 98, 0, 2}), {}, make([]byte, vnetHeaderBytes+19),
 	} {
 		s.accept(0, frame)
 	}

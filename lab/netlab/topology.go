@@ -165,7 +165,7 @@ func onlyDelay(l Link) bool {
 const sameSite = 100 * time.Microsecond
 
 // Presets are the networks of the articles that the lab repeats. A link's delay
-// is half of the ping that they name. Node d stands beside b, e beside c.
+// is half of the ping that they name. Node d stands beside b, e and f beside c.
 func Presets() []Topology {
 	ms := time.Millisecond
 	return []Topology{
@@ -189,14 +189,14 @@ func Preset(name string) (Topology, error) {
 }
 
 func preset(name, description string, kind Kind, ab, ac, bc time.Duration) Topology {
-	site := map[string]string{"a": "a", "b": "b", "c": "c", "d": "b", "e": "c", Client: "a"}
+	site := map[string]string{"a": "a", "b": "b", "c": "c", "d": "b", "e": "c", "f": "c", Client: "a"}
 	ping := map[Pair]time.Duration{
 		{"a", "b"}: ab, {"b", "a"}: ab, {"a", "c"}: ac, {"c", "a"}: ac, {"b", "c"}: bc, {"c", "b"}: bc,
 		{"a", "a"}: sameSite, {"b", "b"}: sameSite, {"c", "c"}: sameSite,
 	}
 	t := Topology{
 		Name: name, Description: description, Kind: kind,
-		Nodes:  []string{"a", "b", "c", "d", "e", Client},
+		Nodes:  []string{"a", "b", "c", "d", "e", "f", Client},
 		Links:  map[Pair]Link{},
 		Direct: []Pair{{Client, "a"}},
 	}

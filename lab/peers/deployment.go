@@ -310,11 +310,14 @@ func (d *Deployment) Crash(node string) error {
 	return fmt.Errorf("node %s has no server that runs", node)
 }
 
-// Switchover moves the primary of quorate to the node that the agents choose.
-func (d *Deployment) Switchover(ctx context.Context) error {
+// Switchover moves the primary of quorate to the node that the agents choose, or to the other city.
+func (d *Deployment) Switchover(ctx context.Context, elsewhere bool) error {
 	a, ok := d.driver.(*agents)
 	if !ok {
 		return fmt.Errorf("%w: a switchover of %s", errors.ErrUnsupported, d.opts.System)
+	}
+	if elsewhere {
+		return a.elsewhere(ctx)
 	}
 	return a.ask(ctx, "switchover")
 }

@@ -10,7 +10,7 @@
 //	mgr-multi   Group Replication, every node takes writes
 //	galera      MariaDB and galera-4
 //	router      mgr behind mysqlrouter
-//	quorate     three nodes of quorate
+//	quorate     three nodes of quorate; or two clusters of three, of which one follows the other
 //
 // # What it owns
 //

@@ -13,7 +13,7 @@ import (
 // netlab has the real one; Loopback serves tests and machines where
 // nobody is root.
 type Net interface {
-	// Addr is the address of a node ("a" … "e", "client").
+	// Addr is the address of a node ("a" … "f", "client").
 	Addr(node string) netip.Addr
 	// Start starts cmd on the node.
 	Start(node string, cmd *exec.Cmd) (*subprocess.Process, error)
@@ -25,7 +25,7 @@ type Net interface {
 // between them.
 type Loopback struct{ third byte }
 
-// NewLoopback returns the nodes 127.0.third.1 (a) to .5 (e), and .9 (client).
+// NewLoopback returns the nodes 127.0.third.1 (a) to .6 (f), and .9 (client).
 func NewLoopback(third byte) *Loopback { return &Loopback{third: third} }
 
 // Addr implements Net.

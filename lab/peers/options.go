@@ -94,6 +94,10 @@ type Options struct {
 	// Loggers is how many of quorate's three members are loggers, 0 or 1;
 	// Learners how many learners it has beside them, 0 to 2.
 	Loggers, Learners int
+	// Durability is "site-majority" for commits of quorate that wait for the other city: "" = majority. Sites 2 is quorate
+	// as two clusters of three nodes: that of c's city follows that of a's; 0 = 1.
+	Durability string
+	Sites      int
 	// PaxosSingleLeader is group_replication_paxos_single_leader.
 	PaxosSingleLeader bool
 	// Compress compresses what is replicated, where the system can.
@@ -229,7 +233,7 @@ func Systems() []Info {
 		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "instruments", "writers", "expel-timeout", "size-limit"}},
 		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers", "suspect"}},
 		{Router, "mgr behind mysqlrouter, which runs beside the client", group},
-		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "clients", "plain-peers", "loggers", "learners"}},
+		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "clients", "plain-peers", "loggers", "learners", "durability", "sites"}},
 	}
 }
 
@@ -249,6 +253,9 @@ func (o *Options) normalize() error {
 	}
 	if o.Acks == 0 {
 		o.Acks = 1
+	}
+	if o.Sites == 0 {
+		o.Sites = 1
 	}
 	if o.Writers == "" {
 		o.Writers = WritersOne
@@ -286,6 +293,7 @@ func (o *Options) judge(system Info) error {
 		{"acks", o.Acks, 1, 2, 1},
 		{"loggers", o.Loggers, 0, 1, 0},
 		{"learners", o.Learners, 0, 2, 0},
+		{"sites", o.Sites, 1, 2, 1},
 	} {
 		if v.value < v.low || v.value > v.high {
 			return fmt.Errorf("peers: %s %d; it can be %d to %d", v.name, v.value, v.low, v.high)
@@ -309,6 +317,7 @@ func (o *Options) judge(system Info) error {
 		{"instruments", o.Instruments != ""},
 		{"clients", o.Clients != ""},
 		{"plain-peers", o.PlainPeers},
+		{"durability", o.Durability != ""},
 		{"no-sync", o.NoSync},
 		{"relay-log-recovery", o.RelayLogRecovery != ""},
 		{"sync-relay-log", o.SyncRelayLog},
@@ -340,6 +349,10 @@ func (o *Options) judgeValues() error {
 		return fmt.Errorf("peers: instruments %q; it can be %s or %s", o.Instruments, instrumentsMySQL, instrumentsLeast)
 	case !slices.Contains([]string{"", clientsKernel, clientsPort, clientsReplicas, clientsSplit, clientsHAProxy}, o.Clients):
 		return fmt.Errorf("peers: clients %q; it can be %s, %s, %s, %s or %s", o.Clients, clientsKernel, clientsPort, clientsReplicas, clientsSplit, clientsHAProxy)
+	case !slices.Contains([]string{"", siteMajority}, o.Durability):
+		return fmt.Errorf("peers: durability %q; it can be %s", o.Durability, siteMajority)
+	case o.Sites > 1 && (o.Durability != "" || o.Clients != "" || o.Loggers+o.Learners > 0):
+		return errors.New("peers: sites 2 is without durability, clients, loggers and learners")
 	case !slices.Contains([]string{"", relaxed}, o.ReplicaDurability):
 		return fmt.Errorf("peers: replica-durability %q; it can be %s", o.ReplicaDurability, relaxed)
 	case o.ExpelTimeout != nil && (*o.ExpelTimeout < 0 || *o.ExpelTimeout > expelTimeoutMax):

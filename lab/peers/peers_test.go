@@ -502,6 +502,51 @@ func TestVariants(t *testing.T) {
 	})
 }
 
+// TestCities: writes move to the other city in order; and where that of the primary is gone for good they go on by an
+// operator's steps.
+func TestCities(t *testing.T) {
+	for name, o := range map[string]Options{"site-majority": {Durability: siteMajority}, "sites": {Sites: 2}} {
+		t.Run(name, func(t *testing.T) {
+			o.System = Quorate
+			d := deploy(t, o)
+			writeEverywhere(t, d, "first")
+			for _, node := range d.City("a") {
+				kill(t, d, node)
+			}
+			steps, err := d.Failover(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("steps: %q", steps)
+			if want := map[string]int{"site-majority": 3, "sites": 1}[name]; len(steps) != want {
+				t.Errorf("%d steps, want %d", len(steps), want)
+			}
+			writeOne(t, d, "second")
+			wantRows(t, d, "first", 3)
+			wantRows(t, d, "second", 1)
+			if primary, err := d.Primary(t.Context()); err != nil || cityOf(primary) != west {
+				t.Errorf("the primary is %q, %v", primary, err)
+			}
+		})
+		t.Run(name+" in order", func(t *testing.T) {
+			o.System = Quorate
+			d := deploy(t, o)
+			writeEverywhere(t, d, "first")
+			if err := d.Switchover(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			writeEverywhere(t, d, "second")
+			wantRows(t, d, "first", 3)
+			if primary, err := d.Primary(t.Context()); err != nil || cityOf(primary) != west {
+				t.Errorf("the primary is %q, %v", primary, err)
+			}
+		})
+	}
+}
+
 // freeze stops b for a moment.
 func freeze(t *testing.T, d *Deployment) {
 	t.Helper()

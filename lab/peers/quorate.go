@@ -47,6 +47,9 @@ type agents struct {
 func newQuorate(d *Deployment) *agents {
 	a := &agents{d: d, roots: map[string]*server{}, clients: map[string]*http.Client{}, locks: map[string]*sql.Conn{}}
 	names := nodeNames()
+	if d.opts.Sites > 1 {
+		names = []string{"a", "b", "d", "c", "e", "f"}
+	}
 	for i, name := range append(names, []string{"d", "e"}[:d.opts.Learners]...) {
 		kind := cluster.KindFull
 		switch {
@@ -74,6 +77,7 @@ func newQuorate(d *Deployment) *agents {
 		remark("sync_binlog 0 and innodb_flush_log_at_trx_commit 2 are quorate's own: its log is fsynced by a majority before the OK"),
 		remark("a replica fsyncs nothing of what it applies (sync_binlog 0, innodb_flush_log_at_trx_commit 2, sync_relay_log 0) and writes no binary log of it (log_replica_updates OFF): after a crash its agent has it; other systems have --replica-durability relaxed for that"),
 		remark("replication_optimize_for_static_plugin_config, binlog_transaction_dependency_history_size and max_binlog_size are what quorate sets, and the other systems have them, too"),
+		remark("%s", citiesRemark(d.opts)),
 		remark("all else is the product's default: election timeout 1 s, max_apply_lag 10 s (it slows writers down before replicas are further behind)"),
 	}...)
 	return a
@@ -95,6 +99,16 @@ func clientsRemark(o Options) string {
 	return "clients connect to port 6446 of the primary's node: the agent passes the bytes to mysqld"
 }
 
+func citiesRemark(o Options) string {
+	switch {
+	case o.Sites > 1:
+		return "the option --sites: a, b and d are a cluster, and c, e and f another one, which follows the first; TLS between them by a certificate of the lab"
+	case o.Durability != "":
+		return "the option --durability: " + o.Durability + ", with a and b in one site and c in another"
+	}
+	return "durability is majority: an OK waits for the nearest replica"
+}
+
 func (a *agents) configOf(n *node) string { return filepath.Join(n.dir, "node.toml") }
 
 // agentDir is a node's data_dir.
@@ -110,9 +124,9 @@ func (a *agents) render(n *node) string {
 	if a.d.opts.ownPort() {
 		bind = here
 	}
-	line("cluster = \"lab\"\nnode = %q\ndata_dir = %q", n.name, n.agentDir())
+	line("cluster = %q\nnode = %q\ndata_dir = %q", a.clusterOf(n), n.name, n.agentDir())
 	for _, m := range a.nodes {
-		if m.kind != string(cluster.KindLearner) {
+		if m.kind != string(cluster.KindLearner) && a.clusterOf(m) == a.clusterOf(n) {
 			line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, address(m.addr.String(), peerPort), m.kind)
 			if m.key != "" {
 				line("key = %q", m.key)
@@ -132,10 +146,17 @@ func (a *agents) render(n *node) string {
 	if value, told := a.d.opts.ownInstruments(); told {
 		vars[instrumentOption] = value
 	}
+	two := a.d.opts.Sites > 1
+	if two {
+		vars["ssl_ca"], vars["ssl_cert"], vars["ssl_key"] = a.siteFile("cert"), a.siteFile("cert"), a.siteFile("key")
+	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		line("%s = %q", name, vars[name])
 	}
 	line("[feed]\nlisten = %q", address(local, feedPort))
+	if two {
+		line("readers_listen = %q\n%s", address(here, readersPort), a.renderSite(n))
+	}
 	line("[router]\nread_write = %q", address(here, routerPort))
 	if a.d.opts.readPort() {
 		line("read_only = %q", address(here, readPort))
@@ -177,6 +198,9 @@ func (a *agents) up(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := a.makeSiteFiles(); err != nil {
+		return err
+	}
 	for _, n := range a.nodes {
 		if err := os.WriteFile(a.configOf(n), []byte(a.render(n)), 0o644); err != nil {
 			return fmt.Errorf("write configuration of node %s: %w", n.name, err)
@@ -204,6 +228,9 @@ func (a *agents) up(ctx context.Context) error {
 	node, err := a.primary(ctx)
 	if err == nil && node != "a" {
 		err = a.ask(ctx, "switchover", "--to", "a")
+	}
+	if err == nil {
+		err = a.span(ctx)
 	}
 	if err != nil {
 		return err
@@ -233,9 +260,13 @@ func (a *agents) ask(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.d.node(name)
+	return a.askOn(ctx, name, args...)
+}
+
+func (a *agents) askOn(ctx context.Context, node string, args ...string) error {
+	n, err := a.d.node(node)
 	if err != nil {
-		return fmt.Errorf("ask the primary's node: %w", err)
+		return fmt.Errorf("ask a node: %w", err)
 	}
 	args = append(args, "--config", a.configOf(n))
 	return a.d.run(ctx, n.name, exec.Command(a.d.opts.Install.Quorate, args...), n.log())
@@ -260,18 +291,18 @@ func (a *agents) status(ctx context.Context, n *node) (st status.Cluster, err er
 	return st, nil
 }
 
-// self returns what a node says of itself.
-func (a *agents) self(ctx context.Context, n *node) (status.Node, error) {
+// self returns what a node says of itself, and of its cluster.
+func (a *agents) self(ctx context.Context, n *node) (status.Node, status.Cluster, error) {
 	st, err := a.status(ctx, n)
 	if err != nil {
-		return status.Node{}, err
+		return status.Node{}, st, err
 	}
 	for _, s := range st.Nodes {
 		if s.Name == n.name {
-			return s, nil
+			return s, st, nil
 		}
 	}
-	return status.Node{}, fmt.Errorf("the status of node %s does not name it", n.name)
+	return status.Node{}, st, fmt.Errorf("the status of node %s does not name it", n.name)
 }
 
 func (a *agents) serving(ctx context.Context) error {
@@ -282,12 +313,13 @@ func (a *agents) serving(ctx context.Context) error {
 	return err
 }
 
+// primary is that of the cluster that takes writes: one that follows another site has a primary, too.
 func (a *agents) primary(ctx context.Context) (string, error) {
 	for _, n := range a.nodes {
 		if n.running() == nil {
 			continue
 		}
-		if s, err := a.self(ctx, n); err == nil && s.Role == status.RolePrimary {
+		if s, of, err := a.self(ctx, n); err == nil && s.Role == status.RolePrimary && of.Follow == nil {
 			return n.name, nil
 		}
 	}
@@ -300,7 +332,7 @@ func (a *agents) ready(ctx context.Context) error {
 		if n.running() == nil {
 			continue
 		}
-		s, err := a.self(ctx, n)
+		s, _, err := a.self(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -372,10 +404,14 @@ func (a *agents) places() []place {
 	return all
 }
 
-// writers begins with the primary's node: at the servers' own ports there is no other.
+// writers begins with the primary's node: at the servers' own ports there is no other. None is of a cluster that follows.
 func (a *agents) writers(ctx context.Context) ([]place, error) {
 	node, err := a.primary(ctx)
 	if err != nil || node == "" {
+		return nil, err
+	}
+	primary, err := a.d.node(node)
+	if err != nil {
 		return nil, err
 	}
 	all := a.places()
@@ -396,7 +432,7 @@ func (a *agents) writers(ctx context.Context) ([]place, error) {
 	})
 	return slices.DeleteFunc(all, func(p place) bool {
 		n, err := a.d.node(p.node)
-		return err != nil || n.running() == nil
+		return err != nil || n.running() == nil || a.clusterOf(n) != a.clusterOf(primary)
 	}), nil
 }
 
@@ -415,7 +451,7 @@ func (a *agents) restart(ctx context.Context, node string) error {
 		if n.running() == nil {
 			return fatal{fmt.Errorf("the agent has ended; %s", n.logTail())}
 		}
-		_, err := a.self(ctx, n)
+		_, _, err := a.self(ctx, n)
 		return err
 	})
 }
@@ -439,7 +475,7 @@ func (a *agents) lag(ctx context.Context) (map[string]Lag, error) {
 		if !ok {
 			continue
 		}
-		if s, err := a.self(ctx, n); err == nil {
+		if s, _, err := a.self(ctx, n); err == nil {
 			lags[n.name] = Lag{Transactions: lag.Transactions, Bytes: s.LagBytes}
 		}
 	}
@@ -467,8 +503,7 @@ func (a *agents) startApply(ctx context.Context, node string) error {
 	return unlockApply(ctx, conn)
 }
 
-func (a *agents) failover(context.Context, string) ([]string, error) { return nil, nil }
-func (a *agents) recover(context.Context) ([]string, error)          { return nil, nil }
+func (a *agents) recover(context.Context) ([]string, error) { return nil, nil }
 
 func (a *agents) admin(_ context.Context, node string) (*sql.DB, error) {
 	s := a.roots[node]
@@ -482,7 +517,7 @@ func (a *agents) facts() Facts {
 	versions := map[string]string{"mysqld": a.d.opts.Install.MySQL.Version.String()}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if s, err := a.self(ctx, a.nodes[0]); err == nil {
+	if s, _, err := a.self(ctx, a.nodes[0]); err == nil {
 		versions["quorate"] = s.AgentVersion
 	}
 	return Facts{Versions: versions, Settings: a.settings}

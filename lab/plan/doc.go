@@ -18,7 +18,7 @@
 //	seconds     = 10                         # of load, after warmup_seconds
 //	repetitions = 3
 //
-// smoke, bench, failures, commit, tables, seeds and full are embedded; any other name is a file.
+// smoke, bench, failures, commit, ways, cities, tables, seeds and full are embedded; any other name is a file.
 //
 // # Order
 //

@@ -74,7 +74,8 @@ func Workloads(experiment string) []string {
 		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index", "tpcc", "point_select", "point_update"}
 	case result.RTO:
 		return []string{"kill-primary", "kill-secondary", "restart-primary", "restart-secondary",
-			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary", "crash-primary", "switchover-primary"}
+			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary", "crash-primary", "switchover-primary",
+			"kill-city", "switchover-city"}
 	case result.RPO:
 		return []string{"majority-crash", "power-loss"}
 	case result.Apply:
@@ -95,7 +96,7 @@ type Known struct {
 
 // names are those of the embedded plans.
 func names() []string {
-	return []string{"smoke", "bench", "failures", "commit", "ways", "tables", "seeds", "full"}
+	return []string{"smoke", "bench", "failures", "commit", "ways", "cities", "tables", "seeds", "full"}
 }
 
 // Embedded lists the embedded plans.

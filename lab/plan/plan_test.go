@@ -234,7 +234,7 @@ func known() Known {
 		Systems: map[string][]string{
 			"standalone": {"no-sync"}, "async": replicas, "semisync": append(slices.Clone(replicas), "acks"), "mgr": group, "mgr-after": group,
 			"mgr-multi": {"workers", "writers", "expel-timeout", "size-limit"}, "galera": {"workers", "writers", "suspect"},
-			"router": group, "quorate": {"workers", "instruments", "clients", "plain-peers", "loggers", "learners"},
+			"router": group, "quorate": {"workers", "instruments", "clients", "plain-peers", "loggers", "learners", "durability", "sites"},
 		},
 		Common:   []string{"compress"},
 		Networks: []string{"same-rack", "same-city", "two-city", "three-city"},
@@ -242,7 +242,7 @@ func known() Known {
 }
 
 func TestEmbeddedPlans(t *testing.T) {
-	limits := map[string]time.Duration{"smoke": 15 * time.Minute, "bench": 30 * time.Minute, "failures": 2 * time.Hour, "commit": 3 * time.Hour, "ways": time.Hour, "seeds": 5 * time.Hour, "tables": 3 * time.Hour, "full": 60 * 24 * time.Hour}
+	limits := map[string]time.Duration{"smoke": 15 * time.Minute, "bench": 30 * time.Minute, "failures": 2 * time.Hour, "commit": 3 * time.Hour, "ways": time.Hour, "cities": time.Hour, "seeds": 5 * time.Hour, "tables": 3 * time.Hour, "full": 60 * 24 * time.Hour}
 	for _, p := range Embedded() {
 		if err := p.Judge(known()); err != nil {
 			t.Error(err)
@@ -266,7 +266,7 @@ func TestEmbeddedPlans(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "choose smoke, bench, failures, commit, ways, tables, seeds, full") {
+	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "choose smoke, bench, failures, commit, ways, cities, tables, seeds, full") {
 		t.Errorf("load moon: %v", err)
 	}
 }

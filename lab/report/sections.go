@@ -142,7 +142,7 @@ func rtoSectionOf(of cells, workload, network string, threads int, article strin
 		title += fmt.Sprintf(", beside %d threads of sysbench", threads)
 	}
 	section := rtoSection{Title: title, Article: article}
-	section.Table.Head = []string{"system", "detected after", "longest gap", "writable after", "gap of the return", "all nodes back after", "worst second", "below half", "acknowledged", "lost", "diverged", "steps of people"}
+	section.Table.Head = []string{"system", "detected after", "longest gap", "writable after", "of it the script", "gap of the return", "all nodes back after", "worst second", "below half", "acknowledged", "lost", "diverged", "steps of people"}
 	for _, v := range of.variants() {
 		section.Table.Rows = append(section.Table.Rows, rtoRow(v, of.at(v, network, workload, threads)))
 	}
@@ -193,7 +193,7 @@ func rtoRow(variant string, c *cell) tableRow {
 		row.Cells = []entry{{Value: why, Class: "bad wide"}}
 		return row
 	}
-	for _, m := range []string{result.DetectMS, result.GapMS, result.WritableMS, result.RejoinGapMS, result.RestoredMS} {
+	for _, m := range []string{result.DetectMS, result.GapMS, result.WritableMS, result.ScriptMS, result.RejoinGapMS, result.RestoredMS} {
 		e := timeEntry(c.metric(m))
 		if open := c.said(result.TextOpen); m == result.GapMS && open != "" {
 			e.Note, e.More = strings.TrimSpace(e.Note+"\nopen until the return"), open
@@ -203,9 +203,13 @@ func rtoRow(variant string, c *cell) tableRow {
 		}
 		row.Cells = append(row.Cells, e)
 	}
+	lost := badIfAny(c.metric(result.Lost))
+	if since := c.metric(result.LostMS); since.n > 0 {
+		lost.Note = "of the last " + duration(since.max)
+	}
 	dip := c.metric(result.DipPercent)
 	row.Cells = append(row.Cells, unitEntry(dip, func(v float64) string { return "−" + number(v) + " %" }), unitEntry(c.metric(result.LowS), func(v float64) string { return number(v) + " s" }),
-		plain(c, result.Acknowledged), badIfAny(c.metric(result.Lost)), badIfAny(c.metric(result.Diverged)), plain(c, result.HumanSteps))
+		plain(c, result.Acknowledged), lost, badIfAny(c.metric(result.Diverged)), plain(c, result.HumanSteps))
 	return row
 }
 

@@ -189,7 +189,7 @@ var (
 	workloadOrder = []string{
 		"oltp_write_only", "oltp_read_write", "oltp_read_only", "oltp_update_index", "point_select", "point_update",
 		"kill-primary", "kill-secondary", "restart-primary", "restart-secondary", "freeze-primary", "freeze-secondary",
-		"partition-primary", "partition-secondary", "crash-primary", "switchover-primary", "majority-crash", "power-loss", "50k", "100k", "200k", "100MB", "1GB",
+		"partition-primary", "partition-secondary", "crash-primary", "switchover-primary", "kill-city", "switchover-city", "majority-crash", "power-loss", "50k", "100k", "200k", "100MB", "1GB",
 	}
 )
 

@@ -51,6 +51,7 @@ const (
 	GapMS         = "gap_ms"
 	RejoinGapMS   = "rejoin_gap_ms"
 	WritableMS    = "writable_ms"
+	ScriptMS      = "script_ms" // of writable_ms, from when the operator's script began
 	RestoredMS    = "restored_ms"
 	DipPercent    = "dip_percent"
 	LowS          = "low_s"
@@ -59,6 +60,7 @@ const (
 	Unknown       = "unknown"
 	FailedWrites  = "failed"
 	Lost          = "lost"
+	LostMS        = "lost_ms" // how long before the fault the first of the lost was acknowledged
 	Diverged      = "diverged"
 	HumanSteps    = "human_steps"
 	RecoverS      = "recover_s"

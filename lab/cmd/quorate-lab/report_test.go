@@ -99,7 +99,7 @@ func TestPlans(t *testing.T) {
 		t.Errorf("the printed plan has other cells: %v", err)
 	}
 	for want, args := range map[string][]string{
-		"choose smoke, bench, failures, commit, ways, tables, seeds, full": {"plans", "moon"},
+		"choose smoke, bench, failures, commit, ways, cities, tables, seeds, full": {"plans", "moon"},
 		"open plan":       {"plans", "./moon.toml"},
 		"matches no cell": {"plans", "smoke", "--skip", "moon"},
 		"need a plan":     {"plans", "--print"},

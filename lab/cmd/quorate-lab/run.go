@@ -184,10 +184,10 @@ func outcome(row result.Row) string {
 	for _, m := range []struct{ name, format string }{
 		{result.TPS, "%.0f TPS"}, {result.P95MS, "p95 %.1f ms"}, {result.EffectiveTPS, "effective %.0f TPS"}, {result.CVPercent, "CV %.0f %%"},
 		{result.PrimaryCPU, "primary's host %.0f µs CPU"}, {result.WakeUps, "%.1f wake-ups"}, {result.Messages, "%.1f messages"},
-		{result.DetectMS, "noticed after %.0f ms"}, {result.GapMS, "gap %.0f ms"}, {result.RejoinGapMS, "at the return %.0f ms"}, {result.RestoredMS, "restored in %.0f ms"},
+		{result.DetectMS, "noticed after %.0f ms"}, {result.GapMS, "gap %.0f ms"}, {result.ScriptMS, "of it the script %.0f ms"}, {result.RejoinGapMS, "at the return %.0f ms"}, {result.RestoredMS, "restored in %.0f ms"},
 		{result.ApplyTPS, "applies %.0f TPS"}, {result.CommitS, "COMMIT %.1f s"}, {result.StallMS, "others stalled %.0f ms"},
 		{result.Expelled, "%.0f expelled"}, {result.Acknowledged, "%.0f acknowledged"}, {result.Unknown, "%.0f unknown"},
-		{result.Lost, "%.0f lost"}, {result.Diverged, "%.0f diverged"}, {result.HumanSteps, "%.0f human steps"},
+		{result.Lost, "%.0f lost"}, {result.LostMS, "of the last %.0f ms"}, {result.Diverged, "%.0f diverged"}, {result.HumanSteps, "%.0f human steps"},
 	} {
 		if v, ok := row.Metric(m.name); ok {
 			parts = append(parts, fmt.Sprintf(m.format, v))

@@ -51,6 +51,8 @@ QUORATE_RIVALS names, or .rivals.`,
 	f.IntVar(&o.Acks, "acks", 0, "semisync: replicas that a commit waits for, 1 or 2 (default 1)")
 	f.IntVar(&o.Loggers, "loggers", 0, "quorate: how many of the three members are loggers, 0 or 1")
 	f.IntVar(&o.Learners, "learners", 0, "quorate: learners beside them, 0 to 2")
+	f.StringVar(&o.Durability, "durability", "", "quorate: site-majority = commits wait for the other city (default: a majority)")
+	f.IntVar(&o.Sites, "sites", 1, "quorate: 2 = two clusters of three nodes, of which one follows the other")
 	f.BoolVar(&o.PaxosSingleLeader, "paxos-single-leader", false, "mgr: one leader of the consensus, the primary")
 	f.StringVar(&o.Clients, "clients", "", "quorate: the way to the primary: kernel = 6446, redirected to mysqld, port = mysqld's own, split = MySQL Router, haproxy = HAProxy (default: the router)")
 	f.BoolVar(&o.PlainPeers, "plain-peers", false, "quorate: agents without keys, which talk without TLS")
