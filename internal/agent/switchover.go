@@ -29,7 +29,7 @@ func (n moved) Follow(ctx context.Context, index, term uint64) error {
 
 // AskTarget implements primary.Host.
 func (h host) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
-	if err := h.switchover.AskTarget(ctx, to, o.By, switchover.Target{Index: index, Term: term}); err != nil {
+	if _, err := h.switchover.AskTarget(ctx, to, o.By, switchover.Target{Index: index, Term: term}); err != nil {
 		return fmt.Errorf("wait for node %s within %v: %w", h.board.Name(to), o.Limit, err)
 	}
 	return nil

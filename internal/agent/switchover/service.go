@@ -24,7 +24,7 @@ const (
 	maxPauseMax = 20 * time.Second
 	waitMax     = time.Minute
 	// nearEnough is how fast the other node has to have everything that was
-	// committed when it was asked, or it is asked again.
+	// committed when it was asked, from when it hears that, or it is asked again.
 	nearEnough = 100 * time.Millisecond
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.

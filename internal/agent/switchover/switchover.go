@@ -162,20 +162,31 @@ func (v *Service) whatBlocks(ctx context.Context, s *cluster.Switchover, p *plan
 }
 
 // AskTarget asks another node's agent to wait until it has applied everything up to
-// an index; with a term, also to take leadership of the next one for its own.
-func (v *Service) AskTarget(ctx context.Context, to cluster.NodeID, by string, t Target) error {
+// an index; with a term, also to take leadership of the next one for its own. It returns how long that node has waited.
+func (v *Service) AskTarget(ctx context.Context, to cluster.NodeID, by string, t Target) (time.Duration, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		t.Within = time.Until(deadline)
 	}
 	raw, err := json.Marshal(t)
 	if err != nil {
-		return fmt.Errorf("encode request: %w", err)
+		return 0, fmt.Errorf("encode request: %w", err)
 	}
+	began := time.Now()
 	answer, ok := v.requests.Forward(ctx, operate.Handler{Timeout: waitMax}, to, control.Request{Name: requestTarget, By: by, Args: raw})
 	if !ok {
-		return fmt.Errorf("ask node %s: %s", v.board.Name(to), answer.Error)
+		return 0, fmt.Errorf("ask node %s: %s", v.board.Name(to), answer.Error)
 	}
-	return answer.Err()
+	return waited(answer, time.Since(began)), answer.Err()
+}
+
+// waited is how long the node that has answered was behind. An older agent does not say it: then it is all that the question took.
+// That is four round trips more, which over 30 ms are more than nearEnough.
+func waited(answer control.Answer, all time.Duration) time.Duration {
+	f := Followed{Took: all}
+	if err := json.Unmarshal(answer.Result, &f); err != nil || f.Took < 0 {
+		return all
+	}
+	return min(f.Took, all)
 }
 
 // awaitSmallLag waits until the other node is so close that it will have everything
@@ -184,16 +195,15 @@ func (v *Service) awaitSmallLag(ctx context.Context, to cluster.NodeID, by strin
 	ctx, cancel := context.WithTimeout(ctx, max(args.Wait, control.Timeout))
 	defer cancel()
 	for first := time.Now(); ; {
-		began := time.Now()
-		err := v.AskTarget(ctx, to, by, Target{Index: v.node.Raft().Committed().Mark().Index})
+		behind, err := v.AskTarget(ctx, to, by, Target{Index: v.node.Raft().Committed().Mark().Index})
 		switch {
 		case err != nil:
 			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", v.board.Name(to), err)
-		case time.Since(began) <= nearEnough:
+		case behind <= nearEnough:
 			return nil
 		case time.Since(first) > args.Wait:
 			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and is still %v behind; writes were not touched",
-				v.board.Name(to), args.Wait, time.Since(began).Round(time.Millisecond))
+				v.board.Name(to), args.Wait, behind.Round(time.Millisecond))
 		}
 	}
 }
@@ -282,6 +292,12 @@ type Target struct {
 	Within time.Duration `json:"within_ns"`
 }
 
+// Followed is what that node answers.
+type Followed struct {
+	// Took is how long it has waited, from when it was asked. The way to it is not what it lacks.
+	Took time.Duration `json:"took_ns"`
+}
+
 // target waits, at the target of a switchover, until it could follow.
 func (v *Service) target(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args Target
@@ -293,8 +309,9 @@ func (v *Service) target(ctx context.Context, r control.Request) (operate.Done, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
+	began := time.Now()
 	if err := v.node.Follow(ctx, args.Index, args.Term); err != nil {
 		return operate.Done{}, err
 	}
-	return operate.Done{ReadOnly: true}, nil
+	return operate.Done{ReadOnly: true, Result: Followed{Took: time.Since(began)}}, nil
 }

@@ -2,6 +2,7 @@ package switchover
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -105,6 +107,39 @@ func TestJudgeWriters(t *testing.T) {
 	want := "closing writes waited for 1 statement that writes: session 7 of app, for 5 s; wait until it is done, or end the session (KILL 7), or give more time (--max-pause), and try again"
 	if got := HeldBy(of(5)); got != want {
 		t.Errorf("%q", got)
+	}
+}
+
+// slow is a node that has everything after a while.
+type slow struct {
+	Node
+	after time.Duration
+}
+
+func (n slow) Follow(context.Context, uint64, uint64) error {
+	time.Sleep(n.after)
+	return nil
+}
+
+// TestFarTarget: how far the target is behind is what it has waited, not what the way to it takes.
+func TestFarTarget(t *testing.T) {
+	const took, all = 20 * time.Millisecond, time.Minute
+	v := New(Config{Node: slow{after: took}})
+	d, err := v.target(t.Context(), control.Request{Name: requestTarget, From: "a", Args: []byte(`{"within_ns": 1000000000}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := json.Marshal(d.Result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := waited(control.Answer{Result: said}, all); got < took || got >= all/2 {
+		t.Errorf("%v, want some more than %v", got, took)
+	}
+	for _, older := range []string{"", "null", "{}", `{"took_ns": -1}`, "x"} {
+		if got := waited(control.Answer{Result: []byte(older)}, all); got != all {
+			t.Errorf("%q: %v, want all of it", older, got)
+		}
 	}
 }
 
