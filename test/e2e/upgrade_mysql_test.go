@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,12 +70,15 @@ func TestUpgradeMySQL(t *testing.T) {
 	base, release := otherMySQL(t)
 	first, second, third := real.Version, real.Version, real.Version
 	second.Patch, third.Patch = first.Patch+1, first.Patch+2
+	fourth := third
+	fourth.Patch++
 	release(first)
 	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLBase: base})
 	f.scenario(t, "All", func(t *testing.T, ctx context.Context) { f.upgradeAll(t, ctx, release, first, second) })
 	f.scenario(t, "Broken", func(t *testing.T, ctx context.Context) {
 		f.upgradeBroken(t, ctx, filepath.Join(base, "broken"), release, second, third)
 	})
+	f.scenario(t, "Killed", func(t *testing.T, ctx context.Context) { f.upgradeKilled(t, ctx, release, fourth) })
 }
 
 // upgradeAll: what is replaced on disk is planned, and taken node by node, the primary last.
@@ -103,12 +108,17 @@ func (f *fixture) upgradeAll(t *testing.T, ctx context.Context, release func(ins
 	if now := f.heal(t, ctx); now == primary {
 		t.Errorf("%s is the primary still", f.Name(now))
 	}
+	f.allRun(t, ctx, to)
+	f.check(t, ctx)
+}
+
+func (f *fixture) allRun(t *testing.T, ctx context.Context, v install.Version) {
+	t.Helper()
 	for i := range f.Len() {
-		if s := f.status(t, ctx, i); s.ServerVersion != to.String() {
-			t.Errorf("%s runs %s, not %s", s.Name, s.ServerVersion, to)
+		if s := f.status(t, ctx, i); s.ServerVersion != v.String() {
+			t.Errorf("%s runs %s, not %s", s.Name, s.ServerVersion, v)
 		}
 	}
-	f.check(t, ctx)
 }
 
 // awaitStart waits until a mysqld of version v was to be started, and was broken: a start that asked
@@ -153,4 +163,55 @@ func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string
 	}
 	load.stop(t)
 	f.check(t, ctx)
+}
+
+// upgradeKilled: the command is killed at its first step; then each node as it is restarted, the primary as it is to move. The same
+// command goes on with what is left.
+func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(install.Version), to install.Version) {
+	f.heal(t, ctx)
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	release(to)
+	steps, err := f.upgradeSteps(t, ctx, func(cmd *exec.Cmd, _ int) error { return cmd.Process.Kill() })
+	if err == nil || steps != 1 {
+		t.Errorf("the command that was killed: %v, %d steps", err, steps)
+	}
+	f.heal(t, ctx)
+	steps, err = f.upgradeSteps(t, ctx, func(_ *exec.Cmd, node int) error { return errors.Join(f.KillBoth(node), f.Start(ctx, node)) })
+	t.Logf("nodes were killed: %v", err)
+	if steps != 2 {
+		t.Errorf("%d nodes were killed, want those that were left", steps)
+	}
+	f.heal(t, ctx)
+	t.Log(f.must(t, ctx, 0, "upgrade", "next", "--all", "--max-pause", "10s"))
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.allRun(t, ctx, to)
+	f.check(t, ctx)
+}
+
+// upgradeSteps runs the upgrade on a replica, does something as each step begins, and returns how many did.
+func (f *fixture) upgradeSteps(t *testing.T, ctx context.Context, do func(cmd *exec.Cmd, node int) error) (steps int, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "upgrade", "next", "--all", "--max-pause", "10s", "--config", f.ConfigPath(next(f.heal(t, ctx))))
+	says, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(says); lines.Scan(); {
+		t.Log(lines.Text())
+		name, step, _ := strings.Cut(lines.Text(), ": ")
+		if !strings.Contains(step, ", from mysqld ") {
+			continue
+		}
+		steps++
+		if err := do(cmd, slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return f.Name(i) == name })); err != nil {
+			t.Error(err)
+		}
+	}
+	return steps, cmd.Wait()
 }
