@@ -42,7 +42,7 @@ type Config struct {
 	Serves func() bool
 	Term   func() uint64
 	Update Update
-	// Impatient names the Routers that wait for less than that until a replica has a session's own writes.
+	// Impatient names the Routers that wait for less than that until a replica has a session's own writes, or may not wait at all.
 	Impatient func(ctx context.Context, least time.Duration) (names []string, err error)
 	Logger    *slog.Logger
 }

@@ -169,7 +169,7 @@ const OwnWritesLeast = 30 * time.Second
 // namesMax bounds how many Routers a line names.
 const namesMax = 3
 
-// Impatient says which Routers wait for less; "" = none.
+// Impatient says at which Routers sessions may miss their own writes; "" = none.
 func Impatient(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -178,8 +178,8 @@ func Impatient(names []string) string {
 	if more := len(names) - namesMax; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("sessions at the split port of MySQL Router %s may miss their own writes where a replica lags: "+
-		"set wait_for_my_writes_timeout to 60 there (docs/router.md)", text)
+	return fmt.Sprintf("sessions at the split port of MySQL Router %s may miss their own writes: "+
+		"set wait_for_my_writes_timeout to 60 and max_idle_server_connections to 0 there (docs/router.md)", text)
 }
 
 // Unreachable says which members Router is not told of because it cannot reach their mysqld; "" = none.

@@ -13,11 +13,13 @@ const (
 	attributesBytesMax = 64 << 10
 )
 
-// Impatient names the Routers, as name@address, whose port that splits reads from writes waits for less than least until a
-// replica has a session's own writes. A Router says so itself at each of its starts; 9.7.4 does. One that says nothing does
-// not count, nor does one that has not been there for a day.
+// Impatient names the Routers, as name@address, at whose port that splits reads from writes a session may miss its own
+// writes: it waits for less than least until a replica has them, or is given connections that Router has kept of another
+// port. A Router says so itself at each of its starts; 9.7.4 does. One that says nothing does not count, nor does one that
+// has not been there for a day.
 func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []string, err error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT CONCAT(router_name, '@', COALESCE(address, '')), COALESCE(attributes->'$.Configuration.endpoints', '{}')
+	rows, err := s.db.QueryContext(ctx, `SELECT CONCAT(router_name, '@', COALESCE(address, '')), COALESCE(attributes->'$.Configuration.endpoints', '{}'),
+		COALESCE(attributes->'$.Configuration.connection_pool', '{}')
 		FROM `+Name+`.routers WHERE last_check_in > NOW() - INTERVAL 1 DAY
 		AND JSON_STORAGE_SIZE(attributes) <= ? ORDER BY router_id LIMIT ?`, attributesBytesMax, routersMax)
 	if err != nil {
@@ -26,31 +28,42 @@ func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []st
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var name string
-		var endpoints []byte
-		if err := rows.Scan(&name, &endpoints); err != nil {
+		var endpoints, pool []byte
+		if err := rows.Scan(&name, &endpoints, &pool); err != nil {
 			return nil, fmt.Errorf("read a Router: %w", err)
 		}
-		if impatient(endpoints, least) {
+		if impatient(endpoints, pool, least) {
 			names = append(names, name)
 		}
 	}
 	return names, rows.Err()
 }
 
-// impatient judges what a Router says of its ports. What cannot be read says nothing.
-func impatient(endpoints []byte, least time.Duration) bool {
+// impatient judges what a Router says of its ports, and of the connections that it keeps. What cannot be read says nothing.
+func impatient(endpoints, pool []byte, least time.Duration) bool {
 	var all map[string]struct {
 		AccessMode string  `json:"access_mode"`
+		ClientTLS  string  `json:"client_ssl_mode"`
 		Wait       bool    `json:"wait_for_my_writes"`
 		Timeout    float64 `json:"wait_for_my_writes_timeout"`
+	}
+	var kept struct {
+		Max int `json:"max_idle_server_connections"`
 	}
 	if json.Unmarshal(endpoints, &all) != nil {
 		return false
 	}
+	keeps := json.Unmarshal(pool, &kept) == nil && kept.Max > 0
+	waits, others := false, false
 	for _, e := range all {
-		if e.AccessMode == "auto" && e.Wait && e.Timeout < least.Seconds() {
+		switch {
+		case e.AccessMode != "auto":
+			others = others || e.ClientTLS != "PASSTHROUGH" // whose connections cannot be kept
+		case e.Wait && e.Timeout < least.Seconds():
 			return true
+		default:
+			waits = waits || e.Wait
 		}
 	}
-	return false
+	return waits && others && keeps
 }

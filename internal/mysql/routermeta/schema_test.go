@@ -9,18 +9,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestImpatient: only a port that splits, waits for own writes, and waits too short counts, by what Router 9.7.4 says of itself.
+// TestImpatient: a port counts that splits, waits for own writes, and waits too short or is given connections that were kept
+// of another port, by what Router 9.7.4 says of itself.
 func TestImpatient(t *testing.T) {
-	const rw = `"bootstrap_rw": {"protocol": "classic", "wait_for_my_writes": true, "wait_for_my_writes_timeout": 2}`
-	split := func(wait bool, timeout string) string {
-		return fmt.Sprintf(`{%s, "bootstrap_rw_split": {"access_mode": "auto", "wait_for_my_writes": %t, "wait_for_my_writes_timeout": %s}}`, rw, wait, timeout)
+	port := func(tls string) string {
+		return fmt.Sprintf(`"bootstrap_rw": {"client_ssl_mode": %q, "wait_for_my_writes": true, "wait_for_my_writes_timeout": 2}`, tls)
 	}
-	for endpoints, want := range map[string]bool{
-		split(true, "2"): true, split(true, "0"): true, split(true, "30"): false, split(true, "60"): false,
-		split(false, "2"): false, split(true, `"2"`): false, "{" + rw + "}": false, "{}": false, "": false, "[]": false,
+	split := func(wait bool, timeout string) string {
+		return fmt.Sprintf(`"bootstrap_rw_split": {"access_mode": "auto", "wait_for_my_writes": %t, "wait_for_my_writes_timeout": %s}`, wait, timeout)
+	}
+	rw, patient := port("PREFERRED")+", ", split(true, "60")
+	const none, some = `{"idle_timeout": 5, "max_idle_server_connections": 0}`, `{"max_idle_server_connections": 64}`
+	for _, tc := range []struct {
+		endpoints, pool string
+		want            bool
+	}{
+		{rw + split(true, "2"), none, true}, {rw + split(true, "0"), none, true}, {rw + split(true, "30"), none, false},
+		{rw + patient, none, false}, {rw + split(false, "2"), none, false}, {rw + split(true, `"2"`), none, false},
+		{port("PREFERRED"), none, false}, {"", none, false},
+		{rw + patient, some, true}, {port("PASSTHROUGH") + ", " + patient, some, false}, {patient, some, false},
+		{rw + split(false, "60"), some, false}, {rw + patient, "{}", false}, {rw + patient, "", false}, {port("PREFERRED"), some, false},
 	} {
-		if got := impatient([]byte(endpoints), 30*time.Second); got != want {
-			t.Errorf("%s: %t, want %t", endpoints, got, want)
+		if got := impatient([]byte("{"+tc.endpoints+"}"), []byte(tc.pool), 30*time.Second); got != tc.want {
+			t.Errorf("%s, %s: %t, want %t", tc.endpoints, tc.pool, got, tc.want)
+		}
+	}
+	for _, endpoints := range []string{"", "[]"} {
+		if impatient([]byte(endpoints), []byte(some), 30*time.Second) {
+			t.Errorf("%q: says something", endpoints)
 		}
 	}
 }
