@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -258,8 +259,12 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 		return d, primary.ErrNoMysqld
 	}
 	d.What, d.ReadOnly = "site promote, without "+f.Site, !args.Yes
-	known, result := s.knownOf(ctx, *f)
+	var known *gtid.Set
+	var result cluster.SitePromotion
+	var asking sync.WaitGroup // both at once: nodes that are gone answer neither, and take all the time
+	asking.Go(func() { known, result = s.knownOf(ctx, *f) })
 	seen, err := s.majorityOf(ctx, *f)
+	asking.Wait()
 	if err == nil {
 		known.Union(seen.executed)
 		err = control.Errorf(control.CodeFailed, "nothing was done: site %s answers, and has a majority: quorate site switch loses nothing; --force closes it, and goes on with what is here", f.Site)
