@@ -60,7 +60,7 @@ func (f *fake) changed() []string {
 }
 
 func TestNetworkFaults(t *testing.T) {
-	in, out := []string{"a-b", "c-b", "d-b", "e-b"}, []string{"b-a", "b-c", "b-d", "b-e"}
+	in, out := []string{"a-b", "c-b", "d-b", "e-b", "f-b"}, []string{"b-a", "b-c", "b-d", "b-e", "b-f"}
 	both := slices.Concat(in, out)
 	want := map[string][]string{
 		"partition": both, "unplugged": append(slices.Clone(both), "client-b", "b-client"),

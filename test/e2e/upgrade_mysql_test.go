@@ -165,22 +165,23 @@ func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string
 	f.check(t, ctx)
 }
 
-// upgradeKilled: the command is killed at its first step; then each node as it is restarted, the primary as it is to move. The same
-// command goes on with what is left.
+// upgradeKilled: the command is killed at its first step; then each node that is left, as its mysqld is restarted, the primary's
+// last. The same command goes on with what is left.
 func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(install.Version), to install.Version) {
-	f.heal(t, ctx)
+	primary := f.heal(t, ctx)
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
 	release(to)
-	steps, err := f.upgradeSteps(t, ctx, func(cmd *exec.Cmd, _ int) error { return cmd.Process.Kill() })
-	if err == nil || steps != 1 {
-		t.Errorf("the command that was killed: %v, %d steps", err, steps)
+	done, err := f.upgradeSteps(t, ctx, primary, func(cmd *exec.Cmd, _ int) error { return cmd.Process.Kill() })
+	if err == nil || len(done) != 1 {
+		t.Fatalf("the command that was killed: %v, steps %v", err, done)
 	}
 	f.heal(t, ctx)
-	steps, err = f.upgradeSteps(t, ctx, func(_ *exec.Cmd, node int) error { return errors.Join(f.KillBoth(node), f.Start(ctx, node)) })
+	// It is asked where nothing is left to do: what is killed is not the agent that it talks to.
+	left, err := f.upgradeSteps(t, ctx, done[0], func(_ *exec.Cmd, node int) error { return errors.Join(f.KillAgent(node), f.Start(ctx, node)) }) // its mysqld dies with it
 	t.Logf("nodes were killed: %v", err)
-	if steps != 2 {
-		t.Errorf("%d nodes were killed, want those that were left", steps)
+	if slices.Sort(left); !slices.Equal(left, f.others(done[0])) {
+		t.Errorf("nodes %v were killed, want %v", left, f.others(done[0]))
 	}
 	f.heal(t, ctx)
 	t.Log(f.must(t, ctx, 0, "upgrade", "next", "--all", "--max-pause", "10s"))
@@ -191,10 +192,14 @@ func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(
 	f.check(t, ctx)
 }
 
-// upgradeSteps runs the upgrade on a replica, does something as each step begins, and returns how many did.
-func (f *fixture) upgradeSteps(t *testing.T, ctx context.Context, do func(cmd *exec.Cmd, node int) error) (steps int, err error) {
+// upgradeSteps runs the upgrade at a node, does something once a step's mysqld has ended, and returns which nodes had one.
+func (f *fixture) upgradeSteps(t *testing.T, ctx context.Context, at int, do func(cmd *exec.Cmd, node int) error) (nodes []int, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "upgrade", "next", "--all", "--max-pause", "10s", "--config", f.ConfigPath(next(f.heal(t, ctx))))
+	var pids [3]int
+	for i := range pids {
+		pids[i] = f.MysqldPID(i)
+	}
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "upgrade", "next", "--all", "--max-pause", "10s", "--config", f.ConfigPath(at))
 	says, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -205,13 +210,18 @@ func (f *fixture) upgradeSteps(t *testing.T, ctx context.Context, do func(cmd *e
 	for lines := bufio.NewScanner(says); lines.Scan(); {
 		t.Log(lines.Text())
 		name, step, _ := strings.Cut(lines.Text(), ": ")
-		if !strings.Contains(step, ", from mysqld ") {
+		node := slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return f.Name(i) == name })
+		if node < 0 || !strings.Contains(step, ", from mysqld ") {
 			continue
 		}
-		steps++
-		if err := do(cmd, slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return f.Name(i) == name })); err != nil {
+		nodes = append(nodes, node)
+		err := devcluster.Poll(ctx, "the mysqld of "+name+" has ended", func(context.Context) (bool, string, error) {
+			pid := f.MysqldPID(node)
+			return pid != pids[node], fmt.Sprint(pid), nil
+		})
+		if err := errors.Join(err, do(cmd, node)); err != nil {
 			t.Error(err)
 		}
 	}
-	return steps, cmd.Wait()
+	return nodes, cmd.Wait()
 }
