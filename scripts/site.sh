@@ -1,11 +1,14 @@
 #!/bin/sh
 # Makes the documentation a site in dist/site, by mdBook. If there is none, cargo builds it in .mdbook, once (minutes).
-# Exit code 4: there is none, and it cannot be built.
+# Exit code 4: there is none, and none could be built.
 set -eu
 version=0.4.52
 cd "$(dirname "$0")/.."
 PATH=$PWD/.mdbook/bin:$PATH
-command -v mdbook >/dev/null || cargo install mdbook --locked --version "$version" --no-default-features --features search --root .mdbook || exit 4
+command -v mdbook >/dev/null || cargo install mdbook --locked --version "$version" --no-default-features --features search --root .mdbook || {
+	echo 'site: there is no mdbook, and none could be built: the site was NOT made' >&2
+	exit 4
+}
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 cp -r docs/. "$work"

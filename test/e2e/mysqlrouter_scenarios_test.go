@@ -270,12 +270,12 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	}
 	// What a Router says of itself that was bootstrapped without the option.
 	mustDo(t, ctx, r.local(t, primary), `UPDATE mysql_innodb_cluster_metadata.routers
-		SET attributes = JSON_SET(attributes, '$.Configuration.endpoints.bootstrap_rw_split.wait_for_my_writes_timeout', 2)`)
+		SET attributes = JSON_SET(attributes, '$.Configuration.connection_pool.max_idle_server_connections', 64)`)
 	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
 	r.awaitServer(t, ctx, r.router.RW, func(string) bool { return true })
-	if err := devcluster.Poll(ctx, "the status warns of a Router that does not wait for own writes", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.Poll(ctx, "the status warns of a Router that keeps connections", func(ctx context.Context) (bool, string, error) {
 		out, _ := r.quorate(t, ctx, primary, "status")
-		return strings.Contains(out, "set wait_for_my_writes_timeout to 60"), out, nil
+		return strings.Contains(out, "max_idle_server_connections to 0"), out, nil
 	}); err != nil {
 		t.Fatal(err)
 	}

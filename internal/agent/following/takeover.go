@@ -261,7 +261,7 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	d.What, d.ReadOnly = "site promote, without "+f.Site, !args.Yes
 	var known *gtid.Set
 	var result cluster.SitePromotion
-	var asking sync.WaitGroup // both at once: nodes that are gone answer neither, and take all the time
+	var asking sync.WaitGroup // both at once: a node that is gone costs askTimeout for each question
 	asking.Go(func() { known, result = s.knownOf(ctx, *f) })
 	seen, err := s.majorityOf(ctx, *f)
 	asking.Wait()

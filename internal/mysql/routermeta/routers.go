@@ -42,6 +42,7 @@ func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []st
 // impatient judges what a Router says of its ports, and of the connections that it keeps. What cannot be read says nothing.
 func impatient(endpoints, pool []byte, least time.Duration) bool {
 	var all map[string]struct {
+		Protocol   string  `json:"protocol"`
 		AccessMode string  `json:"access_mode"`
 		ClientTLS  string  `json:"client_ssl_mode"`
 		Wait       bool    `json:"wait_for_my_writes"`
@@ -57,6 +58,7 @@ func impatient(endpoints, pool []byte, least time.Duration) bool {
 	waits, others := false, false
 	for _, e := range all {
 		switch {
+		case e.Protocol == "x": // its connections are kept for itself
 		case e.AccessMode != "auto":
 			others = others || e.ClientTLS != "PASSTHROUGH" // whose connections cannot be kept
 		case e.Wait && e.Timeout < least.Seconds():

@@ -28,6 +28,7 @@ func TestImpatient(t *testing.T) {
 		{rw + patient, none, false}, {rw + split(false, "2"), none, false}, {rw + split(true, `"2"`), none, false},
 		{port("PREFERRED"), none, false}, {"", none, false},
 		{rw + patient, some, true}, {port("PASSTHROUGH") + ", " + patient, some, false}, {patient, some, false},
+		{`"bootstrap_x_rw": {"protocol": "x"}, ` + patient, some, false},
 		{rw + split(false, "60"), some, false}, {rw + patient, "{}", false}, {rw + patient, "", false}, {port("PREFERRED"), some, false},
 	} {
 		if got := impatient([]byte("{"+tc.endpoints+"}"), []byte(tc.pool), 30*time.Second); got != tc.want {
