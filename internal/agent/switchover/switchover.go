@@ -194,16 +194,24 @@ func waited(answer control.Answer, all time.Duration) time.Duration {
 func (v *Service) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string, args cluster.SwitchoverRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, max(args.Wait, control.Timeout))
 	defer cancel()
-	for first := time.Now(); ; {
-		behind, err := v.AskTarget(ctx, to, by, Target{Index: v.node.Raft().Committed().Mark().Index})
-		switch {
-		case err != nil:
-			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", v.board.Name(to), err)
-		case behind <= nearEnough:
-			return nil
-		case time.Since(first) > args.Wait:
-			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and is still %v behind; writes were not touched",
-				v.board.Name(to), args.Wait, behind.Round(time.Millisecond))
+	behind, err := awaitNear(args.Wait, func() (time.Duration, error) {
+		return v.AskTarget(ctx, to, by, Target{Index: v.node.Raft().Committed().Mark().Index})
+	})
+	switch {
+	case err != nil:
+		return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", v.board.Name(to), err)
+	case behind > nearEnough:
+		return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and still needed %v from when it was asked; writes were not touched",
+			v.board.Name(to), args.Wait, behind.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// awaitNear asks how far a node is behind until that is nearEnough, or limit is over. It returns the last answer.
+func awaitNear(limit time.Duration, ask func() (time.Duration, error)) (behind time.Duration, err error) {
+	for began := time.Now(); ; {
+		if behind, err = ask(); err != nil || behind <= nearEnough || time.Since(began) > limit {
+			return behind, err
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,21 +124,31 @@ func (n slow) Follow(context.Context, uint64, uint64) error {
 
 // TestFarTarget: how far the target is behind is what it has waited, not what the way to it takes.
 func TestFarTarget(t *testing.T) {
-	const took, all = 20 * time.Millisecond, time.Minute
-	v := New(Config{Node: slow{after: took}})
-	d, err := v.target(t.Context(), control.Request{Name: requestTarget, From: "a", Args: []byte(`{"within_ns": 1000000000}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, err := json.Marshal(d.Result)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := waited(control.Answer{Result: said}, all); got < took || got >= all/2 {
-		t.Errorf("%v, want some more than %v", got, took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const way, limit = time.Second, 10 * time.Second
+		for _, tc := range []struct {
+			took, want time.Duration
+			asked      int
+		}{{20 * time.Millisecond, 20 * time.Millisecond, 1}, {nearEnough + 1, nearEnough + 1, 10}} {
+			v, asked := New(Config{Node: slow{after: tc.took}}), 0
+			behind, err := awaitNear(limit, func() (time.Duration, error) {
+				asked++
+				began := time.Now()
+				time.Sleep(way)
+				d, err := v.target(t.Context(), control.Request{Name: requestTarget, From: "a", Args: []byte(`{"within_ns": 1000000000}`)})
+				if err != nil {
+					return 0, err
+				}
+				said, err := json.Marshal(d.Result)
+				return waited(control.Answer{Result: said}, time.Since(began)), err
+			})
+			if err != nil || behind != tc.want || asked != tc.asked {
+				t.Errorf("it needs %v: %v, %v, asked %d times", tc.took, behind, err, asked)
+			}
+		}
+	})
 	for _, older := range []string{"", "null", "{}", `{"took_ns": -1}`, "x"} {
-		if got := waited(control.Answer{Result: []byte(older)}, all); got != all {
+		if got := waited(control.Answer{Result: []byte(older)}, time.Minute); got != time.Minute {
 			t.Errorf("%q: %v, want all of it", older, got)
 		}
 	}
