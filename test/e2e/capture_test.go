@@ -24,16 +24,22 @@ const driversVariable = "QUORATE_DRIVERS"
 //go:embed testdata/Debezium.java testdata/Canal.java
 var javaPrograms embed.FS
 
-// TestDebezium: Debezium takes its snapshot at a replica while writers write, and streams from there while the primary is killed with its agent,
-// while the table gets a column, and while the node that it reads from is killed. It has each row once, in order.
-func TestDebezium(t *testing.T) {
-	drivers := os.Getenv(driversVariable)
-	if drivers == "" {
+// newCaptured returns a cluster whose writers pause, and the directory of the tools that read from it.
+func newCaptured(t *testing.T, think time.Duration) (f *readersFixture, drivers string) {
+	t.Helper()
+	if drivers = os.Getenv(driversVariable); drivers == "" {
 		t.Skip(driversVariable + " is not set: run make drivers")
 	}
 	t.Parallel()
-	f := newReadersFixture(t)
-	f.think = 20 * time.Millisecond
+	f = newReadersFixture(t)
+	f.think = think
+	return f, drivers
+}
+
+// TestDebezium: Debezium takes its snapshot at a replica while writers write, and streams from there while the primary is killed with its agent,
+// while the table gets a column, and while the node that it reads from is killed. It has each row once, in order.
+func TestDebezium(t *testing.T) {
+	f, drivers := newCaptured(t, 20*time.Millisecond)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)
@@ -65,13 +71,7 @@ func TestDebezium(t *testing.T) {
 // TestCanal: Canal follows a replica by GTID while writers write, the primary is killed with its agent, and the node that it reads
 // from. It has each row once, in order.
 func TestCanal(t *testing.T) {
-	drivers := os.Getenv(driversVariable)
-	if drivers == "" {
-		t.Skip(driversVariable + " is not set: run make drivers")
-	}
-	t.Parallel()
-	f := newReadersFixture(t)
-	f.think = 20 * time.Millisecond
+	f, drivers := newCaptured(t, 20*time.Millisecond)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)

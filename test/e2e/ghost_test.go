@@ -18,13 +18,7 @@ import (
 // TestGhOst: gh-ost adds a column to the table that writers write to. It reads the log and the schema at a replica's port for readers, writes
 // through port 6446, and goes on over a SIGKILL of the primary with its agent. No row is lost.
 func TestGhOst(t *testing.T) {
-	drivers := os.Getenv(driversVariable)
-	if drivers == "" {
-		t.Skip(driversVariable + " is not set: run make drivers")
-	}
-	t.Parallel()
-	f := newReadersFixture(t)
-	f.think = 10 * time.Millisecond
+	f, drivers := newCaptured(t, 10*time.Millisecond)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)
