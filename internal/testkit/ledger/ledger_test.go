@@ -3,12 +3,15 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -113,4 +116,39 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("New(%+v) succeeded", cfg)
 		}
 	}
+}
+
+// server stands for one that answers each statement with err.
+type server struct{ err error }
+
+func (s server) Connect(context.Context) (driver.Conn, error) { return s, nil }
+func (s server) Driver() driver.Driver                        { return nil }
+func (s server) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (s server) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
+func (s server) Close() error                                 { return nil }
+func (s server) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	return driver.ResultNoRows, s.err
+}
+
+// TestReadOnlyPort: a writer leaves a port that leads to a closed server, which answers well and for ever. Each writer of TestSites
+// once stayed at the site that follows.
+func TestReadOnlyPort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Config{Writers: 1, Pause: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+			DSNs: []string{"u:p@tcp(127.0.0.1:1)/", "u:p@tcp(127.0.0.1:2)/"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.closePools()
+		w.pools = []*sql.DB{sql.OpenDB(server{&mysql.MySQLError{Number: errReadOnly}}), sql.OpenDB(server{})}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.Stats(); s.Acknowledged < 10 || s.Reconnects != 1 {
+			t.Errorf("a writer at a closed port: %+v", s)
+		}
+	})
 }

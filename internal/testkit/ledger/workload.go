@@ -36,6 +36,8 @@ const (
 	// stopGrace is what an attempt under way gets to end by itself after Run
 	// was told to stop; then its connection is closed, the outcome unknown.
 	stopGrace = 5 * time.Second
+	// errReadOnly is ER_OPTION_PREVENTS_STATEMENT, here of read_only and super_read_only.
+	errReadOnly = 1290
 )
 
 // Errors of a workload.
@@ -51,7 +53,8 @@ var (
 // Config of a Workload.
 type Config struct {
 	// DSNs are the read/write ports, over which the writers are spread; a
-	// writer whose port does not answer goes on to the next. At least one.
+	// writer whose port does not answer, or leads to where nobody may write,
+	// goes on to the next. At least one.
 	DSNs []string
 	// Writers is the number of concurrent writers; at least 1.
 	Writers int
@@ -263,6 +266,9 @@ func (wr *writer) run(soft, hard context.Context) error {
 			if acked > 0 {
 				delay = retryDelayMin
 			}
+			if closed(err) {
+				wr.nextPort()
+			}
 		}
 		if permanent(err) {
 			return err
@@ -283,7 +289,7 @@ func (wr *writer) connect(soft context.Context) (*sql.Conn, error) {
 	}
 	conn, err := wr.load.pools[wr.port].Conn(ctx)
 	if err != nil {
-		wr.port = (wr.port + 1) % len(wr.load.pools)
+		wr.nextPort()
 		return nil, fmt.Errorf("connect: %w", classify(err))
 	}
 	wr.spread.Store(spread)
@@ -292,6 +298,14 @@ func (wr *writer) connect(soft context.Context) (*sql.Conn, error) {
 	default: // it is told already that it has to look
 	}
 	return conn, nil
+}
+
+func (wr *writer) nextPort() { wr.port = (wr.port + 1) % len(wr.load.pools) }
+
+// closed tells whether a server takes no writes from anybody. That may last: of two clusters, one follows the other.
+func closed(err error) bool {
+	refused, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && refused.Number == errReadOnly
 }
 
 // home is the port that it begins with.
