@@ -113,7 +113,7 @@ func (f *fixture) through(t *testing.T, addr string) string {
 }
 
 // TestHAProxy: with the file in packaging/, writes go on over switchovers, a killed and a frozen primary, and to one server at
-// a time; reads go to replicas alone, and to none that is too far behind.
+// a time; reads go to replicas alone, and to none that is too far behind. A Prometheus with the files in packaging/ sees it all.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute})
@@ -121,6 +121,7 @@ func TestHAProxy(t *testing.T) {
 	p := &proxied{routed: f.newRouted(t, "")}
 	p.write, p.read = f.haproxy(t, ctx, nil)
 	primary := f.heal(t, ctx)
+	scraper := f.prometheus(t)
 	l := f.startAt(t, 4, f.through(t, p.write))
 	l.awaitAcks(t, ctx, 20)
 	p.prepare(t, ctx, primary)
@@ -147,9 +148,18 @@ func TestHAProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.awaitReads(t, ctx, 3-primary-next)
+		if scraper != nil {
+			scraper.awaitAlert(t, ctx, "QuorateNodeDown", true)
+		}
 		if c.what == "frozen" {
 			f.resume(t, primary)
 		}
+	}
+	if scraper != nil {
+		f.heal(t, ctx)
+		scraper.awaitAlert(t, ctx, "QuorateNodeDown", false)
+		scraper.awaitAlert(t, ctx, "QuorateFailover", true)
+		scraper.check(t, ctx, f.Len())
 	}
 	l.stop(t)
 	f.heal(t, ctx)
