@@ -20,7 +20,7 @@ func TestAdoptSemiSync(t *testing.T) {
 	ctx := adoptContext(t)
 	source, replica := f.semiSyncPair(t, ctx)
 	load := f.startAt(t, 4, f.plainDSN(t, ctx, source))
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	if n := plainQuery(t, ctx, source, "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Rpl_semi_sync_source_yes_tx'"); n == "0" {
 		t.Error("the replica has acknowledged nothing: it is no semi-sync pair")
 	}

@@ -133,7 +133,7 @@ func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, sp
 	primary := f.heal(t, ctx)
 	replica, term := 1-primary, f.status(t, ctx, primary).Term
 	l := f.start(t, 4)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	free := l.ackRate(t, ctx)
 	mend := spoil(replica)
 	if err := devcluster.Poll(ctx, "nobody could take over", func(ctx context.Context) (bool, string, error) {

@@ -204,7 +204,7 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
 	think := f.think
-	f.think = 0
+	f.think = fullSpeed
 	defer func() { f.think = think }()
 	l := f.start(t, 8)
 	l.awaitAcks(t, ctx, 500)

@@ -72,7 +72,7 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	replica := (primary + 1) % 3
 	f.refused(t, ctx, replica, []int{1}, "no full backup", "archive", "--once")
 	load := f.start(t, 4)
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	local := f.local(t, primary)
 	mustDo(t, ctx, local, "CREATE DATABASE shop", "CREATE TABLE shop.orders (id INT PRIMARY KEY, x LONGBLOB)")
 	open, err := local.Conn(ctx)
@@ -96,11 +96,11 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	f.killFull(t, ctx, replica, d)
 	t.Log("full backups that were killed")
 	mustDo(t, ctx, local, "INSERT INTO shop.orders VALUES (1, 'small'), (2, REPEAT('y', 20000000))", "XA COMMIT 'x'")
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	if err := f.KillBoth(primary); err != nil { // with what was in flight
 		t.Fatal(err)
 	}
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	primary = f.heal(t, ctx)
 	load.stop(t)
 	local = f.local(t, primary)

@@ -39,7 +39,7 @@ func newCaptured(t *testing.T, think time.Duration) (f *readersFixture, drivers 
 // TestDebezium: Debezium takes its snapshot at a replica while writers write, and streams from there while the primary is killed with its agent,
 // while the table gets a column, and while the node that it reads from is killed. It has each row once, in order.
 func TestDebezium(t *testing.T) {
-	f, drivers := newCaptured(t, 20*time.Millisecond)
+	f, drivers := newCaptured(t, busy)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)
@@ -71,7 +71,7 @@ func TestDebezium(t *testing.T) {
 // TestCanal: Canal follows a replica by GTID while writers write, the primary is killed with its agent, and the node that it reads
 // from. It has each row once, in order.
 func TestCanal(t *testing.T) {
-	f, drivers := newCaptured(t, 20*time.Millisecond)
+	f, drivers := newCaptured(t, busy)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)

@@ -104,6 +104,7 @@ const takeoverMax = 30 * time.Second
 func TestLogDisk(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	disks := f.faultDisks(t, "log")
 	for _, c := range []diskFault{
 		{name: "PrimaryHangs", fault: hangs(), says: "its disk has not answered for"},
@@ -122,6 +123,7 @@ func TestLogDisk(t *testing.T) {
 func TestMysqlDisk(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	disks := f.faultDisks(t, "mysql")
 	for _, c := range []diskFault{
 		{name: "PrimaryFull", fault: full(), says: "no space left on device"},

@@ -228,7 +228,7 @@ func (f *fixture) purge(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	load := f.start(t, 4, primary)
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	load.stop(t)
 	others := f.others(missing)
 	f.awaitDurable(t, ctx, f.status(t, ctx, primary).LogCommit-100, others...)

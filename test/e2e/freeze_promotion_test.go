@@ -23,7 +23,7 @@ func TestFreezePromotion(t *testing.T) {
 		primary := f.heal(t, ctx)
 		frozen, dead := f.others(primary)[0], f.others(primary)[1]
 		l := f.start(t, 4, primary)
-		l.awaitAcks(t, ctx, 200)
+		l.awaitAcks(t, ctx, 100)
 		if err := f.KillAgent(dead); err != nil {
 			t.Fatal(err)
 		}

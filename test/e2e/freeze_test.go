@@ -31,6 +31,7 @@ const (
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	for _, sc := range []struct {
 		name          string
 		agent, mysqld bool
@@ -46,7 +47,7 @@ func (f *fixture) freeze(t *testing.T, ctx context.Context, agent, mysqld bool) 
 	before := f.dataIdentity(t, ctx)
 	q := f.newQuestions(t, ctx, primary)
 	l := f.start(t, 4)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	l.ResetGap()
 	f.stopProcesses(t, ctx, primary, agent, mysqld)
 	stopAsking := q.start(ctx)
@@ -55,7 +56,7 @@ func (f *fixture) freeze(t *testing.T, ctx context.Context, agent, mysqld bool) 
 		t.Fatal(err)
 	}
 	opened := f.openedAt(t, next)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	gap := l.Gap()
 	q.awaitSent(t, ctx, opened, 20)
 	if long() {

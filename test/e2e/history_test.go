@@ -24,7 +24,7 @@ func TestHistory(t *testing.T) {
 func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 	first := f.heal(t, ctx)
 	l := f.start(t, 4)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	if err := f.KillBoth(first); err != nil {
 		t.Fatal(err)
 	}
@@ -32,10 +32,10 @@ func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	f.heal(t, ctx)
 	f.must(t, ctx, first, "switchover", "--to", f.Name(first), "--max-pause", "10s")
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	f.heal(t, ctx)
 	third := 3 - first - second
 	f.must(t, ctx, first, "fence", f.Name(third), "--reason", "its disk")

@@ -18,6 +18,7 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	for _, sc := range []struct {
 		name string
 		// victim chooses whom kill hits.
@@ -36,7 +37,7 @@ func TestKill(t *testing.T) {
 			before := f.dataIdentity(t, ctx)
 			term := f.status(t, ctx, primary).Term
 			l := f.start(t, 6)
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			victim := sc.victim(primary)
 			if err := sc.kill(f, victim); err != nil {
 				t.Fatal(err)
@@ -44,13 +45,13 @@ func TestKill(t *testing.T) {
 			if _, err := f.WaitPrimary(ctx); err != nil {
 				t.Fatal(err)
 			}
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			now := f.heal(t, ctx)
 			if st := f.status(t, ctx, now); victim != primary && (now != primary || st.Term != term) {
 				t.Errorf("a follower was killed and %s is the primary of term %d; it was %s of term %d",
 					f.Name(now), st.Term, f.Name(primary), term)
 			}
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			l.stop(t)
 			f.check(t, ctx)
 			f.mustNotBeRebuilt(t, ctx, before)
@@ -66,6 +67,7 @@ func next(i int) int { return (i + 1) % 3 }
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	for _, sc := range []struct {
 		name  string
 		first []int // who comes back before the others
@@ -79,7 +81,7 @@ func TestOutage(t *testing.T) {
 			f.heal(t, ctx)
 			before := f.dataIdentity(t, ctx)
 			l := f.start(t, 6)
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			atOnce(t, []int{0, 1, 2}, f.KillBoth)
 			for _, i := range sc.first {
 				if err := f.Start(ctx, i); err != nil {
@@ -89,7 +91,7 @@ func TestOutage(t *testing.T) {
 			if _, err := f.WaitPrimary(ctx); err != nil {
 				t.Fatal(err)
 			}
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			f.heal(t, ctx)
 			l.stop(t)
 			f.check(t, ctx)

@@ -19,7 +19,7 @@ import (
 func TestApplyLag(t *testing.T) {
 	const bound = 2 * time.Second
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: bound})
-	f.think = 0
+	f.think = fullSpeed
 	f.scenario(t, "Blocked", f.blockedAppliers)
 	f.scenario(t, "NoReplica", f.noReplicaNoBound)
 }

@@ -23,7 +23,7 @@ import (
 // node holds the transaction, and no stage stays beside it.
 func TestLarge(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
-	f.think = 0
+	f.think = fullSpeed
 	f.scenario(t, "Rows", func(t *testing.T, ctx context.Context) {
 		f.large(t, ctx, "many_rows", "BEGIN", largeRows(64<<20), "COMMIT")
 	})

@@ -16,6 +16,7 @@ import (
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
+	f.think = busy
 	logger := f.Len() - 1
 	for _, sc := range []struct {
 		name   string
@@ -29,7 +30,7 @@ func TestLogger(t *testing.T) {
 			primary := f.heal(t, ctx)
 			term := f.status(t, ctx, primary).Term
 			l := f.start(t, 6)
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			victim := sc.victim(primary)
 			if err := f.KillBoth(victim); err != nil {
 				t.Fatal(err)
@@ -38,7 +39,7 @@ func TestLogger(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			if st := f.status(t, ctx, now); victim != primary && (now != primary || st.Term != term) {
 				t.Errorf("%s was killed and %s is the primary of term %d; it was %s of term %d",
 					f.Name(victim), f.Name(now), st.Term, f.Name(primary), term)
@@ -47,7 +48,7 @@ func TestLogger(t *testing.T) {
 				t.Errorf("%s is the primary", f.Name(now))
 			}
 			f.heal(t, ctx)
-			l.awaitAcks(t, ctx, 300)
+			l.awaitAcks(t, ctx, 100)
 			l.stop(t)
 			t.Logf("longest time without an OK: %v", l.Gap())
 			f.check(t, ctx)
@@ -72,7 +73,7 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	l := f.start(t, 6)
-	l.awaitAcks(t, ctx, 500)
+	l.awaitAcks(t, ctx, 200)
 	before, err := os.ReadFile(f.Logs(logger))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 	if got := l.rowsOn(t, ctx, replica); int64(got) < acknowledged {
 		t.Errorf("%d rows are on %s, %d were acknowledged before the primary died", got, f.Name(replica), acknowledged)
 	}
-	l.awaitAcks(t, ctx, 300)
+	l.awaitAcks(t, ctx, 100)
 	f.heal(t, ctx)
 	l.stop(t)
 	f.check(t, ctx)

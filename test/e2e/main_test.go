@@ -28,6 +28,15 @@ import (
 // scenarioTimeout bounds one scenario. Normal is 10 to 20 s on two cores.
 const scenarioTimeout = 3 * time.Minute
 
+// How long writers pause after a transaction, on average: where it is enough that they write; where servers are killed, and
+// something should be under way; and where a test runs alone, and wants all that they can write. Two processors are
+// shared by three clusters, and 1000 rows cost them 3 s.
+const (
+	quiet     = 60 * time.Millisecond
+	busy      = 20 * time.Millisecond
+	fullSpeed = 0
+)
+
 // Variables that tell the tests where TestMain has put the program, and the MySQL whose new
 // servers are copies.
 const (
@@ -134,7 +143,7 @@ type fixture struct {
 	*devcluster.Cluster
 	history []ledger.Attempt
 	writers uint32        // next writer's number
-	think   time.Duration // of the writers, after a transaction; 0 where a test runs alone, and wants all they can write
+	think   time.Duration // of the writers, after a transaction: normally quiet
 	joining func()        // told once a node has joined
 }
 
@@ -169,7 +178,7 @@ func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeCluster(t, c) })
-	return &fixture{Cluster: c, think: 20 * time.Millisecond}
+	return &fixture{Cluster: c, think: quiet}
 }
 
 // createTable makes the ledger's table, once all nodes are well.

@@ -31,6 +31,7 @@ func electionOptions(timeout time.Duration) devcluster.Options {
 func TestNoMajority(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, electionOptions(slowElections))
+	f.think = busy
 	f.scenario(t, "ResumedInTime", f.resumedInTime)
 	f.scenario(t, "ResumedLate", f.resumedLate)
 	f.scenario(t, "TailOfDeposedPrimary", f.tailOfDeposedPrimary)
@@ -56,6 +57,7 @@ func TestNoMajority(t *testing.T) {
 func TestMysqldStopped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, electionOptions(verySlowElections))
+	f.think = busy
 	f.scenario(t, "SIGTERM", func(t *testing.T, ctx context.Context) {
 		f.stopWhileWaiting(t, ctx, func(i int) {
 			pid := f.MysqldPID(i)

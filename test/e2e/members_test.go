@@ -249,7 +249,7 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 		t.Fatal(err)
 	}
 	load := f.start(t, 4, primary)
-	load.awaitAcks(t, ctx, 200)
+	load.awaitAcks(t, ctx, 100)
 	if s := f.status(t, ctx, i); s.Kind != cluster.KindLearner {
 		t.Errorf("it is a %s", s.Kind)
 	}

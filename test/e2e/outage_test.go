@@ -14,7 +14,7 @@ import (
 // on for a while.
 func TestUnderLoad(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, Variables: map[string]string{"local_infile": "ON"}})
-	f.think = 0
+	f.think = fullSpeed
 	f.scenario(t, "FollowerMysqld", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillMysqld) })
 	f.scenario(t, "FollowerBoth", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillBoth) })
 	if long() {

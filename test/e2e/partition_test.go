@@ -14,6 +14,7 @@ import (
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	f.think = busy
 	for _, sc := range []struct {
 		name string
 		// cut cuts what connects the primary and its followers.
@@ -49,7 +50,7 @@ func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []
 	before := f.dataIdentity(t, ctx)
 	q := f.newQuestions(t, ctx, primary)
 	l := f.start(t, 6)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	l.ResetGap()
 	cut(primary, f.others(primary))
 	stopAsking := q.start(ctx)
@@ -58,7 +59,7 @@ func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []
 		t.Fatal(err)
 	}
 	opened := f.openedAt(t, next)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	gap := l.Gap()
 	q.awaitSent(t, ctx, opened, 10)
 	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st status.Node) bool {
@@ -83,7 +84,7 @@ func (f *fixture) cutFollower(t *testing.T, ctx context.Context, cut func(int, [
 	followers := f.others(primary)
 	term := f.status(t, ctx, primary).Term
 	l := f.start(t, 6, primary)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	l.ResetGap()
 	cut(primary, followers)
 	f.awaitElectionTimeouts(t, ctx, l)

@@ -54,6 +54,7 @@ func TestPort(t *testing.T) {
 	})
 	portRange(t, "20000 29999") // the cluster's; connections leave from others
 	f := newCluster(t, devcluster.Options{Nodes: 3, Network: true, Host: nodesAddress})
+	f.think = busy
 	portRange(t, "30000 60999")
 	ctx := scenarioContext(t)
 	if err := f.StartAll(ctx); err != nil {

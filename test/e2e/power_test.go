@@ -15,6 +15,7 @@ import (
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.think = busy
 	p := &power{fixture: f, dirs: []string{"log", "mysql"}}
 	for _, dir := range p.dirs {
 		p.disks = append(p.disks, f.faultDisks(t, dir))

@@ -36,7 +36,7 @@ func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 		q := f.newQuestions(t, ctx, primary)
 		q.sessions = q.sessions[:writes]
 		l := f.start(t, 6)
-		l.awaitAcks(t, ctx, 200)
+		l.awaitAcks(t, ctx, 100)
 		for _, o := range f.others(primary) {
 			f.Cut(o, primary)
 		}
@@ -45,7 +45,7 @@ func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 		f.MendAll()
 		q.waiting.Wait()
 		f.heal(t, ctx)
-		l.awaitAcks(t, ctx, 200)
+		l.awaitAcks(t, ctx, 100)
 		l.stop(t)
 		f.check(t, ctx)
 		now := f.settles(t, primary)
@@ -96,7 +96,7 @@ func (f *fixture) settleLost(t *testing.T, ctx context.Context) {
 	pid, before := f.MysqldPID(primary), f.settles(t, primary)
 	q := f.newQuestions(t, ctx, primary)
 	l := f.start(t, 6)
-	l.awaitAcks(t, ctx, 200)
+	l.awaitAcks(t, ctx, 100)
 	f.Isolate(primary)
 	q.sessions = q.sessions[:20]
 	q.writeAll()

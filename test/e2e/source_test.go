@@ -105,7 +105,7 @@ func (s *sourced) fed(t *testing.T, ctx context.Context) {
 	sent := fmt.Sprintf("quorate_peer_sent_log_bytes_total{peer=%q}", s.Name(i))
 	toFollower := fmt.Sprintf("quorate_peer_sent_log_bytes_total{peer=%q}", s.Name(s.source))
 	before, beforeFollower := s.settledMetric(t, ctx, primary, sent), s.metric(t, ctx, primary, toFollower)
-	load.awaitAcks(t, ctx, 500)
+	load.awaitAcks(t, ctx, 200)
 	s.writeLarge(t, ctx)
 	s.awaitLearner(t, ctx, primary)
 	after, afterFollower := s.metric(t, ctx, primary, sent), s.metric(t, ctx, primary, toFollower)

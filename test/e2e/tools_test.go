@@ -30,14 +30,14 @@ func TestTools(t *testing.T) {
 	primary := f.heal(t, ctx)
 	f.toolAccount(t, ctx, primary)
 	l := f.start(t, 4)
-	l.awaitAcks(t, ctx, 300)
+	l.awaitAcks(t, ctx, 100)
 	tools := []*canalTool{
 		f.canal(t, ctx, "at the primary, by GTID", primary, true),
 		f.canal(t, ctx, "at the primary, by position", primary, false),
 		f.canal(t, ctx, "at a replica, by GTID", next(primary), true),
 		f.canal(t, ctx, "at a replica, by position", next(primary), false),
 	}
-	l.awaitAcks(t, ctx, 300)
+	l.awaitAcks(t, ctx, 100)
 	if err := f.KillBoth(primary); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.awaitAcks(t, ctx, 300)
+	l.awaitAcks(t, ctx, 100)
 	f.heal(t, ctx)
 	l.stop(t)
 	f.check(t, ctx)

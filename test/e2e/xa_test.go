@@ -186,7 +186,7 @@ func (f *fixture) prepareXA(t *testing.T, ctx context.Context) {
 	inSession(t, ctx, f.admin(t, primary), append([]string{"SET SESSION binlog_transaction_compression = ON"}, // dba may not
 		xa(5, "again", "XA PREPARE '%s'", "XA COMMIT '%s'")...)...)
 	l := f.start(t, 4)
-	l.awaitAcks(t, ctx, 300)
+	l.awaitAcks(t, ctx, 100)
 	l.stop(t)
 	inSession(t, ctx, f.local(t, primary), "INSERT INTO "+xaTable+" VALUES (6)")
 	inSession(t, ctx, f.local(t, primary), xa(9, "pending_9", "XA PREPARE '%s'")...)
