@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -98,10 +100,12 @@ func TestNobodyElsesSite(t *testing.T) {
 	}
 }
 
-// TestSilent: a site may be gone only if nothing is wrong here, and none of its nodes has refused.
+// TestSilent: a site may be gone only if nothing is wrong here, and none of its nodes has refused. A password's file that was not there
+// was taken for a site that is gone: the errno in its error is a net.Error.
 func TestSilent(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	gone := fmt.Errorf("ask w1:1: %w", dial)
+	_, noFile := os.ReadFile(filepath.Join(t.TempDir(), "password"))
 	for name, c := range map[string]struct {
 		err  error
 		want bool
@@ -109,7 +113,10 @@ func TestSilent(t *testing.T) {
 		"Gone":        {errors.Join(gone, fmt.Errorf("ask w2:1: %w", mysql.ErrInvalidConn)), true},
 		"NoMajority":  {errors.Join(gone, fmt.Errorf("w2:1 answers: %w", control.Errorf(control.CodeNoLeader, "no majority"))), true},
 		"NoSite":      {fmt.Errorf("reach site west: %w", ErrNoSite), false},
-		"NoPassword":  {errors.Join(gone, os.ErrNotExist), false},
+		"Reset":       {fmt.Errorf("ask w1:1: %w", &net.OpError{Op: "read", Err: syscall.ECONNRESET}), true},
+		"NoName":      {fmt.Errorf("ask w1:1: %w", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "w1"}}), true},
+		"NoPassword":  {errors.Join(gone, fmt.Errorf("read: %w", noFile)), false},
+		"NoTLS":       {fmt.Errorf("ask w1:1: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), false},
 		"Denied":      {errors.Join(gone, fmt.Errorf("ask w2:1: %w", &mysql.MySQLError{Number: 1045})), false},
 		"Certificate": {errors.Join(gone, fmt.Errorf("ask w2:1: %w", &tls.CertificateVerificationError{Err: io.EOF})), false},
 		"Refused":     {errors.Join(gone, control.Errorf(control.CodeInvalid, "no request of a site")), false},
@@ -117,5 +124,47 @@ func TestSilent(t *testing.T) {
 		if got := silent(c.err); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestPromotionAsksOnce: a promotion asks the other site both of its questions at once. A node that is gone costs each of them
+// askTimeout: one after the other they took 13.5 s.
+func TestPromotionAsksOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := cluster.Follow{Site: "west", Source: l.Addr().String(), User: "site", PasswordFile: file, Plain: true}
+	s := NewService(sitedNode{access: f, state: cluster.State{Follow: &f}, process: new(mysqld.Process)}, nil, nil)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.sitePromote(t.Context(), control.Request{Name: "site.promote", Args: []byte(`{}`)})
+		ended <- err
+	}()
+	var asked [2]net.Conn // none of them is answered before the other one is there
+	for i := range asked {
+		if asked[i], err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		defer asked[i].Close()
+	}
+	for _, conn := range asked {
+		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a question was given up before the other one came: %v", err)
+		}
+		if _, err := conn.Write([]byte("\x05\x00\x00\x00\xff\x15\x04no")); err != nil { // error 1045, which ends the promotion
+			t.Error(err)
+		}
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "it is not known whether site west is there") {
+		t.Errorf("the promotion says %v", err)
 	}
 }

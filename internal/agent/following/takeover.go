@@ -326,11 +326,11 @@ func silent(err error) bool {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		_, network := errors.AsType[net.Error](err)
+		op, network := errors.AsType[*net.OpError](err) // not net.Error: what a file's error wraps is one, too
 		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 		said, answered := errors.AsType[*control.Error](err)
 		switch {
-		case certificate:
+		case certificate, network && op.Op != "dial" && op.Op != "read" && op.Op != "write": // what TLS refuses is of another kind
 			return false
 		case answered && (said.Code == control.CodeNoLeader || said.Code == control.CodeUncertain), errors.Is(err, context.DeadlineExceeded), network:
 		case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF):
