@@ -213,6 +213,8 @@ func (s *synthesizer) rto() {
 				r.Text[result.TextDetection] = "another node says so"
 				if v == "semisync" {
 					r.Metrics[result.HumanSteps] = 3
+					r.Metrics[result.ScriptMS] = gap * 250
+					r.Metrics[result.Lost], r.Metrics[result.LostMS] = 2, 140
 					r.Text[result.TextDetection] = "the script: 3 s"
 				}
 				if v == "galera" {
