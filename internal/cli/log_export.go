@@ -45,13 +45,13 @@ the log begins: "quorate log ls" shows where it was purged.
 Without a limit, everything up to the commit index on disk is written. If the node
 was killed, its last transactions may be behind that index; --uncommitted writes
 these, too. --until-time ends before the first transaction that was committed later,
-by the clock of its primary. A time without a zone is local time.
+by the clock of its primary.
 
 One file holds transactions of servers of one version. If the log spans an upgrade,
 --out-dir writes several files, export.000001 and so on, to be read in this order.
 The files are synced. An existing file is not overwritten without --force.`,
 		Example: `  quorate log export --config node.toml --out all.binlog
-  quorate log export --config node.toml --out - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
+  quorate log export --config node.toml --out - --until-time "2026-03-01 11:59:59 UTC" | mysqlbinlog - | mysql
   quorate log export --dir /backup/log --out-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -98,17 +98,11 @@ func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
 	return limits, nil
 }
 
-// parseTime reads a time as it is shown, in UTC, or without a zone in the local one, or
-// as RFC 3339 has it.
+// parseTime reads a time as it is shown, in UTC, or as RFC 3339 has it. Without a zone it is refused: quorate shows UTC, people
+// think in local time, and an hour decides what is restored.
 func parseTime(text string) (at time.Time, err error) {
-	for _, layout := range []string{units.TimeLayout, time.RFC3339, time.DateTime} {
-		zone := time.UTC
-		if layout == time.DateTime {
-			zone = time.Local
-		}
-		if at, err = time.ParseInLocation(layout, text, zone); err == nil {
-			break
-		}
+	if at, err = time.Parse(units.TimeLayout, text); err != nil {
+		at, err = time.Parse(time.RFC3339, text)
 	}
 	return at, err
 }

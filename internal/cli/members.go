@@ -54,11 +54,15 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		yesFlag(cmd, &yes)
 	}
 	if kinds {
-		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "its kind once it has a vote: `full` or logger; add also takes learner")
+		kindHelp := "its kind once it has a vote: `full` or logger"
+		if op == cluster.OpAdd {
+			kindHelp = "its kind: `full`, logger or learner"
+		}
+		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), kindHelp)
 	}
 	if op == cluster.OpAdd {
 		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
-		cmd.Flags().StringVar(&key, "key", "", "its key, as \"quorate key show\" prints it there: `q1:…`")
+		cmd.Flags().StringVar(&key, "key", "", "its `key`, as \"quorate key show\" prints it there: q1:…")
 		sourceFlag(cmd, &r.Change.Source, &r.Change.SourceApplied)
 	}
 	return cmd

@@ -140,8 +140,8 @@ func orDash(text string) string {
 // nodeSetHelp says what can be set, and how all changes of the cluster state end.
 const nodeSetHelp = `Changes what the whole cluster goes by about a node.
 
-The weight of a full node, 0 to 9, says who leads rather than others; 0 never
-leads. The site is a label: nodes with the same one stand in the same place;
+The weight of a full node, 0 to 9, says how much it is preferred as the primary
+when several have the same data; 0: never the primary. The site is a label: nodes with the same one stand in the same place;
 --site none takes it back.
 
 With --require-ack a client's OK waits until this node, too, has the transaction

@@ -73,6 +73,11 @@ func TestExampleIsTheDefault(t *testing.T) {
 			t.Errorf("the example does not show member.%s", key)
 		}
 	}
+	for key := range new(Reader).fields() {
+		if !strings.Contains(Example(), "\n# "+key+" ") && !strings.Contains(Example(), " "+key+" = ") {
+			t.Errorf("the example does not show reader.%s", key)
+		}
+	}
 }
 
 func TestLoadReadsEveryKey(t *testing.T) {

@@ -67,7 +67,7 @@ func TestAlerts(t *testing.T) {
 	for _, rule := range strings.Split(rules, "- alert: ")[1:] {
 		name, _, _ := strings.Cut(rule, "\n")
 		checkNames(t, name, rule)
-		for _, want := range []string{"labels: {severity: ", "          summary: \"", "          runbook: docs/runbook.md#" + strings.ToLower(name) + "\n"} {
+		for _, want := range []string{"labels: {severity: ", "          summary: \"", "          runbook_url: https://github.com/quorate/quorate/blob/main/docs/runbook.md#" + strings.ToLower(name) + "\n"} {
 			if !strings.Contains(rule, want) {
 				t.Errorf("%s lacks %q", name, want)
 			}

@@ -8,6 +8,7 @@ let state = null; // the status that was told last
 let heardAt = 0; // when, by this browser's clock
 let skew = 0; // of this browser's clock to the agent's, ms
 let trouble = ''; // why nothing comes
+let declined = false; // somebody has put the question for a token away
 let retry = () => {}; // ends a wait
 
 // ---- elements
@@ -94,7 +95,7 @@ function showTopology(st) {
   const head = st.nodes.find(n => n.name === st.primary) ?? st.nodes.find(n => n.id === self?.leader && n.reachable);
   const others = st.nodes.filter(n => n !== head);
   const writes = st.nodes.some(n => n.commits?.transactions_per_second > 0);
-  const facts = n => [roleOf(n), n.level, n.name, n.kind, n.log_last, n.applied, lagOf(n, st), n.site];
+  const facts = n => [roleOf(n), n.level, n.name, n.kind, n.log_last, n.applied, lagOf(n, st), n.site, n.fed_by];
   fill('topology', [narrow, st.primary, writes, head && facts(head), others.map(facts)], () => {
     const w = 236, h = 74, gap = narrow ? 40 : 26, width = narrow ? 340 : 680;
     const rows = Math.max(1, others.length), x = narrow ? width - w : width - w - 2;
@@ -103,7 +104,9 @@ function showTopology(st) {
     const svg = make('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': wordsOf(st, head, others) });
     others.forEach((n, i) => {
       const y = top + i * (h + gap) + h / 2;
-      const d = narrow ? `M ${26 + (others.length - 1 - i) * 12} ${hy + h} V ${y} H ${x}` : `M ${hx + w} ${hy + h / 2} C ${hx + w + 90} ${hy + h / 2} ${x - 90} ${y} ${x} ${y}`;
+      const feeder = others.findIndex(o => o.name === n.fed_by); // a learner may get its log from another node than the primary
+      const from = top + feeder * (h + gap) + h / 2, aside = x - (narrow ? 12 : 44);
+      const d = feeder >= 0 ? `M ${x} ${from} C ${aside} ${from} ${aside} ${y} ${x} ${y}` : narrow ? `M ${26 + (others.length - 1 - i) * 12} ${hy + h} V ${y} H ${x}` : `M ${hx + w} ${hy + h / 2} C ${hx + w + 90} ${hy + h / 2} ${x - 90} ${y} ${x} ${y}`;
       const level = !head || !n.reachable ? 'alarm' : n.level;
       svg.append(make('path', { d, class: `link ${level}` }));
       if (writes && level === 'ok') svg.append(make('path', { d, class: 'flow' }));
@@ -133,8 +136,9 @@ function nodeBox(n, x, y, w, h, st) {
   return g;
 }
 
+const fedBy = n => n.fed_by ? `, fed by ${n.fed_by}` : '';
 const wordsOf = (st, head, others) => [head ? `${head.name} is ${roleOf(head)}` : 'nobody leads',
-  ...others.map(n => `${n.name} is ${roleOf(n)}, lag ${lagOf(n, st)}`)].join('; ');
+  ...others.map(n => `${n.name} is ${roleOf(n)}${fedBy(n)}, lag ${lagOf(n, st)}`)].join('; ');
 
 // ---- commits
 
@@ -161,9 +165,9 @@ function showCommits(st) {
 // ---- nodes
 
 function showNodes(st) {
-  fill('nodes', [st.primary, st.nodes.map(n => [n.name, n.kind, n.weight, roleOf(n), n.level, n.about, n.log_last, n.applied, lagOf(n, st), n.mysqld, n.server_version, n.reachable, n.site])], () =>
+  fill('nodes', [st.primary, st.nodes.map(n => [n.name, n.kind, n.weight, roleOf(n), n.level, n.about, n.log_last, n.applied, lagOf(n, st), n.mysqld, n.server_version, n.reachable, n.site, n.fed_by])], () =>
     st.nodes.map(n => make('tr', {},
-      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [roleOf(n), n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', n.site ?? ''].filter(Boolean).join(', '))),
+      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [roleOf(n), n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', n.fed_by ? `fed by ${n.fed_by}` : '', n.site ?? ''].filter(Boolean).join(', '))),
       make('td', {}, make('span', { class: `level ${n.level}` }, levelWord[n.level] ?? ''), ...(n.about ?? []).map(a => make('p', {}, a))),
       make('td', { class: 'n', 'data-label': 'Log' }, n.role ? count(n.log_last) : '–'),
       make('td', { class: 'n', 'data-label': 'Applied' }, n.role && n.kind !== 'logger' ? count(n.applied) : '–'),
@@ -182,7 +186,7 @@ function showHistory() {
     const took = [r.no_primary_ms ? `no primary for ${spanMs(r.no_primary_ms)}` : '', r.last_write_ms ? `last write ${spanMs(r.last_write_ms)} before` : '',
       r.applied_transactions ? `applied ${count(r.applied_transactions)} transactions first` : ''].filter(Boolean).join(', ');
     return make('li', { class: ['no primary', 'fenced', 'errant'].includes(r.what) ? 'bad' : r.what === 'failover' ? 'warn' : moves.includes(r.what) ? 'moved' : '' },
-      make('time', { datetime: r.at }, utc(at), make('span', { class: 'ago' }, `${since(at)} ago`)),
+      make('time', { datetime: r.at }, `${utc(at)} UTC`, make('span', { class: 'ago' }, `${since(at)} ago`)),
       make('div', {}, make('b', {}, r.what), ` ${whom}`, r.why ? make('p', {}, r.why) : '', took ? make('p', {}, took) : ''));
   }));
 }
@@ -224,6 +228,7 @@ function heard(name, data) {
     show(data);
     heardAt = Date.now();
     trouble = '';
+    declined = false;
     tick();
   }
 }
@@ -237,7 +242,7 @@ async function read() {
     if (!answer.ok) {
       const said = await answer.json().catch(() => ({}));
       trouble = `It answered ${answer.status}: ${said.error ?? answer.statusText}.`;
-      if (answer.status === 401) askToken('This agent wants a token, with the role read or operate.');
+      if (answer.status === 401 && !declined) askToken('This agent wants a token, with the role read or operate.');
       return;
     }
     const date = Date.parse(answer.headers.get('date'));
@@ -396,6 +401,7 @@ function openMaintenance() {
 
 for (const b of document.querySelectorAll('[data-close]')) b.addEventListener('click', () => b.closest('dialog').close());
 $('do-token').addEventListener('click', () => askToken(''));
+$('token-dialog').addEventListener('close', () => { declined = true; });
 $('do-switchover').addEventListener('click', openSwitchover);
 $('do-maintenance').addEventListener('click', openMaintenance);
 $('token-dialog').querySelector('form').addEventListener('submit', useToken);
