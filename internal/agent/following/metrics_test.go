@@ -37,13 +37,14 @@ func TestMetrics(t *testing.T) {
 		answered time.Duration
 		want     figures
 	}{
-		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_follow": 0}},
-		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_follow": 1}},
-		"Primary": {source, follows, time.Second, figures{"quorate_site_not_closed": 0, "quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
+		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 0}},
+		"Closed":           {&cluster.Follow{Site: "west", Token: "x"}, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 1, "quorate_follow": 1}},
+		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1}},
+		"Primary": {source, follows, time.Second, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
 			"quorate_follow_lag_transactions": 3, "quorate_follow_lag_seconds": 1.5, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_site_not_closed": 0, "quorate_follow": 1,
+		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
 			"quorate_follow_failing": 0, "quorate_follow_source_answers": 1, "quorate_follow_lag_transactions": 3, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_site_not_closed": 0, "quorate_follow": 1,
+		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
 			"quorate_follow_failing": 1, "quorate_follow_source_answers": 0, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {

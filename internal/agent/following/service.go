@@ -109,7 +109,8 @@ func (s *Service) get() cluster.FollowStatus { return s.set(func(*cluster.Follow
 func (s *Service) Metrics(now time.Time) []metrics.Sample {
 	want, _ := s.node.Committed()
 	site := s.node.State().Site
-	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil), metrics.Bool("quorate_site_not_closed", site != nil && site.Fence)}
+	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil), metrics.Bool("quorate_site_not_closed", site != nil && site.Fence),
+		metrics.Bool("quorate_site_closed", want != nil && want.Token != "")}
 	s.mu.Lock()
 	st, answers := s.status, now.Sub(s.answered) <= answersWithin
 	s.mu.Unlock()

@@ -21,6 +21,8 @@
 //   - The log holds all that the data may hold: the point is behind the end of the full backup
 //     (archive.Choose), and MakeLog fails if it does not come so far.
 //   - The whole log passes the commit check before it counts (consensus.SurveyLog).
+//   - The new cluster follows nobody: what is to be restored without must not come from a source again, and
+//     the cluster that was backed up may follow it.
 //   - The version of the cluster state continues at the next million, as after a recovery: the cluster
 //     that was backed up may live, and have made changes of its own.
 //

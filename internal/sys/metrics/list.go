@@ -109,6 +109,7 @@ var sections = []Section{
 	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and begin anew with each primary.", []Desc{
 		gauge("quorate_follow", "1 while the cluster follows a server outside of it, and clients cannot write.", "Before the cutover, and after it."),
 		gauge("quorate_site_not_closed", "1 while the site from which this cluster was promoted may take writes: it has not answered so far.", "It is 1: keep clients from that site."),
+		gauge("quorate_site_closed", "1 while this cluster is closed for a switch to the other site that has not ended.", "It is 1 for more than a minute: nobody may take writes."),
 		gauge("quorate_follow_failing", "1 while this primary does not follow: quorate follow says why. It is tried again.", "It is 1 for a minute."),
 		gauge("quorate_follow_source_answers", "1 while the server that is followed has said within 10 s what it has.", "It is 0: the network, the account, or the server itself."),
 		gauge("quorate_follow_lag_transactions", "Transactions that the server has and the cluster lacks. Absent while the server does not answer.", "Before the cutover."),
