@@ -109,12 +109,16 @@ func TestArchive(t *testing.T) {
 			{time.Second, func() { s.Reached(7) }, 7, 0, false},
 			{time.Hour, func() {}, 7, 0, false},
 			{time.Minute, func() { commit = 9 }, 7, time.Minute, false},
-			{time.Minute, func() { s.Reached(8) }, 8, 0, false}, // so much was committed when it was asked for
-			{time.Minute, func() {}, 8, time.Minute, false},
-			{time.Minute, func() { s.Reached(9) }, 9, 0, false},
-			{time.Minute, func() { current = false }, 9, time.Minute, false},
-			{time.Minute, func() { s.Reached(9) }, 9, 2 * time.Minute, false},
-			{time.Minute, func() { current = true }, 9, 0, false},
+			{time.Minute, func() { s.Reached(8) }, 8, 2 * time.Minute, false}, // what is behind may be as old
+			{time.Minute, func() { commit = 10 }, 8, 3 * time.Minute, false},
+			{time.Minute, func() { s.Reached(9) }, 9, 2 * time.Minute, false}, // 9 was all a minute before 10 was
+			{time.Minute, func() { s.Reached(10) }, 10, 0, false},
+			{time.Minute, func() { s.Reached(4) }, 4, time.Minute, false}, // pieces were lost
+			{time.Minute, func() { s.Reached(4) }, 4, 2 * time.Minute, false},
+			{time.Minute, func() { s.Reached(10) }, 10, 0, false},
+			{time.Minute, func() { current = false }, 10, time.Minute, false},
+			{time.Minute, func() { s.Reached(10) }, 10, 2 * time.Minute, false},
+			{time.Minute, func() { current = true }, 10, 0, false},
 		} {
 			time.Sleep(step.pass)
 			step.do()
@@ -123,6 +127,41 @@ func TestArchive(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestArchiveStuck: an archive that can store nothing reports again and again what it has, and its lag grows all the same. So
+// does that of an archive which ships slower than the log grows.
+func TestArchiveStuck(t *testing.T) {
+	for what, shipped := range map[string]uint64{"stuck": 0, "slow": 10} { // entries each minute; 60 are committed
+		synctest.Test(t, func(t *testing.T) {
+			commit, index := uint64(100), uint64(100)
+			s := source(t, func(c *Config) { c.Commit = func() uint64 { return commit } })
+			s.Reached(index)
+			began, now := time.Now(), time.Duration(0)
+			for now < 20*time.Hour {
+				for range 12 { // a try each 5 s
+					time.Sleep(5 * time.Second)
+					commit += 5
+					s.Reached(index)
+					s.Archive() // it is scraped, too
+				}
+				index += shipped
+				s.Reached(index)
+				now = time.Since(began)
+				missing := now - time.Duration(index-100)*time.Second
+				if _, lag, ok := s.Archive(); !ok || lag < missing-5*time.Second || lag > missing+now/20+5*time.Second {
+					t.Fatalf("%s: after %v the lag is %v, want %v", what, now, lag, missing)
+				}
+			}
+			if n := len(s.archive.points); n > pointsMax {
+				t.Errorf("%s: %d points are kept", what, n)
+			}
+			s.Reached(commit)
+			if _, lag, _ := s.Archive(); lag != 0 {
+				t.Errorf("%s: it has all, and lags %v", what, lag)
+			}
+		})
+	}
 }
 
 // TestFull: who has looked last says when the newest full backup was taken, also where that is an older one.

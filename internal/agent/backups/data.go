@@ -67,8 +67,8 @@ type Config struct {
 type Source struct {
 	c      Config
 	copies sync.Mutex // held while the data are copied
-	// reached is what is known of the archive that is shipped from here; nil = there is none.
-	reached atomic.Pointer[reached]
+	// archive is what is known of the one that is shipped from here.
+	archive progress
 	// full is when the newest full backup was taken; nil = nobody has said so.
 	full atomic.Pointer[time.Time]
 }
@@ -85,38 +85,10 @@ func (s *Source) Full() time.Time {
 	return time.Time{}
 }
 
-// reached: the archive has the log up to index, and had at a moment all that was committed up to index then.
-type reached struct {
-	index uint64
-	at    time.Duration
-}
-
-// Reached notes up to which entry the log is in the archive. A node that has no leader does not know what
-// is committed: the archive gets no younger by what it says.
-func (s *Source) Reached(index uint64) {
-	r := &reached{index, s.c.Clock.Now()}
-	if old := s.reached.Load(); old != nil && !s.c.Current() {
-		r.at = old.at
-	}
-	s.reached.Store(r)
-}
-
-// Archive is the last entry in the archive, and for how long it may lack something; false if nobody has said
-// so since this agent began.
-func (s *Source) Archive() (index uint64, lag time.Duration, ok bool) {
-	r, now := s.reached.Load(), s.c.Clock.Now()
-	switch {
-	case r == nil:
-		return 0, 0, false
-	case s.c.Commit() <= r.index && s.c.Current():
-		s.reached.CompareAndSwap(r, &reached{r.index, now}) // else there is a newer one
-		return r.index, 0, true
-	}
-	return r.index, now - r.at, true
-}
-
 // New makes a Source.
-func New(c Config) *Source { return &Source{c: c} }
+func New(c Config) *Source {
+	return &Source{c: c, archive: progress{points: []point{{at: c.Clock.Now()}}}}
+}
 
 // ErrBusy is returned where the data are being copied.
 var ErrBusy = errors.New("the data of this node are being copied for another backup")

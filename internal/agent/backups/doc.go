@@ -7,6 +7,8 @@
 //	Log    committed entries from one on, and the transactions that they name; a point each second,
 //	       and where all was sent
 //
+// It also keeps how far the archive is that is shipped from here, and for how long it may lack something (Archive).
+//
 // # Invariants
 //
 //   - The durable mark is read before the copy begins: what mysqld had on disk then, the copy has.
