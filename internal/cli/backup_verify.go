@@ -32,6 +32,13 @@ import (
 // verifyPoll is how often it is looked whether the restored node has opened.
 const verifyPoll = 500 * time.Millisecond
 
+const (
+	// verifyAskTimeout bounds such a look.
+	verifyAskTimeout = 10 * time.Second
+	// verifyStill is for how long it may apply nothing: one statement may take long.
+	verifyStill = time.Hour
+)
+
 // verifyOptions is what the command line says.
 type verifyOptions struct {
 	place            backupPlace
@@ -50,7 +57,8 @@ the transactions there with those of the backup, and checks every table (CHECK T
 Everything is removed at the end.
 
 It needs room for the data, MySQL, and the time of a restore. Run it on a host that
-has nothing else to do, as the account that runs agents, or as root.
+has nothing else to do, as the account that runs agents, or as root. It ends with an
+error where the node applies nothing for an hour.
 
 Exit code 0 if it is whole, 1 if it is not.`,
 		Example: `  quorate backup verify --scratch /srv/scratch --identity backup.key`,
@@ -172,23 +180,26 @@ func freePorts(count int) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// look runs the node that was restored, and looks at it.
-func (o *verifyOptions) look(ctx context.Context, cfg config.Config, logger *slog.Logger, v *verified) (err error) {
-	run, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- o.deps.RunAgent(run, cfg, logger, o.deps.Version) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-ended)
-	}()
+// opened waits until a restored node has opened, as long as it gets on. ended has why it has ended, and then nil for who waits for its end.
+func opened(ctx context.Context, node string, ask func(context.Context) (status.Cluster, error), ended chan error) error {
+	has, moved := "", time.Now()
+	var own status.Node // as it was when it answered last
 	for {
-		st, asked := api.FetchStatus(ctx, cfg.API.Listen, "")
-		own := st.Own()
-		if asked == nil && st.Primary == cfg.Node {
-			break
+		one, cancel := context.WithTimeout(ctx, verifyAskTimeout)
+		st, asked := ask(one)
+		cancel()
+		if asked == nil {
+			own = st.Own()
 		}
-		if asked == nil && (own.Role == status.RoleFenced || own.Role == status.RoleErrant) {
+		switch now := fmt.Sprint(own.Mysqld, own.LogCommit, own.Applied, own.GTIDExecuted); {
+		case asked == nil && st.Primary == node:
+			return nil
+		case own.Role == status.RoleFenced || own.Role == status.RoleErrant:
 			return fmt.Errorf("the restored node does not open: it is %s: %s", own.Role, own.Reason)
+		case now != has:
+			has, moved = now, time.Now()
+		case time.Since(moved) >= verifyStill:
+			return fmt.Errorf("the restored node does not open, and has applied nothing for %s: it is %s: %s", units.Duration(verifyStill), own.Role, own.Reason)
 		}
 		select {
 		case err := <-ended:
@@ -199,6 +210,21 @@ func (o *verifyOptions) look(ctx context.Context, cfg config.Config, logger *slo
 		if err := clock.Sleep(ctx, clock.Machine{}, verifyPoll); err != nil {
 			return fmt.Errorf("the restored node has not opened: it is %s: %s: %w", own.Role, own.Reason, errors.Join(err, asked))
 		}
+	}
+}
+
+// look runs the node that was restored, and looks at it.
+func (o *verifyOptions) look(ctx context.Context, cfg config.Config, logger *slog.Logger, v *verified) (err error) {
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- o.deps.RunAgent(run, cfg, logger, o.deps.Version) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-ended)
+	}()
+	ask := func(ctx context.Context) (status.Cluster, error) { return api.FetchStatus(ctx, cfg.API.Listen, "") }
+	if err := opened(ctx, cfg.Node, ask, ended); err != nil {
+		return err
 	}
 	secrets, err := mysqld.LoadSecrets(filepath.Join(cfg.DataDir, "secrets.toml"))
 	if err != nil {

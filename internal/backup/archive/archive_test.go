@@ -213,7 +213,7 @@ func TestPrunable(t *testing.T) {
 	}
 	c := Sort(names)
 	begins := map[string]uint64{c.Fulls[0]: 1, c.Fulls[1]: 25, c.Fulls[2]: 21}
-	got, err := c.Prunable(2, func(full string) (uint64, error) { return begins[full], nil })
+	got, err := c.Prunable(2, func(full string) (uint64, bool, error) { return begins[full], true, nil })
 	want := []string{ManifestName(c.Fulls[0]), DataName(c.Fulls[0]), c.Pieces[0].Name(), c.Pieces[1].Name()}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
@@ -221,7 +221,7 @@ func TestPrunable(t *testing.T) {
 	if got, err := c.Prunable(3, nil); err != nil || got != nil {
 		t.Errorf("of three, three are kept: %v, %v", got, err)
 	}
-	if _, err := c.Prunable(1, func(string) (uint64, error) { return 0, io.EOF }); !errors.Is(err, io.EOF) {
+	if _, err := c.Prunable(1, func(string) (uint64, bool, error) { return 0, false, io.EOF }); !errors.Is(err, io.EOF) {
 		t.Errorf("a kept one cannot be read: %v", err)
 	}
 }

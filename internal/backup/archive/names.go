@@ -177,19 +177,27 @@ func fullTime(name string) (time.Time, bool) {
 	return at, err == nil
 }
 
-// Prunable are the objects that the newest full backups, of the number keep, do not need, in the order
-// in which they are to be deleted. A piece goes if all of its entries are before what those need.
-func (c Contents) Prunable(keep int, begin func(full string) (first uint64, err error)) (names []string, err error) {
+// Prunable are the objects that the newest full backups that can be restored, of the number keep, do not need, in the order
+// in which they are to be deleted. Where there are fewer of these, all stay. A piece goes if all of its entries are before
+// what those that stay need. look says where the log of one begins, and whether it can be restored.
+func (c Contents) Prunable(keep int, look func(full string) (first uint64, whole bool, err error)) (names []string, err error) {
 	names = c.abandoned()
 	if len(c.Fulls) <= keep {
 		return names, nil
 	}
-	gone, kept := c.Fulls[:len(c.Fulls)-keep], c.Fulls[len(c.Fulls)-keep:]
-	need := ^uint64(0)
-	for _, full := range kept {
-		first, err := begin(full)
+	need, gone := ^uint64(0), c.Fulls
+	for left := keep; left > 0; {
+		if len(gone) == 0 {
+			return names, nil
+		}
+		full := gone[len(gone)-1]
+		gone = gone[:len(gone)-1]
+		first, whole, err := look(full)
 		if err != nil {
 			return nil, err
+		}
+		if whole {
+			left--
 		}
 		need = min(need, first)
 	}

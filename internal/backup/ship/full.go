@@ -22,6 +22,9 @@ import (
 // directory may be one whose disk is not mounted.
 var ErrEmpty = errors.New("the repository is empty. If it is a new one, say so (quorate backup --new); else mount its disk")
 
+// manifestTimeout is how long a manifest may take to be stored. Whoever ends the backup waits so long.
+const manifestTimeout = 2 * time.Minute
+
 // Progress is told how far a full backup is.
 type Progress interface {
 	// Begun says what is copied, Copied how many bytes of the data came so far.
@@ -89,7 +92,9 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		Start: start, End: in.End(), Time: log.time, GTIDs: log.gtids.String(), Data: archive.DataName(name),
 		Bytes: tee.n, Encrypted: len(c.Recipients) > 0, Files: in.Files(),
 	}
-	err = c.Store.Put(context.WithoutCancel(ctx), archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), manifestTimeout) // all is there but this
+	defer cancel()
+	err = c.Store.Put(late, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
 	if err != nil {
 		return name, m, fmt.Errorf("store %s: %w", archive.ManifestName(name), err)
 	}

@@ -104,16 +104,22 @@ func Newest(ctx context.Context, store repository.Store) (m archive.Manifest, ok
 // usable says why a full backup cannot be restored; "" = it can.
 func usable(ctx context.Context, store repository.Store, contents archive.Contents, name string) (m archive.Manifest, problem string) {
 	m, err := readManifest(ctx, store, name)
+	if err != nil {
+		return m, err.Error()
+	}
+	return m, lacks(contents, name, m)
+}
+
+// lacks says what a full backup lacks to be restored; "" = nothing.
+func lacks(contents archive.Contents, name string, m archive.Manifest) string {
 	_, last := contents.Chain(max(m.Begin.First, 1))
 	switch {
-	case err != nil:
-		return m, err.Error()
 	case last < m.End.Index:
-		return m, fmt.Sprintf("the log from entry %d on is missing", last+1)
+		return fmt.Sprintf("the log from entry %d on is missing", last+1)
 	case !contents.Data[name]:
-		return m, "its data are missing"
+		return "its data are missing"
 	}
-	return m, ""
+	return ""
 }
 
 func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {
@@ -125,18 +131,18 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 	return m, errors.Join(err, r.Close())
 }
 
-// Prune deletes what the newest full backups, of the number keep, do not need, and names it.
+// Prune deletes what the newest full backups that can be restored, of the number keep, do not need, and names it.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	names, err = contents.Prunable(keep, func(full string) (uint64, error) {
+	names, err = contents.Prunable(keep, func(full string) (uint64, bool, error) {
 		m, err := readManifest(ctx, store, full)
 		if err != nil {
-			return 0, fmt.Errorf("%s, which is to stay: %w", full, err)
+			return 0, false, fmt.Errorf("%s, which is to stay: %w", full, err)
 		}
-		return m.Begin.First, nil
+		return m.Begin.First, lacks(contents, full, m) == "", nil
 	})
 	if err != nil || dryRun {
 		return names, err

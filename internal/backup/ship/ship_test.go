@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -504,6 +505,71 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%d entries are left", len(got))
 	}
 	wantAll(t, c, n)
+}
+
+// TestPruneKeepsUsable: full backups that cannot be restored do not count: the older ones that can stay.
+func TestPruneKeepsUsable(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	var names []string
+	for i := range 3 {
+		name, m, err := Full(t.Context(), c, n, silent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, archive.FullName(m.At.Add(time.Duration(i+1)*time.Hour), "b"))
+		rename(t, c.Store, name, names[i])
+		n.add(5)
+		n.first += 4
+	}
+	for _, step := range []struct {
+		lost string // an object
+		keep int
+		gone []string // full backups
+	}{
+		{archive.DataName(names[2]), 2, nil},
+		{"", 1, names[:1]},
+		{archive.DataName(names[1]), 1, nil}, // none is left that can be restored
+	} {
+		if step.lost != "" {
+			if err := c.Store.Delete(t.Context(), step.lost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := list(t.Context(), c.Store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Prune(t.Context(), c.Store, step.keep, false); err != nil {
+			t.Fatal(err)
+		}
+		after, err := list(t.Context(), c.Store)
+		if d := cmp.Diff(before.Fulls[len(step.gone):], after.Fulls); d != "" || err != nil {
+			t.Errorf("%q is lost, %d are kept: %v (-want +left)\n%s", step.lost, step.keep, err, d)
+		}
+	}
+}
+
+// stuck is a repository that stores no manifest, and does not say so.
+type stuck struct{ repository.Store }
+
+// Put implements repository.Store.
+func (s stuck) Put(ctx context.Context, name string, fill func(io.Writer) error) error {
+	if !strings.HasSuffix(name, ".json") {
+		return s.Store.Put(ctx, name, fill)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestFullManifestHangs: a full backup ends also where its last object is never stored.
+func TestFullManifestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n := newConfig(t), newNode(5)
+		c.Store = stuck{c.Store}
+		if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
 }
 
 func rename(t *testing.T, s repository.Store, from, to string) {

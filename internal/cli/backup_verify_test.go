@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+)
+
+// TestVerifyEnds: a restored node that gets on may take its time, and one that does not is given up, with the reason that it
+// says, or none.
+func TestVerifyEnds(t *testing.T) {
+	stopped := status.Node{Name: "verify", Role: status.RoleUnverified, Reason: "the applier stopped with error 1062", Applied: 7}
+	for what, c := range map[string]struct {
+		// at is the node after so long; nil: it does not answer. It opens after opens, if that is not 0.
+		at    func(time.Duration) *status.Node
+		opens time.Duration
+		want  string
+		after time.Duration
+	}{
+		"an apply error": {func(time.Duration) *status.Node { return &stopped }, 0, "applied nothing for 1h: it is unverified: the applier stopped", verifyStill},
+		"no answer":      {func(time.Duration) *status.Node { return nil }, 0, "applied nothing for 1h", verifyStill},
+		"fenced":         {func(time.Duration) *status.Node { return &status.Node{Name: "verify", Role: status.RoleFenced} }, 0, "does not open: it is fenced", 0},
+		"slow": {func(past time.Duration) *status.Node {
+			return &status.Node{Name: "verify", Role: status.RolePromoting, Applied: uint64(past / (50 * time.Minute))}
+		}, 10 * time.Hour, "", 10 * time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := opened(t.Context(), "verify", func(context.Context) (status.Cluster, error) {
+				st := status.Cluster{Self: "verify"}
+				if past := time.Since(began); c.opens > 0 && past >= c.opens {
+					st.Primary = "verify"
+				}
+				n := c.at(time.Since(began))
+				if n == nil {
+					return st, errors.New("no answer")
+				}
+				st.Nodes = []status.Node{*n}
+				return st, nil
+			}, make(chan error, 1))
+			if took := time.Since(began); took < c.after || took > c.after+time.Minute {
+				t.Errorf("%s: after %v", what, took)
+			}
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+}
