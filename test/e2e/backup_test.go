@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -145,16 +144,24 @@ func (f *fixture) archives(t *testing.T, ctx context.Context, nodes ...int) (sto
 	return stops
 }
 
-// killFull kills a full backup half-way: it does not count, and the next one is whole.
+// killFull kills full backups half-way: they do not count, and the next one is whole.
 func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	t.Helper()
-	for range 3 {
-		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "backup", "--config", f.ConfigPath(i))
-		if err := cmd.Start(); err != nil {
+	copied := filepath.Join(f.DataDir(i), "mysql", "tmp", "backup")
+	gone := func(context.Context) (bool, string, error) {
+		_, err := os.Stat(copied)
+		return errors.Is(err, os.ErrNotExist), copied, nil
+	}
+	for killed, tries := 0, 0; killed < 2; tries++ {
+		if tries == 20 {
+			t.Fatalf("of %d full backups, %d were killed half-way", tries, killed)
+		}
+		if killedAt(t, ctx, copied, 100*time.Millisecond, "backup", "--config", f.ConfigPath(i)) {
+			killed++
+		}
+		if err := devcluster.Poll(ctx, "the copy of a backup that was killed is gone", gone); err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(time.Duration(rand.Int64N(int64(1500*time.Millisecond))), func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
-		_ = cmd.Wait() // it was killed, or was faster
 	}
 	// The agent ends what was begun for a command that is gone, and then takes the next one.
 	if err := devcluster.Poll(ctx, "a backup behind those that were killed", func(ctx context.Context) (bool, string, error) {
@@ -163,7 +170,7 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(f.DataDir(i), "mysql", "tmp", "backup")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(copied); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a copy of the data was left: %v", err)
 	}
 	var all []struct{ Name, Problem string }
@@ -182,6 +189,35 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	}
 }
 
+// killedAt kills a command within a time after there is a file, and tells whether there still was when that came.
+func killedAt(t *testing.T, ctx context.Context, file string, within time.Duration, args ...string) bool {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	var due <-chan time.Time // nil: the file is not there so far
+	for {
+		select {
+		case <-ended:
+			return false // it was faster
+		case <-tick.C:
+			if _, err := os.Stat(file); due == nil && err == nil {
+				due = time.After(rand.N(within))
+			}
+		case <-due:
+			_, err := os.Stat(file)
+			_ = cmd.Process.Kill() // else it has ended
+			<-ended
+			return err == nil && cmd.ProcessState.ExitCode() == -1
+		}
+	}
+}
+
 // restored makes a new cluster of what was before a transaction, and lets others join.
 func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, rows, want string) {
 	t.Helper()
@@ -190,18 +226,16 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, row
 	args := []string{"restore", "--before-gtid", drop, "--directory", d.repo}
 	g.refused(t, ctx, 0, []int{1}, "it is encrypted", args...)
 	args = append(args, "--identity", d.key)
-	for range 4 {
-		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", g.ConfigPath(0))...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(time.Duration(rand.Int64N(int64(time.Second))), func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
-		if cmd.Wait() == nil {
+	half, killed := filepath.Join(g.DataDir(0), "restoring.json"), 0
+	for try := range 5 {
+		if !killedAt(t, ctx, half, 10*time.Millisecond<<try, append(args, "--config", g.ConfigPath(0))...) {
 			break // it was faster
 		}
-		if _, err := os.Stat(filepath.Join(g.DataDir(0), "restoring.json")); err == nil {
-			g.refused(t, ctx, 0, []int{1}, "was interrupted", "run")
-		}
+		killed++
+		g.refused(t, ctx, 0, []int{1}, "was interrupted", "run")
+	}
+	if killed == 0 {
+		t.Error("no restore was killed half-way")
 	}
 	if _, err := os.Stat(filepath.Join(g.DataDir(0), "identity.json")); err != nil {
 		g.must(t, ctx, 0, args...)
