@@ -17,7 +17,7 @@ func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 	load := f.start(t, 2)
 	db := f.local(t, first)
 	for _, q := range []string{
-		"CREATE DATABASE ev", "CREATE TABLE ev.runs (id INT AUTO_INCREMENT PRIMARY KEY, event VARCHAR(20), host CHAR(36))",
+		"CREATE DATABASE ev", "CREATE TABLE ev.runs (id INT AUTO_INCREMENT PRIMARY KEY, event VARCHAR(20), host CHAR(36), at DATETIME DEFAULT NOW())",
 		"CREATE USER ticker@localhost", "GRANT ALL ON ev.* TO ticker@localhost",
 		eventSQL("tick", "EVERY 1 SECOND", ""), eventSQL("off", "EVERY 1 SECOND", "DISABLE"),
 		eventSQL("hourly", "EVERY 1 HOUR STARTS NOW() - INTERVAL 30 MINUTE", ""),
@@ -60,6 +60,9 @@ func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 		'hourly ENABLED ticker@localhost,kept DISABLED ticker@localhost,later ENABLED ticker@localhost,off DISABLED ticker@localhost,tick ENABLED ticker@localhost'
 		FROM information_schema.events WHERE event_schema = 'ev'`)
 	f.awaitRow(t, ctx, second, "SELECT COUNT(*) = 2 FROM ev.runs WHERE event <> 'tick'")
+	if twice := queryStrings(t, ctx, f.local(t, second), "SELECT DISTINCT a.at FROM ev.runs a JOIN ev.runs b USING (event, at) WHERE a.host <> b.host"); len(twice) > 0 {
+		t.Errorf("the runs of these seconds were made by two nodes: %q", twice)
+	}
 
 	// An event that nobody knows about does not run, and is named, until an operator says what it is to do.
 	db = f.local(t, second)
