@@ -42,7 +42,8 @@ Clients cannot write to the cluster meanwhile, but for accounts with
 CONNECTION_ADMIN, which must not. They can read.
 
 SOURCE is a host, or host:port. The account there needs REPLICATION SLAVE; and
-SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN, if the cutover is to close the source.
+SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN, if the cutover is to close the source;
+for the cutover also XA_RECOVER_ADMIN, and SELECT on performance_schema.*.
 Its password is in a file of the same name on each node, which the agent can read
 and others cannot. --ca-file, on each node, too, checks the source's certificate.
 
@@ -198,7 +199,8 @@ The source stays closed afterwards, until somebody opens or restarts it. Nothing
 goes back to it: stop it, and keep it for as long as you like.
 
 Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
-leader, 4 if it is not known: see "quorate status" before you open the source.`,
+leader, 4 if it is not known, or the source may have stayed closed: see "quorate
+status" before you open the source.`,
 		Example: `  quorate cutover
   quorate cutover --verify rows --within 1m
   quorate cutover --source-closed`,

@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 	source := f.adoptCopy(t, ctx)
 	addr := "127.0.0.1:" + plainQuery(t, ctx, source, "SELECT @@port")
 	dsn := f.plainLedger(t, ctx, source)
-	plainDo(t, ctx, source, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO fol@'%'",
+	plainDo(t, ctx, source, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, XA_RECOVER_ADMIN ON *.* TO fol@'%'",
 		"GRANT SELECT ON *.* TO fol@'%'")
 	file := filepath.Join(f.Dir(), "source.password")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o644); err != nil {

@@ -26,6 +26,8 @@ type Look struct {
 	// Applies is why it may lack what others have acknowledged; AppliesUnknown: it must not be asked.
 	Applies        string
 	AppliesUnknown bool
+	// XA is which XA transactions it has under way; XAUnknown is why that cannot be seen.
+	XA, XAUnknown string
 	// NotInnoDB are tables of other engines, Grants what the account may do, and what it must not see nobody knows.
 	NotInnoDB []string
 	Grants    string
@@ -69,6 +71,9 @@ func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	}
 	if l.Applies, err = s.Applies(ctx); err != nil {
 		l.AppliesUnknown = true
+	}
+	if l.XA, err = s.XA(ctx); err != nil {
+		l.XAUnknown = err.Error()
 	}
 	if l.NotInnoDB, err = texts(ctx, s.db, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
 		WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN `+notCompared+` LIMIT 6`); err != nil {
@@ -172,6 +177,11 @@ func Judge(l Look, h Here) []cluster.FollowCheck {
 	if l.AppliesUnknown {
 		all[len(all)-1] = cluster.FollowCheck{Subject: "others", State: warn, Found: "it is not known whether it applies what other servers have",
 			Do: "GRANT SELECT ON performance_schema.* to the account: the cutover needs that"}
+	}
+	add("xa", warn, l.XA != "", l.XA, "end them: neither the following nor the cutover takes XA transactions", "no XA transaction is under way")
+	if l.XAUnknown != "" {
+		all[len(all)-1] = cluster.FollowCheck{Subject: "xa", State: warn, Found: l.XAUnknown,
+			Do: "GRANT SELECT ON performance_schema.*, and XA_RECOVER_ADMIN ON *.*, to the account, and let the consumer events_transactions_current and the instrument transaction be enabled: the cutover needs that"}
 	}
 	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
 	all = append(all, judgeFixed(l.Fixed, h.Fixed)...)

@@ -38,6 +38,8 @@ func TestJudge(t *testing.T) {
 		"filters unknown":    {func(l *Look) { l.FilterUnknown = true }, a + ":1-7", map[string]string{"filters": "warn"}},
 		"a replica":          {func(l *Look) { l.Applies = "it applies" }, a + ":1-7", map[string]string{"others": "warn"}},
 		"others unknown":     {func(l *Look) { l.AppliesUnknown = true }, a + ":1-7", map[string]string{"others": "warn"}},
+		"xa under way":       {func(l *Look) { l.XA = "1 is" }, a + ":1-7", map[string]string{"xa": "warn"}},
+		"xa unknown":         {func(l *Look) { l.XAUnknown = "it is hidden" }, a + ":1-7", map[string]string{"xa": "warn"}},
 		"purged":             {func(l *Look) { l.Purged = set(a + ":1-8") }, a + ":1-7", map[string]string{"purged": "fail"}},
 		"purged, but here":   {func(l *Look) { l.Purged = set(a + ":1-7") }, a + ":1-7", nil},
 		"tags":               {func(l *Look) { l.Executed = set(a + ":1-9:tag:1") }, a + ":1-7", map[string]string{"tags": "fail"}},

@@ -1,6 +1,7 @@
 package following
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,15 @@ import (
 
 const (
 	// cutoverTimeout bounds a cutover from its request to its answer: also one that is called off at its limit.
-	cutoverTimeout = 110 * time.Second
+	cutoverTimeout = cluster.CutoverWithinMax + reopenFor + 5*time.Second
 	// cutoverBehindMax is how far behind a cutover does not even begin.
 	cutoverBehindMax = 5 * time.Second
 	// closedFor is how long a source has to write nothing that somebody else has closed, where it shows no read_only.
 	closedFor = 3 * time.Second
+	// reopenFor bounds how long it is tried to open a source again.
+	reopenFor = 15 * time.Second
+	// reopenPause is the pause before that is tried again.
+	reopenPause = 500 * time.Millisecond
 	// checkTimeout bounds a look at the source.
 	checkTimeout = 20 * time.Second
 )
@@ -214,6 +219,9 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 	if why != "" {
 		return 0, control.Errorf(control.CodeFailed, "nothing was done: the source may lack what is acknowledged elsewhere: %s", why)
 	}
+	if _, err := c.source.XA(limited); err != nil { // where some are under way now they may end in time
+		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v: quorate follow --check has what its account needs", err)
+	}
 	var was *Closed
 	if !c.args.SourceClosed {
 		was, err = c.source.Shut(limited)
@@ -283,6 +291,10 @@ func (c *cutover) drain(ctx context.Context) error {
 			return err
 		}
 	}
+	// Before it is seen again: what is prepared and gone here is in its GTIDs, and so not missed.
+	if xa, err := c.source.XA(ctx); err != nil || xa != "" {
+		return cmp.Or(err, fmt.Errorf("what is closed for writes still takes XA COMMIT: %s", xa))
+	}
 	again, err := c.source.See(ctx)
 	switch {
 	case err != nil:
@@ -344,19 +356,36 @@ func (c *cutover) compare(ctx context.Context) error {
 	return nil
 }
 
-// calledOff opens the source again, which is as it was before. was is nil where nothing was changed there. Before, it makes sure
-// that the cluster goes on following: if another cutover has ended that, clients write here.
+// calledOff opens the source again, which is as it was before. was is nil where nothing was changed there. It is called off only where
+// the source is certainly as before: whoever is told so lets the applications go on there.
 func (c *cutover) calledOff(ctx context.Context, was *Closed, why error) error {
 	if was == nil {
 		return control.Errorf(control.CodeFailed, "called off, the source was not touched, and the cluster goes on following: %v", why)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
-	defer cancel()
-	if !c.stillFollows(ctx, c.follow) {
+	follows, err := reopen(context.WithoutCancel(ctx), func(ctx context.Context) bool { return c.stillFollows(ctx, c.follow) },
+		func(ctx context.Context) error { return c.source.OpenAgain(ctx, *was) })
+	switch {
+	case !follows:
 		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as it is not known whether the cluster has taken over: see quorate status", why)
-	}
-	if err := c.source.OpenAgain(ctx, *was); err != nil {
-		return control.Errorf(control.CodeFailed, "called off: %v; and the source IS CLOSED: %v", why, err)
+	case err != nil:
+		return control.Errorf(control.CodeUncertain, "not done: %v; the cluster goes on following, and the source MAY BE CLOSED: %v", why, err)
 	}
 	return control.Errorf(control.CodeFailed, "called off, the source is as before, and the cluster goes on following: %v", why)
+}
+
+// reopen opens a source by open, tried for reopenFor: one break of a connection must leave no outage. Before each try it makes sure
+// that the cluster still follows: if another cutover has ended that, clients write here.
+func reopen(ctx context.Context, still func(context.Context) bool, open func(context.Context) error) (follows bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reopenFor)
+	defer cancel()
+	for {
+		try, end := context.WithTimeout(ctx, askTimeout)
+		if follows = still(try); follows {
+			err = open(try)
+		}
+		end()
+		if follows && err == nil || clock.Sleep(ctx, clock.Machine{}, reopenPause) != nil {
+			return follows, err
+		}
+	}
 }

@@ -180,6 +180,47 @@ func (s *Source) Applies(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// XA says which XA transactions are under way at the source: read-only stops neither their XA PREPARE nor their XA COMMIT; "" = none.
+// An account that may not look gets an error, and so does a server that does not show them.
+func (s *Source) XA(ctx context.Context) (string, error) {
+	var begun, began, instruments, blind int
+	var name string
+	// What is prepared is counted below: its session's row stays as it is when it is ended. A server without all four instruments, or
+	// with sessions that have none, hides a transaction; not where none was ever begun.
+	err := s.db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM performance_schema.events_transactions_current WHERE STATE = 'ACTIVE' AND XA_STATE <> 'PREPARED'),
+		(SELECT COUNT(*) FROM performance_schema.setup_consumers WHERE ENABLED = 'YES'
+			AND NAME IN ('global_instrumentation', 'thread_instrumentation', 'events_transactions_current'))
+		+ (SELECT COUNT(*) FROM performance_schema.setup_instruments WHERE ENABLED = 'YES' AND NAME = 'transaction'),
+		(SELECT COUNT(*) FROM performance_schema.threads WHERE INSTRUMENTED <> 'YES' AND CONNECTION_TYPE IS NOT NULL)`).Scan(
+		&begun, &instruments, &blind)
+	if err == nil {
+		err = s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Com_xa_start'").Scan(&name, &began)
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+	}
+	if began > 0 && (instruments < 4 || blind > 0) {
+		return "", errors.New("look for XA transactions at the source: it has begun some since its start, and its Performance Schema does not show transactions")
+	}
+	rows, err := s.db.QueryContext(ctx, "XA RECOVER")
+	if err != nil {
+		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	prepared := 0
+	for rows.Next() {
+		prepared++
+	}
+	if err := rows.Err(); err != nil {
+		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+	}
+	if begun+prepared == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
+}
+
 // Closed is how a source was before Shut.
 type Closed struct{ readOnly bool }
 

@@ -2,10 +2,13 @@ package following
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -75,6 +78,108 @@ func TestApplies(t *testing.T) {
 	}
 	if why, err := sourceOf(s).Applies(t.Context()); err != nil || !strings.Contains(why, "STOP REPLICA") {
 		t.Errorf("a replica: %q, %v", why, err)
+	}
+}
+
+// TestXAAtSource: read-only does not stop what is in an XA transaction, so it is seen: of a session, prepared or not, and of none. What
+// cannot be seen is an error.
+func TestXAAtSource(t *testing.T) {
+	server := newServer(t, "source")
+	s := sourceOf(server)
+	looks := func(want string) {
+		t.Helper()
+		if xa, err := s.XA(t.Context()); err != nil || !strings.Contains(xa, want) || want == "" && xa != "" {
+			t.Errorf("%q, %v, want %q", xa, err, want)
+		}
+	}
+	looks("")
+	server.do(t, "UPDATE performance_schema.setup_instruments SET ENABLED = 'NO' WHERE NAME = 'transaction'")
+	looks("") // nobody has begun one
+	server.do(t, "UPDATE performance_schema.setup_instruments SET ENABLED = 'YES' WHERE NAME = 'transaction'")
+	server.do(t, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
+	conn, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	do := func(text string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	do("XA START 'x'")
+	do("INSERT INTO d.t VALUES (1)")
+	was, err := s.Shut(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks("1 XA transactions are begun in sessions, 0 are prepared")
+	do("XA END 'x'")
+	looks("1 XA transactions are begun in sessions, 0 are prepared")
+	do("XA PREPARE 'x'") // as read-only lets it
+	looks("0 XA transactions are begun in sessions, 1 are prepared")
+	do("XA COMMIT 'x'")
+	looks("") // although the session's row says PREPARED until it does something else
+	if err := s.OpenAgain(t.Context(), *was); err != nil {
+		t.Fatal(err)
+	}
+	server.do(t, "UPDATE performance_schema.setup_consumers SET ENABLED = 'NO' WHERE NAME = 'events_transactions_current'")
+	if xa, err := s.XA(t.Context()); err == nil {
+		t.Errorf("%q of a server that shows none", xa)
+	}
+}
+
+// TestXANeedsPrivileges: an account that must not see what is prepared gets an error, and not that there is nothing.
+func TestXANeedsPrivileges(t *testing.T) {
+	server := newServer(t, "source")
+	server.do(t, "CREATE USER fol IDENTIFIED BY 'p'", "GRANT SELECT ON performance_schema.* TO fol")
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "fol", "p", "tcp", server.addr
+	cfg.TLSConfig = "skip-verify"
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Source{db: sql.OpenDB(connector)}
+	defer s.Close()
+	if xa, err := s.XA(t.Context()); err == nil {
+		t.Errorf("%q", xa)
+	}
+	server.do(t, "GRANT XA_RECOVER_ADMIN ON *.* TO fol")
+	if xa, err := s.XA(t.Context()); err != nil || xa != "" {
+		t.Errorf("%q, %v", xa, err)
+	}
+}
+
+// TestReopen: a source that cannot be opened again at once is tried for a while, each time only as long as the cluster certainly follows.
+func TestReopen(t *testing.T) {
+	broken := errors.New("the connection is broken")
+	for name, c := range map[string]struct {
+		stands       time.Duration // for how long it cannot be opened
+		left         time.Duration // when the cluster is seen to follow no more
+		follows, err bool
+	}{
+		"a break":           {4 * time.Second, time.Hour, true, false},
+		"for too long":      {time.Hour, time.Hour, true, true},
+		"another took over": {time.Hour, 3 * time.Second, false, true},
+		"not known":         {0, 0, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, last := time.Now(), time.Duration(0)
+				follows, err := reopen(t.Context(), func(context.Context) bool { return time.Since(began) < c.left }, func(context.Context) error {
+					if last = time.Since(began); last < c.stands {
+						return broken
+					}
+					return nil
+				})
+				took := time.Since(began)
+				if follows != c.follows || (err != nil) != c.err || last > c.left || took > reopenFor || (!follows || err != nil) && took < reopenFor {
+					t.Errorf("%t, %v after %v, tried last after %v", follows, err, took, last)
+				}
+			})
+		})
 	}
 }
 
