@@ -22,7 +22,7 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build release packages packages-test site vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals kubecheck lab clean
+.PHONY: help demo check test soak build release packages packages-test site vulncheck mysql lint bench apicheck fuzz sim mutate large drivers mysql80 rivals kubecheck lab clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
@@ -106,6 +106,10 @@ drivers: mysql ## four drivers through the clients' ports, Debezium, Canal and g
 	scripts/get-drivers.sh "$(DRIVERS)"
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/drivers
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/e2e -run 'TestDebezium$$|TestCanal$$|TestGhOst$$'
+
+MYSQL80 ?= $(CURDIR)/.mysql80
+mysql80: ## what goes without plugins, with mysqld 8.0.31 from Maven
+	scripts/mysql80.sh "$(MYSQL80)"
 
 rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVALS names a directory
 	@if [ "$(QUORATE_RIVALS)" = "$(RIVALS)" ]; then scripts/get-rivals.sh "$(RIVALS)"; fi

@@ -55,7 +55,7 @@ func mysqldCommand(install *install.Installation, args ...string) *exec.Cmd {
 		user,
 		"--innodb-buffer-pool-size=64M",
 		"--innodb-redo-log-capacity=16M",
-		"--mysqlx=OFF",
+		"--loose-mysqlx=OFF",
 		"--skip-log-bin",
 	)
 	if install.ShareDir != "" {
