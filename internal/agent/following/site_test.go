@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -167,4 +168,25 @@ func TestPromotionAsksOnce(t *testing.T) {
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "it is not known whether site west is there") {
 		t.Errorf("the promotion says %v", err)
 	}
+}
+
+// TestSwitchWaits: a primary that has just begun to follow is waited for, one that cannot follow is not.
+func TestSwitchWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(sitedNode{}, nil, nil)
+		began := time.Now()
+		if st := s.known(t.Context()); st.Known || time.Since(began) != knownWithin {
+			t.Errorf("nothing is known: %+v after %v", st, time.Since(began))
+		}
+		time.AfterFunc(3*time.Second, func() { s.set(func(st *cluster.FollowStatus) { st.Known = true }) })
+		began = time.Now()
+		if st := s.known(t.Context()); !st.Known || time.Since(began) > 4*time.Second {
+			t.Errorf("known after 3 s: %+v after %v", st, time.Since(began))
+		}
+		s.set(func(st *cluster.FollowStatus) { st.Known, st.Error = false, "denied" })
+		began = time.Now()
+		if st := s.known(t.Context()); st.Error == "" || time.Since(began) > 0 {
+			t.Errorf("cannot follow: %+v after %v", st, time.Since(began))
+		}
+	})
 }

@@ -27,6 +27,8 @@ import (
 const (
 	// siteLookEvery is the pause between two looks whether two sites have the same.
 	siteLookEvery = 20 * time.Millisecond
+	// knownWithin is how long a switch waits until it is known how the site follows.
+	knownWithin = 10 * time.Second
 	// calledOffTimeout bounds how long an attempt is called off.
 	calledOffTimeout = 15 * time.Second
 	// fenceEvery is how often a site is tried that was not closed when this one was promoted.
@@ -194,7 +196,11 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	f, version := s.node.Committed()
 	name := s.node.Own().Name
 	p, _ := s.node.Serving()
-	switch st := s.get(); {
+	st := s.get()
+	if f != nil && f.Follows() && p != nil {
+		st = s.known(ctx)
+	}
+	switch {
 	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.SiteWithinMax:
 		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.SiteWithinMax))
 	case f == nil || f.Site == "":
@@ -222,6 +228,17 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	}
 	d.Result = result
 	return d, nil
+}
+
+// known is how it follows. A primary that has just begun does not know so far, and is waited for.
+func (s *Service) known(ctx context.Context) cluster.FollowStatus {
+	ctx, cancel := context.WithTimeout(ctx, knownWithin)
+	defer cancel()
+	for {
+		if st := s.get(); st.Known || st.Error != "" || clock.Sleep(ctx, clock.Machine{}, siteLookEvery) != nil {
+			return st
+		}
+	}
 }
 
 // inOrder takes over once both sites have the same, within a time.
