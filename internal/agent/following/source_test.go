@@ -108,6 +108,10 @@ func TestXAAtSource(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
+	do("BEGIN")
+	do("INSERT INTO d.t VALUES (1)")
+	looks("") // it is no XA transaction
+	do("ROLLBACK")
 	do("XA START 'x'")
 	do("INSERT INTO d.t VALUES (1)")
 	was, err := s.Shut(t.Context())
