@@ -141,8 +141,8 @@ func orDash(text string) string {
 const nodeSetHelp = `Changes what the whole cluster goes by about a node.
 
 The weight of a full node, 0 to 9, says how much it is preferred as the primary
-when several have the same data; 0: never the primary. The site is a label: nodes with the same one stand in the same place;
---site none takes it back.
+when several have the same data; 0: never the primary. The site is a label: nodes
+with the same one stand in the same place; --site none takes it back.
 
 With --require-ack a client's OK waits until this node, too, has the transaction
 on disk. While it is away, writes wait (--degrade wait), or go on without it after

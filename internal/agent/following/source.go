@@ -183,6 +183,9 @@ func (s *Source) Applies(ctx context.Context) (string, error) {
 // XA says which XA transactions are under way at the source: read-only stops neither their XA PREPARE nor their XA COMMIT; "" = none.
 // An account that may not look gets an error, and so does a server that does not show them.
 func (s *Source) XA(ctx context.Context) (string, error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+	}
 	var begun, began, instruments, blind int
 	var name string
 	// What is prepared is counted below: its session's row stays as it is when it is ended. A server without all four instruments, or
@@ -198,14 +201,14 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 		err = s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Com_xa_start'").Scan(&name, &began)
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+		return fail(err)
 	}
 	if began > 0 && (instruments < 4 || blind > 0) {
-		return "", errors.New("look for XA transactions at the source: it has begun some since its start, and its Performance Schema does not show transactions")
+		return fail(errors.New("it has begun some since its start, and its Performance Schema does not show transactions"))
 	}
 	rows, err := s.db.QueryContext(ctx, "XA RECOVER")
 	if err != nil {
-		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+		return fail(err)
 	}
 	defer func() { _ = rows.Close() }()
 	prepared := 0
@@ -213,7 +216,7 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 		prepared++
 	}
 	if err := rows.Err(); err != nil {
-		return "", fmt.Errorf("look for XA transactions at the source: %w", err)
+		return fail(err)
 	}
 	if begun+prepared == 0 {
 		return "", nil

@@ -106,7 +106,9 @@ function showTopology(st) {
       const y = top + i * (h + gap) + h / 2;
       const feeder = others.findIndex(o => o.name === n.fed_by); // a learner may get its log from another node than the primary
       const from = top + feeder * (h + gap) + h / 2, aside = x - (narrow ? 12 : 44);
-      const d = feeder >= 0 ? `M ${x} ${from} C ${aside} ${from} ${aside} ${y} ${x} ${y}` : narrow ? `M ${26 + (others.length - 1 - i) * 12} ${hy + h} V ${y} H ${x}` : `M ${hx + w} ${hy + h / 2} C ${hx + w + 90} ${hy + h / 2} ${x - 90} ${y} ${x} ${y}`;
+      const d = feeder >= 0 ? `M ${x} ${from} C ${aside} ${from} ${aside} ${y} ${x} ${y}`
+        : narrow ? `M ${26 + (others.length - 1 - i) * 12} ${hy + h} V ${y} H ${x}`
+        : `M ${hx + w} ${hy + h / 2} C ${hx + w + 90} ${hy + h / 2} ${x - 90} ${y} ${x} ${y}`;
       const level = !head || !n.reachable ? 'alarm' : n.level;
       svg.append(make('path', { d, class: `link ${level}` }));
       if (writes && level === 'ok') svg.append(make('path', { d, class: 'flow' }));
@@ -136,9 +138,9 @@ function nodeBox(n, x, y, w, h, st) {
   return g;
 }
 
-const fedBy = n => n.fed_by ? `, fed by ${n.fed_by}` : '';
+const fedBy = n => n.fed_by ? `fed by ${n.fed_by}` : '';
 const wordsOf = (st, head, others) => [head ? `${head.name} is ${roleOf(head)}` : 'nobody leads',
-  ...others.map(n => `${n.name} is ${roleOf(n)}${fedBy(n)}, lag ${lagOf(n, st)}`)].join('; ');
+  ...others.map(n => [`${n.name} is ${roleOf(n)}`, fedBy(n), `lag ${lagOf(n, st)}`].filter(Boolean).join(', '))].join('; ');
 
 // ---- commits
 
@@ -167,7 +169,7 @@ function showCommits(st) {
 function showNodes(st) {
   fill('nodes', [st.primary, st.nodes.map(n => [n.name, n.kind, n.weight, roleOf(n), n.level, n.about, n.log_last, n.applied, lagOf(n, st), n.mysqld, n.server_version, n.reachable, n.site, n.fed_by])], () =>
     st.nodes.map(n => make('tr', {},
-      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [roleOf(n), n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', n.fed_by ? `fed by ${n.fed_by}` : '', n.site ?? ''].filter(Boolean).join(', '))),
+      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [roleOf(n), n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', fedBy(n), n.site ?? ''].filter(Boolean).join(', '))),
       make('td', {}, make('span', { class: `level ${n.level}` }, levelWord[n.level] ?? ''), ...(n.about ?? []).map(a => make('p', {}, a))),
       make('td', { class: 'n', 'data-label': 'Log' }, n.role ? count(n.log_last) : '–'),
       make('td', { class: 'n', 'data-label': 'Applied' }, n.role && n.kind !== 'logger' ? count(n.applied) : '–'),
