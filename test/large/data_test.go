@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -152,20 +151,37 @@ func (f *fixture) holds(t *testing.T, ctx context.Context, tables int, sum strin
 	}
 }
 
-// command runs the program, and returns how long it took and the most that it had in memory.
+// command runs the program, and returns how long it took and the most that it had in memory. That is looked at while it
+// runs: what the kernel says at its end is the most of it and of the mysqld that it started.
 func (f *fixture) command(t *testing.T, ctx context.Context, args ...string) (took time.Duration, peak int64) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", f.ConfigPath(0))...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
 	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	took = time.Since(began)
-	if err != nil {
-		t.Fatalf("quorate %s: %v: %s", strings.Join(args, " "), err, out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		peak = usage.Maxrss << 10
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("quorate %s: %v: %s", strings.Join(args, " "), err, &out)
+			}
+			if peak == 0 {
+				t.Fatalf("quorate %s: nothing is known of its memory", strings.Join(args, " "))
+			}
+			return time.Since(began), peak
+		case <-tick.C:
+			if n, err := residentPeak(cmd.Process.Pid); err == nil { // it may just have ended
+				peak = n
+			}
+		}
 	}
-	return took, peak
 }
 
 // begin starts the node, and returns how long it takes to the first row that is acknowledged.
@@ -183,8 +199,8 @@ func (f *fixture) begin(t *testing.T, ctx context.Context) time.Duration {
 
 func (f *fixture) adopt(t *testing.T, ctx context.Context, s *stages, p *mysqldtest.Plain) {
 	t.Helper()
-	took, _ := f.command(t, ctx, "adopt", p.Data()) // the kernel counts the mysqld with it that it starts
-	s.add(t, "adopt", took, 0, 0)
+	took, peak := f.command(t, ctx, "adopt", p.Data())
+	s.add(t, "adopt", took, peak, 0)
 	took = f.begin(t, ctx)
 	s.add(t, "start, to the first write", took, 0, f.peakBytes(t, 0))
 }

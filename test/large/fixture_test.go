@@ -246,22 +246,27 @@ func (f *fixture) noStagesLeft(t *testing.T, ctx context.Context) {
 // peakBytes returns the highest resident memory that node i's agent had.
 func (f *fixture) peakBytes(t *testing.T, i int) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.AgentPID(i)))
+	n, err := residentPeak(f.AgentPID(i))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("node %s's agent: %v", f.Name(i), err)
+	}
+	return n
+}
+
+// residentPeak returns the highest resident memory that a process had, in bytes.
+func residentPeak(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
 		if len(fields) == 3 && fields[0] == "VmHWM:" && fields[2] == "kB" {
 			n, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n << 10
+			return n << 10, err
 		}
 	}
-	t.Fatalf("the kernel does not say what node %s's agent had in memory: %s", f.Name(i), text)
-	return 0
+	return 0, fmt.Errorf("the kernel does not say what it had in memory: %s", text)
 }
 
 // smallWriter commits one row at a time.
