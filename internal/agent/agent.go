@@ -457,7 +457,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.told.Run, a.runDataDisk, a.events.Run, a.following.Run, a.following.RunFence} {
+		for _, run := range []func(context.Context) error{a.local.Run, clients{a}.runPort, a.runAskLeader, a.variables.Run, a.told.Run, a.runDataDisk, a.events.Run, a.following.Run, a.following.RunFence, a.following.RunUndo} {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}

@@ -255,7 +255,7 @@ func (p provider) Status() status.Cluster {
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
-		RetainBytesMax: state.RetainBytesMax, MySQLRouter: state.MySQLRouter, EventsOff: state.EventsOff, Follow: state.Follow, Site: state.Site, PeerSecurity: state.PeerSecurity, Recovered: quorumloss.StillWithout(state), LastChange: p.records.LastChange(),
+		RetainBytesMax: state.RetainBytesMax, MySQLRouter: state.MySQLRouter, EventsOff: state.EventsOff, Follow: state.Follow, Closing: state.Closing, Site: state.Site, PeerSecurity: state.PeerSecurity, Recovered: quorumloss.StillWithout(state), LastChange: p.records.LastChange(),
 	}
 	last := p.board.LastPrimary().At
 	if s.Primary = p.primaryName(); s.Primary == "" && !last.IsZero() {

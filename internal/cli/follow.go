@@ -170,6 +170,12 @@ func (o *followOptions) show(ctx context.Context, out io.Writer) error {
 	}
 	text := fmt.Sprintf("the cluster follows %s, since %s, by %s\nnode %s %s\n%d transactions written since it began there\n",
 		oneLine(s.Follow.String()), s.Follow.Since.UTC().Format(time.DateTime), oneLine(s.Follow.By), s.Node, oneLine(s.String()), s.Written)
+	if s.Closing != nil {
+		text += fmt.Sprintf("a cutover since %s, by %s, has closed the source, or is about to\n", s.Closing.Since.UTC().Format(time.DateTime), oneLine(s.Closing.By))
+		if s.OpenError != "" {
+			text += fmt.Sprintf("it is called off, and the source could not be opened again so far: %s\n", oneLine(s.OpenError))
+		}
+	}
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", s.LeftOut)
 	}
@@ -195,8 +201,12 @@ again is yours, too.
 --verify compares all tables before clients write, by their rows' number or by
 CHECKSUM TABLE. Writes stand that long. The account needs SELECT on them.
 
-The source stays closed afterwards, until somebody opens or restarts it. Nothing
-goes back to it: stop it, and keep it for as long as you like.
+A cutover whose node dies is called off by the next primary, which opens the source
+again; then run it once more.
+
+The source stays closed afterwards, also if it restarts, until somebody opens it;
+where that could not be set (SET PERSIST), the command says so. Nothing goes back
+to it: stop it, and keep it for as long as you like.
 
 Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
 leader, 4 if it is not known, or the source may have stayed closed: see "quorate
@@ -231,6 +241,9 @@ func cutoverText(c cluster.Cutover) string {
 		text += fmt.Sprintf("; %d tables were compared", c.Tables)
 	}
 	text += ".\n"
+	if c.Reopens != "" {
+		text += fmt.Sprintf("The source takes writes once it restarts (%s): stop it now\n", oneLine(c.Reopens))
+	}
 	if c.LeftOut > 0 {
 		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", c.LeftOut)
 	}

@@ -76,13 +76,33 @@ func followPath(path string) bool {
 	return strings.HasPrefix(path, "/") && len(path) <= followPathBytesMax && printable(path)
 }
 
-// FollowChange begins to follow a source, or ends that.
+// Closing is the cutover by which the source is closed for writes, or may be. It is noted before that is done, so that whoever is the
+// primary later opens the source again.
+type Closing struct {
+	// ServerUUID is the server that is closed, ReadOnly its read_only before.
+	ServerUUID string `json:"server_uuid"`
+	ReadOnly   bool   `json:"read_only,omitempty"`
+	// CalledOff: it takes over no more, and the source is to be opened.
+	CalledOff bool `json:"called_off,omitempty"`
+	// By is who asked for it, Since when.
+	By    string    `json:"by,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// FollowChange begins to follow a source, ends that, or notes how far a cutover is.
 type FollowChange struct {
-	// Start is the source; nil = the end.
+	// Start is the source; nil = the end, if nothing else is said.
 	Start *Follow `json:"start,omitempty"`
 	// Cutover: the cluster goes on in place of the source.
 	Cutover bool `json:"cutover,omitempty"`
+	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: the source is open again.
+	Close   *Closing `json:"close,omitempty"`
+	CallOff bool     `json:"call_off,omitempty"`
+	Opened  bool     `json:"opened,omitempty"`
 }
+
+// closing tells whether it is about a cutover that is under way.
+func (c FollowChange) closing() bool { return c.Close != nil || c.CallOff || c.Opened }
 
 // String says in a line what is changed.
 func (c FollowChange) String() string {
@@ -91,6 +111,12 @@ func (c FollowChange) String() string {
 		return "follow " + c.Start.String()
 	case c.Cutover:
 		return "cutover"
+	case c.Close != nil:
+		return "cutover: close the source"
+	case c.CallOff:
+		return "cutover: call it off"
+	case c.Opened:
+		return "cutover: the source is open again"
 	}
 	return "follow --stop"
 }
@@ -101,6 +127,12 @@ func (c FollowChange) done() string {
 		return fmt.Sprintf("The cluster follows %s. Clients cannot write until the cutover.", c.Start)
 	case c.Cutover:
 		return "The cluster has taken over: clients write here."
+	case c.Close != nil:
+		return "The source is about to be closed for a cutover."
+	case c.CallOff:
+		return "The cutover is called off, and the source is about to be opened again."
+	case c.Opened:
+		return "The cutover is called off: the source is open again."
 	}
 	return "The cluster follows nobody any more: clients write here."
 }
@@ -113,9 +145,15 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 	case start != nil && s.Site != nil && s.Site.Fence:
 		return false, s.Site.error()
 	}
+	if c.Follow.closing() {
+		return s.setClosing(c)
+	}
 	if start == nil {
+		if c.Follow.Cutover && s.Closing != nil && s.Closing.CalledOff {
+			return false, errors.New("the cutover was called off")
+		}
 		changed = s.Follow != nil
-		s.Follow = nil
+		s.Follow, s.Closing = nil, nil
 		return changed, nil
 	}
 	if err := start.Check(); err != nil {
@@ -133,6 +171,33 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 		}
 	}
 	s.Follow = &next
+	return true, nil
+}
+
+// setClosing notes how far a cutover is.
+func (s *State) setClosing(c Change) (changed bool, err error) {
+	switch next := c.Follow.Close; {
+	case s.Follow == nil:
+		return false, errors.New("the cluster follows nobody")
+	case next != nil && (next.ServerUUID == "" || len(next.ServerUUID) > followTextBytesMax || next.CalledOff):
+		return false, errors.New("it must be said which server is closed")
+	case next != nil: // it takes the place of an earlier one, whose node is gone
+		s.Closing = &Closing{ServerUUID: next.ServerUUID, ReadOnly: next.ReadOnly, By: c.By, Since: c.At}
+		return true, nil
+	case s.Closing == nil:
+		return false, nil
+	case c.Follow.CallOff:
+		if s.Closing.CalledOff {
+			return false, nil
+		}
+		off := *s.Closing
+		off.CalledOff = true
+		s.Closing = &off
+		return true, nil
+	case !s.Closing.CalledOff:
+		return false, errors.New("the cutover was not called off: it may take over")
+	}
+	s.Closing = nil
 	return true, nil
 }
 
@@ -194,6 +259,10 @@ type FollowStatus struct {
 	LeftOut uint64 `json:"left_out,omitempty"`
 	// Error is why it does not follow now; "" = it does.
 	Error string `json:"error,omitempty"`
+	// Closing is the cutover that has closed the source, or may have; nil = none. OpenError is why the source was not opened again so
+	// far, where that one is called off.
+	Closing   *Closing `json:"closing,omitempty"`
+	OpenError string   `json:"open_error,omitempty"`
 }
 
 // String says in a sentence how far it is.
@@ -249,6 +318,8 @@ type Cutover struct {
 	// Seconds is how long writes stood: from when the source began to be closed, or this was asked for, until clients could
 	// write here.
 	Seconds float64 `json:"seconds"`
+	// Reopens is why the source, which was closed, does not stay so when it restarts; "" = it does, or somebody else has closed it.
+	Reopens string `json:"reopens,omitempty"`
 	// Executed is what the source had.
 	Executed string `json:"executed"`
 }

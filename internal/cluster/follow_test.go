@@ -76,12 +76,63 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestClosing: a cutover that was called off takes over no more, and is over only once its source is open again.
+func TestClosing(t *testing.T) {
+	state := testState()
+	f := testFollow()
+	state.Follow = &f
+	step := func(c FollowChange) error {
+		full := change(Change{Follow: &c})
+		next, err := state.With(full)
+		if err == nil {
+			if full.String() == "" || !strings.HasSuffix(full.Done(next), ".") || c.closing() != (full.Format() == 9) || (next.Closing != nil) != (next.Format() == 9) {
+				t.Errorf("it says %q and %q, formats %d and %d", full, full.Done(next), full.Format(), next.Format())
+			}
+			state = next
+		}
+		return err
+	}
+	must := func(c FollowChange) {
+		t.Helper()
+		if err := step(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(c FollowChange, want string) {
+		t.Helper()
+		if err := step(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+	}
+	first := FollowChange{Close: &Closing{ServerUUID: "one", ReadOnly: true}}
+	refused(FollowChange{CallOff: true}, "it is so already")
+	refused(FollowChange{Opened: true}, "it is so already")
+	refused(FollowChange{Close: &Closing{}}, "which server")
+	must(first)
+	if c := state.Closing; c.By == "" || c.Since.IsZero() || !c.ReadOnly || c.CalledOff {
+		t.Errorf("%+v", c)
+	}
+	refused(FollowChange{Opened: true}, "it may take over")
+	must(FollowChange{CallOff: true})
+	refused(FollowChange{CallOff: true}, "it is so already")
+	refused(FollowChange{Cutover: true}, "was called off")
+	must(first) // another cutover, before the source is open
+	must(FollowChange{CallOff: true})
+	must(FollowChange{Opened: true})
+	must(first)
+	must(FollowChange{Cutover: true})
+	if state.Follow != nil || state.Closing != nil {
+		t.Errorf("after a cutover: %+v, %+v", state.Follow, state.Closing)
+	}
+	refused(first, "follows nobody")
+}
+
 func TestFollowIsCopied(t *testing.T) {
 	following := testState()
-	following.Follow = new(testFollow())
+	following.Follow, following.Closing = new(testFollow()), &Closing{ServerUUID: "one"}
 	copied := following.Clone()
-	copied.Follow.User = "other"
-	if following.Follow.User != "rep" {
+	copied.Follow.User, copied.Closing.ServerUUID = "other", "two"
+	if following.Follow.User != "rep" || following.Closing.ServerUUID != "one" {
 		t.Error("a clone shares what is followed")
 	}
 }

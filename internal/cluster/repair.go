@@ -167,10 +167,13 @@ func (s State) settings() settings {
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 8
+const StateFormat = 9
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if s.Closing != nil {
+		return 9
+	}
 	if s.Site != nil || s.SiteBallot != (Ballot{}) || s.Follow != nil && s.Follow.Site != "" {
 		return 8
 	}
@@ -307,6 +310,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 func (c Change) Format() int {
 	if c.Site != nil {
 		return 8
+	}
+	if c.Follow != nil && c.Follow.closing() {
+		return 9
 	}
 	if c.Follow != nil {
 		return 7

@@ -98,6 +98,8 @@ type State struct {
 	EventsOff bool `json:"events_off,omitempty"`
 	// Follow is the server outside of the cluster that the primary follows; nil = none.
 	Follow *Follow `json:"follow,omitempty"`
+	// Closing is the cutover from it that has closed it, or may have; nil = none.
+	Closing *Closing `json:"closing,omitempty"`
 	// Site is the other site, from which this cluster has taken over; nil = none is known. SiteBallot is the newest
 	// attempt of either that is known here.
 	Site       *OtherSite `json:"site,omitempty"`
@@ -268,6 +270,10 @@ func (s State) Clone() State {
 	if s.Follow != nil {
 		f := *s.Follow
 		s.Follow = &f
+	}
+	if s.Closing != nil {
+		c := *s.Closing
+		s.Closing = &c
 	}
 	if s.Site != nil {
 		o := *s.Site

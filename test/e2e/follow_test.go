@@ -57,7 +57,8 @@ func TestFollow(t *testing.T) {
 	f.followIsShown(t, ctx)
 	f.killWhileFollowing(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
-	f.cutoverKilled(t, ctx, source, load)
+	f.cutoverInterrupted(t, ctx, source, load, f.KillBoth, func(int) error { return nil })
+	f.cutoverInterrupted(t, ctx, source, load, f.PauseAgent, f.ResumeAgent)
 	f.awaitNear(t, ctx)
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -77,6 +78,9 @@ func TestFollow(t *testing.T) {
 	load.stop(t)
 	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only"); got != "1" {
 		t.Error("the source is open after the cutover")
+	}
+	if strings.Contains(out, "once it restarts") {
+		t.Errorf("the source does not stay closed: %q", out)
 	}
 	here := f.start(t, 4)
 	here.awaitAcks(t, ctx, 100)
@@ -213,9 +217,9 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 	load.awaitAcks(t, ctx, 50)
 }
 
-// cutoverKilled: a primary that dies in the middle of a cutover leaves the source closed, and the cluster closed to clients. It follows
-// until somebody opens the source, or says that it is closed.
-func (f *fixture) cutoverKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+// cutoverInterrupted: a primary that dies, or freezes, in the middle of a cutover leaves the source closed. The next one calls the cutover off, and
+// opens the source. One that comes back closes it no more.
+func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, interrupt, heal func(primary int) error) {
 	t.Helper()
 	f.awaitNear(t, ctx)
 	primary, conn := f.lockedAtPrimary(t, ctx)
@@ -224,26 +228,36 @@ func (f *fixture) cutoverKilled(t *testing.T, ctx context.Context, source *mysql
 	if err := cut.Start(); err != nil {
 		t.Fatal(err)
 	}
-	closed := func(context.Context) (bool, string, error) {
-		got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only")
-		return got == "1", "super_read_only = " + got, nil
+	await := func(what, want string) {
+		t.Helper()
+		if err := devcluster.Poll(ctx, what, func(context.Context) (bool, string, error) {
+			got := plainQuery(t, ctx, source, "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)")
+			return got == want, "read-only is " + got, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := devcluster.Poll(ctx, "the source is closed", closed); err != nil {
+	await("the source is closed", "11")
+	if err := interrupt(primary); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.KillBoth(primary); err != nil {
+	await("the source is open again", "00")
+	load.awaitAcks(t, ctx, 20)
+	if err := heal(primary); err != nil {
 		t.Fatal(err)
 	}
 	if err := cut.Wait(); err == nil {
-		t.Error("the cutover says that it is done, and its node was killed")
+		t.Error("the cutover says that it is done, and it was interrupted")
 	}
 	f.heal(t, ctx)
 	f.clientsCannotWrite(t, ctx)
-	if ok, is, _ := closed(ctx); !ok {
-		t.Errorf("who has opened the source? %s", is)
+	load.awaitAcks(t, ctx, 20)
+	if err := devcluster.Poll(ctx, "the cutover is over", func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, primary)
+		return err == nil && st.Closing == nil && st.Follow != nil, fmt.Sprint(st.Closing), nil
+	}); err != nil {
+		t.Fatal(err)
 	}
-	plainDo(t, ctx, source, "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
-	load.awaitAcks(t, ctx, 50)
 }
 
 // holdsSource holds that each node has all transactions and rows of the source.

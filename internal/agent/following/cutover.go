@@ -27,8 +27,11 @@ const (
 	closedFor = 3 * time.Second
 	// reopenFor bounds how long it is tried to open a source again.
 	reopenFor = 15 * time.Second
-	// reopenPause is the pause before that is tried again.
-	reopenPause = 500 * time.Millisecond
+	// reopenTimeout bounds one try of that.
+	reopenTimeout = 2 * askTimeout
+	// reopenPause is the pause before that is tried again, reopenPauseMax the longest one.
+	reopenPause    = 500 * time.Millisecond
+	reopenPauseMax = 15 * time.Second
 	// checkTimeout bounds a look at the source.
 	checkTimeout = 20 * time.Second
 )
@@ -150,7 +153,8 @@ func (s *Service) shown(_ context.Context, r control.Request) (operate.Done, err
 		return operate.Done{ReadOnly: true}, err
 	}
 	st := s.get()
-	st.Follow, _ = s.node.Committed()
+	state := s.node.State()
+	st.Follow, st.Closing = state.Follow, state.Closing
 	st.Node = s.node.Own().Name
 	return operate.Done{ReadOnly: true, Result: st}, nil
 }
@@ -162,10 +166,11 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return operate.Done{}, err
 	}
 	if !s.cutting.TryLock() {
-		return operate.Done{What: "cutover"}, control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way")
+		return operate.Done{What: "cutover"}, control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way, or is being called off")
 	}
 	defer s.cutting.Unlock()
-	f, version := s.node.Committed()
+	state := s.node.State()
+	f := state.Follow
 	d, name := operate.Done{What: "cutover"}, s.node.Own().Name
 	p, _ := s.node.Serving()
 	switch st := s.get(); {
@@ -177,6 +182,8 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeFailed, "the cluster follows nobody")
 	case f.Site != "":
 		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
+	case state.Closing != nil && args.SourceClosed:
+		return d, control.Errorf(control.CodeFailed, "nothing was done: a cutover that was interrupted has closed the source: go on without --source-closed")
 	case p == nil || !st.Known || st.Error != "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
 	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds() && !args.SourceClosed:
@@ -188,7 +195,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
 	defer func() { _ = source.Close() }()
-	c := cutover{Service: s, follow: *f, source: source, process: p, version: version, args: args, result: cluster.Cutover{Source: f.Source, Node: name}}
+	c := cutover{Service: s, follow: *f, source: source, process: p, version: state.Version, earlier: state.Closing, args: args, result: cluster.Cutover{Source: f.Source, Node: name}}
 	index, err := c.run(ctx, r.By)
 	d.Index, d.Result = index, c.result
 	return d, err
@@ -202,6 +209,10 @@ type cutover struct {
 	// process is the mysqld that is to go on, version the cluster state's that all was judged on.
 	process *mysqld.Process
 	version uint64
+	// earlier is a cutover that has closed the source, and is not over; nil = none.
+	earlier *cluster.Closing
+	// closing is what was noted of the source before it is closed.
+	closing *cluster.Closing
 	args    cluster.CutoverRequest
 	result  cluster.Cutover
 }
@@ -212,28 +223,72 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.args.Within)
 	defer cancel()
-	why, err := c.source.Applies(limited)
-	if err != nil {
-		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v: GRANT SELECT ON performance_schema.* to its account", err)
+	if err := c.mayBegin(limited); err != nil {
+		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
-	if why != "" {
-		return 0, control.Errorf(control.CodeFailed, "nothing was done: the source may lack what is acknowledged elsewhere: %s", why)
-	}
-	if _, err := c.source.XA(limited); err != nil { // where some are under way now they may end in time
-		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v: quorate follow --check has what its account needs", err)
-	}
-	var was *Closed
-	if !c.args.SourceClosed {
-		was, err = c.source.Shut(limited)
-	}
-	if err == nil {
+	if c.args.SourceClosed {
 		index, err = c.goOn(ctx, limited, by)
+	} else {
+		if err := c.note(limited, by); err != nil {
+			return 0, err
+		}
+		index, err = c.closeAndGoOn(ctx, limited, by)
 	}
 	c.result.Seconds = time.Since(began).Seconds()
 	if e, ok := errors.AsType[*control.Error](err); err == nil || ok && e.Code == control.CodeUncertain {
 		return index, err
 	}
-	return 0, c.calledOff(ctx, was, err)
+	if c.args.SourceClosed {
+		return 0, control.Errorf(control.CodeFailed, "called off, the source was not touched, and the cluster goes on following: %v", err)
+	}
+	return 0, c.calledOff(ctx, by, err)
+}
+
+// mayBegin refuses what cannot come to a good end.
+func (c *cutover) mayBegin(ctx context.Context) error {
+	why, err := c.source.Applies(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: GRANT SELECT ON performance_schema.* to its account", err)
+	}
+	if why != "" {
+		return fmt.Errorf("the source may lack what is acknowledged elsewhere: %s", why)
+	}
+	if _, err := c.source.XA(ctx); err != nil { // where some are under way now they may end in time
+		return fmt.Errorf("%w: quorate follow --check has what its account needs", err)
+	}
+	return nil
+}
+
+// note writes into the cluster state that the source is about to be closed, and how it was.
+func (c *cutover) note(ctx context.Context, by string) error {
+	seen, err := c.source.See(ctx)
+	if err == nil {
+		c.closing, err = closingOf(seen, c.earlier)
+	}
+	if err != nil {
+		return control.Errorf(control.CodeFailed, "nothing was done: %v", err)
+	}
+	c.version, err = c.noted(ctx, by, c.version, cluster.FollowChange{Close: c.closing})
+	return err
+}
+
+// closeAndGoOn has the source stay closed over its restart once it has taken over.
+func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index uint64, err error) {
+	hold, err := c.holds(limited, c.source, c.version)
+	if err != nil {
+		return 0, err
+	}
+	defer hold.Close()
+	if err := hold.Shut(limited, *c.closing); err != nil {
+		return 0, err
+	}
+	if index, err = c.goOn(ctx, limited, by); err != nil {
+		return index, err
+	}
+	if err := hold.KeepShut(context.WithoutCancel(ctx)); err != nil { // it is done all the same
+		c.result.Reopens = err.Error()
+	}
+	return index, nil
 }
 
 // goOn ends the following of a source that is closed, and waits until clients can write.
@@ -254,15 +309,6 @@ func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (inde
 		return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
 	}
 	return d.Index, nil
-}
-
-// stillFollows tells whether it is certain that the cluster has not taken over.
-func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
-	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
-		return false
-	}
-	now, _ := s.node.Committed()
-	return now != nil && *now == f
 }
 
 // drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
@@ -354,38 +400,4 @@ func (c *cutover) compare(ctx context.Context) error {
 		return fmt.Errorf("compare tables: %w", err)
 	}
 	return nil
-}
-
-// calledOff opens the source again, which is as it was before. was is nil where nothing was changed there. It is called off only where
-// the source is certainly as before: whoever is told so lets the applications go on there.
-func (c *cutover) calledOff(ctx context.Context, was *Closed, why error) error {
-	if was == nil {
-		return control.Errorf(control.CodeFailed, "called off, the source was not touched, and the cluster goes on following: %v", why)
-	}
-	follows, err := reopen(context.WithoutCancel(ctx), func(ctx context.Context) bool { return c.stillFollows(ctx, c.follow) },
-		func(ctx context.Context) error { return c.source.OpenAgain(ctx, *was) })
-	switch {
-	case !follows:
-		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as it is not known whether the cluster has taken over: see quorate status", why)
-	case err != nil:
-		return control.Errorf(control.CodeUncertain, "not done: %v; the cluster goes on following, and the source MAY BE CLOSED: %v", why, err)
-	}
-	return control.Errorf(control.CodeFailed, "called off, the source is as before, and the cluster goes on following: %v", why)
-}
-
-// reopen opens a source by open, tried for reopenFor: one break of a connection must leave no outage. Before each try it makes sure
-// that the cluster still follows: if another cutover has ended that, clients write here.
-func reopen(ctx context.Context, still func(context.Context) bool, open func(context.Context) error) (follows bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reopenFor)
-	defer cancel()
-	for {
-		try, end := context.WithTimeout(ctx, askTimeout)
-		if follows = still(try); follows {
-			err = open(try)
-		}
-		end()
-		if follows && err == nil || clock.Sleep(ctx, clock.Machine{}, reopenPause) != nil {
-			return follows, err
-		}
-	}
 }

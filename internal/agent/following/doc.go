@@ -10,6 +10,16 @@
 // gtid_executed says what is done, after whatever end: a break of either connection, SIGKILL, another primary.
 // Nothing else is kept.
 //
+// # Cutovers
+//
+// A cutover is noted in the cluster state before it closes the source, and until it has taken over, or the source is open again. What acts at
+// the source holds a lock there (Hold). So an attempt whose node is gone, or is primary no more, is undone by the next primary (RunUndo), in this order:
+//
+//	the next primary                         an earlier attempt, wherever it still runs
+//	call off: another state ───────────────► it takes over no more: its change is judged on the state of before
+//	hold: ends the session of the lock ────► it closes and opens the source no more
+//	open the source; opened
+//
 // # Sites
 //
 // A cluster can be followed, too: another site, which the configuration names. Then it is its nodes' readers' ports that are
@@ -29,7 +39,7 @@
 //
 // # Goroutines
 //
-// Service.Run has one while it follows, and one that looks how far that is; RunFence is another. A look at a site has one
+// Service.Run has one while it follows, and one that looks how far that is; RunFence and RunUndo are others. A look at a site has one
 // for each of its nodes, for at most askTimeout. Follower.Run owns its own: one reads the
 // source, and each session has one. They end before it returns. One session runs a transaction
 // from its first step to its last. Steps go through a channel of stepsMax: a transaction of any size passes,

@@ -14,11 +14,12 @@ import (
 // stateNode is a node of which the cluster state alone is asked.
 type stateNode struct {
 	Node
-	follow *cluster.Follow
+	follow  *cluster.Follow
+	closing *cluster.Closing
 }
 
 func (n stateNode) Committed() (*cluster.Follow, uint64) { return n.follow, 1 }
-func (n stateNode) State() cluster.State                 { return cluster.State{Follow: n.follow} }
+func (n stateNode) State() cluster.State                 { return cluster.State{Follow: n.follow, Closing: n.closing} }
 
 // TestMetrics: a lag that is not known is absent, as 0 would be the best of all.
 func TestMetrics(t *testing.T) {
@@ -36,19 +37,21 @@ func TestMetrics(t *testing.T) {
 		status   cluster.FollowStatus
 		answered time.Duration
 		want     figures
+		closing  *cluster.Closing
 	}{
-		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 0}},
-		"Closed":           {&cluster.Follow{Site: "west", Token: "x"}, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 1, "quorate_follow": 1}},
-		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1}},
-		"Primary": {source, follows, time.Second, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
-			"quorate_follow_lag_transactions": 3, "quorate_follow_lag_seconds": 1.5, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
-			"quorate_follow_failing": 0, "quorate_follow_source_answers": 1, "quorate_follow_lag_transactions": 3, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
-		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_site_not_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
-			"quorate_follow_failing": 1, "quorate_follow_source_answers": 0, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}},
+		"NobodyIsFollowed": {nil, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 0, "quorate_follow": 0}, nil},
+		"Closed":           {&cluster.Follow{Site: "west", Token: "x"}, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 1, "quorate_follow": 1}, nil},
+		"Replica":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1}, nil},
+		"Cutover":          {source, cluster.FollowStatus{}, 0, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 1, "quorate_site_closed": 0, "quorate_follow": 1}, &cluster.Closing{}},
+		"Primary": {source, follows, time.Second, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1, "quorate_follow_failing": 0, "quorate_follow_source_answers": 1,
+			"quorate_follow_lag_transactions": 3, "quorate_follow_lag_seconds": 1.5, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}, nil},
+		"Begins": {source, with(func(st *cluster.FollowStatus) { st.Known, st.Seconds = false, 0 }), time.Second, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
+			"quorate_follow_failing": 0, "quorate_follow_source_answers": 1, "quorate_follow_lag_transactions": 3, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}, nil},
+		"Unreachable": {source, with(func(st *cluster.FollowStatus) { st.Error = errors.ErrUnsupported.Error() }), answersWithin + 1, figures{"quorate_site_not_closed": 0, "quorate_cutover_source_closed": 0, "quorate_site_closed": 0, "quorate_follow": 1,
+			"quorate_follow_failing": 1, "quorate_follow_source_answers": 0, "quorate_follow_transactions_total": 9, "quorate_follow_left_out_total": 2}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewService(stateNode{follow: c.follow}, nil, nil)
+			s := NewService(stateNode{follow: c.follow, closing: c.closing}, nil, nil)
 			s.status, s.answered = c.status, now.Add(-c.answered)
 			got := figures{}
 			for _, m := range s.Metrics(now) {

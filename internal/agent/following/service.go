@@ -108,8 +108,9 @@ func (s *Service) get() cluster.FollowStatus { return s.set(func(*cluster.Follow
 // Metrics are the present figures: on each node whether the cluster follows, on the primary how far it is.
 func (s *Service) Metrics(now time.Time) []metrics.Sample {
 	want, _ := s.node.Committed()
-	site := s.node.State().Site
-	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil), metrics.Bool("quorate_site_not_closed", site != nil && site.Fence),
+	state := s.node.State()
+	site := state.Site
+	m := []metrics.Sample{metrics.Bool("quorate_follow", want != nil), metrics.Bool("quorate_cutover_source_closed", state.Closing != nil), metrics.Bool("quorate_site_not_closed", site != nil && site.Fence),
 		metrics.Bool("quorate_site_closed", want != nil && want.Token != "")}
 	s.mu.Lock()
 	st, answers := s.status, now.Sub(s.answered) <= answersWithin

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math"
 	"net"
 	"os"
 	"slices"
@@ -23,7 +22,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -33,8 +31,6 @@ const (
 	heartbeat = 5 * time.Second
 	// connectTimeout bounds a connection to the source.
 	connectTimeout = 5 * time.Second
-	// endedPoll is the pause before it is looked again whether a session at the source is gone.
-	endedPoll = 50 * time.Millisecond
 )
 
 // Source is the server that is followed: a way to ask it, and to read its binlog.
@@ -152,9 +148,16 @@ type Seen struct {
 }
 
 // See asks for all of it at once: the address may be another server's a moment later.
-func (s *Source) See(ctx context.Context) (seen Seen, err error) {
+func (s *Source) See(ctx context.Context) (Seen, error) { return see(ctx, s.db) }
+
+// asked is a session, or any of them.
+type asked interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func see(ctx context.Context, db asked) (seen Seen, err error) {
 	var text string
-	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
+	if err := db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
 		Scan(&seen.UUID, &seen.SuperReadOnly, &seen.ReadOnly, &text); err != nil {
 		return Seen{}, fmt.Errorf("look at the source: %w", err)
 	}
@@ -222,76 +225,6 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
-}
-
-// Closed is how a source was before Shut.
-type Closed struct{ readOnly bool }
-
-// Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it. was is nil as long as
-// nothing was changed there: then there is nothing to undo.
-func (s *Source) Shut(ctx context.Context) (was *Closed, err error) {
-	seen, err := s.See(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if seen.SuperReadOnly {
-		return nil, errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
-	}
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("close the source for writes: %w", err)
-	}
-	defer func() { _ = conn.Close() }()
-	wait := time.Minute
-	if end, ok := ctx.Deadline(); ok {
-		wait = time.Until(end)
-	}
-	var id uint64
-	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id)
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", max(1, int64(math.Floor(wait.Seconds()))))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("close the source for writes: %w", err)
-	}
-	was = &Closed{readOnly: seen.ReadOnly}
-	if _, err = conn.ExecContext(ctx, "SET GLOBAL super_read_only = ON"); err != nil {
-		// It may still wait there for a commit, and would close the source after OpenAgain.
-		return was, errors.Join(fmt.Errorf("close the source for writes: %w", err), s.endSession(ctx, id))
-	}
-	return was, nil
-}
-
-// endSession ends a session of ours at the source, and waits until it is gone.
-func (s *Source) endSession(ctx context.Context, id uint64) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
-	defer cancel()
-	for {
-		var there int
-		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
-		if err != nil {
-			return fmt.Errorf("end the session that closes the source: %w", err)
-		}
-		if there == 0 {
-			return nil
-		}
-		_, _ = s.db.ExecContext(ctx, "KILL ?", id)
-		if err := clock.Sleep(ctx, clock.Machine{}, endedPoll); err != nil {
-			return fmt.Errorf("end the session that closes the source: %w", err)
-		}
-	}
-}
-
-// OpenAgain undoes Shut.
-func (s *Source) OpenAgain(ctx context.Context, was Closed) error {
-	set := "SET GLOBAL super_read_only = OFF"
-	if !was.readOnly {
-		set += ", GLOBAL read_only = OFF"
-	}
-	if _, err := s.db.ExecContext(ctx, set); err != nil {
-		return fmt.Errorf("open the source for writes again (%s): %w", set, err)
-	}
-	return nil
 }
 
 // notCompared are schemas whose contents are each server's own.

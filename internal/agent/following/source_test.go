@@ -20,28 +20,79 @@ import (
 // sourceOf is a server as it is followed.
 func sourceOf(s *server) *Source { return &Source{addr: s.addr, db: s.db} }
 
+// readOnly is super_read_only and read_only of a server.
+func (s *server) readOnly(t *testing.T) string {
+	t.Helper()
+	return s.query(t, "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)")
+}
+
+// holdOf holds a server, and what is to be noted before it is closed.
+func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.Closing) {
+	t.Helper()
+	h, err := s.Hold(t.Context(), "cutover")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	seen, err := s.See(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err := closingOf(seen, earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, was
+}
+
 // TestShut: a source is closed, and opened again as it was. Of one that is closed already nothing is changed, so there is
-// nothing to undo; what could not close it in time closes it never.
+// nothing to undo. Another server than the noted one is neither closed nor opened.
 func TestShut(t *testing.T) {
-	s := sourceOf(newServer(t, "source"))
-	closed := func() (both string) {
-		t.Helper()
-		if err := s.db.QueryRowContext(t.Context(), "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)").Scan(&both); err != nil {
-			t.Fatal(err)
-		}
-		return both
+	server := newServer(t, "source")
+	s := sourceOf(server)
+	h, was := holdOf(t, s, nil)
+	if err := h.Shut(t.Context(), *was); err != nil || was.ReadOnly || server.readOnly(t) != "11" {
+		t.Fatalf("%+v, %v: %s", was, err, server.readOnly(t))
 	}
-	was, err := s.Shut(t.Context())
-	if err != nil || was == nil || closed() != "11" {
-		t.Fatalf("%+v, %v: %s", was, err, closed())
+	seen, err := s.See(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if again, err := s.Shut(t.Context()); err == nil || again != nil || !strings.Contains(err.Error(), "--source-closed") {
+	if again, err := closingOf(seen, nil); err == nil || !strings.Contains(err.Error(), "--source-closed") {
 		t.Errorf("closed already: %+v, %v", again, err)
 	}
-	if err := s.OpenAgain(t.Context(), *was); err != nil || closed() != "00" {
-		t.Errorf("opened again: %v: %s", err, closed())
+	if again, err := closingOf(seen, was); err != nil || again.ReadOnly {
+		t.Errorf("closed by an earlier cutover: %+v, %v", again, err)
 	}
-	conn, err := s.db.Conn(t.Context())
+	other := cluster.Closing{ServerUUID: "another"}
+	if _, err := closingOf(seen, &other); err == nil {
+		t.Error("another server is taken for the one that is closed")
+	}
+	if err := errors.Join(h.OpenAgain(t.Context(), other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
+		t.Errorf("another server: %v: %s", err, server.readOnly(t))
+	}
+	for range 2 { // it is undone once more where it is not known whether it was
+		if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
+			t.Errorf("opened again: %v: %s", err, server.readOnly(t))
+		}
+	}
+	server.do(t, "SET GLOBAL read_only = ON")
+	if h, was = holdOf(t, s, nil); !was.ReadOnly {
+		t.Errorf("%+v", was)
+	}
+	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
+		t.Errorf("%v: %s", err, server.readOnly(t))
+	}
+	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "01" {
+		t.Errorf("opened again as it was: %v: %s", err, server.readOnly(t))
+	}
+}
+
+// TestHold: who holds a source ends what an earlier one was about to do there, and does not wait for it.
+func TestHold(t *testing.T) {
+	server := newServer(t, "source")
+	s := sourceOf(server)
+	conn, err := server.db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +102,45 @@ func TestShut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	h, was := holdOf(t, s, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	was, err = s.Shut(ctx) // it waits for the lock
-	if err == nil || was == nil {
-		t.Fatalf("%+v, %v", was, err)
+	if err := h.Shut(ctx, *was); err == nil { // it waits for the lock of the table
+		t.Fatal("it is closed in spite of a lock")
+	}
+	late, was := holdOf(t, s, nil)
+	waits := make(chan error, 1)
+	go func() { waits <- late.Shut(t.Context(), *was) }()
+	for server.query(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SET GLOBAL super_read_only%'") == "0" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	h, was = holdOf(t, s, nil)
+	if err := <-waits; err == nil {
+		t.Error("an earlier one has closed it")
 	}
 	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.OpenAgain(t.Context(), *was); err != nil || closed() != "00" {
-		t.Errorf("given up: %v: %s", err, closed())
+	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
+		t.Errorf("%v: %s", err, server.readOnly(t))
+	}
+	if err := late.OpenAgain(t.Context(), *was); err == nil {
+		t.Error("an earlier one still holds it")
+	}
+	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
+		t.Errorf("%v: %s", err, server.readOnly(t))
+	}
+}
+
+// TestKeepShut: a source that stays closed after a cutover is closed after its restart, too.
+func TestKeepShut(t *testing.T) {
+	server := newServer(t, "source")
+	h, was := holdOf(t, sourceOf(server), nil)
+	if err := errors.Join(h.Shut(t.Context(), *was), h.KeepShut(t.Context()), server.Stop(), server.Start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if got := server.readOnly(t); got != "11" {
+		t.Errorf("after its restart: %s", got)
 	}
 }
 
@@ -114,8 +193,8 @@ func TestXAAtSource(t *testing.T) {
 	do("ROLLBACK")
 	do("XA START 'x'")
 	do("INSERT INTO d.t VALUES (1)")
-	was, err := s.Shut(t.Context())
-	if err != nil {
+	h, was := holdOf(t, s, nil)
+	if err := h.Shut(t.Context(), *was); err != nil {
 		t.Fatal(err)
 	}
 	looks("1 XA transactions are begun in sessions, 0 are prepared")
@@ -125,7 +204,7 @@ func TestXAAtSource(t *testing.T) {
 	looks("0 XA transactions are begun in sessions, 1 are prepared")
 	do("XA COMMIT 'x'")
 	looks("") // although the session's row says PREPARED until it does something else
-	if err := s.OpenAgain(t.Context(), *was); err != nil {
+	if err := h.OpenAgain(t.Context(), *was); err != nil {
 		t.Fatal(err)
 	}
 	server.do(t, "UPDATE performance_schema.setup_consumers SET ENABLED = 'NO' WHERE NAME = 'events_transactions_current'")
@@ -156,31 +235,31 @@ func TestXANeedsPrivileges(t *testing.T) {
 	}
 }
 
-// TestReopen: a source that cannot be opened again at once is tried for a while, each time only as long as the cluster certainly follows.
+// TestReopen: a source that cannot be opened again at once is tried for a while, until the cutover is over.
 func TestReopen(t *testing.T) {
 	broken := errors.New("the connection is broken")
 	for name, c := range map[string]struct {
-		stands       time.Duration // for how long it cannot be opened
-		left         time.Duration // when the cluster is seen to follow no more
-		follows, err bool
+		stands time.Duration // for how long it cannot be opened
+		over   time.Duration // when somebody else has made an end of it
+		err    bool
 	}{
-		"a break":           {4 * time.Second, time.Hour, true, false},
-		"for too long":      {time.Hour, time.Hour, true, true},
-		"another took over": {time.Hour, 3 * time.Second, false, true},
-		"not known":         {0, 0, false, false},
+		"at once":       {0, time.Hour, false},
+		"a break":       {4 * time.Second, time.Hour, false},
+		"for too long":  {time.Hour, time.Hour, true},
+		"somebody else": {time.Hour, 3 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began, last := time.Now(), time.Duration(0)
-				follows, err := reopen(t.Context(), func(context.Context) bool { return time.Since(began) < c.left }, func(context.Context) error {
-					if last = time.Since(began); last < c.stands {
+				began := time.Now()
+				err := reopen(t.Context(), func() bool { return time.Since(began) >= c.over }, func(context.Context) error {
+					if time.Since(began) < c.stands {
 						return broken
 					}
 					return nil
 				})
 				took := time.Since(began)
-				if follows != c.follows || (err != nil) != c.err || last > c.left || took > reopenFor || (!follows || err != nil) && took < reopenFor {
-					t.Errorf("%t, %v after %v, tried last after %v", follows, err, took, last)
+				if (err != nil) != c.err || took > reopenFor || took > min(c.stands, c.over)+reopenPause || c.err != (took == reopenFor) {
+					t.Errorf("%v after %v", err, took)
 				}
 			})
 		})

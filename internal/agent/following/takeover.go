@@ -89,6 +89,15 @@ func (t *takeover) finish(ctx context.Context) (index uint64, err error) {
 	return t.goesOn(ctx, t.by, cluster.Change{Judged: t.version, Site: &cluster.SiteChange{Step: cluster.SiteTakeOver, Site: t.follow.Site, Ballot: t.ballot}})
 }
 
+// stillFollows tells whether it is certain that the cluster has not taken over.
+func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
+	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+		return false
+	}
+	now, _ := s.node.Committed()
+	return now != nil && *now == f
+}
+
 // calledOff opens the other site again, once it is certain that this one goes on following. why is why it came to nothing.
 func (t *takeover) calledOff(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), calledOffTimeout)

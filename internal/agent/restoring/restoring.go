@@ -268,7 +268,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Members, state.PeerSecurity, state.Maintenance, state.Recovered = begun.Members, begun.PeerSecurity, nil, nil
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
-	state.Follow, state.Site = nil, nil // the cluster that was backed up may live, and follow it: two must not
+	state.Follow, state.Closing, state.Site = nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)
 	id.Format = datadir.FormatState

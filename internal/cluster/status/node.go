@@ -340,6 +340,8 @@ type Cluster struct {
 	EventsOff bool `json:"events_off,omitempty"`
 	// Follow is the server outside of the cluster that the primary follows; nil = none.
 	Follow *cluster.Follow `json:"follow,omitempty"`
+	// Closing is the cutover from it that has closed it, or may have; nil = none.
+	Closing *cluster.Closing `json:"closing,omitempty"`
 	// Site is the other site, from which this cluster has taken over; nil = none is known.
 	Site *cluster.OtherSite `json:"site,omitempty"`
 	// PeerSecurity says how connections between agents are protected; "" = not at all.

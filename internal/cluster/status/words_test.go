@@ -62,6 +62,27 @@ func TestInWords(t *testing.T) {
 	}
 }
 
+// TestCutoverSentences: a cutover that is called off, and whose source may be closed, is an alarm: nobody takes writes.
+func TestCutoverSentences(t *testing.T) {
+	for name, c := range map[string]struct {
+		closing *cluster.Closing
+		want    Level
+	}{
+		"none": {nil, LevelNotice}, "under way": {&cluster.Closing{}, LevelNotice}, "called off": {&cluster.Closing{CalledOff: true}, LevelAlarm},
+	} {
+		last, said := LevelOK, 0
+		for _, s := range (Cluster{Follow: &cluster.Follow{Source: "db0:3306"}, Closing: c.closing}).Sentences() {
+			if s.Topic == topicFollow {
+				last = s.Level
+				said++
+			}
+		}
+		if last != c.want || (said == 2) != (c.closing != nil) {
+			t.Errorf("%s: level %v, %d sentences", name, last, said)
+		}
+	}
+}
+
 // TestUrgency: only what a person can count on is well.
 func TestUrgency(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -108,6 +108,7 @@ var sections = []Section{
 	}},
 	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and begin anew with each primary.", []Desc{
 		gauge("quorate_follow", "1 while the cluster follows a server outside of it, and clients cannot write.", "Before the cutover, and after it."),
+		gauge("quorate_cutover_source_closed", "1 while a cutover has closed the server that is followed, or may have: nobody takes writes.", "It is 1 for longer than a cutover takes (`--within`)."),
 		gauge("quorate_site_not_closed", "1 while the site from which this cluster was promoted may take writes: it has not answered so far.", "It is 1: keep clients from that site."),
 		gauge("quorate_site_closed", "1 while this cluster is closed for a switch to the other site that has not ended.", "It is 1 for more than a minute: nobody may take writes."),
 		gauge("quorate_follow_failing", "1 while this primary does not follow: quorate follow says why. It is tried again.", "It is 1 for a minute."),

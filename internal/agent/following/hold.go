@@ -1,0 +1,164 @@
+package following
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// endedPoll is the pause before it is looked again whether a session at the source is gone.
+	endedPoll = 50 * time.Millisecond
+	// holdIdleMax is how long the source lets a Hold wait for its next statement: longer than a cutover takes.
+	holdIdleMax = 10 * time.Minute
+)
+
+// Hold is the session at a source that alone may close and open it: it has a lock there (GET_LOCK).
+type Hold struct{ conn *sql.Conn }
+
+// Hold takes the lock of a name, and ends the session that has it. What that one was about to do is done by then, or is done never.
+func (s *Source) Hold(ctx context.Context, name string) (*Hold, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("hold the source: %w", err)
+	}
+	h := &Hold{conn}
+	if err := s.lock(ctx, conn, name); err != nil {
+		h.Close()
+		return nil, fmt.Errorf("hold the source (close it yourself, and say --source-closed, if this is not possible there): %w", err)
+	}
+	return h, nil
+}
+
+func (s *Source) lock(ctx context.Context, conn *sql.Conn, name string) error {
+	if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = ?", int64(holdIdleMax.Seconds())); err != nil {
+		return err
+	}
+	for {
+		var got, owner sql.NullInt64
+		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
+			return err
+		}
+		if got.Int64 == 1 {
+			return nil
+		}
+		if err := conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", name).Scan(&owner); err != nil {
+			return err
+		}
+		if owner.Valid {
+			if err := s.endSession(ctx, owner.Int64); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// endSession ends a session at the source, and waits until it is gone.
+func (s *Source) endSession(ctx context.Context, id int64) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	for {
+		var there int
+		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
+		if err == nil && there == 0 {
+			return nil
+		}
+		if err == nil {
+			_, _ = s.db.ExecContext(ctx, "KILL ?", id) // it may just have ended
+			err = clock.Sleep(ctx, clock.Machine{}, endedPoll)
+		}
+		if err != nil {
+			return fmt.Errorf("end the session that holds it: %w", err)
+		}
+	}
+}
+
+// Close ends the session, and with it the lock: a pooled one would keep it.
+func (h *Hold) Close() {
+	_ = h.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = h.conn.Close()
+}
+
+// errClosedAlready: somebody else has closed the source.
+var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
+
+// closingOf is what there is to note before a source is closed that is seen so. earlier is the cutover that has closed it, and is not over;
+// nil = none has.
+func closingOf(seen Seen, earlier *cluster.Closing) (*cluster.Closing, error) {
+	c := cluster.Closing{ServerUUID: seen.UUID, ReadOnly: seen.ReadOnly}
+	switch {
+	case earlier == nil && seen.SuperReadOnly:
+		return nil, errClosedAlready
+	case earlier == nil:
+		return &c, nil
+	case earlier.ServerUUID != seen.UUID:
+		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
+	}
+	c.ReadOnly = earlier.ReadOnly
+	return &c, nil
+}
+
+// see looks at the source, if it is the server that was noted.
+func (h *Hold) see(ctx context.Context, was cluster.Closing) (Seen, error) {
+	seen, err := see(ctx, h.conn)
+	if err == nil && seen.UUID != was.ServerUUID {
+		err = fmt.Errorf("another server answers there than that which is to be closed and opened (%s)", was.ServerUUID)
+	}
+	return seen, err
+}
+
+// Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it.
+func (h *Hold) Shut(ctx context.Context, was cluster.Closing) error {
+	if _, err := h.see(ctx, was); err != nil {
+		return err
+	}
+	wait := time.Minute
+	if end, ok := ctx.Deadline(); ok {
+		wait = time.Until(end)
+	}
+	_, err := h.conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", max(1, int64(math.Floor(wait.Seconds()))))
+	if err == nil {
+		_, err = h.conn.ExecContext(ctx, "SET GLOBAL super_read_only = ON")
+	}
+	if err != nil {
+		return fmt.Errorf("close the source for writes: %w", err)
+	}
+	return nil
+}
+
+// KeepShut has a source that Shut has closed stay so when it restarts. It is not done before the cluster has taken over: there is nothing
+// to undo of it.
+func (h *Hold) KeepShut(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if _, err := h.conn.ExecContext(ctx, "SET PERSIST super_read_only = ON"); err != nil {
+		return fmt.Errorf("keep the source closed over its restart: %w", err)
+	}
+	return nil
+}
+
+// OpenAgain undoes Shut, at the server that was closed.
+func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
+	seen, err := h.see(ctx, was)
+	switch {
+	case err != nil:
+		return err
+	case !seen.SuperReadOnly && (was.ReadOnly || !seen.ReadOnly): // it was not closed so far, or has restarted, or somebody has opened it
+		return nil
+	}
+	set := "SET GLOBAL super_read_only = OFF"
+	if !was.ReadOnly {
+		set += ", GLOBAL read_only = OFF"
+	}
+	if _, err := h.conn.ExecContext(ctx, set); err != nil {
+		return fmt.Errorf("open the source for writes again (%s): %w", set, err)
+	}
+	return nil
+}
