@@ -56,6 +56,7 @@ func TestFollow(t *testing.T) {
 	f.clientsCannotWrite(t, ctx)
 	f.followIsShown(t, ctx)
 	f.killWhileFollowing(t, ctx, source, load)
+	f.sourceKilled(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
 	f.cutoverInterrupted(t, ctx, source, load, f.KillBoth, func(int) error { return nil })
 	f.cutoverInterrupted(t, ctx, source, load, f.PauseAgent, f.ResumeAgent)
@@ -186,6 +187,25 @@ func (f *fixture) killWhileFollowing(t *testing.T, ctx context.Context, source *
 	}
 }
 
+// sourceKilled: a source that is gone is followed again once it is back, without anybody's doing.
+func (f *fixture) sourceKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
+	t.Helper()
+	if err := source.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, "the cluster says that it does not follow", func(ctx context.Context) (bool, string, error) {
+		out, _ := f.quorate(t, ctx, 0, "follow")
+		return strings.Contains(out, "does not follow: "), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 20)
+	f.awaitNear(t, ctx)
+}
+
 // lockedAtPrimary keeps the primary from applying what comes from the source, until conn unlocks its tables or ends.
 func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context) (primary int, conn *sql.Conn) {
 	t.Helper()
@@ -246,6 +266,7 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	if err := heal(primary); err != nil {
 		t.Fatal(err)
 	}
+	_, _ = conn.ExecContext(ctx, "UNLOCK TABLES") // a server that was killed is gone, and its locks with it
 	if err := cut.Wait(); err == nil {
 		t.Error("the cutover says that it is done, and it was interrupted")
 	}

@@ -362,6 +362,9 @@ func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 		if err == nil && done {
 			return nil
 		}
+		if c.node.State().Version != c.version { // it could not take over any more: another primary has called it off, say
+			return errOvertaken
+		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("not all of the source is here within %s: node %s %s", units.Duration(c.args.Within), c.result.Node, c.get())
 		}
