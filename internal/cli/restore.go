@@ -46,7 +46,8 @@ node add", and copy the data.
 
 Nothing is done to the repository, and nothing to the cluster that was backed up,
 which may be running: give the new one other hosts. It begins a history of its own, so
-it needs a repository of its own for its backups.
+it needs a repository of its own for its backups. EVENTs do not run there before
+"quorate cluster set --events on": they could delete what was restored.
 
 --to-time ends before the first transaction that was committed later, by the clock of
 its primary. --before-gtid ends before a transaction: before a DROP TABLE that should
@@ -140,6 +141,7 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 		return printJSON(out, done)
 	}
 	return printText(out, fmt.Sprintf("%s, up to entry %d, %s, is node %s of cluster %s now, in %s.\nStart its agent: it applies the log, and opens. "+
+		"Its EVENTs do not run before \"quorate cluster set --events on\".\n"+
 		"Then let the other nodes join (quorate node add), and take a full backup into a repository of its own.\n",
 		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, units.Duration(time.Since(began))))
 }

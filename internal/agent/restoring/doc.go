@@ -23,6 +23,7 @@
 //   - The whole log passes the commit check before it counts (consensus.SurveyLog).
 //   - The new cluster follows nobody: what is to be restored without must not come from a source again, and
 //     the cluster that was backed up may follow it.
+//   - No event of the scheduler runs there until an operator says so: it would change what is looked for.
 //   - The version of the cluster state continues at the next million, as after a recovery: the cluster
 //     that was backed up may live, and have made changes of its own.
 //

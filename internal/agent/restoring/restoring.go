@@ -269,6 +269,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
 	state.Follow, state.Closing, state.Site = nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
+	state.EventsOff = true                                  // one that deletes what is old, or drops, would do so to what was restored
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)
 	id.Format = datadir.FormatState

@@ -66,7 +66,7 @@ func backup(t testing.TB) (archive.Manifest, *chain) {
 	}
 	members := []cluster.Member{{ID: 1, Name: "a", Peer: "h:1", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Peer: "h:2", Kind: cluster.KindFull, Weight: 5}}
 	state := cluster.NewState(members)
-	state.Version, state.EventsOff = 3, true
+	state.Version, state.MySQLRouter = 3, true
 	// What is restored follows nobody: it once followed the live source again, and got the DROP that it was to be without.
 	state.Follow, state.Site = &cluster.Follow{Source: "h:1", User: "u"}, &cluster.OtherSite{Site: "west"}
 	state.SiteBallot = cluster.Ballot{Number: 2, Site: "east"}
@@ -129,7 +129,7 @@ func TestMakeLog(t *testing.T) {
 			continue
 		}
 		want := binlogtest.GTID(1).UUID.String() + ":" + c.gtids
-		if made.Last != c.last || made.GTIDs.String() != want || !made.State.State.EventsOff {
+		if made.Last != c.last || made.GTIDs.String() != want || !made.State.State.MySQLRouter {
 			t.Errorf("%s: the log ends at %d, with %s", c.what, made.Last, made.GTIDs)
 		}
 		log, err := seglog.Open(options(fs))
@@ -194,7 +194,7 @@ func wantNode(t *testing.T, fs vfs.FS) {
 	}
 	point, err := d.State(nil, true, 5)
 	want := cluster.StatePoint{Index: 9, Through: 9, State: cluster.State{
-		Version: 1_000_000, Durability: cluster.DurabilityMajority, EventsOff: true, SiteBallot: cluster.Ballot{Number: 2, Site: "east"},
+		Version: 1_000_000, Durability: cluster.DurabilityMajority, MySQLRouter: true, EventsOff: true, SiteBallot: cluster.Ballot{Number: 2, Site: "east"},
 		Members: []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
 	}}
 	if diff := cmp.Diff(want, point); diff != "" || err != nil {
