@@ -3,6 +3,7 @@ package hooks
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -38,6 +39,9 @@ func Execute(command []string) func(ctx context.Context, t Told, input []byte) (
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = outputWait
 		err := cmd.Run()
+		if errors.Is(err, exec.ErrWaitDelay) { // it has ended well itself
+			err = nil
+		}
 		if err != nil {
 			err = fmt.Errorf("run %s: %w", command[0], err)
 		}

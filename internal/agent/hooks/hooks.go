@@ -194,9 +194,10 @@ func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (data
 		return note, fmt.Errorf("%w%s", err, quoted(output))
 	}
 	t.Logger.Info("hook", "role", s.Role, "primary", s.Primary, "sequence", said.Sequence, "took", took.Round(time.Millisecond), "output", output)
+	was := note
 	note.Role, note.Primary, note.Pending = s.Role, s.Primary, false
 	if err := t.Notes.WriteHookNote(note); err != nil {
-		return note, fmt.Errorf("note what it was told: %w", err) // Pending on disk: it is told again at the next start
+		return was, fmt.Errorf("note what it was told: %w", err) // it is told again, as it would be after a restart
 	}
 	return note, nil
 }

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +298,33 @@ func TestNoteIsBroken(t *testing.T) {
 	})
 }
 
+// TestToldNoteIsBroken: where it cannot be noted that the hook was told, it is told again, and the status says why as long as that is so.
+func TestToldNoteIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(status.RoleReplica, "b")
+		n.execute = func(context.Context) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.broken = errors.New("no space left")
+			return nil
+		}
+		_, stop := run(t, n)
+		n.want(t, "told", "1 ->replica ->b")
+		if !strings.Contains(n.troubled(), "no space left") {
+			t.Errorf("trouble %q", n.troubled())
+		}
+		n.mu.Lock()
+		n.broken, n.execute = nil, nil
+		n.mu.Unlock()
+		time.Sleep(time.Minute)
+		n.want(t, "with space again", "2 ->replica ->b")
+		if n.troubled() != "" {
+			t.Errorf("trouble %q", n.troubled())
+		}
+		stop()
+	})
+}
+
 // script writes a shell script.
 func script(t *testing.T, text string) string {
 	t.Helper()
@@ -368,5 +397,17 @@ func TestExecuteKillsAll(t *testing.T) {
 			t.Fatalf("what it has started runs: %s", stat)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestExecuteLeavesSomethingRunning: what the hook has started, and left running with its output open, does not make it fail.
+func TestExecuteLeavesSomethingRunning(t *testing.T) {
+	output, err := Execute([]string{script(t, `sleep 1000 & echo "$!"`)})(t.Context(), Told{}, nil)
+	pid, wrong := strconv.Atoi(output)
+	if wrong != nil {
+		t.Fatalf("%q, %v", output, err)
+	}
+	if err := errors.Join(err, syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		t.Error(err)
 	}
 }

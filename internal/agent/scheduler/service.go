@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 )
 
 const (
+	// about keys what keeps events from running as they should, among the board's troubles.
+	about = "events"
 	// eventsLook is how often the events are looked at when nothing wakes.
 	eventsLook = time.Second
 	// eventsTimeout bounds a look, and what follows from it.
@@ -65,8 +68,6 @@ type Service struct {
 	// started: the scheduler of this mysqld was started, in an epoch of this term.
 	started Server
 	term    uint64
-	// said is what was logged last.
-	said string
 }
 
 // New returns the Service of a node. It starts nothing.
@@ -76,22 +77,28 @@ func New(c Config) *Service { return &Service{Config: c} }
 func (s *Service) Run(ctx context.Context) error {
 	for c := (clock.Machine{}); ; {
 		changed := s.Board.Changes()
-		if err := s.keep(ctx); s.news(err) {
-			s.Logger.Warn("the scheduler's events are not looked after", "error", err)
-		}
+		s.look(ctx)
 		if c.Wait(ctx, eventsLook, changed) != nil {
 			return nil
 		}
 	}
 }
 
-// news tells whether an error is another one than the last.
-func (s *Service) news(err error) bool {
-	said := s.said
-	if s.said = ""; err != nil {
-		s.said = err.Error()
+// look has the events be as they should, or says in the status what is in the way.
+func (s *Service) look(ctx context.Context) {
+	text, err := "", s.keep(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case !s.Serves():
+		text = fmt.Sprintf("events may run here still: %v", err)
+	case s.started == nil:
+		text = fmt.Sprintf("no event runs: %v", err)
+	default:
+		text = fmt.Sprintf("events are not looked after, so they may not run after a failover: %v", err)
 	}
-	return s.said != "" && s.said != said
+	if s.Board.SetTrouble(about, text) && text != "" {
+		s.Logger.Warn(text)
+	}
 }
 
 func (s *Service) keep(ctx context.Context) error {

@@ -77,8 +77,8 @@ func newNode() *node {
 	return n
 }
 
-// look looks once, and returns what mysqld was told.
-func (n *node) look(t *testing.T) string {
+// saw looks once, and returns what mysqld was told.
+func (n *node) saw(t *testing.T) string {
 	t.Helper()
 	n.server.told = nil
 	if err := n.keep(t.Context()); err != nil {
@@ -89,7 +89,7 @@ func (n *node) look(t *testing.T) string {
 
 func (n *node) expect(t *testing.T, what, want string) {
 	t.Helper()
-	if got := n.look(t); got != want {
+	if got := n.saw(t); got != want {
 		t.Errorf("%s: mysqld was told %q, want %q", what, got, want)
 	}
 }
@@ -114,7 +114,7 @@ func TestSchedulerFollowsThePrimary(t *testing.T) {
 func TestSchedulerOfAnotherMysqld(t *testing.T) {
 	n := newNode()
 	n.serves = true
-	n.look(t)
+	n.saw(t)
 	ended := n.server
 	ended.told, n.server = nil, &server{event: mysqld.EventEnabled}
 	n.expect(t, "mysqld has started anew", "scheduler true")
@@ -135,7 +135,7 @@ func TestSchedulerIsOff(t *testing.T) {
 	} {
 		n := newNode()
 		n.serves = true
-		n.look(t)
+		n.saw(t)
 		state := n.Board.State()
 		state.Version++
 		off(&state)
@@ -152,28 +152,26 @@ func TestSchedulerIsOff(t *testing.T) {
 	}
 }
 
-// TestSchedulerTriesAgain: what failed is done at the next look, and said once.
+// TestSchedulerTriesAgain: what failed is done at the next look, and the status says it until then.
 func TestSchedulerTriesAgain(t *testing.T) {
 	n := newNode()
-	n.serves = true
-	n.server.err = errors.New("lost connection")
-	for range 2 {
-		if err := n.keep(t.Context()); !errors.Is(err, n.server.err) || n.started != nil {
-			t.Errorf("%v", err)
+	fails := func(what, says string) {
+		t.Helper()
+		n.server.err = errors.New("there are more than 1000")
+		n.Service.look(t.Context())
+		if got := n.Board.Trouble(about); !strings.Contains(got, says) || !strings.Contains(got, "more than 1000") {
+			t.Errorf("%s: the status says %q, want %q", what, got, says)
 		}
+		n.server.err = nil
 	}
-	if !n.news(n.server.err) || n.news(n.server.err) || n.news(nil) || !n.news(n.server.err) {
-		t.Error("an error is said once, until it is over")
+	n.serves = true
+	fails("promoted", "no event runs")
+	n.Service.look(t.Context())
+	if got := n.Board.Trouble(about); got != "" || !n.server.runs {
+		t.Errorf("the scheduler runs: %t; the status says %q", n.server.runs, got)
 	}
-	n.server.err = nil
-	n.look(t)
-	if !n.server.runs {
-		t.Error("the scheduler does not run")
-	}
-	n.serves, n.server.err = false, errors.New("still stopping")
-	if err := n.keep(t.Context()); !errors.Is(err, n.server.err) {
-		t.Errorf("%v", err)
-	}
-	n.server.err = nil
+	fails("the scheduler runs", "after a failover")
+	n.serves = false
+	fails("deposed", "may run here still")
 	n.expect(t, "deposed, and it did not stop at once", "scheduler false")
 }

@@ -90,7 +90,7 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 	var tls []string
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		value := want[name]
-		if has, is := k.has[name]; is && has == value {
+		if is, known := k.has[name]; known && is == value {
 			continue
 		}
 		err := mysqld.CheckGlobal(name, value)
@@ -104,8 +104,9 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 			tls = append(tls, name)
 		}
 	}
+	maps.DeleteFunc(k.failed, func(name, _ string) bool { return !has(want, name) && !has(k.has, name) }) // nobody asks for it any more
 	for _, name := range slices.Sorted(maps.Keys(k.has)) {
-		if _, is := want[name]; is {
+		if has(want, name) {
 			continue
 		}
 		var err error
@@ -123,6 +124,8 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 	}
 	k.reloadTLS(ctx, tls, s)
 }
+
+func has(values map[string]string, name string) bool { _, is := values[name]; return is }
 
 // reloadTLS makes what was set of TLS hold. It is done once all of it is set, as one variable may
 // suit the others only.

@@ -158,6 +158,17 @@ func TestRefusedForNow(t *testing.T) {
 	}
 }
 
+// TestUnsetWhileRefused: a value that the server has refused, and that the cluster has no more, is no trouble any more.
+func TestUnsetWhileRefused(t *testing.T) {
+	s, k := &server{wrong: map[string]bool{"a=2": true}, passing: true}, New("b", nil)
+	k.Started(7, nil, nil)
+	k.Keep(t.Context(), 7, vars{"a": "2"}, s)
+	k.Keep(t.Context(), 7, nil, s)
+	if r := k.Report(nil); r.Failed != nil {
+		t.Errorf("report %+v", r)
+	}
+}
+
 // TestReloadsTLS: variables of TLS are loaded once all of them are set, and again while that fails.
 func TestReloadsTLS(t *testing.T) {
 	s, k := &server{}, New("b", nil)
