@@ -72,6 +72,14 @@ func failed(ctx context.Context, setting string, s *said, err error) error {
 	return fmt.Errorf("backup.%s: %w: %s", setting, errors.Join(context.Cause(ctx), err), cmp.Or(text, "it said nothing"))
 }
 
+// ended is how a command has ended. What it has left running may hold its output open: it has ended well all the same.
+func ended(err error) error {
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil
+	}
+	return err
+}
+
 // Put implements Store.
 func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) error) error {
 	if err := checkName(name); err != nil {
@@ -93,7 +101,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	pipe := &input{w: in}
 	err = fill(pipe)
 	if pipe.broken != nil { // it has ended itself, and says why
-		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), cmd.Wait()))
+		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), ended(cmd.Wait())))
 	}
 	if err != nil {
 		// It must not take half an object for a whole one: it is killed before its input ends.
@@ -103,7 +111,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 		return err
 	}
 	err = in.Close()
-	return failed(ctx, "put_command", said, errors.Join(cmd.Wait(), ignoreClosed(err)))
+	return failed(ctx, "put_command", said, errors.Join(ended(cmd.Wait()), ignoreClosed(err)))
 }
 
 // input is a command's. What is broken is told apart from other pipes that fill may use.
@@ -171,7 +179,7 @@ func (r *commandReader) Read(p []byte) (int, error) {
 		return n, err
 	}
 	r.waited = true
-	r.ended = failed(r.ctx, "get_command", r.said, r.cmd.Wait())
+	r.ended = failed(r.ctx, "get_command", r.said, ended(r.cmd.Wait()))
 	return n, cmp.Or(r.ended, io.EOF)
 }
 
@@ -217,7 +225,7 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 		_ = cmd.Wait() // it was killed: nobody reads what else it prints
 		return nil, fmt.Errorf("backup.list_command does not print a name in each line: %w", err)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := ended(cmd.Wait()); err != nil {
 		return nil, failed(ctx, "list_command", said, err)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
@@ -233,5 +241,5 @@ func (c commands) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return failed(ctx, "delete_command", said, cmd.Run())
+	return failed(ctx, "delete_command", said, ended(cmd.Run()))
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -234,6 +235,21 @@ func TestPutNotRead(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
+	}
+}
+
+// TestCommandLeavesSomethingRunning: what a command has started, and left running with its output open, does not make it fail.
+func TestCommandLeavesSomethingRunning(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	err := NewCommands(Commands{Put: "cat >/dev/null; sleep 1000 & echo $! >" + pid}).Put(t.Context(), "x", func(io.Writer) error { return nil })
+	text, wrong := os.ReadFile(pid)
+	if wrong != nil {
+		t.Fatal(err, wrong)
+	}
+	left, wrong := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, wrong, syscall.Kill(left, syscall.SIGKILL)); err != nil {
 		t.Error(err)
 	}
 }
