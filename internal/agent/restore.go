@@ -92,11 +92,16 @@ func (r *Restoration) MakeData(ctx context.Context, from io.Reader, progress fun
 	return err
 }
 
-// Finish makes the directory this node's.
-func (r *Restoration) Finish() (restoring.Record, error) {
+// Finish makes the directory this node's. own: the server variables of its configuration count where the backed-up cluster has
+// them, too, whose hosts may be larger.
+func (r *Restoration) Finish(own bool) (restoring.Record, error) {
 	r.record.Index, r.record.GTIDs = r.log.Last, r.log.GTIDs.String()
 	err := restoring.Finish(vfs.OS{}, r.a.cfg.DataDir, r.record, r.full, r.log, restoring.Node{
 		Identity: r.a.data.Own(), Members: r.a.cfg.ClusterMembers(), ServerUUID: r.uuid,
+		Sets: func(variable string) bool {
+			_, operator, _ := mysqld.Own(r.a.cfg.MySQL.Variables, variable)
+			return own && operator
+		},
 	})
 	if err == nil {
 		err = giveAway(r.a.cfg.DataDir)

@@ -111,7 +111,7 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	began := time.Now()
 	quiet := slog.New(slog.DiscardHandler)
 	v := verified{Problems: []string{}}
-	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut, "", false}); err != nil {
+	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut, "", false, true}); err != nil {
 		return err
 	}
 	if err := o.look(ctx, cfg, quiet, &v); err != nil {

@@ -132,7 +132,7 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	}
 	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	began := time.Now()
-	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut, o.full, o.gap})
+	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut, o.full, o.gap, false})
 	if err != nil {
 		return err
 	}
@@ -158,6 +158,8 @@ type restoring struct {
 	// full is the name of the full backup; "" = the newest that fits. gap: all before a gap is enough.
 	full string
 	gap  bool
+	// own: the server variables of cfg count, not the backed-up cluster's.
+	own bool
 }
 
 // restoreInto makes the data directory of a configuration.
@@ -206,7 +208,7 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	if err := o.data(ctx, r, full); err != nil {
 		return done, fmt.Errorf("restore the data: %w", err)
 	}
-	record, err := r.Finish()
+	record, err := r.Finish(o.own)
 	done.Index, done.Time, done.GTIDs = record.Index, log.Time, record.GTIDs
 	return done, err
 }

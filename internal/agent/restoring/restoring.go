@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -255,6 +256,8 @@ type Node struct {
 	Members  []cluster.Member
 	// ServerUUID is that of the restored data.
 	ServerUUID string
+	// Sets tells of which server variables the node's own value counts, and not the backed-up cluster's.
+	Sets func(variable string) bool
 }
 
 // Finish makes the directory the node's.
@@ -270,6 +273,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Durability = begun.Durability
 	state.Follow, state.Closing, state.Site = nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
 	state.EventsOff = true                                  // one that deletes what is old, or drops, would do so to what was restored
+	maps.DeleteFunc(state.Variables, func(name, _ string) bool { return n.Sets(name) })
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)
 	id.Format = datadir.FormatState

@@ -67,6 +67,7 @@ func backup(t testing.TB) (archive.Manifest, *chain) {
 	members := []cluster.Member{{ID: 1, Name: "a", Peer: "h:1", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Peer: "h:2", Kind: cluster.KindFull, Weight: 5}}
 	state := cluster.NewState(members)
 	state.Version, state.MySQLRouter = 3, true
+	state.Variables = map[string]string{"innodb_buffer_pool_size": "64G", "max_connections": "500"}
 	// What is restored follows nobody: it once followed the live source again, and got the DROP that it was to be without.
 	state.Follow, state.Site = &cluster.Follow{Source: "h:1", User: "u"}, &cluster.OtherSite{Site: "west"}
 	state.SiteBallot = cluster.Ballot{Number: 2, Site: "east"}
@@ -181,6 +182,7 @@ func node(t *testing.T, fs vfs.FS) error {
 	return Finish(fs, "node", r, m, log, Node{
 		Identity: datadir.Identity{Format: 1, Cluster: "c", Node: "r", NodeID: 9, Instance: strings.Repeat("ab", 16)}, ServerUUID: newUUID,
 		Members: []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
+		Sets:    func(variable string) bool { return variable == "innodb_buffer_pool_size" },
 	})
 }
 
@@ -195,7 +197,8 @@ func wantNode(t *testing.T, fs vfs.FS) {
 	point, err := d.State(nil, true, 5)
 	want := cluster.StatePoint{Index: 9, Through: 9, State: cluster.State{
 		Version: 1_000_000, Durability: cluster.DurabilityMajority, MySQLRouter: true, EventsOff: true, SiteBallot: cluster.Ballot{Number: 2, Site: "east"},
-		Members: []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
+		Variables: map[string]string{"max_connections": "500"},
+		Members:   []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
 	}}
 	if diff := cmp.Diff(want, point); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
