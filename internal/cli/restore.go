@@ -158,8 +158,8 @@ type restoring struct {
 	// full is the name of the full backup; "" = the newest that fits. gap: all before a gap is enough.
 	full string
 	gap  bool
-	// own: the server variables of cfg count, not the backed-up cluster's.
-	own bool
+	// verify: the newest full backup is meant, and the server variables of cfg count, not the backed-up cluster's.
+	verify bool
 }
 
 // restoreInto makes the data directory of a configuration.
@@ -173,12 +173,18 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	}
 	if o.full != "" {
 		manifests = slices.DeleteFunc(manifests, func(m archive.Manifest) bool { return archive.FullName(m.At, m.Node) != o.full })
+		if len(manifests) == 0 {
+			return done, fmt.Errorf("full backup %s cannot be restored, or is not there: quorate backup list", o.full)
+		}
 	}
 	full, err := archive.Choose(o.target, manifests)
 	if err != nil {
 		return done, err
 	}
 	done.Full = archive.FullName(full.At, full.Node)
+	if newest := contents.Fulls[len(contents.Fulls)-1]; o.verify && done.Full != newest {
+		return done, fmt.Errorf("the newest full backup cannot be restored: %s", problems[len(problems)-1])
+	}
 	pieces, last := contents.Chain(full.Begin.First)
 	if newest := contents.Newest(); o.target.Latest() && last < newest.Last && !o.gap {
 		return done, fmt.Errorf("the log has a gap from entry %d on, and goes to entry %d, %s: --to-time or --to-gtid restores a point before it; "+
@@ -208,7 +214,7 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	if err := o.data(ctx, r, full); err != nil {
 		return done, fmt.Errorf("restore the data: %w", err)
 	}
-	record, err := r.Finish(o.own)
+	record, err := r.Finish(o.verify)
 	done.Index, done.Time, done.GTIDs = record.Index, log.Time, record.GTIDs
 	return done, err
 }

@@ -1,9 +1,65 @@
 package cli
 
 import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
+
+// TestWhichIsRestored: a restore takes the newest full backup that can be restored. A verification takes the newest one: that
+// another can be restored is not the question. What is named, and is not there, is said so.
+func TestWhichIsRestored(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	names := make([]string, 2)
+	for i := range names {
+		at := time.Unix(int64(i)*100_000, 0).UTC()
+		names[i] = archive.FullName(at, "a")
+		m := archive.Manifest{Start: archive.Start{Format: archive.Format, Node: "a", MySQL: "1.0.0", At: at, Begin: replay.LogBegin{First: 1}}, Data: archive.DataName(names[i])}
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, archive.ManifestName(names[i])), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, archive.DataName(names[0])), nil, 0o600); err != nil { // the newest has none
+		t.Fatal(err)
+	}
+	store, err := repository.NewDirectory(vfs.OS{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.MySQL.BaseDir = filepath.Join(dir, "no MySQL") // so it goes no further
+	for _, c := range []struct {
+		full   string
+		verify bool
+		want   string
+	}{
+		{"", false, "no MySQL"}, {"", true, "the newest full backup cannot be restored: " + names[1] + ": its data are missing"},
+		{names[0], false, "no MySQL"}, {names[1], false, "full backup " + names[1] + " cannot be restored"}, {"full-x", false, "full backup full-x cannot be restored"},
+	} {
+		_, err := restoreInto(t.Context(), restoring{
+			store: store, cfg: cfg, logger: slog.New(slog.DiscardHandler), errOut: io.Discard, full: c.full, verify: c.verify,
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
 
 // TestWrongData: a restore is refused where mysqld could not start the data, and nowhere else.
 func TestWrongData(t *testing.T) {
