@@ -93,6 +93,7 @@ func (s *Service) look(ctx context.Context) {
 		text = fmt.Sprintf("events may run here still: %v", err)
 	case s.started == nil:
 		text = fmt.Sprintf("no event runs: %v", err)
+		s.idle([]string{"all"}) // how many is not known
 	default:
 		text = fmt.Sprintf("events are not looked after, so they may not run after a failover: %v", err)
 	}

@@ -166,9 +166,12 @@ func TestSchedulerTriesAgain(t *testing.T) {
 	}
 	n.serves = true
 	fails("promoted", "no event runs")
+	if own := n.Board.Own(); own.Events != 1 || own.EventNames != "all" { // for the alert
+		t.Errorf("%d events do not run: %s", own.Events, own.EventNames)
+	}
 	n.Service.look(t.Context())
-	if got := n.Board.Trouble(about); got != "" || !n.server.runs {
-		t.Errorf("the scheduler runs: %t; the status says %q", n.server.runs, got)
+	if got, own := n.Board.Trouble(about), n.Board.Own(); got != "" || !n.server.runs || own.Events != 0 {
+		t.Errorf("the scheduler runs: %t; the status says %q, and that %d do not run", n.server.runs, got, own.Events)
 	}
 	fails("the scheduler runs", "after a failover")
 	n.serves = false

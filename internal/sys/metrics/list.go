@@ -104,7 +104,7 @@ var sections = []Section{
 		gauge("quorate_xa_prepared", "XA transactions of the log that are prepared and have no end.", "A transaction manager has died: who ends them?"),
 		gauge("quorate_xa_prepared_age_seconds", "Age of the oldest of them: it holds the purge of all logs back.", "It is more than some minutes."),
 		counter("quorate_xa_rolled_back_total", "Prepared XA transactions that this node rolled back for their age.", "A transaction manager complains."),
-		gauge("quorate_events", "Events of this primary that do not run though they are not disabled.", "After a failover: `quorate status` names them, and docs/dba.md says what to do."),
+		gauge("quorate_events", "Events of this primary that do not run though they are not disabled; 1 where they cannot be looked after.", "After a failover: `quorate status` names them, and docs/dba.md says what to do."),
 	}},
 	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and begin anew with each primary.", []Desc{
 		gauge("quorate_follow", "1 while the cluster follows a server outside of it, and clients cannot write.", "Before the cutover, and after it."),
