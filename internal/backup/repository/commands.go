@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // Commands are an operator's: /bin/sh runs them, with the object's name in QUORATE_OBJECT.
@@ -95,7 +97,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	if err != nil {
 		return fmt.Errorf("run backup.put_command: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startDying(ctx, cmd); err != nil {
 		return fmt.Errorf("run backup.put_command: %w", errors.Join(context.Cause(ctx), err))
 	}
 	pipe := &input{w: in}
@@ -112,6 +114,21 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	}
 	err = in.Close()
 	return failed(ctx, "put_command", said, errors.Join(ended(cmd.Wait()), ignoreClosed(err)))
+}
+
+// startDying starts a command that the kernel kills when this process is killed: the end of its input, which comes then, must not
+// look like that of an object. ctx ends once the command was waited for.
+func startDying(ctx context.Context, cmd *exec.Cmd) error {
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started := make(chan error, 1)
+	subprocess.OnThread(func() { // with the thread that has started it, too
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			<-ctx.Done()
+		}
+	})
+	return <-started
 }
 
 // input is a command's. What is broken is told apart from other pipes that fill may use.

@@ -9,7 +9,7 @@
 // Put is all or nothing: when it returns nil the object is there, whole and, in a directory, on disk.
 // Otherwise List does not show it, or still shows what was there before; of a command that is what the
 // command does when it is killed. A writer that fails never looks like an end to a command: it is
-// killed before its input is closed.
+// killed before its input is closed. If this process is killed, the kernel kills its shell.
 //
 // An object that is cut off, or was changed, is an error of Unseal's reader, at its end at the latest.
 //
@@ -20,6 +20,6 @@
 //
 // # Goroutines
 //
-// One for each command, which ends with it; all commands end with their context. zstd's own end with
+// One or two for each command, which end with it; all commands end with their context. zstd's own end with
 // Close.
 package repository

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -251,6 +253,54 @@ func TestCommandLeavesSomethingRunning(t *testing.T) {
 	left, wrong := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err := errors.Join(err, wrong, syscall.Kill(left, syscall.SIGKILL)); err != nil {
 		t.Error(err)
+	}
+}
+
+// putsForEver names the directory of a command of which only the first bytes ever come.
+const putsForEver = "QUORATE_TEST_PUTS_FOR_EVER"
+
+// TestPutIsKilled: who is killed in the middle of an object leaves no command that takes what came for all of it.
+func TestPutIsKilled(t *testing.T) {
+	if dir := os.Getenv(putsForEver); dir != "" {
+		put := fmt.Sprintf("echo $$ >%[1]s/pid.part && mv %[1]s/pid.part %[1]s/pid; cat >%[1]s/part; sleep 0.2; mv %[1]s/part %[1]s/whole", dir)
+		err := NewCommands(Commands{Put: put}).Put(t.Context(), "x", func(w io.Writer) error {
+			_, err := io.WriteString(w, "half")
+			return errors.Join(err, clock.Sleep(t.Context(), clock.Machine{}, time.Minute))
+		})
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	archive := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPutIsKilled$")
+	archive.Env = append(os.Environ(), putsForEver+"="+dir)
+	if err := archive.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	var shell int
+	until("the command does not begin", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "pid"))
+		if err == nil {
+			shell, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	})
+	if err := archive.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = archive.Wait() // it was killed
+	until("the command goes on", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", shell))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	if _, err := os.Stat(filepath.Join(dir, "whole")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half an object counts: %v", err)
 	}
 }
 
