@@ -81,9 +81,12 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	if err != nil {
 		return err
 	}
-	if n, err := o.ownNode(ctx); err != nil {
+	n, err := o.ownNode(ctx)
+	if err != nil {
 		return err
-	} else if n.Key != next.Name() {
+	}
+	before := n.Key == next.Name()
+	if !before {
 		var result cluster.ChangeResult
 		change := keysChange{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
 		if err := o.ask(ctx, "node.key", change, &result); err != nil {
@@ -101,7 +104,11 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	} else if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
 		return fmt.Errorf("give the new key its place: %w", err)
 	}
-	return o.print(out, shown, false, nil, fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key))
+	text := fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key)
+	if before && !own && !shown.Key.Issued() {
+		text = "the key had been changed before, and no other one was made: to change it once more, run this again\n" + text
+	}
+	return o.print(out, shown, false, nil, text)
 }
 
 // nextKey reads the next key, and makes it where there is none: as the file of the account that has the

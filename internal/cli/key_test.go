@@ -139,5 +139,19 @@ func TestRotateEndsAtTheEnd(t *testing.T) {
 		if is := k.Name() == *asked.NextKey; is != done || (code == exitOK) != done || !done && !strings.Contains(errs, "is not changed so far") {
 			t.Errorf("the cluster has it: %t; the command: %d, %q, %q; it lies in its place: %t", done, code, out, errs, is)
 		}
+		if !done {
+			continue
+		}
+		// A command that is killed before its last step leaves the key there. The next one must not look like another change.
+		if err := os.Rename(file, file+".next"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := *asked.NextKey
+		if code, out, _ := run(t, "key", "rotate", "--config", toml); code != exitOK || !strings.Contains(out, "no other one was made") || *asked.NextKey != before {
+			t.Errorf("taken up: %d, %q", code, out)
+		}
 	}
 }
