@@ -9,7 +9,15 @@ if [ ! -e "$dir/python/bin/python" ]; then
 	python3 -m venv "$dir/python.new"
 	mv "$dir/python.new" "$dir/python"
 fi
-"$dir/python/bin/python" -m pip install --quiet PyMySQL==1.1.2 cryptography==46.0.3
+"$dir/python/bin/python" -m pip install --quiet PyMySQL==1.1.2 cryptography==46.0.3 pytest==8.4.2
+# PyMySQL's own tests: later releases at PyPI come without them.
+if [ ! -e "$dir/pymysql-tests" ]; then
+	rm -rf -- "$dir/pymysql-tests.new"
+	mkdir "$dir/pymysql-tests.new"
+	"$dir/python/bin/python" -m pip download --quiet --no-deps --no-binary :all: --dest "$dir/pymysql-tests.new" PyMySQL==0.10.1
+	tar -xzf "$dir"/pymysql-tests.new/*.tar.gz -C "$dir/pymysql-tests.new" --strip-components 1 PyMySQL-0.10.1/pymysql/tests
+	mv "$dir/pymysql-tests.new" "$dir/pymysql-tests"
+fi
 npm install --silent --no-audit --no-fund --prefix "$dir/node" mysql2@3.15.3
 mvn --quiet --batch-mode dependency:copy -Dartifact=com.mysql:mysql-connector-j:9.5.0 -DoutputDirectory="$dir/java"
 mvn --quiet --batch-mode dependency:copy -Dartifact=com.zaxxer:HikariCP:6.3.0 -DoutputDirectory="$dir/java"

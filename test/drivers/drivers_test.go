@@ -38,8 +38,15 @@ func TestDrivers(t *testing.T) {
 	}
 	c := newCluster(t)
 	own := way{write: addresses(c.Len(), c.RouterAddr), read: addresses(c.Len(), c.ReadAddr)}
-	t.Run("quorate", func(t *testing.T) { c.suites(t, dir, own) })
-	t.Run("MySQLRouter", func(t *testing.T) { c.suites(t, dir, c.mysqlRouter(t)) })
+	t.Run("quorate", func(t *testing.T) {
+		t.Run("upstream", func(t *testing.T) { c.upstream(t, dir, "6446", own) })
+		c.suites(t, dir, own)
+	})
+	t.Run("MySQLRouter", func(t *testing.T) {
+		by := c.mysqlRouter(t)
+		t.Run("upstream", func(t *testing.T) { c.upstream(t, dir, "split", by) })
+		c.suites(t, dir, by)
+	})
 }
 
 // way is how applications come to the cluster.
@@ -160,8 +167,10 @@ func newCluster(t *testing.T) *testCluster {
 		t.Fatal(err)
 	}
 	primary, err := c.WaitAllReady(ctx)
-	if err == nil {
-		err = c.CreateApplication(ctx, primary, "drivers")
+	for _, database := range []string{"drivers", "drivers2"} { // PyMySQL's own tests take two
+		if err == nil {
+			err = c.CreateApplication(ctx, primary, database)
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -241,8 +250,9 @@ func addresses(n int, of func(int) string) string {
 
 // result is what became of one case.
 type result struct {
-	name string // "PORT CASE"
-	err  string // "" = it passed
+	name    string // "PORT CASE", or an upstream test's
+	err     string // "" = it passed
+	skipped bool   // by the upstream suite itself
 }
 
 // suite runs a program that prints a line for each case.
@@ -271,6 +281,8 @@ func (c *testCluster) suite(t *testing.T, drivers string, by way, args ...string
 			all = append(all, result{name: rest})
 		case "FAIL":
 			all = append(all, result{name: rest, err: rest})
+		case "skip":
+			all = append(all, result{name: rest, skipped: true})
 		}
 	}
 	return all
