@@ -9,6 +9,8 @@ die() { say "$*"; exit 1; }
 [ "$(id -u)" = 0 ] || die "run it as root: it makes a Debian below a temporary directory, and enters it"
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 dist=$(cd "$1" && pwd)
+source=$(cd "$(dirname -- "$0")/.." && pwd)
+go=${GO:-go}
 arch=$(dpkg --print-architecture)
 deb=$(ls "$dist"/quorate_*_"$arch".deb) || die "$dist has no deb for $arch: make packages"
 (cd "$dist" && sha256sum --check --quiet SHA256SUMS) || die "SHA256SUMS is wrong"
@@ -31,6 +33,37 @@ want() { # WORDS IN...: what a command prints has WORDS
 	said=$("$@" 2>&1) || die "$*: $said"
 	case $said in *"$words"*) ;; *) die "$*: it lacks \"$words\": $said" ;; esac
 }
+
+# The image file, built for real. Its two bases come from no registry: they are this Debian, with the account that MySQL's has,
+# and the Go that runs here. So what is tried is the file, not MySQL's image.
+image() {
+	export CONTAINERS_STORAGE_CONF="$top/storage.conf"
+	printf '[storage]\ndriver = "vfs"\nrunroot = "%s/run"\ngraphroot = "%s/graph"\n' "$top" "$top" >"$CONTAINERS_STORAGE_CONF"
+	echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$top/policy.json"
+	file=$source/packaging/Containerfile
+	base=$(buildah from scratch)
+	buildah add -q "$base" "$root" / >/dev/null
+	buildah config --env PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin "$base"
+	buildah run --isolation chroot "$base" -- useradd --system --uid 999 --user-group mysql
+	buildah commit -q --rm "$base" "$(sed -n 's/^ARG MYSQL_IMAGE=//p' "$file")" >/dev/null
+	buildah tag "$(sed -n 's/^ARG MYSQL_IMAGE=//p' "$file")" "$(sed -n 's/^ARG GO_IMAGE=//p' "$file")"
+	buildah bud -q --isolation chroot --pull-never --signature-policy "$top/policy.json" --env GOTOOLCHAIN=local --env "GOPROXY=$($go env GOPROXY)" \
+		--volume "$($go env GOROOT):/usr/local/go:ro" --volume /etc/ssl/certs:/etc/ssl/certs:ro --volume "$($go env GOMODCACHE):/root/go/pkg/mod" \
+		--volume "$($go env GOCACHE):/root/.cache/go-build" --build-arg VERSION=v0-image -f "$file" -t quorate "$source" >"$top/log" 2>&1 ||
+		{ tail -n 20 "$top/log" >&2; die "packaging/Containerfile cannot be built"; }
+	c=$(buildah from -q --pull-never --signature-policy "$top/policy.json" quorate)
+	want "quorate v0-image " buildah run --isolation chroot "$c" -- quorate --version
+	want "How it stands:" buildah run --isolation chroot "$c" -- quorate --help
+	want "751 mysql:mysql" buildah run --isolation chroot "$c" -- stat -c '%a %U:%G' /var/lib/quorate
+	[ "$(buildah run --isolation chroot "$c" -- id -un)" = mysql ] || die "the image does not run as mysql"
+	want '[/usr/bin/quorate] [run --config /etc/quorate/node.toml]' buildah inspect --type image --format '{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}' quorate
+}
+if command -v buildah >/dev/null; then
+	say "building the image of packaging/Containerfile"
+	image
+else
+	say "buildah is not there: the image was not built"
+fi
 
 say "installing ${deb##*/}"
 in_root dpkg -i /quorate.deb >"$top/log" 2>&1 || { cat "$top/log" >&2; die "it cannot be installed"; }
