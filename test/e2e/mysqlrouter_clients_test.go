@@ -185,7 +185,13 @@ func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()
 			t.Errorf("%d own writes were missed: %s", len(c.missed), c.missed[0])
 		}
 	}
-	t.Logf("rw over quorate's own: %v", (clients[1].gap() - clients[0].gap()).Round(time.Millisecond))
+	for i, bound := range map[int]time.Duration{1: 4 * routedLimit, 2: 4 * time.Second} {
+		over := clients[i].gap() - clients[0].gap()
+		t.Logf("%s: %v over quorate's own, bound %v", clients[i].name, over.Round(time.Millisecond), bound)
+		if over > bound {
+			t.Errorf("%s was without an OK for %v more than quorate's own, want at most %v", clients[i].name, over, bound)
+		}
+	}
 	r.elsewhere += clients[2].elsewhere
 	r.mustBeTracked(t, ctx, clients[2])
 	mustBeOnePrimary(t, clients)
