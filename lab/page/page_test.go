@@ -210,6 +210,34 @@ func (p *tab) picture(name string) {
 // wide lists what is wider than the window.
 const wide = `[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + '.' + (e.id || e.className)).slice(0, 5).join(' ')`
 
+// watchShifts has the browser note what moves under the reader's eyes, from the page's start on. What follows an input, or
+// another size of the window, within half a second is not noted as such.
+const watchShifts = `window.shifts = []; new PerformanceObserver(list => shifts.push(...list.getEntries().filter(e => !e.hadRecentInput)))
+	.observe({type: 'layout-shift', buffered: true}); true`
+
+// worstShift is the Cumulative Layout Shift: the largest sum of shifts less than 1 s apart, within 5 s.
+const worstShift = `(() => { let worst = 0, sum = 0, first = 0, last = -9e9;
+	for (const e of shifts) {
+		if (e.startTime - last > 1000 || e.startTime - first > 5000) [sum, first] = [0, e.startTime];
+		[sum, last] = [sum + e.value, e.startTime];
+		worst = Math.max(worst, sum);
+	}
+	return worst; })()`
+
+// whatShifted names what moved most.
+const whatShifted = `[...shifts].sort((a, b) => b.value - a.value).slice(0, 5).map(e => e.startTime.toFixed(0) + ' ms: ' + e.value.toFixed(4) + ' ' +
+	e.sources.map(s => (s.node?.id || s.node?.className?.baseVal || s.node?.className || s.node?.nodeName) + ' ' + s.previousRect.y + '→' + s.currentRect.y).join(', ')).join('\n')`
+
+// holdsStill wants no layout that jumps: 0.1 is what the Web Vitals call good.
+func (p *tab) holdsStill(when string) {
+	p.t.Helper()
+	worst := evaluate[float64](p, worstShift)
+	p.t.Logf("%s: cumulative layout shift %.4f", when, worst)
+	if worst > 0.1 {
+		p.t.Errorf("%s, the layout jumps: %.4f:\n%s", when, worst, evaluate[string](p, whatShifted))
+	}
+}
+
 // look sees the page light and dark, on a screen and on a telephone.
 func (p *tab) look(name string) {
 	p.t.Helper()
@@ -262,11 +290,13 @@ func TestPage(t *testing.T) {
 		}
 	}()
 	p := open(t, ctx, program, "http://"+c.APIAddr(seen)+"/")
+	evaluate[bool](p, watchShifts)
 	p.until(`document.body.className === 'live'`)
 	p.until(`document.querySelector('#primary').textContent === '` + c.Name(primary) + `'`)
 	p.until(`document.querySelector('#safe').textContent === 'Any one of 3 nodes may fail'`)
 	p.until(`parseInt(document.querySelector('#tps').textContent) > 0 && document.querySelector('#ack').textContent !== '–'`)
 	p.until(`[...document.querySelectorAll('#nodes .level')].filter(e => e.textContent === 'well').length === 3`)
+	p.holdsStill("from the start to live updates")
 	p.look("healthy")
 	if hidden := evaluate[bool](p, `document.querySelector('#do-switchover').hidden`); !hidden {
 		t.Error("who has given no token is offered a switchover")
@@ -274,6 +304,7 @@ func TestPage(t *testing.T) {
 	third := 3 - primary - seen
 	p.moves(ctx, c, third)
 	p.watchesFailover(c, third)
+	p.holdsStill("over a switchover and a failover")
 	p.mu.Lock()
 	if p.deaf = true; len(p.complaints) > 0 {
 		t.Errorf("the browser says:\n%s", strings.Join(p.complaints, "\n"))
