@@ -230,10 +230,15 @@ func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 	return r, errors.Join(err, a.data.Close())
 }
 
+// commandCacheBytesMax bounds the log's cache in a command, which reads none of the newest entries again.
+const commandCacheBytesMax = 8 << 20
+
+// adoptedLog is a log as a command makes it, for an agent that does not run.
 func adoptedLog(cfg config.Config, logger *slog.Logger) seglog.Options {
 	return seglog.Options{
 		FS: vfs.OS{}, Dir: filepath.Join(cfg.DataDir, "log"), Identity: logIdentity(cfg), Logger: logger,
 		SegmentBytesMax: int64(cfg.Log.SegmentSize),
+		CacheBytesMax:   commandCacheBytesMax,
 	}
 }
 
