@@ -164,9 +164,12 @@ func (f *fixture) command(t *testing.T, ctx context.Context, args ...string) (to
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if n, err := residentPeak(cmd.Process.Pid); err == nil { // it may just have ended
+			peak = n
+		}
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -177,9 +180,6 @@ func (f *fixture) command(t *testing.T, ctx context.Context, args ...string) (to
 			}
 			return time.Since(began), peak
 		case <-tick.C:
-			if n, err := residentPeak(cmd.Process.Pid); err == nil { // it may just have ended
-				peak = n
-			}
 		}
 	}
 }
