@@ -246,6 +246,11 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 
 // mayBegin refuses what cannot come to a good end.
 func (c *cutover) mayBegin(ctx context.Context) error {
+	if !c.args.SourceClosed { // before anything is noted that only a Hold can undo
+		if err := c.source.MayHold(ctx); err != nil {
+			return err
+		}
+	}
 	why, err := c.source.Applies(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: GRANT SELECT ON performance_schema.* to its account", err)

@@ -9,6 +9,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -18,6 +20,8 @@ const (
 	endedPoll = 50 * time.Millisecond
 	// holdIdleMax is how long the source lets a Hold wait for its next statement: longer than a cutover takes.
 	holdIdleMax = 10 * time.Minute
+	// errNoSuchThread is ER_NO_SUCH_THREAD.
+	errNoSuchThread = 1094
 )
 
 // Hold is the session at a source that alone may close and open it: it has a lock there (GET_LOCK).
@@ -53,25 +57,43 @@ func (s *Source) lock(ctx context.Context, conn *sql.Conn, name string) error {
 			return err
 		}
 		if owner.Valid {
-			if err := s.endSession(ctx, owner.Int64); err != nil {
+			if err := endSession(ctx, conn, owner.Int64); err != nil {
 				return err
 			}
+		}
+		if err := clock.Sleep(ctx, clock.Machine{}, endedPoll); err != nil {
+			return err
 		}
 	}
 }
 
-// endSession ends a session at the source, and waits until it is gone.
-func (s *Source) endSession(ctx context.Context, id int64) error {
+// MayHold tells whether the source lets its account lock at all: some kinds of server and proxy do not.
+func (s *Source) MayHold(ctx context.Context) error {
+	var got, released sql.NullInt64
+	err := s.db.QueryRowContext(ctx, "SELECT GET_LOCK('quorate probe', 1), RELEASE_LOCK('quorate probe')").Scan(&got, &released)
+	if err != nil {
+		return fmt.Errorf("lock at the source: %w: close it yourself, and say --source-closed", err)
+	}
+	return nil
+}
+
+// endSession ends a session at the source, by another one of the same server, and waits until it is gone.
+func endSession(ctx context.Context, conn *sql.Conn, id int64) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
 		var there int
-		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
+		err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
 		if err == nil && there == 0 {
 			return nil
 		}
 		if err == nil {
-			_, _ = s.db.ExecContext(ctx, "KILL ?", id) // it may just have ended
+			_, err = conn.ExecContext(ctx, "KILL ?", id)
+			if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == errNoSuchThread { // it has just ended
+				err = nil
+			}
+		}
+		if err == nil {
 			err = clock.Sleep(ctx, clock.Machine{}, endedPoll)
 		}
 		if err != nil {

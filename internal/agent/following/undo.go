@@ -120,10 +120,13 @@ func reopen(ctx context.Context, over func() bool, try func(context.Context) err
 func (s *Service) RunUndo(ctx context.Context) error {
 	c, pause, last := clock.Machine{}, reopenPause, ""
 	for c.Wait(ctx, pause, nil) == nil {
-		p, _ := s.node.Serving()
-		closing := s.node.State().Closing
-		if p == nil || closing == nil || !s.cutting.TryLock() { // who has it makes an end of it
+		if p, _ := s.node.Serving(); p == nil || s.node.State().Closing == nil || !s.cutting.TryLock() { // who has it makes an end of it
 			pause, last = reopenPause, ""
+			continue
+		}
+		closing := s.node.State().Closing
+		if closing == nil { // that was the end of it
+			s.cutting.Unlock()
 			continue
 		}
 		err := s.tryUndo(ctx, s.requests.Records.ByItself())

@@ -93,7 +93,7 @@ func (c Cluster) Sentences() []Sentence {
 	if c.Closing != nil && c.Follow != nil && c.Closing.CalledOff {
 		add(LevelAlarm, topicFollow, fmt.Sprintf("CUTOVER of %s was called off, and %s MAY BE CLOSED, so nobody writes: the primary opens it again as soon as it can (quorate follow)", units.Time(c.Closing.Since), c.Follow.Source))
 	} else if c.Closing != nil && c.Follow != nil {
-		add(LevelNotice, topicFollow, fmt.Sprintf("CUTOVER since %s: %s is closed, and nobody writes until the cutover is done or called off", units.Time(c.Closing.Since), c.Follow.Source))
+		add(LevelNotice, topicFollow, fmt.Sprintf("CUTOVER since %s: %s is closed, and nobody writes until the cutover is done or called off: do not open it by hand before", units.Time(c.Closing.Since), c.Follow.Source))
 	}
 	if c.Site != nil && c.Site.Fence {
 		add(LevelAlarm, topicSite, fmt.Sprintf("SITE %s was not closed when this site was promoted: it may take writes, until it answers and is closed", c.Site.Site))
