@@ -34,14 +34,15 @@ func (s *Source) Hold(ctx context.Context, name string) (*Hold, error) {
 		return nil, fmt.Errorf("hold the source: %w", err)
 	}
 	h := &Hold{conn}
-	if err := s.lock(ctx, conn, name); err != nil {
+	if err := lock(ctx, conn, name); err != nil {
 		h.Close()
-		return nil, fmt.Errorf("hold the source (close it yourself, and say --source-closed, if this is not possible there): %w", err)
+		return nil, fmt.Errorf("hold the source: %w", err)
 	}
 	return h, nil
 }
 
-func (s *Source) lock(ctx context.Context, conn *sql.Conn, name string) error {
+// lock takes the lock in a session. MayHold was asked before whether that is possible there.
+func lock(ctx context.Context, conn *sql.Conn, name string) error {
 	if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = ?", int64(holdIdleMax.Seconds())); err != nil {
 		return err
 	}
