@@ -57,6 +57,11 @@ func Inspect(o InspectOptions) (*Inspector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect log in %s: %w", o.Dir, err)
 	}
+	if in.stateProblem == nil && len(in.names) > 0 {
+		if first := firstOf(in.names[0]); first > 1 { // as Open takes it: what was before is purged
+			in.hs.Commit = max(in.hs.Commit, first)
+		}
+	}
 	return in, nil
 }
 
@@ -110,7 +115,7 @@ func (in *Inspector) list() error {
 	return nil
 }
 
-// HardState returns what the state file says; zero if it is damaged.
+// HardState returns what the state file says, zero if it is damaged. Its commit index is at least what the first segment says.
 func (in *Inspector) HardState() HardState { return in.hs }
 
 // limit is the last index that is shown.

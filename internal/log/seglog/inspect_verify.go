@@ -69,10 +69,14 @@ func (in *Inspector) Verify(ctx context.Context, progress func(done, total int64
 			v.total += info.Size
 		}
 	}
-	for at := range in.names {
-		if err := v.verifySteady(in.names[at]); err != nil {
+	tail := in.holder(v.Commit + 1)
+	for _, name := range in.names[:tail] {
+		if err := v.segmentOrGone(name); err != nil {
 			return nil, err
 		}
+	}
+	if err := v.verifyTail(in.names[tail:]); err != nil {
+		return nil, err
 	}
 	if v.LastIndex < v.Commit && !v.overtaken {
 		v.find(v.last, 0, v.LastIndex+1, "log ends at index %d, but %d is committed", v.LastIndex, v.Commit)
@@ -98,36 +102,60 @@ type verifier struct {
 	rules     rules
 }
 
-// steadyMax bounds the looks at a segment that changes all the time.
-const steadyMax = 5
+// looksMax bounds the looks at a tail that changes all the time.
+const looksMax = 5
 
-// verifySteady verifies a segment, again if it may have changed under the reader.
-func (v *verifier) verifySteady(name string) error {
-	var last verifier
-	for try := range steadyMax {
+// verifyTail verifies the segments from the first uncommitted entry on. Others may take the place of entries there while it reads, and
+// of whole segments: the end of one, and the beginning of the next, may be of different times. So it looks again, at all of them, and
+// reports what two looks find.
+func (v *verifier) verifyTail(names []string) error {
+	var before []Finding
+	for look := 1; ; look++ {
 		now := *v
-		now.Findings = append([]Finding(nil), v.Findings...)
-		now.rules = v.rules.clone()
-		err := now.segment(name)
-		if v.in.isGone(name, err) {
-			// What comes next cannot be compared with it.
-			v.before, v.rules, v.overtaken = nil, rules{}, true
-			return nil
+		now.Findings, now.rules = slices.Clone(v.Findings), v.rules.clone()
+		for _, name := range names {
+			if err := now.segmentOrGone(name); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-		again := false
-		for _, f := range now.Findings[len(v.Findings):] {
-			again = again || f.Index > v.Commit
-		}
-		if !again || try == steadyMax-1 || slices.Equal(last.Findings, now.Findings) {
+		unsteady := func(f Finding) bool { return f.Index > v.Commit && !slices.Contains(before, f) }
+		if !slices.ContainsFunc(now.Findings, unsteady) || look == looksMax {
+			now.Findings = slices.DeleteFunc(now.Findings, unsteady)
 			*v = now
 			return nil
 		}
-		last = now
+		before = now.Findings
+		var err error
+		if names, err = v.alsoNow(names); err != nil {
+			return err
+		}
 	}
-	return nil
+}
+
+// alsoNow returns the names with those of segments that are among them now.
+func (v *verifier) alsoNow(names []string) ([]string, error) {
+	now := Inspector{options: v.in.options}
+	if err := now.list(); err != nil {
+		return nil, fmt.Errorf("list directory: %w", err)
+	}
+	first, last := names[0], names[len(names)-1]
+	for _, name := range now.names {
+		if name > first && name < last && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return slices.Sorted(slices.Values(names)), nil
+}
+
+// segmentOrGone verifies a segment, if it has not been purged, or cut off, since the directory was listed.
+func (v *verifier) segmentOrGone(name string) error {
+	err := v.segment(name)
+	if v.in.isGone(name, err) {
+		// What comes next cannot be compared with it.
+		v.before, v.rules, v.overtaken = nil, rules{}, true
+		return nil
+	}
+	return err
 }
 
 func (v *verifier) find(s string, offset int64, index uint64, format string, args ...any) {
@@ -307,7 +335,7 @@ func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, er
 		}
 		return next == 0
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errDamage) { // of what cannot be read behind it, that it cannot be read is all there is to say
 		return segmentEnds, s.damage(c.end, index, err)
 	}
 	if next == 0 {

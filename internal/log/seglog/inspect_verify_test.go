@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,32 @@ func compareWithOpen(t *testing.T, files map[string][]byte, name string, at int6
 		}
 	}
 	return fmt.Errorf("no finding in its file at or before it: %+v", v.Findings)
+}
+
+// TestVerifyOvertaken: segments are cut off and written again, with one more between, after the directory was listed. That is no damage.
+func TestVerifyOvertaken(t *testing.T) {
+	long, short := newStory(), newStory()
+	for s, rotations := range map[*story][]int{long: {10}, short: {8, 10}} {
+		s.epoch("9.7.4")
+		for len(s.entries) < 12 {
+			if slices.Contains(rotations, len(s.entries)+1) {
+				s.rotate("9.7.4")
+			} else {
+				s.transactions(1, 10)
+			}
+		}
+	}
+	fs := vfs.NewMem()
+	l := long.open(t, fs, 4)
+	in := mustInspect(t, fs, false)
+	short.append(t, l, 8, 12, 4)
+	if now := mustInspect(t, fs, false); len(now.names) != len(in.names)+1 || now.names[len(now.names)-1] != in.names[len(in.names)-1] {
+		t.Fatalf("segments %v, before %v", now.names, in.names)
+	}
+	v, err := in.Verify(t.Context(), nil)
+	if err != nil || len(v.Findings) > 0 || v.LastIndex != 12 {
+		t.Fatalf("%+v, %v", v, err)
+	}
 }
 
 // TestVerifyGoesOn: damage in several places is found in one run, each once, with

@@ -56,13 +56,14 @@ func (w *window) bytes(offset, n int64) ([]byte, error) {
 		w.buf, w.at = w.buf[:length], offset
 		got, err := w.file.ReadAt(w.buf, offset)
 		bad := errors.Is(err, syscall.EIO) // a sector that the disk cannot read
-		if bad && int64(got) >= n {
+		shorter := errors.Is(err, io.EOF)  // somebody has cut the file since
+		if (bad || shorter) && int64(got) >= n {
 			length = int64(got) // it was only read ahead
 		}
 		w.buf = w.buf[:min(int64(got), length)]
 		switch {
 		case int64(got) >= length:
-		case errors.Is(err, io.EOF):
+		case shorter:
 			return nil, fmt.Errorf("%w: the file became shorter than %d", errDamage, w.size)
 		case bad:
 			return nil, fmt.Errorf("%w: %w", errDamage, err)
