@@ -79,9 +79,11 @@ func followPath(path string) bool {
 // Closing is the cutover by which the source is closed for writes, or may be. It is noted before that is done, so that whoever is the
 // primary later opens the source again.
 type Closing struct {
-	// ServerUUID is the server that is closed, ReadOnly its read_only before.
+	// ServerUUID is the server that is closed, ReadOnly its read_only before. Persisted is what was persisted there of super_read_only
+	// (ON, OFF); "" = nothing.
 	ServerUUID string `json:"server_uuid"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
+	Persisted  string `json:"persisted,omitempty"`
 	// CalledOff: it takes over no more, and the source is to be opened.
 	CalledOff bool `json:"called_off,omitempty"`
 	// By is who asked for it, Since when.
@@ -95,7 +97,7 @@ type FollowChange struct {
 	Start *Follow `json:"start,omitempty"`
 	// Cutover: the cluster goes on in place of the source.
 	Cutover bool `json:"cutover,omitempty"`
-	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: the source is open again.
+	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: there is nothing more to undo at the source.
 	Close   *Closing `json:"close,omitempty"`
 	CallOff bool     `json:"call_off,omitempty"`
 	Opened  bool     `json:"opened,omitempty"`
@@ -116,7 +118,7 @@ func (c FollowChange) String() string {
 	case c.CallOff:
 		return "cutover: call it off"
 	case c.Opened:
-		return "cutover: the source is open again"
+		return "cutover: undone at the source"
 	}
 	return "follow --stop"
 }
@@ -132,7 +134,7 @@ func (c FollowChange) done() string {
 	case c.CallOff:
 		return "The cutover is called off, and the source is about to be opened again."
 	case c.Opened:
-		return "The cutover is called off: the source is open again."
+		return "The cutover is called off, and undone at the source."
 	}
 	return "The cluster follows nobody any more: clients write here."
 }
@@ -170,6 +172,9 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 			return false, nil
 		}
 	}
+	if s.Closing != nil && s.Closing.ServerUUID != next.ServerUUID { // that server is not followed any more
+		s.Closing = nil
+	}
 	s.Follow = &next
 	return true, nil
 }
@@ -181,8 +186,10 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 		return false, errors.New("the cluster follows nobody")
 	case next != nil && (next.ServerUUID == "" || len(next.ServerUUID) > followTextBytesMax || next.CalledOff):
 		return false, errors.New("it must be said which server is closed")
+	case next != nil && next.Persisted != "" && next.Persisted != "ON" && next.Persisted != "OFF":
+		return false, errors.New("what is persisted of super_read_only is ON, or OFF, or nothing")
 	case next != nil: // it takes the place of an earlier one, whose node is gone
-		s.Closing = &Closing{ServerUUID: next.ServerUUID, ReadOnly: next.ReadOnly, By: c.By, Since: c.At}
+		s.Closing = &Closing{ServerUUID: next.ServerUUID, ReadOnly: next.ReadOnly, Persisted: next.Persisted, By: c.By, Since: c.At}
 		return true, nil
 	case s.Closing == nil:
 		return false, nil

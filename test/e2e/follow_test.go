@@ -58,8 +58,8 @@ func TestFollow(t *testing.T) {
 	f.killWhileFollowing(t, ctx, source, load)
 	f.sourceKilled(t, ctx, source, load)
 	f.cutoverCalledOff(t, ctx, source, load)
-	f.cutoverInterrupted(t, ctx, source, load, f.KillBoth, func(int) error { return nil })
-	f.cutoverInterrupted(t, ctx, source, load, f.PauseAgent, f.ResumeAgent)
+	f.cutoverInterrupted(t, ctx, source, load, false, f.KillBoth, func(int) error { return nil })
+	f.cutoverInterrupted(t, ctx, source, load, true, f.PauseAgent, f.ResumeAgent)
 	f.awaitNear(t, ctx)
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -237,31 +237,45 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 	load.awaitAcks(t, ctx, 50)
 }
 
-// cutoverInterrupted: a primary that dies, or freezes, in the middle of a cutover leaves the source closed. The next one calls the cutover off, and
-// opens the source. One that comes back closes it no more.
-func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, interrupt, heal func(primary int) error) {
+// cutoverInterrupted: a primary that dies, or freezes, in the middle of a cutover leaves the source closed, or is about to close it once a lock
+// there is gone. The next one calls the cutover off, and opens the source. One that comes back closes it no more.
+func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, about bool, interrupt, heal func(primary int) error) {
 	t.Helper()
 	f.awaitNear(t, ctx)
 	primary, conn := f.lockedAtPrimary(t, ctx)
 	defer conn.Close()
+	unlock := func() {}
+	if about {
+		unlock = lockedAt(t, ctx, source)
+		defer unlock()
+	}
 	cut := exec.CommandContext(ctx, os.Getenv(binaryVariable), "cutover", "--within", "1m40s", "--config", f.ConfigPath((primary+1)%f.Len()))
 	if err := cut.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await := func(what, want string) {
+	await := func(what, query, want string) {
 		t.Helper()
 		if err := devcluster.Poll(ctx, what, func(context.Context) (bool, string, error) {
-			got := plainQuery(t, ctx, source, "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)")
-			return got == want, "read-only is " + got, nil
+			got := plainQuery(t, ctx, source, query)
+			return got == want, query + " is " + got, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	await("the source is closed", "11")
+	const readOnly = "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)"
+	const closing = "SELECT COUNT(*) FROM performance_schema.threads JOIN performance_schema.events_statements_current USING (thread_id)" +
+		" WHERE processlist_user = 'fol' AND processlist_command = 'Query' AND event_name = 'statement/sql/set_option' AND end_event_id IS NULL"
+	if about {
+		await("the source is about to be closed", closing, "1")
+	} else {
+		await("the source is closed", readOnly, "11")
+	}
 	if err := interrupt(primary); err != nil {
 		t.Fatal(err)
 	}
-	await("the source is open again", "00")
+	await("nobody is about to close the source", closing, "0")
+	unlock()
+	await("the source is open again", readOnly, "00")
 	load.awaitAcks(t, ctx, 20)
 	if err := heal(primary); err != nil {
 		t.Fatal(err)
@@ -279,6 +293,25 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if got := plainQuery(t, ctx, source, "SELECT COUNT(*) FROM performance_schema.persisted_variables WHERE variable_name = 'super_read_only'"); got != "0" {
+		t.Error("the source is closed once it restarts, though the cutover was called off")
+	}
+}
+
+// lockedAt locks a table at a server that nobody uses, so that the server cannot be closed for writes.
+func lockedAt(t *testing.T, ctx context.Context, p *mysqldtest.Plain) (unlock func()) {
+	t.Helper()
+	db, err := sql.Open("mysql", p.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1) // one session
+	for _, q := range []string{"CREATE TABLE shop0.locked (id INT PRIMARY KEY)", "LOCK TABLES shop0.locked WRITE"} {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() { _ = db.Close() } // again is nothing
 }
 
 // holdsSource holds that each node has all transactions and rows of the source.

@@ -40,7 +40,7 @@ const (
 func (s *Service) Handlers() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		"follow.start": {Leader: true, Audited: true, Timeout: checkTimeout + control.Timeout, Run: s.start},
-		"follow.stop":  {Leader: true, Audited: true, Run: s.end},
+		"follow.stop":  {Leader: true, Audited: true, Timeout: reopenTimeout + control.Timeout, Run: s.end},
 		"follow.show":  {Leader: true, Run: s.shown},
 		"cutover":      {Leader: true, Audited: true, Timeout: cutoverTimeout, Run: s.takeOver},
 		"site.show":    {Leader: true, Timeout: siteTimeout, Run: s.siteShown},
@@ -145,8 +145,30 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 	if err := operate.Arguments(r, &struct{}{}); err != nil {
 		return operate.Done{}, err
 	}
-	return s.requests.ChangeState(ctx, r.By, cluster.Change{Follow: &cluster.FollowChange{}})
+	if !s.cutting.TryLock() {
+		return operate.Done{What: "follow --stop"}, errCutting
+	}
+	defer s.cutting.Unlock()
+	stays := ""
+	if s.node.State().Closing != nil {
+		left, err := s.tryUndo(ctx, r.By)
+		if err != nil {
+			left = err.Error()
+		}
+		if left != "" {
+			stays = " The source may be closed, by a cutover that was interrupted: " + left
+		}
+	}
+	d, err := s.requests.ChangeState(ctx, r.By, cluster.Change{Follow: &cluster.FollowChange{}})
+	if changed, ok := d.Result.(cluster.ChangeResult); ok && err == nil {
+		changed.Done += stays
+		d.Result = changed
+	}
+	return d, err
 }
+
+// errCutting is the answer to what would meddle with a cutover.
+var errCutting = control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way, or is being called off")
 
 func (s *Service) shown(_ context.Context, r control.Request) (operate.Done, error) {
 	if err := operate.Arguments(r, &struct{}{}); err != nil {
@@ -166,7 +188,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return operate.Done{}, err
 	}
 	if !s.cutting.TryLock() {
-		return operate.Done{What: "cutover"}, control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way, or is being called off")
+		return operate.Done{What: "cutover"}, errCutting
 	}
 	defer s.cutting.Unlock()
 	state := s.node.State()
@@ -268,7 +290,14 @@ func (c *cutover) mayBegin(ctx context.Context) error {
 func (c *cutover) note(ctx context.Context, by string) error {
 	seen, err := c.source.See(ctx)
 	if err == nil {
-		c.closing, err = closingOf(seen, c.earlier)
+		err = c.isFollowed(seen)
+	}
+	var persisted string
+	if err == nil {
+		persisted, err = persistedOf(ctx, c.source.db)
+	}
+	if err == nil {
+		c.closing, err = closingOf(seen, persisted, c.earlier)
 	}
 	if err != nil {
 		return control.Errorf(control.CodeFailed, "nothing was done: %v", err)
@@ -277,7 +306,8 @@ func (c *cutover) note(ctx context.Context, by string) error {
 	return err
 }
 
-// closeAndGoOn has the source stay closed over its restart once it has taken over.
+// closeAndGoOn closes the source, and takes over. It has the source stay closed over its restart before it takes over: afterwards there
+// may be no time for that. Where it fails the cluster takes over all the same, and the answer says so.
 func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index uint64, err error) {
 	hold, err := c.holds(limited, c.source, c.version)
 	if err != nil {
@@ -287,13 +317,10 @@ func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index u
 	if err := hold.Shut(limited, *c.closing); err != nil {
 		return 0, err
 	}
-	if index, err = c.goOn(ctx, limited, by); err != nil {
-		return index, err
-	}
-	if err := hold.KeepShut(context.WithoutCancel(ctx)); err != nil { // it is done all the same
+	if err := hold.KeepShut(limited); err != nil {
 		c.result.Reopens = err.Error()
 	}
-	return index, nil
+	return c.goOn(ctx, limited, by)
 }
 
 // goOn ends the following of a source that is closed, and waits until clients can write.
@@ -316,14 +343,22 @@ func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (inde
 	return d.Index, nil
 }
 
+// isFollowed fails where another server answers than that which is followed, and closed.
+func (c *cutover) isFollowed(seen Seen) error {
+	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID || c.closing != nil && seen.UUID != c.closing.ServerUUID {
+		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
+	}
+	return nil
+}
+
 // drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
 func (c *cutover) drain(ctx context.Context) error {
 	seen, err := c.source.See(ctx)
 	if err != nil {
 		return err
 	}
-	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID {
-		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
+	if err := c.isFollowed(seen); err != nil {
+		return err
 	}
 	c.result.Executed, c.result.Left, c.result.LeftOut = seen.Executed.String(), c.get().Left, c.get().LeftOut
 	if err := c.await(ctx, seen.Executed); err != nil {

@@ -20,6 +20,9 @@
 //	hold: ends the session of the lock ────► it closes and opens the source no more
 //	open the source; opened
 //
+// It is left as it is where another account has closed it since, or where it applies what another server has. That the source stays closed over
+// its restart is persisted before the cluster takes over, and undone likewise.
+//
 // # Sites
 //
 // A cluster can be followed, too: another site, which the configuration names. Then it is its nodes' readers' ports that are

@@ -20,8 +20,9 @@ const (
 	endedPoll = 50 * time.Millisecond
 	// holdIdleMax is how long the source lets a Hold wait for its next statement: longer than a cutover takes.
 	holdIdleMax = 10 * time.Minute
-	// errNoSuchThread is ER_NO_SUCH_THREAD.
+	// errNoSuchThread and errNoSuchTable are ER_NO_SUCH_THREAD and ER_NO_SUCH_TABLE.
 	errNoSuchThread = 1094
+	errNoSuchTable  = 1146
 )
 
 // Hold is the session at a source that alone may close and open it: it has a lock there (GET_LOCK).
@@ -112,10 +113,10 @@ func (h *Hold) Close() {
 // errClosedAlready: somebody else has closed the source.
 var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
 
-// closingOf is what there is to note before a source is closed that is seen so. earlier is the cutover that has closed it, and is not over;
-// nil = none has.
-func closingOf(seen Seen, earlier *cluster.Closing) (*cluster.Closing, error) {
-	c := cluster.Closing{ServerUUID: seen.UUID, ReadOnly: seen.ReadOnly}
+// closingOf is what there is to note before a source is closed that is seen so, with what it has persisted. earlier is the cutover that
+// has closed it, and is not over; nil = none has.
+func closingOf(seen Seen, persisted string, earlier *cluster.Closing) (*cluster.Closing, error) {
+	c := cluster.Closing{ServerUUID: seen.UUID, ReadOnly: seen.ReadOnly, Persisted: persisted}
 	switch {
 	case earlier == nil && seen.SuperReadOnly:
 		return nil, errClosedAlready
@@ -124,7 +125,7 @@ func closingOf(seen Seen, earlier *cluster.Closing) (*cluster.Closing, error) {
 	case earlier.ServerUUID != seen.UUID:
 		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
 	}
-	c.ReadOnly = earlier.ReadOnly
+	c.ReadOnly, c.Persisted = earlier.ReadOnly, earlier.Persisted
 	return &c, nil
 }
 
@@ -156,32 +157,79 @@ func (h *Hold) Shut(ctx context.Context, was cluster.Closing) error {
 	return nil
 }
 
-// KeepShut has a source that Shut has closed stay so when it restarts. It is not done before the cluster has taken over: there is nothing
-// to undo of it.
+// KeepShut has a source that Shut has closed stay so when it restarts. OpenAgain undoes it.
 func (h *Hold) KeepShut(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if _, err := h.conn.ExecContext(ctx, "SET PERSIST super_read_only = ON"); err != nil {
+	var loaded bool
+	err := h.conn.QueryRowContext(ctx, "SELECT @@GLOBAL.persisted_globals_load").Scan(&loaded)
+	if err == nil && !loaded {
+		err = errors.New("its persisted_globals_load is OFF")
+	}
+	if err == nil {
+		_, err = h.conn.ExecContext(ctx, "SET PERSIST super_read_only = ON")
+	}
+	if err != nil {
 		return fmt.Errorf("keep the source closed over its restart: %w", err)
 	}
 	return nil
 }
 
-// OpenAgain undoes Shut, at the server that was closed.
-func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
+// OpenAgain undoes Shut and KeepShut, at the server that was closed. Where somebody else has closed it since, it is left so, and by says who that was.
+func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) (by string, err error) {
 	seen, err := h.see(ctx, was)
-	switch {
-	case err != nil:
-		return err
-	case !seen.SuperReadOnly && (was.ReadOnly || !seen.ReadOnly): // it was not closed so far, or has restarted, or somebody has opened it
-		return nil
+	if err != nil {
+		return "", err
 	}
-	set := "SET GLOBAL super_read_only = OFF"
-	if !was.ReadOnly {
-		set += ", GLOBAL read_only = OFF"
+	if seen.SuperReadOnly || seen.ReadOnly && !was.ReadOnly { // else it was not closed so far, or has restarted, or somebody has opened it
+		if by, err = h.closedByOthers(ctx); err != nil || by != "" {
+			return by, err
+		}
+		set := "SET GLOBAL super_read_only = OFF"
+		if !was.ReadOnly {
+			set += ", GLOBAL read_only = OFF"
+		}
+		if _, err := h.conn.ExecContext(ctx, set); err != nil {
+			return "", fmt.Errorf("open the source for writes again (%s): %w", set, err)
+		}
+	}
+	persisted, err := persistedOf(ctx, h.conn)
+	if err != nil || persisted == was.Persisted {
+		return "", err
+	}
+	set := "RESET PERSIST IF EXISTS super_read_only"
+	if was.Persisted != "" {
+		set = "SET PERSIST super_read_only = " + was.Persisted
 	}
 	if _, err := h.conn.ExecContext(ctx, set); err != nil {
-		return fmt.Errorf("open the source for writes again (%s): %w", set, err)
+		return "", fmt.Errorf("have the source open after its restart, too (%s): %w", set, err)
 	}
-	return nil
+	return "", nil
+}
+
+// closedByOthers says who, other than this account, has set last whether the source takes writes: an operator, a failover tool, or its
+// configuration when it started; "" = this account has, or the source does not know (before 8.0).
+func (h *Hold) closedByOthers(ctx context.Context) (who string, err error) {
+	var own bool
+	err = h.conn.QueryRowContext(ctx, `SELECT COALESCE(CONCAT(set_user, '@', set_host), 'its configuration'), COALESCE(LOCATE(CONCAT(set_user, '@'), USER()) = 1, FALSE)
+		FROM performance_schema.variables_info WHERE variable_name IN ('super_read_only', 'read_only') ORDER BY set_time DESC LIMIT 1`).Scan(&who, &own)
+	switch e, ok := errors.AsType[*mysql.MySQLError](err); {
+	case err == nil && !own:
+		return who, nil
+	case err == nil, ok && e.Number == errNoSuchTable:
+		return "", nil
+	}
+	return "", fmt.Errorf("look who has closed the source: %w", err)
+}
+
+// persistedOf is what is persisted of super_read_only; "" = nothing, as everywhere before 8.0.
+func persistedOf(ctx context.Context, db asked) (value string, err error) {
+	err = db.QueryRowContext(ctx, "SELECT variable_value FROM performance_schema.persisted_variables WHERE variable_name = 'super_read_only'").Scan(&value)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); errors.Is(err, sql.ErrNoRows) || ok && e.Number == errNoSuchTable {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look what the source has persisted: %w", err)
+	}
+	return value, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -69,12 +70,21 @@ type Node interface {
 	Withheld(text string) bool
 }
 
+// Requests is where changes of the cluster state are committed, and requests of the other site are carried out.
+type Requests interface {
+	ChangeState(ctx context.Context, by string, c cluster.Change) (operate.Done, error)
+	Serve(ctx context.Context, r control.Request) control.Answer
+	// Barrier returns once this node knows all that was committed before, as the leader.
+	Barrier(ctx context.Context) error
+	// ByItself is who does what no operator has asked for.
+	ByItself() string
+}
+
 // Service has a node follow the source of the cluster while it is the primary, and carries out requests about that. Make
 // one with NewService.
 type Service struct {
-	node Node
-	// requests is where changes are committed.
-	requests *operate.Server
+	node     Node
+	requests Requests
 	logger   *slog.Logger
 
 	mu     sync.Mutex
@@ -92,7 +102,7 @@ type Service struct {
 }
 
 // NewService returns the Service of a node. It starts nothing.
-func NewService(node Node, requests *operate.Server, logger *slog.Logger) *Service {
+func NewService(node Node, requests Requests, logger *slog.Logger) *Service {
 	return &Service{node: node, requests: requests, logger: logger}
 }
 

@@ -47,7 +47,7 @@ func (s *Service) beforeSite(ctx context.Context, p *mysqld.Process, source *Sou
 		if view.Follows != "" || view.Ballot.Less(f.Ballot) {
 			return fmt.Errorf("this site is closed for site %s, which has not taken over", f.Site)
 		}
-		if _, err := s.requests.ChangeState(ctx, s.requests.Records.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteBegin, Site: f.Site, Ballot: f.Ballot}}); err != nil {
+		if _, err := s.requests.ChangeState(ctx, s.requests.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteBegin, Site: f.Site, Ballot: f.Ballot}}); err != nil {
 			return err
 		}
 		return fmt.Errorf("site %s has just taken over", f.Site) // another stretch begins with another state
@@ -149,7 +149,7 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 
 // siteLooked answers how this site is, behind a read barrier.
 func (s *Service) siteLooked(ctx context.Context, r control.Request) (operate.Done, error) {
-	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+	if err := s.requests.Barrier(ctx); err != nil {
 		return operate.Done{ReadOnly: true}, control.Errorf(control.CodeNoLeader, "node %s hears no majority: %v", s.node.Own().Name, err)
 	}
 	return s.siteKnown(ctx, r)
@@ -216,7 +216,7 @@ func (s *Service) siteYielded(ctx context.Context, r control.Request) (operate.D
 	if !s.awaitDoors(ctx, func(are Doors) bool { return are.Token == args.Token && are.Writers == mysqld.Nobody }) {
 		return d, control.Errorf(control.CodeUncertain, "site %s is about to close, and it is not known whether clients write", s.node.Cluster())
 	}
-	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+	if err := s.requests.Barrier(ctx); err != nil {
 		return d, control.Errorf(control.CodeUncertain, "site %s is closed, and it is not known whether it has stayed so: %v", s.node.Cluster(), err)
 	}
 	view := s.view()

@@ -26,6 +26,22 @@ func (s *server) readOnly(t *testing.T) string {
 	return s.query(t, "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)")
 }
 
+// followAccount makes the account by which a server is followed, and closed.
+func followAccount() []string {
+	return []string{"CREATE USER 'fol'@'127.0.0.1' IDENTIFIED BY 'secret'", "GRANT SELECT ON performance_schema.* TO fol@'127.0.0.1'",
+		"GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, PROCESS, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO fol@'127.0.0.1'"}
+}
+
+// followOf is how a server is followed by its account fol.
+func followOf(t *testing.T, s *server) cluster.Follow {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return cluster.Follow{Source: s.addr, User: "fol", PasswordFile: file, ServerUUID: s.query(t, "SELECT @@server_uuid")}
+}
+
 // holdOf holds a server, and what is to be noted before it is closed.
 func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.Closing) {
 	t.Helper()
@@ -38,11 +54,25 @@ func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, err := closingOf(seen, earlier)
+	persisted, err := persistedOf(t.Context(), h.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err := closingOf(seen, persisted, earlier)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h, was
+}
+
+// opens opens a source again, which nobody else has closed since.
+func opens(t *testing.T, h *Hold, was *cluster.Closing) error {
+	t.Helper()
+	by, err := h.OpenAgain(t.Context(), *was)
+	if by != "" {
+		t.Errorf("%s has closed it", by)
+	}
+	return err
 }
 
 // TestShut: a source is closed, and opened again as it was. Of one that is closed already nothing is changed, so there is
@@ -58,21 +88,21 @@ func TestShut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := closingOf(seen, nil); err == nil || !strings.Contains(err.Error(), "--source-closed") {
+	if again, err := closingOf(seen, "", nil); err == nil || !strings.Contains(err.Error(), "--source-closed") {
 		t.Errorf("closed already: %+v, %v", again, err)
 	}
-	if again, err := closingOf(seen, was); err != nil || again.ReadOnly {
+	if again, err := closingOf(seen, "ON", was); err != nil || again.ReadOnly {
 		t.Errorf("closed by an earlier cutover: %+v, %v", again, err)
 	}
 	other := cluster.Closing{ServerUUID: "another"}
-	if _, err := closingOf(seen, &other); err == nil {
+	if _, err := closingOf(seen, "", &other); err == nil {
 		t.Error("another server is taken for the one that is closed")
 	}
-	if err := errors.Join(h.OpenAgain(t.Context(), other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
+	if err := errors.Join(opens(t, h, &other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
 		t.Errorf("another server: %v: %s", err, server.readOnly(t))
 	}
 	for range 2 { // it is undone once more where it is not known whether it was
-		if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
+		if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
 			t.Errorf("opened again: %v: %s", err, server.readOnly(t))
 		}
 	}
@@ -83,7 +113,7 @@ func TestShut(t *testing.T) {
 	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
 		t.Errorf("%v: %s", err, server.readOnly(t))
 	}
-	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "01" {
+	if err := opens(t, h, was); err != nil || server.readOnly(t) != "01" {
 		t.Errorf("opened again as it was: %v: %s", err, server.readOnly(t))
 	}
 }
@@ -121,10 +151,10 @@ func TestHold(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
+	if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
 		t.Errorf("%v: %s", err, server.readOnly(t))
 	}
-	if err := late.OpenAgain(t.Context(), *was); err == nil {
+	if err := opens(t, late, was); err == nil {
 		t.Error("an earlier one still holds it")
 	}
 	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
@@ -132,15 +162,77 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestKeepShut: a source that stays closed after a cutover is closed after its restart, too.
+// TestKeepShut: a source that stays closed after a cutover is closed after its restart, too. Where the cutover comes to nothing, it is open
+// after its restart as before: what was persisted there is again.
 func TestKeepShut(t *testing.T) {
 	server := newServer(t, "source")
-	h, was := holdOf(t, sourceOf(server), nil)
-	if err := errors.Join(h.Shut(t.Context(), *was), h.KeepShut(t.Context()), server.Stop(), server.Start(t.Context())); err != nil {
+	restart := func() {
+		t.Helper()
+		if err := errors.Join(server.Stop(), server.Start(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, persisted := range []string{"", "OFF"} {
+		h, was := holdOf(t, sourceOf(server), nil)
+		if err := errors.Join(h.Shut(t.Context(), *was), h.KeepShut(t.Context())); err != nil || was.Persisted != persisted {
+			t.Fatalf("%+v, %v", was, err)
+		}
+		h.Close()
+		restart()
+		if got := server.readOnly(t); got != "11" {
+			t.Errorf("after its restart: %s", got)
+		}
+		h, err := sourceOf(server).Hold(t.Context(), "cutover")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
+			t.Errorf("%v: %s", err, server.readOnly(t))
+		}
+		if got, err := persistedOf(t.Context(), h.conn); got != persisted || err != nil {
+			t.Errorf("persisted is %q, %v", got, err)
+		}
+		h.Close()
+		server.do(t, "SET PERSIST super_read_only = OFF")
+	}
+	restart()
+	if got := server.readOnly(t); got != "00" {
+		t.Errorf("undone, and after its restart: %s", got)
+	}
+}
+
+// TestLeftClosed: what somebody else has closed since is not opened.
+func TestLeftClosed(t *testing.T) {
+	server := newServer(t, "source")
+	server.do(t, followAccount()...)
+	source, err := Open(followOf(t, server))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := server.readOnly(t); got != "11" {
-		t.Errorf("after its restart: %s", got)
+	defer source.Close()
+	for name, since := range map[string]struct{ statements, by, want string }{
+		"nobody":       {"", "", "00"},
+		"super":        {"SET GLOBAL super_read_only = ON", "root@localhost", "11"},
+		"read-only":    {"SET GLOBAL read_only = ON", "root@localhost", "11"},
+		"open":         {"SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", "", "00"},
+		"half open":    {"SET GLOBAL super_read_only = OFF", "root@localhost", "01"},
+		"still, again": {"", "", "00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+			h, was := holdOf(t, source, nil)
+			defer h.Close()
+			if err := h.Shut(t.Context(), *was); err != nil {
+				t.Fatal(err)
+			}
+			if since.statements != "" {
+				server.do(t, since.statements)
+			}
+			by, err := h.OpenAgain(t.Context(), *was)
+			if got := server.readOnly(t); by != since.by || got != since.want || err != nil {
+				t.Errorf("%s, %q, %v, want %s, %q", got, by, err, since.want, since.by)
+			}
+		})
 	}
 }
 
@@ -204,7 +296,7 @@ func TestXAAtSource(t *testing.T) {
 	looks("0 XA transactions are begun in sessions, 1 are prepared")
 	do("XA COMMIT 'x'")
 	looks("") // although the session's row says PREPARED until it does something else
-	if err := h.OpenAgain(t.Context(), *was); err != nil {
+	if err := opens(t, h, was); err != nil {
 		t.Fatal(err)
 	}
 	server.do(t, "UPDATE performance_schema.setup_consumers SET ENABLED = 'NO' WHERE NAME = 'events_transactions_current'")

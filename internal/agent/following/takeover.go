@@ -91,7 +91,7 @@ func (t *takeover) finish(ctx context.Context) (index uint64, err error) {
 
 // stillFollows tells whether it is certain that the cluster has not taken over.
 func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
-	if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+	if err := s.requests.Barrier(ctx); err != nil {
 		return false
 	}
 	now, _ := s.node.Committed()
@@ -455,7 +455,7 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 	follows := seen.view.Follows == s.node.Cluster() && seen.view.Token == "" && seen.view.Closed && !seen.view.Ballot.Less(ballot)
 	if !follows && (former.Fence || seen.view.Follows == "") {
 		// Whoever is primary no more must not close a site that has taken over since.
-		if err := s.requests.Node.Raft().Barrier(ctx); err != nil {
+		if err := s.requests.Barrier(ctx); err != nil {
 			return err
 		}
 		if now := s.former(); now == nil || *now != *former || s.node.State().SiteBallot != ballot {
@@ -473,6 +473,6 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 	if !follows || !former.Fence {
 		return nil
 	}
-	_, err = s.requests.ChangeState(ctx, s.requests.Records.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteFenced, Site: former.Site, Ballot: ballot}})
+	_, err = s.requests.ChangeState(ctx, s.requests.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteFenced, Site: former.Site, Ballot: ballot}})
 	return err
 }

@@ -22,18 +22,29 @@ func (s *Service) noted(ctx context.Context, by string, version uint64, c cluste
 	return d.Result.(cluster.ChangeResult).Version, nil
 }
 
+// still fails once the cluster state is another one than version, or this node is not the leader.
+func (s *Service) still(ctx context.Context, version uint64) error {
+	if err := s.requests.Barrier(ctx); err != nil {
+		return err
+	}
+	if s.node.State().Version != version {
+		return errOvertaken
+	}
+	return nil
+}
+
 // holds holds a source, as long as the cluster state is version: whoever makes it another one in order to act at the source ends the
 // session of this Hold before.
 func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*Hold, error) {
+	if err := s.still(ctx, version); err != nil { // who is late takes the lock from nobody
+		return nil, err
+	}
 	_, uuid := s.node.ReplicaName()
 	hold, err := source.Hold(ctx, "quorate "+uuid)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.requests.Node.Raft().Barrier(ctx); err == nil && s.node.State().Version != version {
-		err = errOvertaken
-	}
-	if err != nil {
+	if err := s.still(ctx, version); err != nil {
 		hold.Close()
 		return nil, err
 	}
@@ -41,58 +52,73 @@ func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*H
 }
 
 // undo opens the source of a cutover again that came to nothing: of this node's, or of a node that is gone. Once it is called off in the
-// cluster state it takes over no more, whatever is still under way of it.
-func (s *Service) undo(ctx context.Context, by string) error {
+// cluster state it takes over no more, whatever is still under way of it. A source that somebody else has closed since, or that applies
+// what another server has, is left as it is: left says why; "" = it is as before the cutover.
+func (s *Service) undo(ctx context.Context, by string) (left string, err error) {
 	state := s.node.State()
 	f, closing, version := state.Follow, state.Closing, state.Version
 	if f == nil || closing == nil {
-		return nil
+		return "", nil
 	}
-	var err error
 	if !closing.CalledOff {
 		if version, err = s.noted(ctx, by, version, cluster.FollowChange{CallOff: true}); err != nil {
-			return err
+			return "", err
 		}
 	}
 	source, err := Open(*f)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = source.Close() }()
 	hold, err := s.holds(ctx, source, version)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer hold.Close()
-	if err := hold.OpenAgain(ctx, *closing); err != nil {
-		return err
+	if left, err = source.Applies(ctx); err != nil {
+		return "", err
+	}
+	if left == "" {
+		who, err := hold.OpenAgain(ctx, *closing)
+		if err != nil {
+			return "", err
+		}
+		if who != "" {
+			left = who + " has closed it since"
+		}
 	}
 	_, err = s.noted(ctx, by, version, cluster.FollowChange{Opened: true})
-	return err
+	return left, err
 }
 
 // tryUndo is undo within a time, and notes for the status why the source could not be opened.
-func (s *Service) tryUndo(ctx context.Context, by string) error {
+func (s *Service) tryUndo(ctx context.Context, by string) (left string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()
-	err := s.undo(ctx, by)
+	left, err = s.undo(ctx, by)
 	said := ""
 	if err != nil {
 		said = brief(err)
 	}
 	s.set(func(st *cluster.FollowStatus) { st.OpenError = said })
-	return err
+	return left, err
 }
 
 // calledOff opens the source again, which is as it was before: whoever is told so lets the applications go on there.
 func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 	follows := func() bool {
 		f, _ := c.node.Committed()
-		return f != nil && *f == c.follow
+		return f != nil && f.Source == c.follow.Source && f.ServerUUID == c.follow.ServerUUID
 	}
 	over := func() bool { return !follows() || c.node.State().Closing == nil }
-	err := reopen(context.WithoutCancel(ctx), over, func(ctx context.Context) error { return c.tryUndo(ctx, by) })
+	var left string
+	err := reopen(context.WithoutCancel(ctx), over, func(ctx context.Context) (err error) {
+		left, err = c.tryUndo(ctx, by)
+		return err
+	})
 	switch {
+	case left != "":
+		return control.Errorf(control.CodeFailed, "called off, the cluster goes on following, and the source is left as it is, as %s: %v", left, why)
 	case !follows():
 		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as the cluster follows it no more: see quorate status", why)
 	case err != nil:
@@ -129,9 +155,12 @@ func (s *Service) RunUndo(ctx context.Context) error {
 			s.cutting.Unlock()
 			continue
 		}
-		err := s.tryUndo(ctx, s.requests.Records.ByItself())
+		left, err := s.tryUndo(ctx, s.requests.ByItself())
 		s.cutting.Unlock()
 		switch {
+		case left != "":
+			s.logger.Warn("a cutover was interrupted, and is called off: the source is left as it is", "since", units.Time(closing.Since), "reason", left)
+			pause, last = reopenPause, ""
 		case err == nil:
 			s.logger.Info("a cutover was interrupted, and is called off: the source takes writes again", "since", units.Time(closing.Since))
 			pause, last = reopenPause, ""

@@ -157,6 +157,18 @@ func New(c Config) *Server {
 // Handle adds requests. Call it before Serve.
 func (s *Server) Handle(more map[string]Handler) { maps.Copy(s.all, more) }
 
+// Barrier returns once this node knows all that was committed before, as the leader.
+func (s *Server) Barrier(ctx context.Context) error {
+	raft := s.Node.Raft()
+	if raft == nil {
+		return consensus.ErrNotLeader
+	}
+	return raft.Barrier(ctx)
+}
+
+// ByItself is who does what no operator has asked for.
+func (s *Server) ByItself() string { return s.Records.ByItself() }
+
 // Serve has a request carried out: here, or by the leader's agent.
 func (s *Server) Serve(ctx context.Context, r control.Request) control.Answer {
 	h, ok := s.all[r.Name]
