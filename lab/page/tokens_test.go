@@ -20,11 +20,12 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// cutOff is what a node shows that knows of no primary: one node refuses it, another does not apply.
-type cutOff struct{}
+// shown is an agent of which nothing else is known than what it shows.
+type shown status.Cluster
 
-func (cutOff) Status() status.Cluster {
-	return status.Cluster{Cluster: "shop", Self: "a", NoPrimarySeconds: 90,
+// cutOff is what a node shows that knows of no primary: one node refuses it, another does not apply.
+func cutOff() shown {
+	return shown{Cluster: "shop", Self: "a", NoPrimarySeconds: 90,
 		Nodes: []status.Node{
 			{ID: 1, Name: "a", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true},
 			{ID: 2, Name: "b", Kind: cluster.KindFull, Refusal: &status.Refusal{By: "b", Of: "a", Why: "it knows another data directory of it"}},
@@ -32,30 +33,21 @@ func (cutOff) Status() status.Cluster {
 				LagTransactions: 2, ApplierStopped: "replication has stopped: no such table"},
 		}}
 }
-func (cutOff) Metrics() []metrics.Sample          { return nil }
-func (cutOff) Collectors() []prometheus.Collector { return nil }
-func (cutOff) Control(_ context.Context, r control.Request) control.Answer {
+
+func (s shown) Status() status.Cluster           { return status.Cluster(s) }
+func (shown) Metrics() []metrics.Sample          { return nil }
+func (shown) Collectors() []prometheus.Collector { return nil }
+func (shown) Control(_ context.Context, r control.Request) control.Answer {
 	if r.Name == "history" {
 		return control.Answer{Code: control.CodeOK, Result: []byte("[]")}
 	}
 	return control.Answer{Code: control.CodeNoLeader, Error: "nobody leads"}
 }
 
-// TestTokens: a token to read opens the page and offers nothing else; no token goes in clear over a
-// network unless somebody says so twice. No cluster is needed.
-func TestTokens(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser takes a while")
-	}
-	program := browser(t)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
-	t.Cleanup(cancel)
-	const reads = "a-token-to-read-that-this-test-knows"
-	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("read prom "+reads+"\noperate ann "+token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := api.New(api.Config{Listen: "127.0.0.1:0", TokensFile: file, Logger: slog.New(slog.DiscardHandler)}, cutOff{})
+// serve has an agent show something at a port of this host.
+func serve(t *testing.T, ctx context.Context, what shown, tokensFile string) (port string) {
+	t.Helper()
+	s := api.New(api.Config{Listen: "127.0.0.1:0", TokensFile: tokensFile, Logger: slog.New(slog.DiscardHandler)}, what)
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +64,52 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return port
+}
+
+// TestSources: learners are drawn behind the node that feeds them, also where one is fed by the primary, and one by another learner.
+func TestSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes a while")
+	}
+	program := browser(t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
+	t.Cleanup(cancel)
+	node := func(id cluster.NodeID, name string, kind cluster.Kind, role status.Role, fedBy string) status.Node {
+		return status.Node{ID: id, Name: name, Kind: kind, Role: role, Mysqld: status.MysqldRunning, Reachable: true, Leader: 1, LogLast: 100, Applied: 100, FedBy: fedBy}
+	}
+	port := serve(t, ctx, shown{Cluster: "shop", Self: "a", Primary: "a", Nodes: []status.Node{
+		node(1, "a", cluster.KindFull, status.RolePrimary, ""), node(2, "b", cluster.KindFull, status.RoleReplica, ""), node(3, "c", cluster.KindLogger, status.RoleLogger, ""),
+		node(4, "d", cluster.KindLearner, status.RoleReplica, "b"), node(5, "e", cluster.KindLearner, status.RoleReplica, "d"), node(6, "f", cluster.KindLearner, status.RoleReplica, ""),
+	}}, "")
+	p := open(t, ctx, program, "http://127.0.0.1:"+port+"/")
+	p.until(`document.body.className === 'live'`)
+	// Each line ends at the left of its node: that of who is fed by the primary begins at the primary, the others at their feeder.
+	const from = `(() => { const paths = [...document.querySelectorAll('#topology path.link')].map(e => e.getAttribute('d'));
+		const starts = paths.map(d => +d.split(' ')[1]); const head = starts[0]; return paths.length + ' ' + starts.map(s => s === head ? 'a' : 'other').join(' '); })()`
+	p.until(from + ` === '5 a a other other a'`)
+	for _, of := range []string{"d: fed by b", "e: fed by d"} {
+		name, words, _ := strings.Cut(of, ": ")
+		p.until(`[...document.querySelectorAll('#nodes tr')].some(e => e.innerText.includes('` + name + `') && e.innerText.includes('` + words + `'))`)
+	}
+	p.look("sources")
+}
+
+// TestTokens: a token to read opens the page and offers nothing else; no token goes in clear over a
+// network unless somebody says so twice. No cluster is needed.
+func TestTokens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes a while")
+	}
+	program := browser(t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
+	t.Cleanup(cancel)
+	const reads = "a-token-to-read-that-this-test-knows"
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("read prom "+reads+"\noperate ann "+token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := serve(t, ctx, cutOff(), file)
 	const why = `document.querySelector('#token-result').textContent`
 	const shut = `!document.querySelector('#token-dialog').open`
 	p := open(t, ctx, program, "http://127.0.0.1:"+port+"/")
