@@ -90,6 +90,7 @@ func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string,
 func TestStoppedApplier(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, MaxApplyLag: time.Second})
+	f.think = busy // rates are compared
 	f.scenario(t, "Error", func(t *testing.T, ctx context.Context) {
 		f.stopApplier(t, ctx, "replication has stopped", func(replica int) (mend func()) {
 			return f.renameTable(t, ctx, replica)

@@ -29,11 +29,12 @@ import (
 const scenarioTimeout = 3 * time.Minute
 
 // How long writers pause after a transaction, on average: where it is enough that they write; where servers are killed, and
-// something should be under way; and where a test runs alone, and wants all that they can write. Two processors are
-// shared by three clusters, and 1000 rows cost them 3 s.
+// something should be under way; while a test waits for rows; and where a test runs alone, and wants all that they can
+// write. Two processors are shared by three clusters, and 1000 rows cost them 3 s.
 const (
-	quiet     = 60 * time.Millisecond
-	busy      = 20 * time.Millisecond
+	quiet     = 250 * time.Millisecond
+	busy      = 40 * time.Millisecond
+	awaited   = 20 * time.Millisecond
 	fullSpeed = 0
 )
 
@@ -261,6 +262,7 @@ type load struct {
 	*ledger.Workload
 	fixture     *fixture
 	first, last uint32 // its writers' numbers
+	pause       time.Duration
 	stopOnce    sync.Once
 	cancel      context.CancelFunc
 	ended       chan error
@@ -291,7 +293,7 @@ func (f *fixture) startAt(t *testing.T, writers int, dsns ...string) *load {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{Workload: w, fixture: f, first: f.writers, last: f.writers + uint32(writers) - 1,
+	l := &load{Workload: w, fixture: f, first: f.writers, last: f.writers + uint32(writers) - 1, pause: f.think,
 		cancel: cancel, ended: make(chan error, 1)}
 	f.writers += uint32(writers)
 	go func() { l.ended <- w.Run(ctx) }()
@@ -314,6 +316,8 @@ func (l *load) stop(t *testing.T) {
 // awaitAcks waits for n more acknowledged rows.
 func (l *load) awaitAcks(t *testing.T, ctx context.Context, n int64) {
 	t.Helper()
+	l.SetPause(min(awaited, l.pause))
+	defer l.SetPause(l.pause)
 	want := l.Stats().Acknowledged + n
 	if err := devcluster.Poll(ctx, fmt.Sprintf("%d rows are acknowledged", want), func(context.Context) (bool, string, error) {
 		s := l.Stats()

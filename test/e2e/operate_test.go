@@ -18,7 +18,7 @@ import (
 // acknowledged is lost, and no mysqld dies of it.
 func TestOperate(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
-	f.think = fullSpeed
+	f.think = busy
 	f.scenario(t, "Switchover", f.switchovers)
 	f.scenario(t, "CalledOff", f.calledOff)
 	f.scenario(t, "Restart", f.restarts)

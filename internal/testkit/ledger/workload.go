@@ -65,7 +65,8 @@ type Config struct {
 	// connection is closed afterwards. 0 stands for 60 s, twice what a router
 	// holds a connection for.
 	AttemptTimeout time.Duration
-	// Pause is how long a writer pauses after a transaction, on average; 0 = not at all.
+	// Pause is how long a writer pauses after a transaction, on average; 0 = not at all. SetPause
+	// changes it.
 	Pause  time.Duration
 	Logger *slog.Logger
 }
@@ -81,6 +82,7 @@ type Workload struct {
 	spreads   atomic.Uint32
 	connected chan struct{}
 
+	pause        atomic.Int64
 	acknowledged atomic.Int64
 	unknown      atomic.Int64
 	failed       atomic.Int64
@@ -107,6 +109,7 @@ func New(cfg Config) (*Workload, error) {
 		cfg.AttemptTimeout = time.Minute
 	}
 	w := &Workload{cfg: cfg, connected: make(chan struct{}, 1)}
+	w.SetPause(cfg.Pause)
 	for _, dsn := range cfg.DSNs {
 		db, err := open(dsn)
 		if err != nil {
@@ -188,6 +191,9 @@ func (w *Workload) closePools() {
 		_ = db.Close() // closes sockets; there is nothing to lose here
 	}
 }
+
+// SetPause has the writers pause otherwise, each from its next transaction on.
+func (w *Workload) SetPause(p time.Duration) { w.pause.Store(int64(p)) }
 
 // Stats returns the counters as they are now.
 func (w *Workload) Stats() Stats {
@@ -331,10 +337,10 @@ func (wr *writer) write(soft, hard context.Context, conn *sql.Conn) (acked int, 
 			return acked, err
 		}
 		acked++
-		if p := wr.load.cfg.Pause; p > 0 {
+		if p := wr.load.pause.Load(); p > 0 {
 			select {
 			case <-soft.Done():
-			case <-time.After(time.Duration(wr.rng.Int64N(int64(2 * p)))):
+			case <-time.After(time.Duration(wr.rng.Int64N(2 * p))):
 			}
 		}
 	}
