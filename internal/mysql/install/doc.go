@@ -19,6 +19,8 @@
 // so it runs on a host whose own libc is older, and nothing of the host's
 // libraries is mixed in.
 //
+// SmallServer has the variables of servers that share a machine in a demo and in tests.
+//
 // The package starts `mysqld --version` and nothing else. It holds no state,
 // owns no goroutine, and an Installation is never changed after Discover.
 package install

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -81,17 +82,19 @@ func testConfig(dir string) (Config, error) {
 		return Config{}, err
 	}
 	port, err := freePort()
+	variables := install.SmallServer()
+	maps.Copy(variables, map[string]string{
+		"innodb_buffer_pool_size": "32M", "innodb_redo_log_capacity": "8M",
+		"innodb_fast_shutdown": "2", "max_connections": "40",
+	})
 	return Config{
 		Installation: in,
 		DataDir:      filepath.Join(dir, "mysql"),
 		Port:         port,
 		ServerID:     1,
-		Variables: map[string]string{
-			"innodb_buffer_pool_size": "32M", "innodb_redo_log_capacity": "8M",
-			"innodb_fast_shutdown": "2", "max_connections": "40",
-		},
-		Secrets: testSecrets(),
-		Logger:  slog.New(slog.DiscardHandler),
+		Variables:    variables,
+		Secrets:      testSecrets(),
+		Logger:       slog.New(slog.DiscardHandler),
 	}, err
 }
 

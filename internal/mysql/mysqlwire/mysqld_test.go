@@ -5,10 +5,12 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -43,23 +45,26 @@ func findMySQL(t *testing.T) *install.Installation {
 	return install
 }
 
-func mysqldCommand(install *install.Installation, args ...string) *exec.Cmd {
+func mysqldCommand(in *install.Installation, args ...string) *exec.Cmd {
 	user := "--user=" + strconv.Itoa(os.Getuid())
 	if os.Getuid() == 0 {
 		user = "--user=root"
 	}
-	argv := append(install.MysqldArgv(),
+	argv := append(in.MysqldArgv(),
 		"--no-defaults",
-		"--plugin-dir="+install.PluginDir,
+		"--plugin-dir="+in.PluginDir,
 		"--secure-file-priv=NULL",
 		user,
-		"--innodb-buffer-pool-size=64M",
-		"--innodb-redo-log-capacity=16M",
 		"--loose-mysqlx=OFF",
 		"--skip-log-bin",
 	)
-	if install.ShareDir != "" {
-		argv = append(argv, "--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir)
+	small := install.SmallServer()
+	maps.Copy(small, map[string]string{"innodb_buffer_pool_size": "64M", "innodb_redo_log_capacity": "16M"})
+	for _, name := range slices.Sorted(maps.Keys(small)) {
+		argv = append(argv, "--"+name+"="+small[name])
+	}
+	if in.ShareDir != "" {
+		argv = append(argv, "--lc-messages-dir="+in.ShareDir, "--character-sets-dir="+in.CharsetsDir)
 	}
 	argv = append(argv, args...)
 	return exec.Command(argv[0], argv[1:]...)

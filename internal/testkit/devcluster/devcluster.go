@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
@@ -283,7 +284,7 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("xa_prepared_max_age = %q", c.opts.XAPreparedMaxAge)
 	}
 	line("[mysql.variables]")
-	vars := smallServer()
+	vars := install.SmallServer()
 	maps.Copy(vars, c.opts.Variables)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		line("%s = %q", name, vars[name])
@@ -301,40 +302,6 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("[hooks]\non_change = [\"%s\"]", strings.Join(c.opts.OnChange, `", "`))
 	}
 	return b.String()
-}
-
-// smallServer returns the settings that let several servers share a small
-// machine: with 128 MiB of buffer pool and 96 MiB of redo log each, three of
-// them stay below 1 GiB. The log buffer, the caches of tables, and what performance_schema would
-// hold that nobody reads here, are allocated and zeroed at every start: with MySQL's defaults that is
-// 270 MiB, and a third of what a start costs. The histories of transactions stay: tests read them.
-func smallServer() map[string]string {
-	return map[string]string{
-		"innodb_buffer_pool_size":  "128M",
-		"innodb_redo_log_capacity": "96M",
-		"innodb_log_buffer_size":   "4M",
-		"innodb_doublewrite_pages": "16",
-		"max_connections":          "300",
-		"table_open_cache":         "400",
-		"table_definition_cache":   "400",
-
-		"performance_schema_max_memory_classes":                  "0",
-		"performance_schema_max_mutex_classes":                   "0",
-		"performance_schema_max_rwlock_classes":                  "0",
-		"performance_schema_max_cond_classes":                    "0",
-		"performance_schema_max_file_classes":                    "0",
-		"performance_schema_max_socket_classes":                  "0",
-		"performance_schema_hosts_size":                          "0",
-		"performance_schema_users_size":                          "0",
-		"performance_schema_error_size":                          "0",
-		"performance_schema_digests_size":                        "200",
-		"performance_schema_events_statements_history_size":      "0",
-		"performance_schema_events_statements_history_long_size": "0",
-		"performance_schema_events_stages_history_size":          "0",
-		"performance_schema_events_stages_history_long_size":     "0",
-		"performance_schema_events_waits_history_size":           "0",
-		"performance_schema_events_waits_history_long_size":      "0",
-	}
 }
 
 // peerAddr is where node n reaches node m's agent: the addresses in the member
