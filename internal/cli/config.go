@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -59,7 +60,8 @@ by its option --validate-config: nothing is started, and no data are touched.
 What is allowed and likely not meant is a warning: so are files that others may
 read or change who should not, files for TLS that mysqld cannot use, a data_dir or a
 mysql.bind that the account which runs this cannot use, and that this host has no
-mysqld. So run it as the agent's account.`,
+mysqld. So run it as the agent's account. Exit code 1 if a warning says that the
+agent would not start.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,6 +76,9 @@ mysqld. So run it as the agent's account.`,
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
+			if slices.ContainsFunc(warnings, stopsAgent) {
+				return &exitError{code: exitFailure}
+			}
 			right := "right"
 			if len(warnings) > 0 {
 				right = "right, but for the warnings"
@@ -82,6 +87,9 @@ mysqld. So run it as the agent's account.`,
 		},
 	}
 }
+
+// stopsAgent tells whether a warning, which may be of this host alone, says that the agent would not start.
+func stopsAgent(warning string) bool { return strings.Contains(warning, "the agent would not start") }
 
 // configWarnings says what is allowed in a configuration, and likely not meant.
 func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {

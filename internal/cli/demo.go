@@ -368,6 +368,7 @@ func (d *demo) waitKept(ctx context.Context) {
 	}
 	d.out.step("the cluster stays up")
 	d.out.plain("%s", d.tryThis(d.cluster.Name(primary), d.cluster.ConfigPath(primary), d.cluster.MysqldPID(primary)))
+	d.out.plain("the page of node %s: http://%s/; reads from replicas: %s", d.cluster.Name(primary), d.cluster.APIAddr(primary), d.cluster.ReadAddr(primary))
 	<-ctx.Done()
 }
 

@@ -70,7 +70,7 @@ wrong.`,
 func settings(file string, warnings []string) (checks []doctor.Check) {
 	for _, text := range warnings {
 		c := doctor.Check{Subject: "configuration", State: doctor.Warn, Found: text}
-		if strings.Contains(text, "the agent would not start") {
+		if stopsAgent(text) {
 			c.State = doctor.Fail
 		}
 		checks = append(checks, c)

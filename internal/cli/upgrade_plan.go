@@ -111,7 +111,7 @@ func planNode(n status.Node, f installedAnswer) upgradeNode {
 	case n.Kind == cluster.KindLogger:
 		return u
 	case !n.Reachable:
-		u.Runs, u.Refused = "", "it is not heard of: its versions are not known"
+		u.Role, u.Runs, u.Refused = "", "", "it is not heard of: its role and its versions are not known"
 		return u
 	case f.err != nil:
 		u.Refused = "its agent does not say which mysqld is on its disk: " + oneLine(f.err.Error())

@@ -84,6 +84,11 @@ type Closing struct {
 	ServerUUID string `json:"server_uuid"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Persisted  string `json:"persisted,omitempty"`
+	// Account is who closes it. SuperSet and ReadSet say who had set super_read_only and read_only last before, and when: what others set
+	// since is not undone.
+	Account  string `json:"account,omitempty"`
+	SuperSet string `json:"super_set,omitempty"`
+	ReadSet  string `json:"read_set,omitempty"`
 	// CalledOff: it takes over no more, and the source is to be opened.
 	CalledOff bool `json:"called_off,omitempty"`
 	// By is who asked for it, Since when.
@@ -95,9 +100,10 @@ type Closing struct {
 type FollowChange struct {
 	// Start is the source; nil = the end, if nothing else is said.
 	Start *Follow `json:"start,omitempty"`
-	// Cutover: the cluster goes on in place of the source.
-	Cutover bool `json:"cutover,omitempty"`
-	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: there is nothing more to undo at the source.
+	// Cutover: the cluster goes on in place of the source. SourceClosed: an operator has closed that, whatever became of an earlier cutover.
+	Cutover      bool `json:"cutover,omitempty"`
+	SourceClosed bool `json:"source_closed,omitempty"`
+	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: the source is open again.
 	Close   *Closing `json:"close,omitempty"`
 	CallOff bool     `json:"call_off,omitempty"`
 	Opened  bool     `json:"opened,omitempty"`
@@ -118,7 +124,7 @@ func (c FollowChange) String() string {
 	case c.CallOff:
 		return "cutover: call it off"
 	case c.Opened:
-		return "cutover: undone at the source"
+		return "cutover: the source is open again"
 	}
 	return "follow --stop"
 }
@@ -134,7 +140,7 @@ func (c FollowChange) done() string {
 	case c.CallOff:
 		return "The cutover is called off, and the source is about to be opened again."
 	case c.Opened:
-		return "The cutover is called off, and undone at the source."
+		return "The cutover is called off: the source is open again."
 	}
 	return "The cluster follows nobody any more: clients write here."
 }
@@ -151,7 +157,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 		return s.setClosing(c)
 	}
 	if start == nil {
-		if c.Follow.Cutover && s.Closing != nil && s.Closing.CalledOff {
+		if c.Follow.Cutover && !c.Follow.SourceClosed && s.Closing != nil && s.Closing.CalledOff {
 			return false, errors.New("the cutover was called off")
 		}
 		changed = s.Follow != nil
@@ -188,8 +194,12 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 		return false, errors.New("it must be said which server is closed")
 	case next != nil && next.Persisted != "" && next.Persisted != "ON" && next.Persisted != "OFF":
 		return false, errors.New("what is persisted of super_read_only is ON, or OFF, or nothing")
+	case next != nil && len(next.Account)+len(next.SuperSet)+len(next.ReadSet) > 3*followTextBytesMax:
+		return false, errors.New("too much is said of who has closed the source")
 	case next != nil: // it takes the place of an earlier one, whose node is gone
-		s.Closing = &Closing{ServerUUID: next.ServerUUID, ReadOnly: next.ReadOnly, Persisted: next.Persisted, By: c.By, Since: c.At}
+		closing := *next
+		closing.By, closing.Since = c.By, c.At
+		s.Closing = &closing
 		return true, nil
 	case s.Closing == nil:
 		return false, nil

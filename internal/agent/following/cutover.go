@@ -71,10 +71,16 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
+	closing := s.node.State().Closing
 	if args.ServerUUID, args.Accepted = look.UUID, onlyHere(look, here).String(); len(args.Accepted) > cluster.FollowAcceptedBytesMax {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster has too many transactions of its own to keep in mind: begin anew from a copy of the source")
 	}
-	return s.begins(ctx, r.By, c, checks, args.Check, args.Force)
+	d, err = s.begins(ctx, r.By, c, checks, args.Check, args.Force)
+	if began, ok := d.Result.(cluster.FollowResult); ok && began.Changed && closing != nil && closing.ServerUUID != args.ServerUUID {
+		began.Done += " The server that was followed before may be closed for writes by a cutover (RESET PERSIST super_read_only opens it after a restart)."
+		d.Result = began
+	}
+	return d, err
 }
 
 // begins has the cluster follow what was looked at, unless it is only looked, or a check speaks against it that force does not overrule.
@@ -151,12 +157,8 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 	defer s.cutting.Unlock()
 	stays := ""
 	if s.node.State().Closing != nil {
-		left, err := s.tryUndo(ctx, r.By)
-		if err != nil {
-			left = err.Error()
-		}
-		if left != "" {
-			stays = " The source may be closed, by a cutover that was interrupted: " + left
+		if err := s.tryUndo(ctx, r.By); err != nil {
+			stays = fmt.Sprintf(" The source may be closed by a cutover, or opened yet, and closed after its restart (RESET PERSIST super_read_only): %v", err)
 		}
 	}
 	d, err := s.requests.ChangeState(ctx, r.By, cluster.Change{Follow: &cluster.FollowChange{}})
@@ -204,8 +206,6 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeFailed, "the cluster follows nobody")
 	case f.Site != "":
 		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
-	case state.Closing != nil && args.SourceClosed:
-		return d, control.Errorf(control.CodeFailed, "nothing was done: a cutover that was interrupted has closed the source: go on without --source-closed")
 	case p == nil || !st.Known || st.Error != "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
 	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds() && !args.SourceClosed:
@@ -249,7 +249,7 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 		return 0, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
 	if c.args.SourceClosed {
-		index, err = c.goOn(ctx, limited, by)
+		index, err = c.goOnClosed(ctx, limited, by)
 	} else {
 		if err := c.note(limited, by); err != nil {
 			return 0, err
@@ -258,6 +258,9 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 	}
 	c.result.Seconds = time.Since(began).Seconds()
 	if e, ok := errors.AsType[*control.Error](err); err == nil || ok && e.Code == control.CodeUncertain {
+		if err != nil && c.result.Reopens != "" {
+			err = control.Errorf(e.Code, "%v. The source may take writes again once it restarts: %s", err, c.result.Reopens)
+		}
 		return index, err
 	}
 	if c.args.SourceClosed {
@@ -288,16 +291,9 @@ func (c *cutover) mayBegin(ctx context.Context) error {
 
 // note writes into the cluster state that the source is about to be closed, and how it was.
 func (c *cutover) note(ctx context.Context, by string) error {
-	seen, err := c.source.See(ctx)
+	g, err := gateOf(ctx, c.source.db, c.follow.ServerUUID)
 	if err == nil {
-		err = c.isFollowed(seen)
-	}
-	var persisted string
-	if err == nil {
-		persisted, err = persistedOf(ctx, c.source.db)
-	}
-	if err == nil {
-		c.closing, err = closingOf(seen, persisted, c.earlier)
+		c.closing, err = g.closing(c.earlier)
 	}
 	if err != nil {
 		return control.Errorf(control.CodeFailed, "nothing was done: %v", err)
@@ -323,12 +319,27 @@ func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index u
 	return c.goOn(ctx, limited, by)
 }
 
+// goOnClosed takes over from a source that an operator has closed. An earlier cutover opens that no more.
+func (c *cutover) goOnClosed(ctx, limited context.Context, by string) (index uint64, err error) {
+	if c.earlier != nil {
+		if c.version, err = c.callOff(limited, by, c.version, c.earlier); err != nil {
+			return 0, err
+		}
+		hold, err := c.holds(limited, c.source, c.version)
+		if err != nil {
+			return 0, err
+		}
+		defer hold.Close()
+	}
+	return c.goOn(ctx, limited, by)
+}
+
 // goOn ends the following of a source that is closed, and waits until clients can write.
 func (c *cutover) goOn(ctx, limited context.Context, by string) (index uint64, err error) {
 	if err := c.drain(limited); err != nil {
 		return 0, err
 	}
-	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
+	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true, SourceClosed: c.args.SourceClosed}})
 }
 
 // goesOn ends the following, and waits until clients can write.
@@ -343,22 +354,14 @@ func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (inde
 	return d.Index, nil
 }
 
-// isFollowed fails where another server answers than that which is followed, and closed.
-func (c *cutover) isFollowed(seen Seen) error {
-	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID || c.closing != nil && seen.UUID != c.closing.ServerUUID {
-		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
-	}
-	return nil
-}
-
 // drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
 func (c *cutover) drain(ctx context.Context) error {
 	seen, err := c.source.See(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.isFollowed(seen); err != nil {
-		return err
+	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID || c.closing != nil && seen.UUID != c.closing.ServerUUID {
+		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
 	}
 	c.result.Executed, c.result.Left, c.result.LeftOut = seen.Executed.String(), c.get().Left, c.get().LeftOut
 	if err := c.await(ctx, seen.Executed); err != nil {

@@ -20,9 +20,8 @@ const (
 	endedPoll = 50 * time.Millisecond
 	// holdIdleMax is how long the source lets a Hold wait for its next statement: longer than a cutover takes.
 	holdIdleMax = 10 * time.Minute
-	// errNoSuchThread and errNoSuchTable are ER_NO_SUCH_THREAD and ER_NO_SUCH_TABLE.
+	// errNoSuchThread is ER_NO_SUCH_THREAD.
 	errNoSuchThread = 1094
-	errNoSuchTable  = 1146
 )
 
 // Hold is the session at a source that alone may close and open it: it has a lock there (GET_LOCK).
@@ -84,16 +83,9 @@ func endSession(ctx context.Context, conn *sql.Conn, id int64) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
-		var there int
-		err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id).Scan(&there)
-		if err == nil && there == 0 {
+		_, err := conn.ExecContext(ctx, "KILL ?", id)
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == errNoSuchThread {
 			return nil
-		}
-		if err == nil {
-			_, err = conn.ExecContext(ctx, "KILL ?", id)
-			if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == errNoSuchThread { // it has just ended
-				err = nil
-			}
 		}
 		if err == nil {
 			err = clock.Sleep(ctx, clock.Machine{}, endedPoll)
@@ -110,37 +102,9 @@ func (h *Hold) Close() {
 	_ = h.conn.Close()
 }
 
-// errClosedAlready: somebody else has closed the source.
-var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
-
-// closingOf is what there is to note before a source is closed that is seen so, with what it has persisted. earlier is the cutover that
-// has closed it, and is not over; nil = none has.
-func closingOf(seen Seen, persisted string, earlier *cluster.Closing) (*cluster.Closing, error) {
-	c := cluster.Closing{ServerUUID: seen.UUID, ReadOnly: seen.ReadOnly, Persisted: persisted}
-	switch {
-	case earlier == nil && seen.SuperReadOnly:
-		return nil, errClosedAlready
-	case earlier == nil:
-		return &c, nil
-	case earlier.ServerUUID != seen.UUID:
-		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
-	}
-	c.ReadOnly, c.Persisted = earlier.ReadOnly, earlier.Persisted
-	return &c, nil
-}
-
-// see looks at the source, if it is the server that was noted.
-func (h *Hold) see(ctx context.Context, was cluster.Closing) (Seen, error) {
-	seen, err := see(ctx, h.conn)
-	if err == nil && seen.UUID != was.ServerUUID {
-		err = fmt.Errorf("another server answers there than that which is to be closed and opened (%s)", was.ServerUUID)
-	}
-	return seen, err
-}
-
 // Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it.
 func (h *Hold) Shut(ctx context.Context, was cluster.Closing) error {
-	if _, err := h.see(ctx, was); err != nil {
+	if _, err := gateOf(ctx, h.conn, was.ServerUUID); err != nil {
 		return err
 	}
 	wait := time.Minute
@@ -175,61 +139,48 @@ func (h *Hold) KeepShut(ctx context.Context) error {
 	return nil
 }
 
-// OpenAgain undoes Shut and KeepShut, at the server that was closed. Where somebody else has closed it since, it is left so, and by says who that was.
-func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) (by string, err error) {
-	seen, err := h.see(ctx, was)
+// OpenAgain undoes Shut and KeepShut, at the server that was closed. It returns a *leftError where somebody else wants that closed.
+func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
+	g, err := gateOf(ctx, h.conn, was.ServerUUID)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if seen.SuperReadOnly || seen.ReadOnly && !was.ReadOnly { // else it was not closed so far, or has restarted, or somebody has opened it
-		if by, err = h.closedByOthers(ctx); err != nil || by != "" {
-			return by, err
+	if g.closed(was) { // else it was not so far, or somebody has opened it
+		if err := h.maySomebodyWant(ctx, g, was); err != nil {
+			return err
 		}
 		set := "SET GLOBAL super_read_only = OFF"
 		if !was.ReadOnly {
 			set += ", GLOBAL read_only = OFF"
 		}
 		if _, err := h.conn.ExecContext(ctx, set); err != nil {
-			return "", fmt.Errorf("open the source for writes again (%s): %w", set, err)
+			return fmt.Errorf("open the source for writes again (%s): %w", set, err)
 		}
 	}
-	persisted, err := persistedOf(ctx, h.conn)
-	if err != nil || persisted == was.Persisted {
-		return "", err
+	if !g.kept(was) {
+		return nil
 	}
 	set := "RESET PERSIST IF EXISTS super_read_only"
 	if was.Persisted != "" {
 		set = "SET PERSIST super_read_only = " + was.Persisted
 	}
 	if _, err := h.conn.ExecContext(ctx, set); err != nil {
-		return "", fmt.Errorf("have the source open after its restart, too (%s): %w", set, err)
+		return fmt.Errorf("have the source open after its restart, too (%s): %w", set, err)
 	}
-	return "", nil
+	return nil
 }
 
-// closedByOthers says who, other than this account, has set last whether the source takes writes: an operator, a failover tool, or its
-// configuration when it started; "" = this account has, or the source does not know (before 8.0).
-func (h *Hold) closedByOthers(ctx context.Context) (who string, err error) {
-	var own bool
-	err = h.conn.QueryRowContext(ctx, `SELECT COALESCE(CONCAT(set_user, '@', set_host), 'its configuration'), COALESCE(LOCATE(CONCAT(set_user, '@'), USER()) = 1, FALSE)
-		FROM performance_schema.variables_info WHERE variable_name IN ('super_read_only', 'read_only') ORDER BY set_time DESC LIMIT 1`).Scan(&who, &own)
-	switch e, ok := errors.AsType[*mysql.MySQLError](err); {
-	case err == nil && !own:
-		return who, nil
-	case err == nil, ok && e.Number == errNoSuchTable:
-		return "", nil
+// maySomebodyWant returns a *leftError where a closed source has been closed by others since, or applies what another server has.
+func (h *Hold) maySomebodyWant(ctx context.Context, g gate, was cluster.Closing) error {
+	why, err := applies(ctx, h.conn)
+	if who := g.others(was); who != "" {
+		why, err = who+" has closed it since", nil
 	}
-	return "", fmt.Errorf("look who has closed the source: %w", err)
-}
-
-// persistedOf is what is persisted of super_read_only; "" = nothing, as everywhere before 8.0.
-func persistedOf(ctx context.Context, db asked) (value string, err error) {
-	err = db.QueryRowContext(ctx, "SELECT variable_value FROM performance_schema.persisted_variables WHERE variable_name = 'super_read_only'").Scan(&value)
-	if e, ok := errors.AsType[*mysql.MySQLError](err); errors.Is(err, sql.ErrNoRows) || ok && e.Number == errNoSuchTable {
-		return "", nil
+	if err != nil || why == "" {
+		return err
 	}
-	if err != nil {
-		return "", fmt.Errorf("look what the source has persisted: %w", err)
+	if g.kept(was) {
+		why += "; by the cutover, super_read_only is persisted ON there"
 	}
-	return value, nil
+	return &leftError{why}
 }

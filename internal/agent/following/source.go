@@ -167,9 +167,11 @@ func see(ctx context.Context, db asked) (seen Seen, err error) {
 
 // Applies says that the source takes transactions of another server, which it may lack when it is closed; "" = it does not.
 // An account that may not look gets an error.
-func (s *Source) Applies(ctx context.Context) (string, error) {
+func (s *Source) Applies(ctx context.Context) (string, error) { return applies(ctx, s.db) }
+
+func applies(ctx context.Context, db asked) (string, error) {
 	var others, channels int
-	err := s.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_ID <> @@server_uuid AND MEMBER_ID <> ''),
+	err := db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_ID <> @@server_uuid AND MEMBER_ID <> ''),
 		(SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = 'ON'
 		AND CHANNEL_NAME NOT IN ('group_replication_applier', 'group_replication_recovery'))`).Scan(&others, &channels)
 	switch {

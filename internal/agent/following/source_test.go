@@ -50,29 +50,15 @@ func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	seen, err := s.See(t.Context())
+	g, err := gateOf(t.Context(), h.conn, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	persisted, err := persistedOf(t.Context(), h.conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	was, err := closingOf(seen, persisted, earlier)
+	was, err := g.closing(earlier)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h, was
-}
-
-// opens opens a source again, which nobody else has closed since.
-func opens(t *testing.T, h *Hold, was *cluster.Closing) error {
-	t.Helper()
-	by, err := h.OpenAgain(t.Context(), *was)
-	if by != "" {
-		t.Errorf("%s has closed it", by)
-	}
-	return err
 }
 
 // TestShut: a source is closed, and opened again as it was. Of one that is closed already nothing is changed, so there is
@@ -84,25 +70,25 @@ func TestShut(t *testing.T) {
 	if err := h.Shut(t.Context(), *was); err != nil || was.ReadOnly || server.readOnly(t) != "11" {
 		t.Fatalf("%+v, %v: %s", was, err, server.readOnly(t))
 	}
-	seen, err := s.See(t.Context())
+	g, err := gateOf(t.Context(), h.conn, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := closingOf(seen, "", nil); err == nil || !strings.Contains(err.Error(), "--source-closed") {
+	if again, err := g.closing(nil); err == nil || !strings.Contains(err.Error(), "--source-closed") {
 		t.Errorf("closed already: %+v, %v", again, err)
 	}
-	if again, err := closingOf(seen, "ON", was); err != nil || again.ReadOnly {
+	if again, err := g.closing(was); err != nil || again.ReadOnly {
 		t.Errorf("closed by an earlier cutover: %+v, %v", again, err)
 	}
 	other := cluster.Closing{ServerUUID: "another"}
-	if _, err := closingOf(seen, "", &other); err == nil {
+	if _, err := g.closing(&other); err == nil {
 		t.Error("another server is taken for the one that is closed")
 	}
-	if err := errors.Join(opens(t, h, &other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
+	if err := errors.Join(h.OpenAgain(t.Context(), other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
 		t.Errorf("another server: %v: %s", err, server.readOnly(t))
 	}
 	for range 2 { // it is undone once more where it is not known whether it was
-		if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
+		if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
 			t.Errorf("opened again: %v: %s", err, server.readOnly(t))
 		}
 	}
@@ -113,7 +99,7 @@ func TestShut(t *testing.T) {
 	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
 		t.Errorf("%v: %s", err, server.readOnly(t))
 	}
-	if err := opens(t, h, was); err != nil || server.readOnly(t) != "01" {
+	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "01" {
 		t.Errorf("opened again as it was: %v: %s", err, server.readOnly(t))
 	}
 }
@@ -151,10 +137,10 @@ func TestHold(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}
-	if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
+	if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
 		t.Errorf("%v: %s", err, server.readOnly(t))
 	}
-	if err := opens(t, late, was); err == nil {
+	if err := late.OpenAgain(t.Context(), *was); err == nil {
 		t.Error("an earlier one still holds it")
 	}
 	if err := h.Shut(t.Context(), *was); err != nil || server.readOnly(t) != "11" {
@@ -186,11 +172,11 @@ func TestKeepShut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := opens(t, h, was); err != nil || server.readOnly(t) != "00" {
+		if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
 			t.Errorf("%v: %s", err, server.readOnly(t))
 		}
-		if got, err := persistedOf(t.Context(), h.conn); got != persisted || err != nil {
-			t.Errorf("persisted is %q, %v", got, err)
+		if g, err := gateOf(t.Context(), h.conn, ""); g.persisted != persisted || err != nil {
+			t.Errorf("persisted is %q, %v", g.persisted, err)
 		}
 		h.Close()
 		server.do(t, "SET PERSIST super_read_only = OFF")
@@ -211,28 +197,57 @@ func TestLeftClosed(t *testing.T) {
 	}
 	defer source.Close()
 	for name, since := range map[string]struct{ statements, by, want string }{
-		"nobody":       {"", "", "00"},
-		"super":        {"SET GLOBAL super_read_only = ON", "root@localhost", "11"},
-		"read-only":    {"SET GLOBAL read_only = ON", "root@localhost", "11"},
-		"open":         {"SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", "", "00"},
-		"half open":    {"SET GLOBAL super_read_only = OFF", "root@localhost", "01"},
-		"still, again": {"", "", "00"},
+		"nobody":    {"", "", "00"},
+		"super":     {"SET GLOBAL super_read_only = ON", "root has closed it since", "11"},
+		"read-only": {"SET GLOBAL read_only = ON", "root has closed it since", "11"},
+		"open":      {"SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", "", "00"},
+		"half open": {"SET GLOBAL super_read_only = OFF", "root has closed it since", "01"},
+		"a replica": {"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'; START REPLICA SQL_THREAD", "it applies what another server has", "11"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 			h, was := holdOf(t, source, nil)
 			defer h.Close()
-			if err := h.Shut(t.Context(), *was); err != nil {
+			if err := errors.Join(h.Shut(t.Context(), *was), h.KeepShut(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 			if since.statements != "" {
-				server.do(t, since.statements)
+				server.do(t, strings.Split(since.statements, "; ")...)
 			}
-			by, err := h.OpenAgain(t.Context(), *was)
-			if got := server.readOnly(t); by != since.by || got != since.want || err != nil {
-				t.Errorf("%s, %q, %v, want %s, %q", got, by, err, since.want, since.by)
+			err := h.OpenAgain(t.Context(), *was)
+			_, left := errors.AsType[*leftError](err)
+			if got := server.readOnly(t); got != since.want || left != (since.by != "") || left && (!strings.Contains(err.Error(), since.by) || !strings.Contains(err.Error(), "persisted ON")) {
+				t.Errorf("%s, %v, want %s, %q", got, err, since.want, since.by)
 			}
+			// A later cutover does not take what others have closed for its own.
+			if g, err := gateOf(t.Context(), h.conn, ""); err != nil {
+				t.Error(err)
+			} else if again, err := g.closing(was); (err != nil) != strings.HasPrefix(since.by, "root") {
+				t.Errorf("%+v, %v", again, err)
+			}
+			server.do(t, "STOP REPLICA", "RESET REPLICA ALL", "RESET PERSIST IF EXISTS super_read_only")
 		})
+	}
+}
+
+// TestClosedByOthers: what others have set since a cutover began is theirs, in whatever order a clock shows it. What nobody has set since is the
+// cutover's, as one that is ended half-way through its SET leaves no trace there.
+func TestClosedByOthers(t *testing.T) {
+	was := cluster.Closing{Account: "fol", SuperSet: "DYNAMIC root@h 5", ReadSet: "COMPILED"}
+	before, ours, others := setter{"DYNAMIC root@h 5", "root"}, setter{"DYNAMIC fol@h 9", "fol"}, setter{"DYNAMIC orc@h 1", "orc"}
+	unset, config := setter{"COMPILED", ""}, setter{"GLOBAL", ""}
+	for _, c := range []struct {
+		super, read setter
+		account     string
+		want        string
+	}{
+		{before, unset, "fol", ""}, {ours, unset, "fol", ""}, {ours, unset, "fol2", ""}, {setter{"PERSISTED fol@h 9", "fol"}, unset, "fol2", ""},
+		{setter{"DYNAMIC fol2@h 9", "fol2"}, unset, "fol2", ""}, {others, unset, "fol", "orc"}, {ours, others, "fol", "orc"}, {before, others, "fol", "orc"},
+		{ours, config, "fol", "its configuration"}, {unset, unset, "fol", ""}, {setter{"PERSISTED fol@h 9", "fol"}, unset, "fol", ""}, {setter{"DYNAMIC root@h 9", "root"}, unset, "fol", "root"},
+	} {
+		if got := (gate{super: c.super, read: c.read, account: c.account}).others(was); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
 	}
 }
 
@@ -296,7 +311,7 @@ func TestXAAtSource(t *testing.T) {
 	looks("0 XA transactions are begun in sessions, 1 are prepared")
 	do("XA COMMIT 'x'")
 	looks("") // although the session's row says PREPARED until it does something else
-	if err := opens(t, h, was); err != nil {
+	if err := h.OpenAgain(t.Context(), *was); err != nil {
 		t.Fatal(err)
 	}
 	server.do(t, "UPDATE performance_schema.setup_consumers SET ENABLED = 'NO' WHERE NAME = 'events_transactions_current'")

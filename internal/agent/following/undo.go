@@ -52,56 +52,54 @@ func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*H
 }
 
 // undo opens the source of a cutover again that came to nothing: of this node's, or of a node that is gone. Once it is called off in the
-// cluster state it takes over no more, whatever is still under way of it. A source that somebody else has closed since, or that applies
-// what another server has, is left as it is: left says why; "" = it is as before the cutover.
-func (s *Service) undo(ctx context.Context, by string) (left string, err error) {
+// cluster state it takes over no more, whatever is still under way of it. It returns a *leftError, and is not over, where somebody else wants
+// the source closed.
+func (s *Service) undo(ctx context.Context, by string) error {
 	state := s.node.State()
 	f, closing, version := state.Follow, state.Closing, state.Version
 	if f == nil || closing == nil {
-		return "", nil
+		return nil
 	}
-	if !closing.CalledOff {
-		if version, err = s.noted(ctx, by, version, cluster.FollowChange{CallOff: true}); err != nil {
-			return "", err
-		}
+	version, err := s.callOff(ctx, by, version, closing)
+	if err != nil {
+		return err
 	}
 	source, err := Open(*f)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = source.Close() }()
 	hold, err := s.holds(ctx, source, version)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer hold.Close()
-	if left, err = source.Applies(ctx); err != nil {
-		return "", err
-	}
-	if left == "" {
-		who, err := hold.OpenAgain(ctx, *closing)
-		if err != nil {
-			return "", err
-		}
-		if who != "" {
-			left = who + " has closed it since"
-		}
+	if err := hold.OpenAgain(ctx, *closing); err != nil {
+		return err
 	}
 	_, err = s.noted(ctx, by, version, cluster.FollowChange{Opened: true})
-	return left, err
+	return err
+}
+
+// callOff has a cutover take over no more. It returns the version of the cluster state.
+func (s *Service) callOff(ctx context.Context, by string, version uint64, closing *cluster.Closing) (uint64, error) {
+	if closing.CalledOff {
+		return version, nil
+	}
+	return s.noted(ctx, by, version, cluster.FollowChange{CallOff: true})
 }
 
 // tryUndo is undo within a time, and notes for the status why the source could not be opened.
-func (s *Service) tryUndo(ctx context.Context, by string) (left string, err error) {
+func (s *Service) tryUndo(ctx context.Context, by string) error {
 	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()
-	left, err = s.undo(ctx, by)
+	err := s.undo(ctx, by)
 	said := ""
 	if err != nil {
 		said = brief(err)
 	}
 	s.set(func(st *cluster.FollowStatus) { st.OpenError = said })
-	return left, err
+	return err
 }
 
 // calledOff opens the source again, which is as it was before: whoever is told so lets the applications go on there.
@@ -111,16 +109,13 @@ func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 		return f != nil && f.Source == c.follow.Source && f.ServerUUID == c.follow.ServerUUID
 	}
 	over := func() bool { return !follows() || c.node.State().Closing == nil }
-	var left string
-	err := reopen(context.WithoutCancel(ctx), over, func(ctx context.Context) (err error) {
-		left, err = c.tryUndo(ctx, by)
-		return err
-	})
+	err := reopen(context.WithoutCancel(ctx), over, func(ctx context.Context) error { return c.tryUndo(ctx, by) })
+	_, left := errors.AsType[*leftError](err)
 	switch {
-	case left != "":
-		return control.Errorf(control.CodeFailed, "called off, the cluster goes on following, and the source is left as it is, as %s: %v", left, why)
+	case left:
+		return control.Errorf(control.CodeFailed, "called off, and the cluster goes on following, but %v. The cutover: %v", err, why)
 	case !follows():
-		return control.Errorf(control.CodeUncertain, "not done: %v; and the source STAYS CLOSED, as the cluster follows it no more: see quorate status", why)
+		return control.Errorf(control.CodeUncertain, "not done: %v; and the cluster follows the source no more, which MAY STAY CLOSED: look there", why)
 	case err != nil:
 		return control.Errorf(control.CodeUncertain, "not done: %v; the cluster goes on following, and the source MAY BE CLOSED: %v. It is opened as soon as that is possible: see quorate status", why, err)
 	}
@@ -135,6 +130,9 @@ func reopen(ctx context.Context, over func() bool, try func(context.Context) err
 		err := try(ctx)
 		if err == nil || over() {
 			return nil
+		}
+		if _, left := errors.AsType[*leftError](err); left { // it may be so for long
+			return err
 		}
 		if clock.Sleep(ctx, clock.Machine{}, reopenPause) != nil {
 			return err
@@ -155,12 +153,9 @@ func (s *Service) RunUndo(ctx context.Context) error {
 			s.cutting.Unlock()
 			continue
 		}
-		left, err := s.tryUndo(ctx, s.requests.ByItself())
+		err := s.tryUndo(ctx, s.requests.ByItself())
 		s.cutting.Unlock()
 		switch {
-		case left != "":
-			s.logger.Warn("a cutover was interrupted, and is called off: the source is left as it is", "since", units.Time(closing.Since), "reason", left)
-			pause, last = reopenPause, ""
 		case err == nil:
 			s.logger.Info("a cutover was interrupted, and is called off: the source takes writes again", "since", units.Time(closing.Since))
 			pause, last = reopenPause, ""

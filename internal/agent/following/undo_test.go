@@ -166,9 +166,9 @@ func undoInterrupted(t *testing.T, server *server, f cluster.Follow) {
 			if err := <-shut; err == nil {
 				t.Error("the earlier attempt has closed the source")
 			}
-			persisted, err := persistedOf(t.Context(), server.db)
-			if got := server.readOnly(t); got != "00" || persisted != "" || err != nil {
-				t.Errorf("the source is %s, persisted %q, %v", got, persisted, err)
+			g, err := gateOf(t.Context(), server.db, "")
+			if g.superReadOnly || g.readOnly || g.persisted != "" || err != nil {
+				t.Errorf("the source is %+v, %v", g, err)
 			}
 			if _, err := u.ChangeState(t.Context(), "ann", cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}}); err == nil {
 				t.Error("the earlier attempt has taken over")
@@ -194,7 +194,7 @@ func lateTakesNoLock(t *testing.T, f cluster.Follow) {
 	if h, err := s.holds(t.Context(), source, u.State().Version); !errors.Is(err, errOvertaken) {
 		t.Errorf("%v, %v", h, err)
 	}
-	if _, err := see(t.Context(), hold.conn); err != nil {
+	if _, err := gateOf(t.Context(), hold.conn, ""); err != nil {
 		t.Errorf("the session of who holds it: %v", err)
 	}
 }
@@ -209,9 +209,9 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 		code  control.Code
 	}{
 		"opened":         {want: "the source is as before", code: control.CodeFailed},
-		"others":         {since: "SET GLOBAL super_read_only = ON", want: "left as it is, as root@localhost has closed it since", code: control.CodeFailed},
+		"others":         {since: "SET GLOBAL super_read_only = ON", want: "the source is left closed: root has closed it since", code: control.CodeFailed},
 		"another way":    {do: cluster.FollowChange{Start: &cluster.Follow{Source: f.Source, User: "fol", PasswordFile: f.PasswordFile, Plain: true, ServerUUID: f.ServerUUID}}, want: "the source is as before", code: control.CodeFailed},
-		"another server": {do: cluster.FollowChange{Start: &cluster.Follow{Source: f.Source, User: "fol", PasswordFile: f.PasswordFile, ServerUUID: "another"}}, want: "STAYS CLOSED", code: control.CodeUncertain},
+		"another server": {do: cluster.FollowChange{Start: &cluster.Follow{Source: f.Source, User: "fol", PasswordFile: f.PasswordFile, ServerUUID: "another"}}, want: "MAY STAY CLOSED", code: control.CodeUncertain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
@@ -241,8 +241,12 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 			}
 			err = cut.calledOff(t.Context(), "ann", why)
 			e, ok := errors.AsType[*control.Error](err)
-			if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.want) || u.State().Closing != nil {
+			if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.want) || (u.State().Closing != nil) != (name == "others") {
 				t.Errorf("%v, want %s; %+v", err, c.want, u.State().Closing)
+			}
+			if name == "others" { // it is over once they open it
+				server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+				u.undoes(t, s)
 			}
 		})
 	}
@@ -252,12 +256,21 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 func stopOpens(t *testing.T, server *server, f cluster.Follow) {
 	for _, want := range []string{"00", "11"} { // the source answers, and does not
 		t.Run(want, func(t *testing.T) {
-			u, s := newUndoing(t, f, &cluster.Closing{ServerUUID: f.ServerUUID})
+			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF") // one before has left it closed
 			closes, err := Open(f)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer closes.Close()
+			g, err := gateOf(t.Context(), closes.db, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			closing, err := g.closing(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, s := newUndoing(t, f, closing)
 			hold, err := closes.Hold(t.Context(), "another")
 			if err == nil {
 				err = hold.Shut(t.Context(), cluster.Closing{ServerUUID: f.ServerUUID})

@@ -110,6 +110,12 @@ func (s *Service) set(ctx context.Context, r control.Request) (operate.Done, err
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	has := s.committed()
+	var unknown []string
+	for _, name := range args.Unset {
+		if _, ok := has[name]; !ok {
+			unknown = append(unknown, "the cluster had no value of "+name)
+		}
+	}
 	maps.DeleteFunc(has, func(name, _ string) bool { return slices.Contains(args.Unset, name) })
 	if err := mysqld.CheckGlobals(args.Set, has); err != nil {
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
@@ -130,7 +136,7 @@ func (s *Service) set(ctx context.Context, r control.Request) (operate.Done, err
 	if err != nil || !ok {
 		return d, err
 	}
-	result.Notes = append(notes, result.Notes...)
+	result.Notes = append(append(notes, unknown...), result.Notes...)
 	all := cluster.VariablesResult{ChangeResult: result}
 	if !args.DryRun {
 		all.Nodes = s.askAll(ctx, cluster.VariablesApply{Index: d.Index})

@@ -200,7 +200,7 @@ func TestJudgePeer(t *testing.T) {
 		state  State
 		found  string
 	}{
-		{"before", nil, ms, nil, OK, "whether the keys fit shows when"},
+		{"before", nil, ms, nil, OK, "something listens"},
 		{"silent", nil, 0, os.ErrDeadlineExceeded, Warn, "does not answer"},
 		{"no agent there", nil, ms, syscall.ECONNREFUSED, Warn, "no agent listens"},
 		{"heard", key(status.Node{Name: "b", Reachable: true}), ms, nil, OK, "1ms at h:1, heard of, TLS, its key fits"},

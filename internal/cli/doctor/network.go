@@ -109,7 +109,7 @@ func (h Host) judgePeer(p peer, round time.Duration, err error) Check {
 	case n != nil:
 		c.Found += ", " + h.security(n)
 	default:
-		c.Found += ", an agent listens; whether the keys fit shows when this node's agent runs"
+		c.Found += ": something listens; whether that is the agent, and the keys fit, shows when this node's agent runs"
 	}
 	return judgeRound(c, round, h.Config.Raft)
 }

@@ -121,7 +121,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	for _, n := range nodes {
 		// Who has the log may win the election, and gives way to a heavier node only.
 		wins := n.Name != primary && n.Name != to && n.CanTakeOver() && n.Weight >= weight && n.LogLast+logNearEntries >= committed
-		if longer := n.BacklogSeconds() - f.BacklogSeconds; wins && longer > slowerSeconds && f.Reason == "" {
+		if longer := n.BacklogSeconds() - f.BacklogSeconds; wins && !n.LagUnknown && longer > slowerSeconds && f.Reason == "" {
 			f.Reason = fmt.Sprintf("%.1f s more if %s wins the election", longer, n.Name)
 		}
 	}

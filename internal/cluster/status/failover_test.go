@@ -51,6 +51,8 @@ func TestEstimateFailover(t *testing.T) {
 			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
 		"one that cannot win lags": {"c", []Node{with(replica("b", 5e6), func(n *Node) { n.LogLast = 5000 }), replica("c", 2e6)},
 			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"one whose lag is not known": {"c", []Node{with(replica("b", 5e6), func(n *Node) { n.LagUnknown = true }), replica("c", 2e6)},
+			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
 		"stuck": {"b", []Node{with(replica("b", 1e6), func(n *Node) { n.ApplyStuck = 42 })}, Failover{To: "b", BacklogSeconds: 3,
 			ProcessSeconds: 3.5, HostSeconds: 4.9, Reason: "b has applied nothing for 42 s: a statement that takes long has to end first"}},
 	} {

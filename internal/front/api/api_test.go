@@ -160,6 +160,25 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 }
 
+// TestHealthForStrangers: who may not read is told the node's name and role, and nothing that would have to be invented.
+func TestHealthForStrangers(t *testing.T) {
+	s := start(t, &fakeProvider{status: statusOf(status.RolePrimary, status.MysqldRunning)})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/primary", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "db.example"
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var said map[string]any
+	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || len(said) != 2 || said["name"] != "a" || said["role"] != "primary" {
+		t.Errorf("%v, %v", said, err)
+	}
+}
+
 func TestUnknownSelfIsNothing(t *testing.T) {
 	p := &fakeProvider{status: status.Cluster{Self: "x"}}
 	if code, _ := get(t, start(t, p), "/readiness"); code != http.StatusServiceUnavailable {

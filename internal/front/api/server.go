@@ -248,7 +248,11 @@ func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
 // others may not read, it is told yes or no.
 func (s *Server) replyHealth(w http.ResponseWriter, r *http.Request, code int, self status.Node) {
 	if s.closed() || rebound(r) {
-		self = status.Node{Name: self.Name, Role: self.Role}
+		s.reply(w, code, struct {
+			Name string      `json:"name"`
+			Role status.Role `json:"role"`
+		}{self.Name, self.Role})
+		return
 	}
 	s.reply(w, code, self)
 }

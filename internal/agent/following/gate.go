@@ -1,0 +1,98 @@
+package following
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// gate is whether a server takes writes, and who has said so, at one moment.
+type gate struct {
+	uuid                    string
+	superReadOnly, readOnly bool
+	// persisted is what is persisted of super_read_only (ON, OFF); "" = nothing.
+	persisted string
+	// account is the account that looks.
+	account string
+	// super and read say who has set super_read_only and read_only last.
+	super, read setter
+}
+
+// setter is who has set a variable last: text says it with the moment, user is the account; "" = nobody since the start.
+type setter struct{ text, user string }
+
+const gateQuery = `SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, USER(),
+	COALESCE((SELECT variable_value FROM performance_schema.persisted_variables WHERE variable_name = 'super_read_only'), ''),
+	s.text, s.user, r.text, r.user FROM
+	(` + setterQuery + `'super_read_only') s, (` + setterQuery + `'read_only') r`
+
+const setterQuery = `SELECT CONCAT_WS(' ', variable_source, CONCAT(set_user, '@', set_host), UNIX_TIMESTAMP(set_time)) text, COALESCE(set_user, '') user
+	FROM performance_schema.variables_info WHERE variable_name = `
+
+// gateOf looks at a server, if it is the one that is wanted; uuid "" = any.
+func gateOf(ctx context.Context, db asked, uuid string) (g gate, err error) {
+	if err := db.QueryRowContext(ctx, gateQuery).Scan(&g.uuid, &g.superReadOnly, &g.readOnly, &g.account, &g.persisted,
+		&g.super.text, &g.super.user, &g.read.text, &g.read.user); err != nil {
+		return gate{}, fmt.Errorf("look whether the source takes writes: %w", err)
+	}
+	if at := strings.LastIndexByte(g.account, '@'); at >= 0 {
+		g.account = g.account[:at]
+	}
+	if uuid != "" && g.uuid != uuid {
+		return gate{}, fmt.Errorf("another server answers there than that which is to be closed and opened (%s)", uuid)
+	}
+	return g, nil
+}
+
+// closed tells whether it takes fewer writes than before a cutover.
+func (g gate) closed(was cluster.Closing) bool {
+	return g.superReadOnly || g.readOnly && !was.ReadOnly
+}
+
+// kept tells whether it would be closed after its restart, other than before a cutover.
+func (g gate) kept(was cluster.Closing) bool { return g.persisted == "ON" && was.Persisted != "ON" }
+
+// others says who has set since a cutover began whether it takes writes, other than the cutover's account: an operator, a failover tool,
+// or its configuration at a restart; "" = nobody. A cutover that was ended half-way may have closed it, and be the setter of nothing, and after
+// a restart what nobody has configured (COMPILED) has no setter either.
+func (g gate) others(was cluster.Closing) string {
+	for now, before := range map[setter]string{g.super: was.SuperSet, g.read: was.ReadSet} {
+		if now.text == before || now.text == "COMPILED" || now.user != "" && (now.user == was.Account || now.user == g.account) {
+			continue
+		}
+		if now.user == "" {
+			return "its configuration"
+		}
+		return now.user
+	}
+	return ""
+}
+
+// errClosedAlready: somebody else has closed the source.
+var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
+
+// closing is what there is to note before it is closed. earlier is the cutover that has closed it, and is not over; nil = none has.
+func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
+	c := cluster.Closing{ServerUUID: g.uuid, ReadOnly: g.readOnly, Persisted: g.persisted, Account: g.account, SuperSet: g.super.text, ReadSet: g.read.text}
+	switch {
+	case earlier == nil && g.superReadOnly:
+		return nil, errClosedAlready
+	case earlier == nil:
+		return &c, nil
+	case earlier.ServerUUID != g.uuid:
+		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
+	}
+	if who := g.others(*earlier); who != "" && g.closed(*earlier) {
+		return nil, fmt.Errorf("%s has closed the source since an earlier cutover: if it is to stay closed, say --source-closed; else open it there", who)
+	}
+	c.ReadOnly, c.Persisted, c.Account, c.SuperSet, c.ReadSet = earlier.ReadOnly, earlier.Persisted, earlier.Account, earlier.SuperSet, earlier.ReadSet
+	return &c, nil
+}
+
+// leftError is why a source is left closed that was to be opened: somebody else wants it so.
+type leftError struct{ why string }
+
+func (e *leftError) Error() string { return "the source is left closed: " + e.why }
