@@ -397,6 +397,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		} else if p.status.ID != 0 {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
+			s.LagUnknown = s.LagUnknown || !s.Reachable
 		}
 		s.Refusal = nil // what it says of others is not asked for
 		if !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {

@@ -158,7 +158,7 @@ type Node struct {
 	StateVersion *uint64 `json:"state_version,omitempty"`
 	// StateKept is the index of the newest change of it that the node has on its disk.
 	StateKept uint64 `json:"state_kept,omitempty"`
-	// Reachable is false where the status is an old one or was never heard.
+	// Reachable is false where the status is an old one or was never heard: role, mysqld and all the rest are what was heard last, then.
 	Reachable bool `json:"reachable"`
 	// AgeMs is how old this status is on the node that shows it.
 	AgeMs int64 `json:"age_ms"`
@@ -217,11 +217,11 @@ type Node struct {
 	Follow string `json:"follow,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
-	// The lag of mysqld behind the log's commit index.
+	// LagTransactions, LagBytes and LagSeconds are how far mysqld is behind the log's commit index; they say nothing where LagUnknown is true.
 	LagTransactions int64   `json:"lag_transactions"`
 	LagBytes        int64   `json:"lag_bytes"`
 	LagSeconds      float64 `json:"lag_seconds"`
-	// LagUnknown: the figures above are old, as the node has no leader that would say
+	// LagUnknown: the figures above are old, as the node is not reachable, has no leader that would say
 	// what is committed, no log that takes it, or no mysqld that would say what it has.
 	LagUnknown bool `json:"lag_unknown,omitempty"`
 	// LagAge is for how many seconds the figures above are what mysqld has said.
