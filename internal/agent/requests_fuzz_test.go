@@ -65,7 +65,7 @@ func FuzzRequests(f *testing.F) {
 	var wire bytes.Buffer
 	for args, names := range map[string]string{
 		`{}`: recoverRequest + " " + quorumloss.WordRequest + " " + seedPlanRequest + " " + seedDataRequest + " " + stateRequest +
-			" secrets.rotate variables.list follow.stop follow.show site.show site.forget site.look site.know unknown",
+			" secrets.rotate variables.list follow.stop follow.show site.show site.forget site.look site.know site.fixed unknown",
 		`{"retention_size":1,"dry_run":true}`:          "log.purge",
 		`{"index":9223372036854775807}`:                cluster.ArchiveReached + " variables.apply",
 		`{"node":"a","last":5}`:                        "sessions",

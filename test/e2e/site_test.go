@@ -44,7 +44,7 @@ func TestSites(t *testing.T) {
 	}
 	east.createTable(t, ctx)
 	east.must(t, ctx, 0, "cluster", "set", "--router", "on")
-	if out := west.must(t, ctx, 0, "site", "follow", "--check"); strings.Contains(out, "fail ") {
+	if out := west.must(t, ctx, 0, "site", "follow", "--check"); strings.Contains(out, "fail ") || !strings.Contains(out, "lower_case_table_names is 0, as here") || !strings.Contains(out, "time zone") {
 		t.Fatalf("the check says: %s", out)
 	}
 	load := east.startAt(t, 4, east.dsns(east)...)

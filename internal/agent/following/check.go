@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // Look is what is to be known of a source.
@@ -36,13 +37,27 @@ type Look struct {
 // Fixed is what a server does not change while it runs, and two of them should have in common. The zero value = it is not known.
 type Fixed struct {
 	// TimeZone is that of sessions that set none, SystemTimeZone what SYSTEM means there.
-	TimeZone, SystemTimeZone string
-	LowerCaseTableNames      int
+	TimeZone            string `json:"time_zone"`
+	SystemTimeZone      string `json:"system_time_zone"`
+	LowerCaseTableNames int    `json:"lower_case_table_names"`
+}
+
+// ownFixed asks a mysqld of the cluster.
+func ownFixed(ctx context.Context, p *mysqld.Process) (Fixed, error) {
+	db, err := p.OpenFollow()
+	if err != nil {
+		return Fixed{}, err
+	}
+	defer func() { _ = db.Close() }()
+	return fixedOf(ctx, db)
 }
 
 func fixedOf(ctx context.Context, db *sql.DB) (f Fixed, err error) {
 	err = db.QueryRowContext(ctx, "SELECT @@GLOBAL.time_zone, @@GLOBAL.system_time_zone, @@GLOBAL.lower_case_table_names").Scan(
 		&f.TimeZone, &f.SystemTimeZone, &f.LowerCaseTableNames)
+	if err != nil {
+		err = fmt.Errorf("read the time zone and lower_case_table_names: %w", err)
+	}
 	return f, err
 }
 
@@ -208,8 +223,9 @@ func newer(version, than string) bool {
 
 // judgeFixed looks at what neither of the two can change now.
 func judgeFixed(there, here Fixed) []cluster.FollowCheck {
-	if here == (Fixed{}) {
-		return nil
+	if there == (Fixed{}) {
+		return []cluster.FollowCheck{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these, as its quorate is older than the one here",
+			Do: "upgrade it, and look again; or compare @@lower_case_table_names, @@time_zone and @@system_time_zone of both yourself"}}
 	}
 	names := cluster.FollowCheck{Subject: "table names", State: cluster.CheckOK, Found: fmt.Sprintf("lower_case_table_names is %d, as here", there.LowerCaseTableNames)}
 	if there.LowerCaseTableNames != here.LowerCaseTableNames {

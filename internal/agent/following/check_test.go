@@ -23,15 +23,16 @@ func TestJudge(t *testing.T) {
 		here string
 		want map[string]string
 	}{
-		"well":           {func(*Look) {}, a + ":1-7", nil},
-		"a newer server": {func(l *Look) { l.Version = "10.1.0" }, a + ":1-7", map[string]string{"version": "fail"}},
-		"an older one":   {func(l *Look) { l.Version = "8.4.3" }, a + ":1-7", nil},
-		"of 8.0":         {func(l *Look) { l.Version = "8.0.11" }, a + ":1-7", nil},
-		"too old":        {func(l *Look) { l.Version = "5.7.44-log" }, a + ":1-7", map[string]string{"version": "fail"}},
-		"table names":    {func(l *Look) { l.LowerCaseTableNames = 1 }, a + ":1-7", map[string]string{"table names": "fail"}},
-		"another zone":   {func(l *Look) { l.SystemTimeZone = "CET" }, a + ":1-7", map[string]string{"time zone": "warn"}},
-		"zones are said": {func(l *Look) { l.TimeZone, l.SystemTimeZone = "+00:00", "CET" }, a + ":1-7", nil},
-		"ourselves":      {func(l *Look) { l.UUID = "here" }, a + ":1-7", map[string]string{"server": "fail"}},
+		"well":            {func(*Look) {}, a + ":1-7", nil},
+		"a newer server":  {func(l *Look) { l.Version = "10.1.0" }, a + ":1-7", map[string]string{"version": "fail"}},
+		"an older one":    {func(l *Look) { l.Version = "8.4.3" }, a + ":1-7", nil},
+		"of 8.0":          {func(l *Look) { l.Version = "8.0.11" }, a + ":1-7", nil},
+		"too old":         {func(l *Look) { l.Version = "5.7.44-log" }, a + ":1-7", map[string]string{"version": "fail"}},
+		"table names":     {func(l *Look) { l.LowerCaseTableNames = 1 }, a + ":1-7", map[string]string{"table names": "fail"}},
+		"another zone":    {func(l *Look) { l.SystemTimeZone = "CET" }, a + ":1-7", map[string]string{"time zone": "warn"}},
+		"of an older one": {func(l *Look) { l.Fixed = Fixed{} }, a + ":1-7", map[string]string{"table names, time zone": "warn"}},
+		"zones are said":  {func(l *Look) { l.TimeZone, l.SystemTimeZone = "+00:00", "CET" }, a + ":1-7", nil},
+		"ourselves":       {func(l *Look) { l.UUID = "here" }, a + ":1-7", map[string]string{"server": "fail"}},
 		"settings": {func(l *Look) {
 			l.GTIDMode, l.BinlogFormat, l.RowImage, l.Checksum, l.LogsUpdates, l.Filter, l.NotInnoDB = "OFF", "MIXED", "MINIMAL", "NONE", false, "binlog_do_db x", []string{"a.b (MyISAM)"}
 		}, a + ":1-7", map[string]string{"gtid mode": "fail", "format": "fail", "row image": "warn", "checksums": "fail", "binlog": "fail", "filters": "fail", "engines": "fail"}},

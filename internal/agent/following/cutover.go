@@ -50,6 +50,7 @@ func (s *Service) Handlers() map[string]operate.Handler {
 		"site.forget":  {Leader: true, Audited: true, Run: s.siteForget},
 		siteLook:       {Leader: true, Timeout: askTimeout, Run: s.siteLooked},
 		siteKnow:       {Timeout: askTimeout, Run: s.siteKnown},
+		siteFixed:      {Leader: true, Timeout: askTimeout, Run: s.siteFixedAt},
 		siteYield:      {Leader: true, Audited: true, Timeout: siteTimeout, Run: s.siteYielded},
 		siteResume:     {Leader: true, Audited: true, Run: s.siteResumed},
 	}
@@ -129,12 +130,7 @@ func (s *Service) check(ctx context.Context, f cluster.Follow) (look Look, here 
 	if here.Executed, err = executedOf(ctx, p); err != nil {
 		return look, here, err
 	}
-	db, err := p.OpenFollow()
-	if err != nil {
-		return look, here, err
-	}
-	defer func() { _ = db.Close() }()
-	here.Fixed, err = fixedOf(ctx, db)
+	here.Fixed, err = ownFixed(ctx, p)
 	return look, here, err
 }
 

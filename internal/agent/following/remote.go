@@ -24,6 +24,7 @@ import (
 const (
 	siteLook   = "site.look"
 	siteKnow   = "site.know"
+	siteFixed  = "site.fixed"
 	siteYield  = "site.yield"
 	siteResume = "site.resume"
 )
@@ -35,7 +36,7 @@ var errUnheard = errors.New("the node that is followed does not hear a majority 
 func (s *Service) AskedBySite(ctx context.Context, user string, from net.Addr, request []byte) []byte {
 	var r control.Request
 	answer := control.Answer{Code: control.CodeInvalid, Error: "this is no request of a site"}
-	if err := json.Unmarshal(request, &r); err == nil && slices.Contains([]string{siteLook, siteKnow, siteYield, siteResume}, r.Name) {
+	if err := json.Unmarshal(request, &r); err == nil && slices.Contains([]string{siteLook, siteKnow, siteFixed, siteYield, siteResume}, r.Name) {
 		r.From, r.By = "", fmt.Sprintf("site reader %s at %v", user, from)
 		answer = s.requests.Serve(ctx, r)
 	}

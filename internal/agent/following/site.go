@@ -96,7 +96,7 @@ func (s *Service) siteFollow(ctx context.Context, r control.Request) (operate.Do
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
-	checks = append(checks, judgeTransactions(look, here)...)
+	checks = append(append(checks, judgeFixed(look.Fixed, here.Fixed)...), judgeTransactions(look, here)...)
 	c.Site.Accepted = onlyHere(look, here).String()
 	return s.begins(ctx, r.By, c, checks, args.Check, args.Force)
 }
@@ -119,6 +119,12 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 	h = Here{Version: s.node.Own().ServerVersion}
 	if l.Purged, err = gtid.ParseSet(seen.view.Purged); err == nil {
 		h.Executed, err = executedOf(ctx, p)
+	}
+	if err == nil {
+		h.Fixed, err = ownFixed(ctx, p)
+	}
+	if err == nil {
+		l.Fixed, err = askFixed(ctx, f, seen.at)
 	}
 	if err != nil {
 		return l, h, nil, err
@@ -145,6 +151,30 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 		add("version", cluster.CheckOK, fmt.Sprintf("MySQL %s, here %s", l.Version, h.Version), "")
 	}
 	return l, h, checks, nil
+}
+
+// askFixed asks the site that a node belongs to what its primary's mysqld has. An older quorate does not know this request.
+func askFixed(ctx context.Context, f cluster.Follow, at int) (there Fixed, err error) {
+	err = askAt(ctx, f, at, siteFixed, struct{}{}, &there)
+	if e, ok := errors.AsType[*control.Error](err); ok && (e.Code == control.CodeInvalid || e.Code == control.CodeUnknown) {
+		return Fixed{}, nil
+	}
+	return there, err
+}
+
+// siteFixedAt answers askFixed.
+func (s *Service) siteFixedAt(ctx context.Context, r control.Request) (operate.Done, error) {
+	d := operate.Done{ReadOnly: true}
+	if err := operate.Arguments(r, &struct{}{}); err != nil {
+		return d, err
+	}
+	p, _ := s.node.Serving()
+	if p == nil {
+		return d, primary.ErrNoMysqld
+	}
+	fixed, err := ownFixed(ctx, p)
+	d.Result = fixed
+	return d, err
 }
 
 // siteLooked answers how this site is, behind a read barrier.
