@@ -468,6 +468,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.old.Run(upperCtx) })
+	upper.Go(func() error { return a.following.RunHeard(upperCtx) })
 	upper.Go(func() error { return keys.NewService(a.keys, a.cfg, keyed{a}, a.logger).Run(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()

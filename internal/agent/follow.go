@@ -43,6 +43,13 @@ func (n followingNode) Show(text string) {
 	n.board.Update(func(s *status.Node) { s.Follow = text })
 }
 
+func (n followingNode) Nodes() []status.Node { return n.board.Nodes() }
+func (n followingNode) ShowHeard(h *cluster.SiteHeard) {
+	n.board.Update(func(s *status.Node) { s.SiteHeard = h })
+}
+func (n followingNode) SiteHeard() (cluster.SiteHeard, error)    { return n.data.SiteHeard() }
+func (n followingNode) WriteSiteHeard(h cluster.SiteHeard) error { return n.data.WriteSiteHeard(h) }
+
 func (n followingNode) ReplicaName() (serverID uint32, uuid string) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte("quorate-follow\x00"), n.cfg.ClusterID()))
 	return 1<<30 | binary.LittleEndian.Uint32(sum[16:])&(1<<30-1), gtid.UUID(sum[:16]).String()

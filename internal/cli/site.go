@@ -231,7 +231,7 @@ func promotionText(p cluster.SitePromotion) string {
 	}
 	switch {
 	case p.LostCount == 0 && p.Heard.IsZero() && !p.Closed:
-		fmt.Fprintf(&text, "lost:  not known: this primary has heard no majority of site %s\n", oneLine(p.From))
+		fmt.Fprintf(&text, "lost:  not known: no node that is here has heard a majority of site %s\n", oneLine(p.From))
 	case p.LostCount == 0:
 		text.WriteString("lost:  nothing that is known\n")
 	default:

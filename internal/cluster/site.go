@@ -322,6 +322,20 @@ type SiteView struct {
 	Version  string `json:"version"`
 }
 
+// SiteHeard is what another site had when a primary of this one heard a majority of it.
+type SiteHeard struct {
+	Site string `json:"site"`
+	// Term is that primary's, At when it was, by its clock.
+	Term     uint64    `json:"term"`
+	At       time.Time `json:"at"`
+	Executed string    `json:"executed"`
+}
+
+// Less tells whether h is older than o. A primary's clock says nothing of another one's.
+func (h SiteHeard) Less(o SiteHeard) bool {
+	return cmp.Or(cmp.Compare(h.Term, o.Term), h.At.Compare(o.At)) < 0
+}
+
 // SiteStatus is how two sites stand to each other, as one of them sees it.
 type SiteStatus struct {
 	Site string `json:"site"`
@@ -371,8 +385,8 @@ type SitePromotion struct {
 	Executed string `json:"executed"`
 	// Unheard is why the other site did not answer with a majority.
 	Unheard string `json:"unheard,omitempty"`
-	// Heard is when a majority of the other site was heard last; zero = this primary has not heard it. Lost is what is known to be
-	// there, also by nodes without a majority, and is not here.
+	// Heard is when a majority of the other site was heard last, by the clock of the primary that heard it; zero = this node knows of none.
+	// Lost is what is known to be there, also by nodes without a majority, and is not here.
 	Heard     time.Time `json:"heard,omitzero"`
 	Lost      string    `json:"lost,omitempty"`
 	LostCount uint64    `json:"lost_count"`

@@ -63,6 +63,10 @@ func lives() []life {
 			func(d Dir) error { return d.WriteRefused([]cluster.Recovery{{Version: 1}}) },
 			func(d Dir) error { return d.WriteRefused([]cluster.Recovery{{Version: 1}, {Version: 2}}) },
 		}, func(d Dir) (any, error) { return d.Refused() }},
+		{Site, []func(Dir) error{
+			func(d Dir) error { return d.WriteSiteHeard(cluster.SiteHeard{Site: "west", Term: 1, Executed: "a"}) },
+			func(d Dir) error { return d.WriteSiteHeard(cluster.SiteHeard{Site: "west", Term: 1, Executed: "ab"}) },
+		}, func(d Dir) (any, error) { return d.SiteHeard() }},
 		{Heard, []func(Dir) error{
 			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 1}}) },
 			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 7}}) },

@@ -10,6 +10,9 @@ const (
 	Fence = "fence.json"
 	// Heard is heard.json, what the members said last that they need of the log.
 	Heard = "heard.json"
+	// Site is site.json, what the other site was heard to have.
+	Site       = "site.json"
+	siteFormat = 1
 	// Hook is hook.json, what the operator's hook was told last.
 	Hook       = "hook.json"
 	hookFormat = 1
@@ -58,6 +61,24 @@ func (d Dir) Heard() (map[cluster.NodeID]HeardNeed, error) {
 
 // WriteHeard replaces what the members said last.
 func (d Dir) WriteHeard(need map[cluster.NodeID]HeardNeed) error { return d.replace(Heard, need) }
+
+// siteRecord is the content of site.json.
+type siteRecord struct {
+	Format int `json:"format"`
+	cluster.SiteHeard
+}
+
+// SiteHeard reads what another site was heard to have; zero = nothing is known.
+func (d Dir) SiteHeard() (cluster.SiteHeard, error) {
+	var r siteRecord
+	_, err := d.load(file{name: Site, format: siteFormat, remedy: "remove it"}, &r)
+	return r.SiteHeard, err
+}
+
+// WriteSiteHeard replaces what another site was heard to have.
+func (d Dir) WriteSiteHeard(h cluster.SiteHeard) error {
+	return d.replace(Site, siteRecord{siteFormat, h})
+}
 
 // refusedRecord is the content of refused.json.
 type refusedRecord struct {

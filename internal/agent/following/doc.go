@@ -42,12 +42,13 @@
 //
 // # Goroutines
 //
-// Service.Run has one while it follows, and one that looks how far that is; RunFence and RunUndo are others. A look at a site has one
+// Service.Run has one while it follows, and one that looks how far that is; RunFence, RunUndo and RunHeard are others. A look at a site has one
 // for each of its nodes, for at most askTimeout. Follower.Run owns its own: one reads the
 // source, and each session has one. They end before it returns. One session runs a transaction
 // from its first step to its last. Steps go through a channel of stepsMax: a transaction of any size passes,
 // and where mysqld is slow the source waits.
 //
 // Bounds: sessionsMax sessions; each holds stepsMax steps of 512 KiB (or of one event that is longer).
-// Durability: none of its own.
+// Durability: none of its own, but for a hint: what the other site was heard to have (RunHeard). The status of each node of this site
+// has it for the others, and site.json on its disk.
 package following

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -152,61 +151,6 @@ func answers(all []sighting) (sighting, error) {
 		errs = append(errs, seen.err)
 	}
 	return sighting{}, errors.Join(errs...)
-}
-
-// heard is what a site had when it was heard last.
-type heard struct {
-	site     string
-	at       time.Time
-	executed *gtid.Set
-	// ballot is the newest that was seen there.
-	ballot cluster.Ballot
-}
-
-// knowsBallot notes a ballot that was seen at a site.
-func (s *Service) knowsBallot(site string, b cluster.Ballot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.heard.site != site {
-		s.heard = heard{site: site}
-	}
-	if s.heard.ballot.Less(b) {
-		s.heard.ballot = b
-	}
-}
-
-func (s *Service) lastBallot(site string) cluster.Ballot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.heard.site != site {
-		return cluster.Ballot{}
-	}
-	return s.heard.ballot
-}
-
-// hears notes what a majority of the site has that is followed.
-func (s *Service) hears(there *gtid.Set) {
-	f, _ := s.node.Committed()
-	if f == nil || f.Site == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.heard
-	s.heard = heard{site: f.Site, at: time.Now(), executed: there.Clone()}
-	if before.site == f.Site {
-		s.heard.ballot = before.ballot
-	}
-}
-
-// lastHeard returns what a site had when this primary heard it last; nil = it has not.
-func (s *Service) lastHeard(site string) (*gtid.Set, time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.heard.site != site || s.heard.executed == nil {
-		return nil, time.Time{}
-	}
-	return s.heard.executed.Clone(), s.heard.at
 }
 
 // ownSchema is the schema of which each site has its own: what MySQL Router is told of the members. Which events run

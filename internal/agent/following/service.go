@@ -60,6 +60,12 @@ type Node interface {
 	// Own is this node's status. Show takes a sentence for it; "" = it follows nobody.
 	Own() status.Node
 	Show(text string)
+	// Nodes are what all nodes of the cluster said last of themselves. ShowHeard takes for that what the other site was heard to have; nil =
+	// nothing is known. SiteHeard is what of that this node's disk has.
+	Nodes() []status.Node
+	ShowHeard(h *cluster.SiteHeard)
+	SiteHeard() (cluster.SiteHeard, error)
+	WriteSiteHeard(h cluster.SiteHeard) error
 	// Changed is closed once something changes, such as the cluster state. Wake has it closed.
 	Changed() <-chan struct{}
 	Wake()
@@ -93,8 +99,10 @@ type Service struct {
 	answered time.Time
 	// doors are who may write to this primary's mysqld, as far as that is known.
 	doors Doors
-	// heard is what a site had when it was heard last, fenceError why one is not closed so far that is to be.
-	heard      heard
+	// heard is what a site was heard to have by a primary of this one, ballot the newest that was seen there, and fenceError why one is
+	// not closed so far that is to be.
+	heard      cluster.SiteHeard
+	ballot     seenBallot
 	fenceError string
 
 	// cutting is held by the cutover under way.
@@ -462,6 +470,7 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 	earlier := &gtid.Set{} // what was here when it was looked last: all of it is there, unless somebody has written here
 	for c.Wait(ctx, lookEvery, nil) == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		asked := time.Now()
 		there, err := source.Executed(ctx)
 		here, errHere := executed(ctx)
 		cancel()
@@ -474,7 +483,7 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 		answered = time.Now()
 		own := error(nil)
 		if source.site != "" {
-			s.hears(there)
+			s.hears(there, asked)
 			own = s.notThere(earlier, there)
 		}
 		earlier = here.Clone()

@@ -367,11 +367,14 @@ func silent(err error) bool {
 	return true
 }
 
-// knownOf is what is known of what the other site has: when it was heard last, and by nodes that are left, without a majority.
+// knownOf is what is known of what the other site has: when it was heard last, by any primary of this one, and by nodes that are left,
+// without a majority.
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
-	known, at := s.lastHeard(f.Site)
-	if known == nil {
-		known = &gtid.Set{}
+	known, at := &gtid.Set{}, time.Time{}
+	if h := s.lastHeard(); h != nil {
+		if was, err := gtid.ParseSet(h.Executed); err == nil { // else it is as if nothing was known
+			known, at = was, h.At
+		}
 	}
 	if access, err := s.access(f); err == nil {
 		for _, seen := range sight(ctx, access, siteKnow) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // TestBoundedStatus: a status whose every text is as long as can be has a length that
@@ -29,6 +31,7 @@ func TestBoundedStatus(t *testing.T) {
 			f.SetString(strings.Repeat("<é", 1<<20))
 		}
 	}
+	long.SiteHeard = &cluster.SiteHeard{Executed: strings.Repeat("0", statusTextBytesMax)}
 	bounded := long.Bounded()
 	b, err := json.Marshal(bounded)
 	if err != nil {
@@ -36,6 +39,10 @@ func TestBoundedStatus(t *testing.T) {
 	}
 	if len(b) > 1<<20 {
 		t.Errorf("a status has %d bytes, more than a peer takes", len(b))
+	}
+	long.SiteHeard = &cluster.SiteHeard{Executed: strings.Repeat("0", statusTextBytesMax+1)}
+	if bounded.SiteHeard == nil || long.Bounded().SiteHeard != nil {
+		t.Error("what a site was heard to have is sent in part, or not at all")
 	}
 	if !strings.HasSuffix(bounded.Errant, "(cut: all of it has 3145728 bytes)") || len(bounded.Errant) > statusTextBytesMax {
 		t.Errorf("a text of %d bytes does not say that it was cut: %q", len(bounded.Errant), bounded.Errant[len(bounded.Errant)-60:])
