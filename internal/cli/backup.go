@@ -62,7 +62,7 @@ func (p *backupPlace) open() (repository.Store, config.Backup, error) {
 	if b.ListCommand == "" {
 		return nil, b, usage(errors.New("it is not said where backups are: set directory in [backup] of the configuration, or say --directory DIR"))
 	}
-	commands := repository.Commands{Put: b.PutCommand, Get: b.GetCommand, List: b.ListCommand, Delete: b.DeleteCommand}
+	commands := repository.Commands{Put: b.PutCommand, Get: b.GetCommand, List: b.ListCommand, Delete: b.DeleteCommand, Idle: b.CommandIdle}
 	return repository.NewCommands(commands), b, nil
 }
 

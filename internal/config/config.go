@@ -217,6 +217,8 @@ type Backup struct {
 	// Directory is where; "" = where the commands say. Those are /bin/sh's.
 	Directory                                          string
 	PutCommand, GetCommand, ListCommand, DeleteCommand string
+	// CommandIdle is for how long a command may do nothing before it is killed; 0 = for ever.
+	CommandIdle time.Duration
 	// Recipients are age's public keys, for which all is encrypted; nil = nothing is.
 	Recipients []string
 	// Interval is how long a piece of the log may wait for more before it is kept.
@@ -269,7 +271,7 @@ func Default() Config {
 		},
 		API:    API{Listen: "127.0.0.1:7401"},
 		Hooks:  Hooks{Timeout: 30 * time.Second},
-		Backup: Backup{Interval: time.Minute, KeepFull: 7},
+		Backup: Backup{CommandIdle: 30 * time.Minute, Interval: time.Minute, KeepFull: 7},
 	}
 }
 

@@ -92,7 +92,7 @@ api = {listen = "127.0.0.1:3", tokens_file = "/t", pprof = true}
 control = {socket = "/run/q.sock", group = "dba"}
 feed = {listen = "127.0.0.1:1", readers_listen = ":4", readers_max = 3}
 hooks = {on_change = ["/etc/hook", "a, b"], timeout = "2s"}
-backup = {put_command = "put", get_command = "get", list_command = "list", delete_command = "delete", recipients = ["age1x", "age1y"], interval = "5s", keep_full = 2}
+backup = {put_command = "put", get_command = "get", list_command = "list", delete_command = "delete", command_idle = "2h", recipients = ["age1x", "age1y"], interval = "5s", keep_full = 2}
 raft = {heartbeat = "50ms", election_timeout = "700ms"}
 log = {segment_size = "64MiB", retention_size = "2GiB", retention_age = "1h", stage_size_min = "1MiB", cache_size = 33554432, prefetch_size = "16MiB"}
 [mysql]
@@ -141,7 +141,7 @@ hold_timeout = "5s"`))
 			{User: "copy", PasswordFile: "/p", SQL: true}},
 		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", ":5", 7 * time.Second, time.Minute, true, 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", "/t", true}, Control: Control{"/run/q.sock", "dba"},
 		Hooks:  Hooks{[]string{"/etc/hook", "a, b"}, 2 * time.Second},
-		Backup: Backup{"", "put", "get", "list", "delete", []string{"age1x", "age1y"}, 5 * time.Second, 2},
+		Backup: Backup{"", "put", "get", "list", "delete", 2 * time.Hour, []string{"age1x", "age1y"}, 5 * time.Second, 2},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -159,6 +159,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"backup.get_command":              setText(&c.Backup.GetCommand),
 		"backup.list_command":             setText(&c.Backup.ListCommand),
 		"backup.delete_command":           setText(&c.Backup.DeleteCommand),
+		"backup.command_idle":             setDuration(&c.Backup.CommandIdle),
 		"backup.recipients":               setTexts(&c.Backup.Recipients),
 		"backup.interval":                 setDuration(&c.Backup.Interval),
 		"backup.keep_full":                setInt(&c.Backup.KeepFull),

@@ -418,12 +418,17 @@ func (c Config) validateHooks(l *problemList) {
 const (
 	backupIntervalMin = time.Second
 	backupIntervalMax = time.Hour
+	backupIdleMin     = time.Minute
+	backupIdleMax     = 7 * 24 * time.Hour
 	keepFullMax       = 1000
 )
 
 // validateBackup judges where backups are kept.
 func (c Config) validateBackup(l *problemList) {
 	b := c.Backup
+	if b.CommandIdle != 0 {
+		checkDuration(l, "backup.command_idle", b.CommandIdle, backupIdleMin, backupIdleMax)
+	}
 	checkDuration(l, "backup.interval", b.Interval, backupIntervalMin, backupIntervalMax)
 	if b.KeepFull < 1 || b.KeepFull > keepFullMax {
 		l.add("backup.keep_full", "backup.keep_full %d is out of range: between 1 and %d", b.KeepFull, keepFullMax)

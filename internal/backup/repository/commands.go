@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
@@ -22,12 +24,16 @@ import (
 type Commands struct {
 	// Put stores its stdin, Get writes the object to its stdout. List prints a name in each line.
 	Put, Get, List, Delete string
+	// Idle is for how long one may take nothing, give nothing and not end before it is killed; 0 = for ever.
+	Idle time.Duration
 }
 
 const (
 	objectVariable = "QUORATE_OBJECT"
 	// saidBytesMax is how much of what a command says is kept.
 	saidBytesMax = 4 << 10
+	// pieceBytesMax is how much of its input is written at once: who takes less in Idle counts as one that takes nothing.
+	pieceBytesMax = 16 << 10
 	// waitDelay is how long a command that was killed may hold its pipes open.
 	waitDelay = 5 * time.Second
 )
@@ -51,6 +57,34 @@ func (c commands) command(ctx context.Context, setting, text, object string) (*e
 	errors := &said{}
 	cmd.Stderr = errors
 	return cmd, errors, nil
+}
+
+// idle ends a command that does nothing while it is waited for. It does not count what the other side takes for its part: a slow
+// source of an object, or a slow reader.
+type idle struct {
+	limit time.Duration
+	timer *time.Timer
+}
+
+// idleEnds makes an idle of a command, which cancel kills. What has left its group may hold the pipe to it, which is closed then.
+func (c commands) idleEnds(cancel func(error), pipe io.Closer) *idle {
+	i := &idle{limit: c.Idle}
+	if i.limit > 0 {
+		i.timer = time.AfterFunc(math.MaxInt64, func() {
+			cancel(fmt.Errorf("it has taken nothing, given nothing and not ended for %s, and was killed", units.Duration(i.limit)))
+			time.AfterFunc(waitDelay, func() { _ = pipe.Close() })
+		})
+	}
+	return i
+}
+
+// waits is around each wait for the command.
+func (i *idle) waits(wait func()) {
+	if i.timer != nil {
+		i.timer.Reset(i.limit)
+		defer i.timer.Stop()
+	}
+	wait()
 }
 
 // said keeps the end of what a command says.
@@ -100,10 +134,15 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	if err := startDying(ctx, cmd); err != nil {
 		return fmt.Errorf("run backup.put_command: %w", errors.Join(context.Cause(ctx), err))
 	}
-	pipe := &input{w: in}
+	idle := c.idleEnds(cancel, in)
+	wait := func() (err error) {
+		idle.waits(func() { err = ended(cmd.Wait()) })
+		return err
+	}
+	pipe := &input{w: in, idle: idle}
 	err = fill(pipe)
-	if pipe.broken != nil { // it has ended itself, and says why
-		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), ended(cmd.Wait())))
+	if pipe.broken != nil { // it has ended itself, and says why; or it was idle
+		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), wait()))
 	}
 	if err != nil {
 		// It must not take half an object for a whole one: it is killed before its input ends.
@@ -113,7 +152,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 		return err
 	}
 	err = in.Close()
-	return failed(ctx, "put_command", said, errors.Join(ended(cmd.Wait()), ignoreClosed(err)))
+	return failed(ctx, "put_command", said, errors.Join(wait(), ignoreClosed(err)))
 }
 
 // startDying starts a command that the kernel kills when this process is killed: the end of its input, which comes then, must not
@@ -134,16 +173,21 @@ func startDying(ctx context.Context, cmd *exec.Cmd) error {
 // input is a command's. What is broken is told apart from other pipes that fill may use.
 type input struct {
 	w      io.Writer
+	idle   *idle
 	broken error
 }
 
 // Write implements io.Writer.
-func (i *input) Write(p []byte) (int, error) {
-	n, err := i.w.Write(p)
-	if errors.Is(err, syscall.EPIPE) {
-		i.broken = err
+func (i *input) Write(p []byte) (written int, err error) {
+	for piece := range slices.Chunk(p, pieceBytesMax) {
+		n := 0
+		i.idle.waits(func() { n, err = i.w.Write(piece) })
+		if written += n; err != nil {
+			i.broken = err
+			return written, err
+		}
 	}
-	return n, err
+	return written, nil
 }
 
 func ignoreClosed(err error) error {
@@ -158,10 +202,10 @@ func (c commands) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	cmd, said, err := c.command(ctx, "get_command", c.Commands.Get, name)
 	if err != nil {
-		cancel()
+		cancel(nil)
 		return nil, err
 	}
 	out, err := cmd.StdoutPipe()
@@ -169,10 +213,10 @@ func (c commands) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		cancel()
+		cancel(nil)
 		return nil, fmt.Errorf("run backup.get_command: %w", err)
 	}
-	return &commandReader{ctx: ctx, cancel: cancel, cmd: cmd, out: bufio.NewReaderSize(out, 1<<16), said: said}, nil
+	return &commandReader{ctx: ctx, cancel: func() { cancel(nil) }, cmd: cmd, out: bufio.NewReaderSize(out, 1<<16), idle: c.idleEnds(cancel, out), said: said}, nil
 }
 
 // commandReader reads what a command writes. io.EOF comes only where it ended well.
@@ -181,22 +225,24 @@ type commandReader struct {
 	cancel func()
 	cmd    *exec.Cmd
 	out    io.Reader
+	idle   *idle
 	said   *said
 	ended  error
 	waited bool
 }
 
 // Read implements io.Reader.
-func (r *commandReader) Read(p []byte) (int, error) {
+func (r *commandReader) Read(p []byte) (n int, err error) {
 	if r.waited {
 		return 0, cmp.Or(r.ended, io.EOF)
 	}
-	n, err := r.out.Read(p)
-	if !errors.Is(err, io.EOF) {
+	r.idle.waits(func() { n, err = r.out.Read(p) })
+	if !errors.Is(err, io.EOF) && (err == nil || r.ctx.Err() == nil) {
 		return n, err
 	}
 	r.waited = true
-	r.ended = failed(r.ctx, "get_command", r.said, ended(r.cmd.Wait()))
+	r.idle.waits(func() { r.ended = ended(r.cmd.Wait()) })
+	r.ended = failed(r.ctx, "get_command", r.said, r.ended)
 	return n, cmp.Or(r.ended, io.EOF)
 }
 
@@ -213,8 +259,8 @@ func (r *commandReader) Close() error {
 
 // List implements Store.
 func (c commands) List(ctx context.Context) (objects []Object, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	cmd, said, err := c.command(ctx, "list_command", c.Commands.List, "")
 	if err != nil {
 		return nil, err
@@ -226,23 +272,28 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("run backup.list_command: %w", err)
 	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && len(objects) <= ObjectsMax {
+	lines, idle := bufio.NewScanner(out), c.idleEnds(cancel, out)
+	scan := func() (more bool) {
+		idle.waits(func() { more = lines.Scan() })
+		return more
+	}
+	for scan() && len(objects) <= ObjectsMax {
 		if name := strings.TrimSpace(lines.Text()); checkName(name) == nil {
 			objects = append(objects, Object{name, -1})
 		}
 	}
 	if len(objects) > ObjectsMax {
-		cancel()
+		cancel(nil)
 		_ = cmd.Wait() // it was killed
 		return nil, tooMany("the repository")
 	}
-	if err := lines.Err(); err != nil {
-		cancel()
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		cancel(nil)
 		_ = cmd.Wait() // it was killed: nobody reads what else it prints
 		return nil, fmt.Errorf("backup.list_command does not print a name in each line: %w", err)
 	}
-	if err := ended(cmd.Wait()); err != nil {
+	idle.waits(func() { err = ended(cmd.Wait()) })
+	if err != nil {
 		return nil, failed(ctx, "list_command", said, err)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
@@ -254,9 +305,12 @@ func (c commands) Delete(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	cmd, said, err := c.command(ctx, "delete_command", c.Commands.Delete, name)
 	if err != nil {
 		return err
 	}
-	return failed(ctx, "delete_command", said, ended(cmd.Run()))
+	c.idleEnds(cancel, io.NopCloser(nil)).waits(func() { err = ended(cmd.Run()) })
+	return failed(ctx, "delete_command", said, err)
 }

@@ -16,7 +16,7 @@
 // # Bounds
 //
 // A name has at most 200 characters. A repository has at most ObjectsMax objects. Of what a command
-// says 4 KiB are kept. zstd uses windows of 8 MiB at most.
+// says 4 KiB are kept. A command that does nothing for Idle is killed. zstd uses windows of 8 MiB at most.
 //
 // # Goroutines
 //

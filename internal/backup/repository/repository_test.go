@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"filippo.io/age"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -253,6 +256,74 @@ func TestCommandLeavesSomethingRunning(t *testing.T) {
 	left, wrong := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err := errors.Join(err, wrong, syscall.Kill(left, syscall.SIGKILL)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestIdle: what a command does in time is waited for, however long it takes together, and so is what the other side does for its part.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var killed error
+		i := commands{Commands{Idle: time.Minute}}.idleEnds(func(err error) { killed = err }, io.NopCloser(nil))
+		for range 10 {
+			i.waits(func() { time.Sleep(59 * time.Second) })
+			time.Sleep(time.Hour)
+		}
+		if synctest.Wait(); killed != nil {
+			t.Error(killed)
+		}
+		i.waits(func() { time.Sleep(61 * time.Second) })
+		if killed == nil || !strings.Contains(killed.Error(), "for 1m") {
+			t.Errorf("after a minute: %v", killed)
+		}
+		killed = nil
+		commands{}.idleEnds(func(err error) { killed = err }, io.NopCloser(nil)).waits(func() { time.Sleep(time.Hour) })
+		if killed != nil {
+			t.Errorf("without a limit: %v", killed)
+		}
+	})
+}
+
+// TestIdleCommandIsKilled: a command that hangs ends, with all that it has started, and the error says why. One whose store did not
+// answer held the archive until somebody ended it.
+func TestIdleCommandIsKilled(t *testing.T) {
+	dir := t.TempDir()
+	hangs := "sleep 1000 & echo $! >" + dir + "/$$.pid; wait"
+	s := NewCommands(Commands{Put: hangs, Get: "echo half; " + hangs, List: "echo a; " + hangs, Delete: hangs, Idle: 2 * time.Second})
+	full := func(w io.Writer) error { _, err := w.Write(make([]byte, 1<<20)); return err }
+	short := func(w io.Writer) error { _, err := w.Write(make([]byte, 10)); return err }
+	var all sync.WaitGroup
+	for name, run := range map[string]func() error{
+		"put":             func() error { return s.Put(t.Context(), "x", full) },
+		"put, at its end": func() error { return s.Put(t.Context(), "x", short) },
+		"get":             func() error { _, err := getText(t.Context(), s, "x"); return err },
+		"list":            func() error { _, err := s.List(t.Context()); return err },
+		"delete":          func() error { return s.Delete(t.Context(), "x") },
+	} {
+		all.Go(func() {
+			if err := run(); err == nil || !strings.Contains(err.Error(), "not ended for 2s, and was killed") || !strings.Contains(err.Error(), "backup."+name[:3]) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	all.Wait()
+	files, err := filepath.Glob(dir + "/*.pid")
+	if err != nil || len(files) != 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); subprocess.Runs(pid); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: what it has started goes on", file)
+			}
+		}
 	}
 }
 

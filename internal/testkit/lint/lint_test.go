@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"internal/agent/quorumloss":         {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/agent/founding":           {"cluster", "config/units", "mysql/install", "mysql/mysqld", "agent/datadir", "log/seglog", "log/vfs", "mysql/gtid", "mysql/replay"},
 	"internal/backup/archive":           {"log/seglog", "mysql/binlog", "mysql/gtid", "mysql/replay", "raft/entry", "raft/frame"},
-	"internal/backup/repository":        {"log/vfs", "sys/subprocess"},
+	"internal/backup/repository":        {"config/units", "log/vfs", "sys/subprocess"},
 	"internal/backup/ship":              {"backup/archive", "backup/repository", "log/seglog", "mysql/gtid", "sys/clock"},
 	"internal/agent/backups":            {"agent/datadir", "backup/archive", "cluster", "cluster/status", "config/units", "log/seglog", "mysql/replay", "sys/clock"},
 	"internal/agent/restoring":          {"agent/datadir", "backup/archive", "cluster", "log/seglog", "log/vfs", "mysql/gtid", "raft/consensus"},
