@@ -12,7 +12,9 @@ const settledAfter = 2
 
 // Plan is what is to be done, in this order.
 type Plan struct {
-	// Set are events with the status that they get.
+	// Hold are events that would run otherwise, with the status that they get: unless all of them have it the scheduler must not start.
+	Hold []mysqld.Event
+	// Set are other events with the status that they get.
 	Set []mysqld.Event
 	// Start: then the scheduler may run.
 	Start bool
@@ -32,8 +34,8 @@ type Doubt struct {
 func (d Doubt) String() string { return fmt.Sprintf("%v: %s", d.Event, d.Why) }
 
 // Decide says what follows from what the primary's server has. started: its scheduler runs already, so
-// this is not the first look of its epoch.
-func Decide(look mysqld.EventsLook, started bool) Plan {
+// this is not the first look of its epoch. late tells of an event that could not be set then.
+func Decide(look mysqld.EventsLook, started bool, late func(mysqld.EventName) bool) Plan {
 	rows := make(map[mysqld.EventName]mysqld.EventRow, len(look.Rows))
 	for _, r := range look.Rows {
 		rows[r.EventName] = r
@@ -43,18 +45,23 @@ func Decide(look mysqld.EventsLook, started bool) Plan {
 		row, recorded := rows[e.EventName]
 		delete(rows, e.EventName)
 		want, doubt := e.Status, ""
-		if !started || e.Status == mysqld.EventElsewhere {
+		first := !started || e.Status == mysqld.EventElsewhere && late(e.EventName)
+		if first || e.Status == mysqld.EventElsewhere {
 			want, doubt = wanted(e, row, recorded)
 		}
-		if want != e.Status && started { // nobody makes it so
+		if want != e.Status && !first { // nobody makes it so
 			want, doubt = e.Status, unknown
 		}
 		if doubt != "" {
 			p.Doubts = append(p.Doubts, Doubt{e.EventName, doubt})
 		}
-		if want != e.Status {
+		if is := e.Status; want != is {
 			e.Status = want
-			p.Set = append(p.Set, e)
+			if is == mysqld.EventEnabled {
+				p.Hold = append(p.Hold, e)
+			} else {
+				p.Set = append(p.Set, e)
+			}
 		}
 		if want != mysqld.EventElsewhere && look.Now >= e.Altered+settledAfter && e.EventRow != row {
 			p.Record = append(p.Record, e.EventRow)

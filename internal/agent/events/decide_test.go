@@ -28,9 +28,14 @@ func once(e *mysqld.Event)  { e.Once = true }
 func due(e *mysqld.Event)   { e.Once, e.Due = true, true }
 func ended(e *mysqld.Event) { e.Ended = true }
 
+func nobody(mysqld.EventName) bool { return false }
+
 // text is a plan in a line.
 func text(p Plan) string {
 	var parts []string
+	for _, e := range p.Hold {
+		parts = append(parts, fmt.Sprintf("hold %s", e.Status))
+	}
 	for _, e := range p.Set {
 		parts = append(parts, fmt.Sprintf("set %s", e.Status))
 	}
@@ -66,9 +71,9 @@ func TestDecide(t *testing.T) {
 		{"a replica's, which has ended", event(elsewhere, 10, ended), rows(row("e", on, 10)), "", ""},
 		{"a replica's, which has ended, never recorded", event(elsewhere, 10, ended), nil, "", ""},
 		{"a former primary's", event(on, 10), rows(row("e", on, 10)), "", ""},
-		{"a former primary's, done since on another one", event(on, 10, due), rows(row("e", off, 10)), "set DISABLED", "record ENABLED 10"},
-		{"a former primary's, due since", event(on, 10, due), rows(row("e", on, 10)), "set ELSEWHERE, doubt due", ""},
-		{"an adopted server's, due", event(on, 10, due), nil, "set ELSEWHERE, doubt due", "record ENABLED 10"},
+		{"a former primary's, done since on another one", event(on, 10, due), rows(row("e", off, 10)), "hold DISABLED", "record ENABLED 10"},
+		{"a former primary's, due since", event(on, 10, due), rows(row("e", on, 10)), "hold ELSEWHERE, doubt due", ""},
+		{"an adopted server's, due", event(on, 10, due), nil, "hold ELSEWHERE, doubt due", "record ENABLED 10"},
 		{"an adopted server's", event(on, 10), nil, "record ENABLED 10", "record ENABLED 10"},
 		{"an adopted server's, disabled", event(off, 10), nil, "record DISABLED 10", "record DISABLED 10"},
 		{"disabled now", event(off, 20), rows(row("e", on, 10)), "record DISABLED 20", "record DISABLED 20"},
@@ -79,14 +84,21 @@ func TestDecide(t *testing.T) {
 	} {
 		look := mysqld.EventsLook{Now: now, Events: []mysqld.Event{c.event}, Rows: c.rows}
 		for started, want := range map[bool]string{false: c.first, true: c.started} {
-			p := Decide(look, started)
+			p := Decide(look, started, nobody)
 			if got := text(p); got != want {
 				t.Errorf("%s, started %t: %q, want %q", c.what, started, got, want)
+			}
+			late := c.started
+			if c.event.Status == elsewhere { // what could not be set at the promotion is as it was then
+				late = c.first
+			}
+			if got := text(Decide(look, true, func(n mysqld.EventName) bool { return n == c.event.EventName })); started && got != late {
+				t.Errorf("%s, late: %q, want %q", c.what, got, late)
 			}
 			if p.Start == started {
 				t.Errorf("%s, started %t: start %t", c.what, started, p.Start)
 			}
-			for _, e := range p.Set {
+			for _, e := range append(p.Set, p.Hold...) {
 				if e.Definer != c.event.Definer || e.Altered != c.event.Altered {
 					t.Errorf("%s: %+v is set", c.what, e)
 				}
@@ -107,7 +119,8 @@ func TestDecideOnce(t *testing.T) {
 					look.Rows = []mysqld.EventRow{row("e", recorded, altered)}
 				}
 				status := is
-				for _, e := range Decide(look, false).Set {
+				p := Decide(look, false, nobody)
+				for _, e := range append(p.Set, p.Hold...) {
 					if status = e.Status; status == is {
 						t.Errorf("%s, recorded %s %d: it is set to what it is", is, recorded, altered)
 					}

@@ -2,8 +2,11 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +24,10 @@ const (
 	eventsLook = time.Second
 	// eventsTimeout bounds a look, and what follows from it.
 	eventsTimeout = 5 * time.Second
+	// eventsSetTimeout bounds in it how long events are given their status: one whose lock is held costs 2 s.
+	eventsSetTimeout = 3 * time.Second
+	// eventsAgain is how often it is tried again to set events that could not be set.
+	eventsAgain = 30 * time.Second
 	// eventNamesMax is how many names the status has.
 	eventNamesMax = 3
 )
@@ -40,7 +47,7 @@ type Config struct {
 type Server interface {
 	LookAtEvents(ctx context.Context) (mysqld.EventsLook, error)
 	SetScheduler(ctx context.Context, on bool) error
-	SetEvents(ctx context.Context, events []mysqld.Event) error
+	SetEvents(ctx context.Context, events []mysqld.Event) (not map[mysqld.EventName]error, err error)
 	RecordEvents(ctx context.Context, rows []mysqld.EventRow, forget []mysqld.EventName) error
 }
 
@@ -68,6 +75,9 @@ type Service struct {
 	// started: the scheduler of this mysqld was started, in an epoch of this term.
 	started Server
 	term    uint64
+	// not are the events that could not be set then, and why; again is when that is tried once more.
+	not   map[mysqld.EventName]error
+	again time.Time
 }
 
 // New returns the Service of a node. It starts nothing.
@@ -88,6 +98,9 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) look(ctx context.Context) {
 	text, err := "", s.keep(ctx)
 	switch {
+	case err == nil && len(s.not) > 0:
+		first := slices.MinFunc(slices.Collect(maps.Values(s.not)), func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		text = fmt.Sprintf("events that could not be set do not run (%d): %v", len(s.not), first)
 	case err == nil || ctx.Err() != nil:
 	case !s.Serves():
 		text = fmt.Sprintf("events may run here still: %v", err)
@@ -116,6 +129,9 @@ func (s *Service) keep(ctx context.Context) error {
 		}
 		s.started = nil
 	}
+	if s.started == nil {
+		s.not = nil
+	}
 	if !serving || state.Follow != nil {
 		s.idle(nil)
 		return nil
@@ -140,8 +156,11 @@ func (s *Service) keep(ctx context.Context) error {
 // runs does what follows from a look at a primary's events.
 func (s *Service) runs(ctx context.Context, p Server, look mysqld.EventsLook) error {
 	term := s.Term()
-	plan := events.Decide(look, s.started != nil)
-	if err := p.SetEvents(ctx, plan.Set); err != nil {
+	plan := events.Decide(look, s.started != nil, func(n mysqld.EventName) bool { return s.not[n] != nil })
+	if not, err := p.SetEvents(ctx, plan.Hold); err != nil || len(not) > 0 {
+		return errors.Join(append(slices.Collect(maps.Values(not)), err)...)
+	}
+	if err := s.set(ctx, p, plan.Set); err != nil {
 		return err
 	}
 	if plan.Start {
@@ -160,8 +179,35 @@ func (s *Service) runs(ctx context.Context, p Server, look mysqld.EventsLook) er
 	for _, d := range plan.Doubts {
 		idle = append(idle, d.Event.String())
 	}
+	for _, e := range plan.Set {
+		if s.not[e.EventName] != nil && e.Status == mysqld.EventEnabled {
+			idle = append(idle, e.EventName.String())
+		}
+	}
 	s.idle(idle)
 	return p.RecordEvents(ctx, plan.Record, plan.Forget)
+}
+
+// set gives events their status. Those that cannot be set do not keep the others from it, and are tried again now and then; those for
+// which there was no time at once, before the others.
+func (s *Service) set(ctx context.Context, p Server, all []mysqld.Event) error {
+	if s.started != nil && time.Now().Before(s.again) { // only such are left
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsSetTimeout)
+	defer cancel()
+	noTime := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+	failed := func(e mysqld.Event) bool { return s.not[e.EventName] != nil && !noTime(s.not[e.EventName]) }
+	all = slices.Concat(slices.DeleteFunc(slices.Clone(all), failed), slices.DeleteFunc(slices.Clone(all), func(e mysqld.Event) bool { return !failed(e) }))
+	not, err := p.SetEvents(ctx, all)
+	if err != nil {
+		return err
+	}
+	s.not, s.again = not, time.Now().Add(eventsAgain)
+	if slices.ContainsFunc(slices.Collect(maps.Values(not)), noTime) {
+		s.again = time.Time{}
+	}
+	return nil
 }
 
 // idle notes the events of a primary that do not run though they are not disabled.

@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
@@ -19,9 +21,15 @@ import (
 // server is a mysqld with one event, and notes what it is told.
 type server struct {
 	event mysqld.EventStatus
-	err   error
-	runs  bool
-	told  []string
+	// refuses is why it does not set the event "nightly"; two: there is another one behind it, "hourly".
+	refuses error
+	two     bool
+	hourly  mysqld.EventStatus
+	// recorded is what nightly is to be, if not enabled.
+	recorded mysqld.EventStatus
+	err      error
+	runs     bool
+	told     []string
 }
 
 var name = mysqld.EventName{Schema: "shop", Name: "nightly"}
@@ -29,8 +37,13 @@ var name = mysqld.EventName{Schema: "shop", Name: "nightly"}
 func (s *server) LookAtEvents(context.Context) (mysqld.EventsLook, error) {
 	row := mysqld.EventRow{EventName: name, Status: mysqld.EventEnabled, Altered: 1}
 	shown := row
-	shown.Status = s.event
-	return mysqld.EventsLook{Now: 1000, Events: []mysqld.Event{{EventRow: shown}}, Rows: []mysqld.EventRow{row}}, s.err
+	row.Status, shown.Status = cmp.Or(s.recorded, row.Status), s.event
+	l := mysqld.EventsLook{Now: 1000, Events: []mysqld.Event{{EventRow: shown}}, Rows: []mysqld.EventRow{row}}
+	if s.two {
+		row.Name, row.Status, shown.Name, shown.Status = "hourly", mysqld.EventEnabled, "hourly", s.hourly
+		l.Events, l.Rows = append(l.Events, mysqld.Event{EventRow: shown}), append(l.Rows, row)
+	}
+	return l, s.err
 }
 
 func (s *server) SetScheduler(_ context.Context, on bool) error {
@@ -39,12 +52,20 @@ func (s *server) SetScheduler(_ context.Context, on bool) error {
 	return s.err
 }
 
-func (s *server) SetEvents(_ context.Context, events []mysqld.Event) error {
+func (s *server) SetEvents(_ context.Context, events []mysqld.Event) (map[mysqld.EventName]error, error) {
+	not := map[mysqld.EventName]error{}
 	for _, e := range events {
-		s.event = e.Status
 		s.told = append(s.told, fmt.Sprintf("%s %s", e.Name, e.Status))
+		switch {
+		case e.EventName != name:
+			s.hourly = e.Status
+		case s.refuses != nil:
+			not[name] = s.refuses
+		default:
+			s.event = e.Status
+		}
 	}
-	return s.err
+	return not, s.err
 }
 
 func (s *server) RecordEvents(context.Context, []mysqld.EventRow, []mysqld.EventName) error {
@@ -177,4 +198,55 @@ func TestSchedulerTriesAgain(t *testing.T) {
 	n.serves = false
 	fails("deposed", "may run here still")
 	n.expect(t, "deposed, and it did not stop at once", "scheduler false")
+}
+
+// TestOneEventCannotBeSet: it keeps no other one from running, is named, and is tried again. It kept all of them from running after a
+// promotion, and no status said which one.
+func TestOneEventCannotBeSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.serves, n.server.two, n.server.hourly = true, true, mysqld.EventElsewhere
+		looks := func(what, want, says string, idle int64) {
+			t.Helper()
+			n.server.told = nil
+			n.Service.look(t.Context())
+			if got := strings.Join(n.server.told, ", "); got != want {
+				t.Errorf("%s: mysqld was told %q, want %q", what, got, want)
+			}
+			if own := n.Board.Own(); own.Events != idle || !strings.Contains(n.Board.Trouble(about), says) || (says == "") != (n.Board.Trouble(about) == "") {
+				t.Errorf("%s: %d events do not run (%s), %q", what, own.Events, own.EventNames, n.Board.Trouble(about))
+			}
+		}
+		n.server.refuses = errors.New("it is locked")
+		looks("promoted", "nightly ENABLED, hourly ENABLED, scheduler true", "events that could not be set do not run (1): it is locked", 1)
+		looks("a moment later", "", "it is locked", 1)
+		time.Sleep(eventsAgain)
+		looks("later", "nightly ENABLED", "it is locked", 1)
+		time.Sleep(eventsAgain)
+		n.server.refuses = nil
+		looks("it can be set", "nightly ENABLED", "", 0)
+		looks("and then", "", "", 0)
+
+		n.serves = false
+		looks("deposed", "scheduler false", "", 0)
+		n.serves, n.term = true, 2
+		n.server.event, n.server.hourly = mysqld.EventElsewhere, mysqld.EventElsewhere
+		n.server.refuses = context.DeadlineExceeded // of 3 s
+		looks("no time", "nightly ENABLED, hourly ENABLED, scheduler true", "do not run", 1)
+		n.server.refuses = nil
+		looks("at once", "nightly ENABLED", "", 0)
+	})
+}
+
+// TestEventThatMustNotRun: while one cannot be set that would run, and must not, none runs.
+func TestEventThatMustNotRun(t *testing.T) {
+	n := newNode()
+	n.serves, n.server.two, n.server.hourly, n.server.refuses = true, true, mysqld.EventElsewhere, errors.New("it is locked")
+	n.server.event, n.server.recorded = mysqld.EventEnabled, mysqld.EventDisabled
+	n.Service.look(t.Context())
+	if got := n.Board.Trouble(about); n.server.runs || !strings.Contains(got, "no event runs: it is locked") {
+		t.Errorf("the scheduler runs: %t, %q", n.server.runs, got)
+	}
+	n.server.refuses = nil
+	n.expect(t, "it can be set", "nightly DISABLED, hourly ENABLED, scheduler true")
 }

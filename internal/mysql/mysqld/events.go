@@ -114,39 +114,43 @@ func collectWith[T any](rows *sql.Rows, into func(*T) []any) ([]T, error) {
 }
 
 // SetEvents gives events a status on this server alone: it is not in the binlog, and the time of their last
-// change stays. All else about an event stays as it is, its definer too.
-func (p *Process) SetEvents(ctx context.Context, events []Event) error {
+// change stays. All else about an event stays as it is, its definer too. It goes on behind one that cannot be set: those are returned.
+func (p *Process) SetEvents(ctx context.Context, events []Event) (not map[EventName]error, err error) {
 	if len(events) == 0 {
-		return nil
+		return nil, nil
 	}
 	conn, err := p.Admin().db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("open session that sets events: %w", err)
+		return nil, fmt.Errorf("open session that sets events: %w", err)
 	}
 	defer func() {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its time and its timeout are for this
 		_ = conn.Close()
 	}()
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout=2"); err != nil {
-		return fmt.Errorf("bound the wait for locks: %w", err)
+		return nil, fmt.Errorf("bound the wait for locks: %w", err)
 	}
+	not = map[EventName]error{}
 	for _, e := range events {
 		if err := e.set(ctx, conn, p.server.cfg.Installation.Version); err != nil {
-			return fmt.Errorf("set event %v: %w", e.EventName, err)
+			not[e.EventName] = fmt.Errorf("set event %v: %w", e.EventName, err)
 		}
 	}
-	return nil
+	return not, nil
 }
 
 // set runs ALTER EVENT, which would make the session's time and character set those of the event.
 func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error {
+	if _, err := conn.ExecContext(ctx, "SET NAMES utf8mb4"); err != nil { // the one before may have failed half-way
+		return err
+	}
 	var alter []byte // in that character set
 	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+quoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
 		return err
 	}
 	for _, statement := range []string{
 		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, quoteName(e.Charset), quoteName(e.Collation)),
-		string(alter), "SET NAMES utf8mb4",
+		string(alter),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err

@@ -60,8 +60,11 @@ func TestEvents(t *testing.T) {
 	before, executed := definition(), gtidsOf(t, a)
 	for _, status := range []EventStatus{EventElsewhere, EventDisabled, EventElsewhere, EventEnabled} {
 		nightly.Status = status
-		if err := p.SetEvents(ctx(t), []Event{nightly}); err != nil {
-			t.Fatal(err)
+		gone := nightly
+		gone.Name = "gone"
+		not, err := p.SetEvents(ctx(t), []Event{gone, nightly}) // one that cannot be set keeps nobody else from it
+		if err != nil || len(not) != 1 || not[gone.EventName] == nil {
+			t.Fatalf("%v, %v", not, err)
 		}
 		if got := look().Events[at].Status; got != status {
 			t.Errorf("set to %s, it is %s", status, got)
