@@ -68,7 +68,9 @@ func (a *Agent) controlFullNewest(_ context.Context, r control.Request) (operate
 }
 
 // backupMetrics are about the archive that is shipped from here, and full backups. What nobody has said here is absent.
-func (p provider) backupMetrics() (m []metrics.Sample) {
+func (p provider) backupMetrics() []metrics.Sample {
+	b := p.cfg.Backup
+	m := []metrics.Sample{metrics.Bool("quorate_backup_configured", b.Directory+b.PutCommand != "")}
 	if at := p.backups.Full(); !at.IsZero() {
 		m = append(m, metrics.Of("quorate_backup_full_timestamp_seconds", at.Unix()))
 	}

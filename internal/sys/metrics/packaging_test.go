@@ -93,7 +93,7 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Skip("promtool is not installed (Debian: prometheus)")
 	}
-	for _, args := range [][]string{{"check", "rules", rulesFile}, {"check", "config", "prometheus.yaml"}, {"test", "rules", rulesTestFile}} {
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"check", "config", "prometheus.yaml"}, {"test", "rules", rulesTestFile, "quorate_days_test.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = filepath.Join(root, "packaging", "prometheus")
 		if out, err := cmd.CombinedOutput(); err != nil {
