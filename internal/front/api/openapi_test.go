@@ -51,9 +51,9 @@ func operations() map[string]operation {
 		"GET /v1/events": {summary: "What is so now, as server-sent events", text: "Event `status` comes twice a second and has a Cluster; event `history` comes first, and when something has happened, " +
 			"and has a HistoryAnswer. A stream ends after ten minutes: connect again. There are 16 streams, 8 of them for one address; more are refused with 503."},
 		"POST /v1/switchover": {summary: "Move the primary in order", text: "As `quorate switchover`. It may take 100 seconds. Who asks is in the audit log.",
-			asks: cluster.SwitchoverRequest{}, answers: cluster.Switchover{}, fails: []int{400, 403, 405, 409, 415, 500}},
+			asks: cluster.SwitchoverRequest{}, answers: cluster.Switchover{}, fails: []int{400, 403, 405, 409, 413, 415, 500}},
 		"POST /v1/maintenance": {summary: "Switch maintenance on or off", text: "As `quorate maintenance`.",
-			asks: MaintenanceBody{}, required: []string{"on"}, answers: cluster.ChangeResult{}, fails: []int{400, 403, 405, 409, 415, 500}},
+			asks: MaintenanceBody{}, required: []string{"on"}, answers: cluster.ChangeResult{}, fails: []int{400, 403, 405, 409, 413, 415, 500}},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -156,7 +157,11 @@ func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, n
 		return
 	}
 	if err := decodeOne(http.MaxBytesReader(w, r.Body, operateBytesMax), args, required...); err != nil {
-		s.refuse(w, http.StatusBadRequest, control.CodeInvalid, "read the request: "+err.Error())
+		code := http.StatusBadRequest
+		if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			code, err = http.StatusRequestEntityTooLarge, fmt.Errorf("it has more than %d bytes", long.Limit)
+		}
+		s.refuse(w, code, control.CodeInvalid, "read the request: "+err.Error())
 		return
 	}
 	raw, err := json.Marshal(args)
@@ -188,7 +193,11 @@ func decodeOne(from io.Reader, to any, required ...string) error {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
-		return errors.Join(errors.New("it is not one JSON object"), err)
+		text := "it is not one JSON object"
+		if at, ok := errors.AsType[*json.SyntaxError](err); ok {
+			text += fmt.Sprintf(", from byte %d on: %v", at.Offset, at)
+		}
+		return errors.New(text)
 	}
 	for name, value := range fields {
 		if string(value) == "null" { // it would say nothing
@@ -202,7 +211,12 @@ func decodeOne(from io.Reader, to any, required ...string) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	return d.Decode(to)
+	err = d.Decode(to)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+		return fmt.Errorf("%q must not be a JSON %s", printable(name), wrong.Value)
+	}
+	return err
 }
 
 // carriedOut has a request carried out, and gives it and its answer the time that it takes.

@@ -192,11 +192,15 @@ func TestWhoMayOperate(t *testing.T) {
 		"a null":                    {s, operateToken, `{"to": null}`, nil, 400, control.CodeInvalid},
 		"two objects":               {s, operateToken, "{} {}", nil, 400, control.CodeInvalid},
 		"what it does not know":     {s, operateToken, `{"too": "b"}`, nil, 400, control.CodeInvalid},
-		"too long":                  {s, operateToken, `{"to": "` + strings.Repeat("b", operateBytesMax) + `"}`, nil, 400, control.CodeInvalid},
+		"a wrong type":              {s, operateToken, `{"to": 5}`, nil, 400, control.CodeInvalid},
+		"too long":                  {s, operateToken, `{"to": "` + strings.Repeat("b", operateBytesMax) + `"}`, nil, 413, control.CodeInvalid},
 		"the right one":             {s, operateToken, `{"to": "b"}`, []string{"Sec-Fetch-Site: same-origin"}, 200, ""},
 		"the right one, by program": {s, operateToken, `{}`, nil, 200, ""},
 	} {
 		code, body := send(t, c.s, "POST", "/v1/switchover", c.token, c.body, c.headers...)
+		if strings.Contains(body, "Go ") || strings.Contains(body, "unmarshal") {
+			t.Errorf("%s: it tells of the program, not of the request: %s", name, body)
+		}
 		if code != c.want {
 			t.Errorf("%s: %d, want %d: %s", name, code, c.want, body)
 			continue

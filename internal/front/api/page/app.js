@@ -182,8 +182,7 @@ function showNodes(st) {
 let rows = [];
 const moves = ['first primary', 'failover', 'switchover', 'reopened', 'no primary'];
 function showHistory() {
-  const minute = Math.floor(Date.now() / 15e3); // how long ago changes slowly
-  fill('history', [rows, minute], () => rows.length === 0 ? [make('li', {}, 'Nothing is known so far.')] : rows.toReversed().map(r => {
+  fill('history', rows, () => rows.length === 0 ? [make('li', {}, 'Nothing is known so far.')] : rows.toReversed().map(r => {
     const at = new Date(r.at), whom = r.from && r.from !== r.node ? `${r.from} → ${r.node || 'none'}` : r.node;
     const took = [r.no_primary_ms ? `no primary for ${spanMs(r.no_primary_ms)}` : '', r.last_write_ms ? `last write ${spanMs(r.last_write_ms)} before` : '',
       r.applied_transactions ? `applied ${count(r.applied_transactions)} transactions first` : ''].filter(Boolean).join(', ');
@@ -191,12 +190,17 @@ function showHistory() {
       make('time', { datetime: r.at }, `${utc(at)} UTC`, make('span', { class: 'ago' }, `${since(at)} ago`)),
       make('div', {}, make('b', {}, r.what), ` ${whom}`, r.why ? make('p', {}, r.why) : '', took ? make('p', {}, took) : ''));
   }));
+  for (const e of document.querySelectorAll('#history time')) {
+    const text = `${since(new Date(e.dateTime))} ago`;
+    if (e.lastChild.textContent !== text) e.lastChild.textContent = text;
+  }
 }
 
 // ---- the connection
 
 function show(st) {
   state = st;
+  for (const a of document.querySelectorAll('footer .open')) a.hidden = token() !== ''; // the browser would send no token there
   say('cluster', st.cluster);
   const title = st.primary ? `${st.cluster}: ${st.primary}` : `NO PRIMARY: ${st.cluster}`;
   if (document.title !== title) document.title = title;
