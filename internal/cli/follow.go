@@ -172,12 +172,14 @@ func (o *followOptions) show(ctx context.Context, out io.Writer) error {
 		oneLine(s.Follow.String()), s.Follow.Since.UTC().Format(time.DateTime), oneLine(s.Follow.By), s.Node, oneLine(s.String()), s.Written)
 	if s.Closing != nil {
 		text += fmt.Sprintf("a cutover since %s, by %s, has closed the source, or is about to\n", s.Closing.Since.UTC().Format(time.DateTime), oneLine(s.Closing.By))
-		if s.Closing.CalledOff {
+		if s.Closing.CalledOff && s.Closing.Left != "" {
+			text += fmt.Sprintf("it is called off, and the source is left closed: %s\nopen it there, or go on: quorate cutover --source-closed\n", oneLine(s.Closing.Left))
+		} else if s.Closing.CalledOff {
 			text += "it is called off, and the source is about to be opened again\n"
 		} else {
 			text += "it is not called off: do not open the source by hand, as the cluster may still take over\n"
 		}
-		if s.OpenError != "" {
+		if s.OpenError != "" && s.Closing.Left == "" {
 			text += fmt.Sprintf("the source could not be opened again so far: %s\n", oneLine(s.OpenError))
 		}
 	}

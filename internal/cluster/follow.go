@@ -10,7 +10,9 @@ import (
 // Bounds of what is said of a source.
 const (
 	followTextBytesMax = 255
-	followPathBytesMax = 512
+	// closingLeftBytesMax bounds why a source is left closed.
+	closingLeftBytesMax = 1000
+	followPathBytesMax  = 512
 	// FollowAcceptedBytesMax bounds the transactions that may be accepted.
 	FollowAcceptedBytesMax = 8 << 10
 )
@@ -89,8 +91,10 @@ type Closing struct {
 	Account  string `json:"account,omitempty"`
 	SuperSet string `json:"super_set,omitempty"`
 	ReadSet  string `json:"read_set,omitempty"`
-	// CalledOff: it takes over no more, and the source is to be opened.
-	CalledOff bool `json:"called_off,omitempty"`
+	// CalledOff: it takes over no more, and the source is to be opened. Left is why it is not opened after all: somebody else wants it closed,
+	// as far as is known. Then an operator decides.
+	CalledOff bool   `json:"called_off,omitempty"`
+	Left      string `json:"left,omitempty"`
 	// By is who asked for it, Since when.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
@@ -100,17 +104,20 @@ type Closing struct {
 type FollowChange struct {
 	// Start is the source; nil = the end, if nothing else is said.
 	Start *Follow `json:"start,omitempty"`
-	// Cutover: the cluster goes on in place of the source. SourceClosed: an operator has closed that, whatever became of an earlier cutover.
-	Cutover      bool `json:"cutover,omitempty"`
-	SourceClosed bool `json:"source_closed,omitempty"`
+	// Cutover: the cluster goes on in place of the source.
+	Cutover bool `json:"cutover,omitempty"`
 	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: the source is open again.
+	// Left is why it is not opened.
 	Close   *Closing `json:"close,omitempty"`
 	CallOff bool     `json:"call_off,omitempty"`
 	Opened  bool     `json:"opened,omitempty"`
+	Left    string   `json:"left,omitempty"`
 }
 
 // closing tells whether it is about a cutover that is under way.
-func (c FollowChange) closing() bool { return c.Close != nil || c.CallOff || c.Opened }
+func (c FollowChange) closing() bool {
+	return c.Close != nil || c.CallOff || c.Opened || c.Left != ""
+}
 
 // String says in a line what is changed.
 func (c FollowChange) String() string {
@@ -125,6 +132,8 @@ func (c FollowChange) String() string {
 		return "cutover: call it off"
 	case c.Opened:
 		return "cutover: the source is open again"
+	case c.Left != "":
+		return "cutover: the source is left closed"
 	}
 	return "follow --stop"
 }
@@ -141,6 +150,8 @@ func (c FollowChange) done() string {
 		return "The cutover is called off, and the source is about to be opened again."
 	case c.Opened:
 		return "The cutover is called off: the source is open again."
+	case c.Left != "":
+		return "The cutover is called off, and the source is left closed."
 	}
 	return "The cluster follows nobody any more: clients write here."
 }
@@ -157,7 +168,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 		return s.setClosing(c)
 	}
 	if start == nil {
-		if c.Follow.Cutover && !c.Follow.SourceClosed && s.Closing != nil && s.Closing.CalledOff {
+		if c.Follow.Cutover && s.Closing != nil && s.Closing.CalledOff {
 			return false, errors.New("the cutover was called off")
 		}
 		changed = s.Follow != nil
@@ -194,7 +205,7 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 		return false, errors.New("it must be said which server is closed")
 	case next != nil && next.Persisted != "" && next.Persisted != "ON" && next.Persisted != "OFF":
 		return false, errors.New("what is persisted of super_read_only is ON, or OFF, or nothing")
-	case next != nil && len(next.Account)+len(next.SuperSet)+len(next.ReadSet) > 3*followTextBytesMax:
+	case next != nil && (len(next.Account)+len(next.SuperSet)+len(next.ReadSet) > 3*followTextBytesMax || len(next.Left) > closingLeftBytesMax):
 		return false, errors.New("too much is said of who has closed the source")
 	case next != nil: // it takes the place of an earlier one, whose node is gone
 		closing := *next
@@ -213,6 +224,14 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 		return true, nil
 	case !s.Closing.CalledOff:
 		return false, errors.New("the cutover was not called off: it may take over")
+	case len(c.Follow.Left) > closingLeftBytesMax || !printable(c.Follow.Left):
+		return false, errors.New("the reason why the source is left closed cannot be kept")
+	case c.Follow.Left != "":
+		left := *s.Closing
+		left.Left = c.Follow.Left
+		changed = left != *s.Closing
+		s.Closing = &left
+		return changed, nil
 	}
 	s.Closing = nil
 	return true, nil

@@ -88,6 +88,7 @@ func TestFollow(t *testing.T) {
 	here.stop(t)
 	f.check(t, ctx)
 	f.holdsSource(t, ctx, source)
+	f.goesOnFromClosed(t, ctx, source, follow)
 	f.purgedSource(t, ctx)
 }
 
@@ -295,6 +296,60 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	}
 	if got := plainQuery(t, ctx, source, "SELECT COUNT(*) FROM performance_schema.persisted_variables WHERE variable_name = 'super_read_only'"); got != "0" {
 		t.Error("the source is closed once it restarts, though the cutover was called off")
+	}
+}
+
+// goesOnFromClosed: what somebody else has closed in the middle of a cutover is left closed, and the cluster takes over once it is told so.
+func (f *fixture) goesOnFromClosed(t *testing.T, ctx context.Context, source *mysqldtest.Plain, follow []string) {
+	t.Helper()
+	plainDo(t, ctx, source, "RESET PERSIST IF EXISTS super_read_only", "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+	f.must(t, ctx, 0, append(follow, "--force")...)
+	f.awaitNear(t, ctx)
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.admin(t, primary).Conn(ctx)
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "LOCK TABLES shop0.locked READ") // of lockedAt
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	plainDo(t, ctx, source, "INSERT INTO shop0.locked VALUES (1)") // which cannot be written here
+	var said strings.Builder
+	cut := exec.CommandContext(ctx, os.Getenv(binaryVariable), "cutover", "--within", "4s", "--config", f.ConfigPath(primary))
+	cut.Stdout, cut.Stderr = &said, &said
+	if err := cut.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, "the source is closed", func(context.Context) (bool, string, error) {
+		return plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only") == "1", "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	plainDo(t, ctx, source, "SET GLOBAL super_read_only = ON")
+	const left = "the source is left closed: root has set super_read_only or read_only since"
+	if err := cut.Wait(); exitCode(err) != 1 || !strings.Contains(said.String(), left) {
+		t.Errorf("the cutover: %v: %q, want %s", err, said.String(), left)
+	}
+	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitNear(t, ctx)
+	f.refused(t, ctx, primary, []int{1}, "If it is to stay so, say --source-closed", "cutover")
+	f.awaitTold(t, ctx, primary, 0, "IS LEFT CLOSED, so nobody writes: root has set")
+	f.must(t, ctx, 0, "cutover", "--source-closed", "--force")
+	here := f.start(t, 1)
+	here.awaitAcks(t, ctx, 10)
+	here.stop(t)
+	var rows string
+	if err := f.admin(t, primary).QueryRowContext(ctx, "SELECT COUNT(*) FROM shop0.locked").Scan(&rows); err != nil || rows != "1" {
+		t.Errorf("%s rows of the source are here, %v", rows, err)
+	}
+	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only"); got != "1" {
+		t.Error("the source is open after the cutover")
 	}
 }
 

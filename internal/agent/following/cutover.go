@@ -154,7 +154,7 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 	stays := ""
 	if s.node.State().Closing != nil {
 		if err := s.tryUndo(ctx, r.By); err != nil {
-			stays = fmt.Sprintf(" The source may be closed by a cutover, or opened yet, and closed after its restart (RESET PERSIST super_read_only): %v", err)
+			stays = fmt.Sprintf(" The source may be closed by a cutover, also after its restart (RESET PERSIST super_read_only), and another node may yet open it: %v", err)
 		}
 	}
 	d, err := s.requests.ChangeState(ctx, r.By, cluster.Change{Follow: &cluster.FollowChange{}})
@@ -259,7 +259,7 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 		}
 		return index, err
 	}
-	if c.args.SourceClosed {
+	if c.args.SourceClosed && c.earlier == nil {
 		return 0, control.Errorf(control.CodeFailed, "called off, the source was not touched, and the cluster goes on following: %v", err)
 	}
 	return 0, c.calledOff(ctx, by, err)
@@ -315,17 +315,31 @@ func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index u
 	return c.goOn(ctx, limited, by)
 }
 
-// goOnClosed takes over from a source that an operator has closed. An earlier cutover opens that no more.
+// goOnClosed takes over from a source that an operator has closed. Where an earlier cutover is noted, that is not called off any more: who would
+// undo it has to call it off anew, and that comes behind the take-over.
 func (c *cutover) goOnClosed(ctx, limited context.Context, by string) (index uint64, err error) {
-	if c.earlier != nil {
-		if c.version, err = c.callOff(limited, by, c.version, c.earlier); err != nil {
-			return 0, err
-		}
-		hold, err := c.holds(limited, c.source, c.version)
-		if err != nil {
-			return 0, err
-		}
-		defer hold.Close()
+	if c.earlier == nil {
+		return c.goOn(ctx, limited, by)
+	}
+	closing := *c.earlier
+	closing.CalledOff, closing.Left = false, cmp.Or(closing.Left, "an operator has closed it (cutover --source-closed)") // if this comes to nothing
+	c.closing = &closing
+	if c.version, err = c.noted(limited, by, c.version, cluster.FollowChange{Close: c.closing}); err != nil {
+		return 0, err
+	}
+	hold, err := c.holds(limited, c.source, c.version)
+	if err != nil {
+		return 0, err
+	}
+	defer hold.Close()
+	g, err := gateOf(limited, hold.conn, closing.ServerUUID)
+	switch {
+	case err != nil:
+		return 0, err
+	case !g.superReadOnly && !g.readOnly:
+		return 0, errors.New("the source is open: say it without --source-closed")
+	case g.persisted != "ON":
+		c.result.Reopens = "super_read_only is not persisted there"
 	}
 	return c.goOn(ctx, limited, by)
 }
@@ -335,7 +349,7 @@ func (c *cutover) goOn(ctx, limited context.Context, by string) (index uint64, e
 	if err := c.drain(limited); err != nil {
 		return 0, err
 	}
-	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true, SourceClosed: c.args.SourceClosed}})
+	return c.goesOn(ctx, by, cluster.Change{Judged: c.version, Follow: &cluster.FollowChange{Cutover: true}})
 }
 
 // goesOn ends the following, and waits until clients can write.

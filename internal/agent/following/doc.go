@@ -20,8 +20,8 @@
 //	hold: ends the session of the lock ────► it closes and opens the source no more
 //	open the source; opened
 //
-// Where another account has closed it since, or it applies what another server has, it is left closed and the note stays: an operator opens it, goes
-// on, or ends the following. That the source stays closed over its restart is persisted before the cluster takes over, and undone likewise.
+// Where another account has closed it since, or it applies what another server has, it is left closed, which is noted (Closing.Left): from then on
+// an operator alone opens it, goes on (a new note, which an undo would have to call off first), or ends the following. That the source stays closed over its restart is persisted before the cluster takes over, and undone likewise.
 //
 // # Sites
 //

@@ -1,6 +1,7 @@
 package following
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,14 +60,33 @@ func (g gate) kept(was cluster.Closing) bool { return g.persisted == "ON" && was
 // or its configuration at a restart; "" = nobody. A cutover that was ended half-way may have closed it, and be the setter of nothing, and after
 // a restart what nobody has configured (COMPILED) has no setter either.
 func (g gate) others(was cluster.Closing) string {
-	for now, before := range map[setter]string{g.super: was.SuperSet, g.read: was.ReadSet} {
-		if now.text == before || now.text == "COMPILED" || now.user != "" && (now.user == was.Account || now.user == g.account) {
-			continue
-		}
-		if now.user == "" {
-			return "its configuration"
-		}
-		return now.user
+	if who := g.other(g.super, was.SuperSet, was); who != "" {
+		return who
+	}
+	if g.superReadOnly && g.super.text == was.SuperSet && g.super.user == "" { // it was off, and no SET has changed it
+		return itsConfiguration
+	}
+	return g.other(g.read, was.ReadSet, was)
+}
+
+// itsConfiguration is who sets variables when a server starts.
+const itsConfiguration = "its configuration"
+
+// other says who has set a variable, if it is neither as before nor the cutover's account.
+func (g gate) other(now setter, before string, was cluster.Closing) string {
+	switch {
+	case now.text == before, now.text == "COMPILED", now.user != "" && (now.user == was.Account || now.user == g.account):
+		return ""
+	case now.user == "":
+		return itsConfiguration
+	}
+	return now.user
+}
+
+// setSince is others in a sentence.
+func (g gate) setSince(was cluster.Closing) string {
+	if who := g.others(was); who != "" {
+		return who + " has set super_read_only or read_only since"
 	}
 	return ""
 }
@@ -85,8 +105,14 @@ func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 	case earlier.ServerUUID != g.uuid:
 		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
 	}
-	if who := g.others(*earlier); who != "" && g.closed(*earlier) {
-		return nil, fmt.Errorf("%s has closed the source since an earlier cutover: if it is to stay closed, say --source-closed; else open it there", who)
+	if !g.closed(*earlier) { // somebody has opened it since
+		if g.kept(*earlier) {
+			c.Persisted = earlier.Persisted
+		}
+		return &c, nil
+	}
+	if why := cmp.Or(earlier.Left, g.setSince(*earlier)); why != "" {
+		return nil, fmt.Errorf("the source is closed: %s. If it is to stay so, say --source-closed; else open it there", why)
 	}
 	c.ReadOnly, c.Persisted, c.Account, c.SuperSet, c.ReadSet = earlier.ReadOnly, earlier.Persisted, earlier.Account, earlier.SuperSet, earlier.ReadSet
 	return &c, nil

@@ -41,7 +41,7 @@ func (s *Source) Hold(ctx context.Context, name string) (*Hold, error) {
 	return h, nil
 }
 
-// lock takes the lock in a session. MayHold was asked before whether that is possible there.
+// lock takes the lock in a session.
 func lock(ctx context.Context, conn *sql.Conn, name string) error {
 	if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = ?", int64(holdIdleMax.Seconds())); err != nil {
 		return err
@@ -104,14 +104,18 @@ func (h *Hold) Close() {
 
 // Shut closes the source for writes, and waits until no commit is under way, for as long as ctx lets it.
 func (h *Hold) Shut(ctx context.Context, was cluster.Closing) error {
-	if _, err := gateOf(ctx, h.conn, was.ServerUUID); err != nil {
+	g, err := gateOf(ctx, h.conn, was.ServerUUID)
+	if why := g.setSince(was); err == nil && why != "" && g.closed(was) {
+		err = errors.New(why)
+	}
+	if err != nil {
 		return err
 	}
 	wait := time.Minute
 	if end, ok := ctx.Deadline(); ok {
 		wait = time.Until(end)
 	}
-	_, err := h.conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", max(1, int64(math.Floor(wait.Seconds()))))
+	_, err = h.conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", max(1, int64(math.Floor(wait.Seconds()))))
 	if err == nil {
 		_, err = h.conn.ExecContext(ctx, "SET GLOBAL super_read_only = ON")
 	}
@@ -173,14 +177,14 @@ func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
 // maySomebodyWant returns a *leftError where a closed source has been closed by others since, or applies what another server has.
 func (h *Hold) maySomebodyWant(ctx context.Context, g gate, was cluster.Closing) error {
 	why, err := applies(ctx, h.conn)
-	if who := g.others(was); who != "" {
-		why, err = who+" has closed it since", nil
+	if since := g.setSince(was); since != "" {
+		why, err = since, nil
 	}
 	if err != nil || why == "" {
 		return err
 	}
 	if g.kept(was) {
-		why += "; by the cutover, super_read_only is persisted ON there"
+		why += "; super_read_only is persisted ON there"
 	}
 	return &leftError{why}
 }

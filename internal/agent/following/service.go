@@ -80,7 +80,7 @@ type Node interface {
 type Requests interface {
 	ChangeState(ctx context.Context, by string, c cluster.Change) (operate.Done, error)
 	Serve(ctx context.Context, r control.Request) control.Answer
-	// Barrier returns once this node knows all that was committed before, as the leader.
+	// Barrier returns once this node knows all that was committed anywhere before.
 	Barrier(ctx context.Context) error
 	// ByItself is who does what no operator has asked for.
 	ByItself() string

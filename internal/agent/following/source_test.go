@@ -198,10 +198,10 @@ func TestLeftClosed(t *testing.T) {
 	defer source.Close()
 	for name, since := range map[string]struct{ statements, by, want string }{
 		"nobody":    {"", "", "00"},
-		"super":     {"SET GLOBAL super_read_only = ON", "root has closed it since", "11"},
-		"read-only": {"SET GLOBAL read_only = ON", "root has closed it since", "11"},
+		"super":     {"SET GLOBAL super_read_only = ON", "root has set super_read_only or read_only since", "11"},
+		"read-only": {"SET GLOBAL read_only = ON", "root has set super_read_only or read_only since", "11"},
 		"open":      {"SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", "", "00"},
-		"half open": {"SET GLOBAL super_read_only = OFF", "root has closed it since", "01"},
+		"half open": {"SET GLOBAL super_read_only = OFF", "root has set super_read_only or read_only since", "01"},
 		"a replica": {"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'; START REPLICA SQL_THREAD", "it applies what another server has", "11"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,9 +245,24 @@ func TestClosedByOthers(t *testing.T) {
 		{setter{"DYNAMIC fol2@h 9", "fol2"}, unset, "fol2", ""}, {others, unset, "fol", "orc"}, {ours, others, "fol", "orc"}, {before, others, "fol", "orc"},
 		{ours, config, "fol", "its configuration"}, {unset, unset, "fol", ""}, {setter{"PERSISTED fol@h 9", "fol"}, unset, "fol", ""}, {setter{"DYNAMIC root@h 9", "root"}, unset, "fol", "root"},
 	} {
-		if got := (gate{super: c.super, read: c.read, account: c.account}).others(was); got != c.want {
+		if got := (gate{superReadOnly: c.super != before && c.super != unset, super: c.super, read: c.read, account: c.account}).others(was); got != c.want {
 			t.Errorf("%+v: %q, want %q", c, got, c.want)
 		}
+	}
+}
+
+// TestClosedByConfiguration: a file that says another thing since leaves no moment: its word is the same before and after.
+func TestClosedByConfiguration(t *testing.T) {
+	file := setter{"GLOBAL", ""}
+	was := cluster.Closing{Account: "fol", SuperSet: "GLOBAL", ReadSet: "GLOBAL"}
+	for on, want := range map[bool]string{true: itsConfiguration, false: ""} {
+		if got := (gate{superReadOnly: on, super: file, read: file, account: "fol"}).others(was); got != want {
+			t.Errorf("super_read_only %t: %q, want %q", on, got, want)
+		}
+	}
+	was.SuperSet = "COMPILED"
+	if got := (gate{superReadOnly: true, super: file, read: file, account: "fol"}).others(was); got != itsConfiguration {
+		t.Errorf("both by the file, one of them since: %q", got)
 	}
 }
 

@@ -22,7 +22,7 @@ func (s *Service) noted(ctx context.Context, by string, version uint64, c cluste
 	return d.Result.(cluster.ChangeResult).Version, nil
 }
 
-// still fails once the cluster state is another one than version, or this node is not the leader.
+// still fails once the cluster state is another one than version, by all that was committed anywhere before.
 func (s *Service) still(ctx context.Context, version uint64) error {
 	if err := s.requests.Barrier(ctx); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*H
 }
 
 // undo opens the source of a cutover again that came to nothing: of this node's, or of a node that is gone. Once it is called off in the
-// cluster state it takes over no more, whatever is still under way of it. It returns a *leftError, and is not over, where somebody else wants
-// the source closed.
+// cluster state it takes over no more, whatever is still under way of it. It returns a *leftError where somebody else wants the source closed:
+// that is noted, and an undo is over only once somebody has opened it.
 func (s *Service) undo(ctx context.Context, by string) error {
 	state := s.node.State()
 	f, closing, version := state.Follow, state.Closing, state.Version
@@ -69,15 +69,34 @@ func (s *Service) undo(ctx context.Context, by string) error {
 		return err
 	}
 	defer func() { _ = source.Close() }()
+	if closing.Left != "" {
+		g, err := gateOf(ctx, source.db, closing.ServerUUID)
+		if err == nil && g.closed(*closing) {
+			err = &leftError{closing.Left}
+		}
+		if err != nil {
+			return err
+		}
+	} else if err := s.opens(ctx, by, version, source, *closing); err != nil {
+		return err
+	}
+	_, err = s.noted(ctx, by, version, cluster.FollowChange{Opened: true})
+	return err
+}
+
+// opens opens the source again, or notes why it is left closed: what has once been found to be wanted so is opened by an operator alone.
+func (s *Service) opens(ctx context.Context, by string, version uint64, source *Source, closing cluster.Closing) error {
 	hold, err := s.holds(ctx, source, version)
 	if err != nil {
 		return err
 	}
 	defer hold.Close()
-	if err := hold.OpenAgain(ctx, *closing); err != nil {
-		return err
+	err = hold.OpenAgain(ctx, closing)
+	if left, ok := errors.AsType[*leftError](err); ok {
+		if _, err := s.noted(ctx, by, version, cluster.FollowChange{Left: left.why}); err != nil {
+			return err
+		}
 	}
-	_, err = s.noted(ctx, by, version, cluster.FollowChange{Opened: true})
 	return err
 }
 

@@ -111,6 +111,7 @@ func TestUndo(t *testing.T) {
 	t.Run("Interrupted", func(t *testing.T) { undoInterrupted(t, server, f) })
 	t.Run("LateTakesNoLock", func(t *testing.T) { lateTakesNoLock(t, f) })
 	t.Run("Answers", func(t *testing.T) { calledOffAnswers(t, server, f) })
+	t.Run("Left", func(t *testing.T) { leftIsLeft(t, server, f) })
 	t.Run("Stop", func(t *testing.T) { stopOpens(t, server, f) })
 }
 
@@ -209,7 +210,7 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 		code  control.Code
 	}{
 		"opened":         {want: "the source is as before", code: control.CodeFailed},
-		"others":         {since: "SET GLOBAL super_read_only = ON", want: "the source is left closed: root has closed it since", code: control.CodeFailed},
+		"others":         {since: "SET GLOBAL super_read_only = ON", want: "the source is left closed: root has set super_read_only or read_only since", code: control.CodeFailed},
 		"another way":    {do: cluster.FollowChange{Start: &cluster.Follow{Source: f.Source, User: "fol", PasswordFile: f.PasswordFile, Plain: true, ServerUUID: f.ServerUUID}}, want: "the source is as before", code: control.CodeFailed},
 		"another server": {do: cluster.FollowChange{Start: &cluster.Follow{Source: f.Source, User: "fol", PasswordFile: f.PasswordFile, ServerUUID: "another"}}, want: "MAY STAY CLOSED", code: control.CodeUncertain},
 	} {
@@ -250,6 +251,63 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 			}
 		})
 	}
+}
+
+// leftIsLeft: a source that was once left closed is opened by an operator alone. Who goes on with --source-closed closes it for an undo, too, and
+// is called off like any other.
+func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
+	server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+	u, s := newUndoing(t, f, nil)
+	source, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	c := cutover{Service: s, follow: f, source: source, version: u.State().Version}
+	if err := c.note(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := c.holds(t.Context(), source, c.version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	if err := hold.Shut(t.Context(), *c.closing); err != nil {
+		t.Fatal(err)
+	}
+	u.change(t, cluster.FollowChange{CallOff: true})
+	u.change(t, cluster.FollowChange{Left: "it applies what another server has"})
+	refused := func(what, want string) {
+		t.Helper()
+		err := s.undo(t.Context(), "b")
+		if _, left := errors.AsType[*leftError](err); !left || !strings.Contains(err.Error(), want) || server.readOnly(t) != "11" || !u.State().Closing.CalledOff {
+			t.Errorf("%s: %v, %s, %+v", what, err, server.readOnly(t), u.State().Closing)
+		}
+	}
+	refused("left", "it applies what another")
+	goOn := func() *cutover {
+		return &cutover{Service: s, follow: f, source: source, process: new(mysqld.Process), version: u.State().Version, earlier: u.State().Closing, args: cluster.CutoverRequest{SourceClosed: true}}
+	}
+	next := goOn()
+	ended, cancel := context.WithCancel(t.Context())
+	u.atBarrier = func() {
+		if c := u.State().Closing; c.CalledOff || c.Left == "" {
+			t.Errorf("while it goes on: %+v", c)
+		}
+		cancel()
+	}
+	if _, err := next.goOnClosed(t.Context(), ended, "ann"); err == nil {
+		t.Error("it has taken over")
+	}
+	refused("after an attempt", "it applies what another")
+	if _, err := u.ChangeState(t.Context(), "ann", cluster.Change{Judged: next.version, Follow: &cluster.FollowChange{Cutover: true}}); err == nil {
+		t.Error("an attempt that was called off has taken over")
+	}
+	server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+	if _, err := goOn().goOnClosed(t.Context(), t.Context(), "ann"); err == nil || !strings.Contains(err.Error(), "the source is open") {
+		t.Errorf("from an open source: %v", err)
+	}
+	u.undoes(t, s)
 }
 
 // stopOpens: who ends the following has the source of an interrupted cutover opened first, or is told that it may be closed.

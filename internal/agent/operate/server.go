@@ -157,7 +157,7 @@ func New(c Config) *Server {
 // Handle adds requests. Call it before Serve.
 func (s *Server) Handle(more map[string]Handler) { maps.Copy(s.all, more) }
 
-// Barrier returns once this node knows all that was committed before, as the leader.
+// Barrier returns once this node knows all that was committed anywhere before.
 func (s *Server) Barrier(ctx context.Context) error {
 	raft := s.Node.Raft()
 	if raft == nil {

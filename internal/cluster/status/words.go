@@ -90,7 +90,9 @@ func (c Cluster) Sentences() []Sentence {
 	} else {
 		add(LevelNotice, topicFollow, c.follows())
 	}
-	if c.Closing != nil && c.Follow != nil && c.Closing.CalledOff {
+	if c.Closing != nil && c.Follow != nil && c.Closing.CalledOff && c.Closing.Left != "" {
+		add(LevelAlarm, topicFollow, fmt.Sprintf("CUTOVER of %s was called off, and %s IS LEFT CLOSED, so nobody writes: %s; open it there, or go on (quorate cutover --source-closed)", units.Time(c.Closing.Since), c.Follow.Source, c.Closing.Left))
+	} else if c.Closing != nil && c.Follow != nil && c.Closing.CalledOff {
 		add(LevelAlarm, topicFollow, fmt.Sprintf("CUTOVER of %s was called off, and %s MAY BE CLOSED, so nobody writes: the primary opens it again as soon as it can (quorate follow)", units.Time(c.Closing.Since), c.Follow.Source))
 	} else if c.Closing != nil && c.Follow != nil {
 		add(LevelNotice, topicFollow, fmt.Sprintf("CUTOVER since %s: %s is closed, and nobody writes until the cutover is done or called off: do not open it by hand before", units.Time(c.Closing.Since), c.Follow.Source))

@@ -68,7 +68,7 @@ func TestCutoverSentences(t *testing.T) {
 		closing *cluster.Closing
 		want    Level
 	}{
-		"none": {nil, LevelNotice}, "under way": {&cluster.Closing{}, LevelNotice}, "called off": {&cluster.Closing{CalledOff: true}, LevelAlarm},
+		"none": {nil, LevelNotice}, "under way": {&cluster.Closing{}, LevelNotice}, "called off": {&cluster.Closing{CalledOff: true}, LevelAlarm}, "left": {&cluster.Closing{CalledOff: true, Left: "orc has set it"}, LevelAlarm},
 	} {
 		last, said := LevelOK, 0
 		for _, s := range (Cluster{Follow: &cluster.Follow{Source: "db0:3306"}, Closing: c.closing}).Sentences() {
