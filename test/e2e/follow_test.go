@@ -208,7 +208,7 @@ func (f *fixture) sourceKilled(t *testing.T, ctx context.Context, source *mysqld
 }
 
 // lockedAtPrimary keeps the primary from applying what comes from the source, until conn unlocks its tables or ends.
-func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context) (primary int, conn *sql.Conn) {
+func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context, load *load) (primary int, conn *sql.Conn) {
 	t.Helper()
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -220,13 +220,14 @@ func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context) (primary in
 	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+ledger.Table+" READ"); err != nil {
 		t.Fatal(err)
 	}
+	load.awaitAcks(t, ctx, 5) // which cannot be written here: else a cutover may need nothing of what comes behind the lock
 	return primary, conn
 }
 
 // cutoverCalledOff: what is not here in time calls it off, and the source goes on.
 func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
 	t.Helper()
-	_, conn := f.lockedAtPrimary(t, ctx)
+	_, conn := f.lockedAtPrimary(t, ctx, load)
 	defer conn.Close()
 	f.refused(t, ctx, 0, []int{1}, "called off, the source is as before", "cutover", "--within", "2s")
 	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
@@ -243,7 +244,7 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, about bool, interrupt, heal func(primary int) error) {
 	t.Helper()
 	f.awaitNear(t, ctx)
-	primary, conn := f.lockedAtPrimary(t, ctx)
+	primary, conn := f.lockedAtPrimary(t, ctx, load)
 	defer conn.Close()
 	unlock := func() {}
 	if about {
