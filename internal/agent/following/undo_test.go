@@ -85,6 +85,29 @@ func (u *undoing) change(t *testing.T, c cluster.FollowChange) {
 	}
 }
 
+// shut begins a cutover, as far as the source is closed.
+func (u *undoing) shut(t *testing.T, s *Service, f cluster.Follow) *cutover {
+	t.Helper()
+	source, err := Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = source.Close() })
+	c := &cutover{Service: s, follow: f, source: source, version: u.State().Version}
+	if err := c.note(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := c.holds(t.Context(), source, c.version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hold.Close)
+	if err := hold.Shut(t.Context(), *c.closing); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // undoes runs RunUndo until nothing is noted of a cutover any more.
 func (u *undoing) undoes(t *testing.T, s *Service) {
 	t.Helper()
@@ -217,30 +240,14 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 		t.Run(name, func(t *testing.T) {
 			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 			u, s := newUndoing(t, f, nil)
-			source, err := Open(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer source.Close()
-			cut := cutover{Service: s, follow: f, source: source, version: u.State().Version}
-			if err := cut.note(t.Context(), "ann"); err != nil {
-				t.Fatal(err)
-			}
-			hold, err := cut.holds(t.Context(), source, cut.version)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer hold.Close()
-			if err := hold.Shut(t.Context(), *cut.closing); err != nil {
-				t.Fatal(err)
-			}
+			cut := u.shut(t, s, f)
 			if c.since != "" {
 				server.do(t, c.since)
 			}
 			if c.do.Start != nil {
 				u.change(t, c.do)
 			}
-			err = cut.calledOff(t.Context(), "ann", why)
+			err := cut.calledOff(t.Context(), "ann", why)
 			e, ok := errors.AsType[*control.Error](err)
 			if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.want) || (u.State().Closing != nil) != (name == "others") {
 				t.Errorf("%v, want %s; %+v", err, c.want, u.State().Closing)
@@ -258,23 +265,7 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 	server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 	u, s := newUndoing(t, f, nil)
-	source, err := Open(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
-	c := cutover{Service: s, follow: f, source: source, version: u.State().Version}
-	if err := c.note(t.Context(), "ann"); err != nil {
-		t.Fatal(err)
-	}
-	hold, err := c.holds(t.Context(), source, c.version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hold.Close()
-	if err := hold.Shut(t.Context(), *c.closing); err != nil {
-		t.Fatal(err)
-	}
+	source := u.shut(t, s, f).source
 	u.change(t, cluster.FollowChange{CallOff: true})
 	u.change(t, cluster.FollowChange{Left: "it applies what another server has"})
 	refused := func(what, want string) {
