@@ -114,8 +114,9 @@ func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 	if why := cmp.Or(earlier.Left, g.setSince(*earlier)); why != "" {
 		return nil, fmt.Errorf("the source is closed: %s. If it is to stay so, say --source-closed; else open it there", why)
 	}
-	c.ReadOnly, c.Persisted, c.Account, c.SuperSet, c.ReadSet = earlier.ReadOnly, earlier.Persisted, earlier.Account, earlier.SuperSet, earlier.ReadSet
-	return &c, nil
+	again := *earlier
+	again.CalledOff = false
+	return &again, nil
 }
 
 // leftError is why a source is left closed that was to be opened: somebody else wants it so.

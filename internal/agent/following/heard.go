@@ -98,9 +98,11 @@ func (s *Service) RunHeard(ctx context.Context) error {
 		said = text
 	}
 	for next := c.Now(); c.Wait(ctx, heardEvery, nil) == nil; {
-		for _, n := range s.node.Nodes() {
-			if n.SiteHeard != nil {
-				s.learns(*n.SiteHeard)
+		if f, _ := s.node.Committed(); f != nil && f.Site != "" { // most clusters follow none
+			for _, n := range s.node.Nodes() {
+				if n.SiteHeard != nil {
+					s.learns(*n.SiteHeard)
+				}
 			}
 		}
 		s.node.ShowHeard(s.lastHeard())

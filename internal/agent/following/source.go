@@ -148,21 +148,19 @@ type Seen struct {
 }
 
 // See asks for all of it at once: the address may be another server's a moment later.
-func (s *Source) See(ctx context.Context) (Seen, error) { return see(ctx, s.db) }
-
-// asked is a session, or any of them.
-type asked interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func see(ctx context.Context, db asked) (seen Seen, err error) {
+func (s *Source) See(ctx context.Context) (seen Seen, err error) {
 	var text string
-	if err := db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
+	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
 		Scan(&seen.UUID, &seen.SuperReadOnly, &seen.ReadOnly, &text); err != nil {
 		return Seen{}, fmt.Errorf("look at the source: %w", err)
 	}
 	seen.Executed, err = gtid.ParseSet(text)
 	return seen, err
+}
+
+// asked is a session, or any of them.
+type asked interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Applies says that the source takes transactions of another server, which it may lack when it is closed; "" = it does not.

@@ -60,9 +60,11 @@ func (s *Service) undo(ctx context.Context, by string) error {
 	if f == nil || closing == nil {
 		return nil
 	}
-	version, err := s.callOff(ctx, by, version, closing)
-	if err != nil {
-		return err
+	var err error
+	if !closing.CalledOff {
+		if version, err = s.noted(ctx, by, version, cluster.FollowChange{CallOff: true}); err != nil {
+			return err
+		}
 	}
 	source, err := Open(*f)
 	if err != nil {
@@ -98,14 +100,6 @@ func (s *Service) opens(ctx context.Context, by string, version uint64, source *
 		}
 	}
 	return err
-}
-
-// callOff has a cutover take over no more. It returns the version of the cluster state.
-func (s *Service) callOff(ctx context.Context, by string, version uint64, closing *cluster.Closing) (uint64, error) {
-	if closing.CalledOff {
-		return version, nil
-	}
-	return s.noted(ctx, by, version, cluster.FollowChange{CallOff: true})
 }
 
 // tryUndo is undo within a time, and notes for the status why the source could not be opened.
