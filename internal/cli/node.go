@@ -47,7 +47,7 @@ type nodeLine struct {
 	// Source feeds a learner in place of the leader; "" = the leader does.
 	Source    string      `json:"source,omitempty"`
 	Peer      string      `json:"peer"`
-	Role      status.Role `json:"role,omitempty"`
+	Role      status.Role `json:"role"`
 	Reachable bool        `json:"reachable"`
 	Version   string      `json:"agent_version,omitempty"`
 	// Key names the key that it shows; "" = it has none.
@@ -100,7 +100,7 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 	if o.asJSON {
 		list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
 		for _, n := range st.Nodes {
-			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Role, n.Reachable, n.AgentVersion, n.Key})
+			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Shown(), n.Reachable, n.AgentVersion, n.Key})
 		}
 		return printJSON(out, list)
 	}
@@ -115,15 +115,8 @@ func nodeTable(st status.Cluster) string {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION")
 	for _, n := range st.Nodes {
-		role := string(n.Role)
-		switch {
-		case n.Role == "":
-			role = "unknown"
-		case !n.Reachable:
-			role = "unreachable"
-		}
 		fmt.Fprintln(table, strings.Join([]string{
-			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), orDash(n.RequireAck), orDash(n.Source), n.Peer, role, orDash(n.AgentVersion),
+			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), orDash(n.RequireAck), orDash(n.Source), n.Peer, string(n.Shown()), orDash(n.AgentVersion),
 		}, "\t"))
 	}
 	table.Flush() // it writes to memory

@@ -223,19 +223,13 @@ func statusTable(st status.Cluster, colour bool) string {
 
 // statusRow returns the cells of one of the nodes.
 func statusRow(n status.Node, nodes []status.Node) []string {
-	role, mysqld := string(n.Role), string(n.Mysqld)
-	refused := n.Refusal != nil && n.Refusal.By != ""
+	role, mysqld := string(n.Shown()), string(n.Mysqld)
 	switch {
 	case n.Reachable:
-	case n.Role == "" && refused:
-		return []string{n.Name, string(n.Kind), "refused", weightCell(n), "-", "-", "-", "-"}
-	case n.Role == "":
-		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-"}
+	case !n.Heard():
+		return []string{n.Name, string(n.Kind), role, weightCell(n), "-", "-", "-", "-"}
 	default:
-		role, mysqld, n.ServerVersion = "unreachable", "-", "" // an old answer, and likely a wrong one
-		if refused {
-			role = "refused"
-		}
+		mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
 	}
 	lag := fmt.Sprintf("%.1fs", n.LagSeconds)
 	if n.LagTransactions > 0 {

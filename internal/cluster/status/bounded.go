@@ -15,7 +15,7 @@ const statusTextBytesMax = 16 << 10
 // texts, or ask whether there is one. But for SiteHeard, which they use: one that is too long is not sent. Neither
 // is what an answer has in words.
 func (s Node) Bounded() Node {
-	s.Level, s.About = "", nil
+	s.Level, s.About, s.RoleLast = "", nil, ""
 	if s.SiteHeard != nil && len(s.SiteHeard.Executed) > statusTextBytesMax {
 		s.SiteHeard = nil
 	}

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -40,11 +41,21 @@ const (
 	RoleRemoved Role = "removed"
 )
 
+// What an answer has in place of a role that is not known now (Node.Shown): no node says it of itself.
+const (
+	// RoleUnreachable: it was heard once, and is not now.
+	RoleUnreachable Role = "unreachable"
+	// RoleRefused: it answers, and refuses the node that shows it.
+	RoleRefused Role = "refused"
+	// RoleUnknown: it was never heard.
+	RoleUnknown Role = "unknown"
+)
+
 // Judged tells whether the node's mysqld was compared with the log, and has nothing that speaks against it:
 // it is the primary's, or a replica's.
 func (r Role) Judged() bool { return r == RolePrimary || r == RoleReplica }
 
-// Roles returns all roles.
+// Roles returns all roles that a node can have.
 func Roles() []Role {
 	return []Role{RoleStarting, RoleUnverified, RoleReplica, RolePromoting, RolePrimary, RoleDemoting, RoleFenced, RoleErrant,
 		RoleLogger, RoleForming, RoleJoining, RoleRemoved}
@@ -158,7 +169,7 @@ type Node struct {
 	StateVersion *uint64 `json:"state_version,omitempty"`
 	// StateKept is the index of the newest change of it that the node has on its disk.
 	StateKept uint64 `json:"state_kept,omitempty"`
-	// Reachable is false where the status is an old one or was never heard: role, mysqld and all the rest are what was heard last, then.
+	// Reachable is false where the status is an old one or was never heard: mysqld, log and all the rest are what was heard last, then.
 	Reachable bool `json:"reachable"`
 	// AgeMs is how old this status is on the node that shows it.
 	AgeMs int64 `json:"age_ms"`
@@ -179,7 +190,10 @@ type Node struct {
 	// where it knows another one.
 	Empty []cluster.NodeID `json:"empty,omitempty"`
 
-	Role Role `json:"role"`
+	// Role is the node's, and unreachable, refused or unknown where it is not reachable. RoleLast is what it was heard
+	// as last, then; "" = it was never heard, or Role is true now.
+	Role     Role `json:"role"`
+	RoleLast Role `json:"role_last,omitempty"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.
 	Reason string `json:"reason,omitempty"`
 	// Leader is the Raft leader's id as this node knows it; 0 = none.
@@ -219,11 +233,11 @@ type Node struct {
 	SiteHeard *cluster.SiteHeard `json:"site_heard,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
-	// LagTransactions, LagBytes and LagSeconds are how far mysqld is behind the log's commit index; they say nothing where LagUnknown is true.
+	// LagTransactions, LagBytes and LagSeconds are how far mysqld is behind the log's commit index; null where LagUnknown is true.
 	LagTransactions int64   `json:"lag_transactions"`
 	LagBytes        int64   `json:"lag_bytes"`
 	LagSeconds      float64 `json:"lag_seconds"`
-	// LagUnknown: the figures above are old, as the node is not reachable, has no leader that would say
+	// LagUnknown: the figures above are not known, as the node is not reachable, has no leader that would say
 	// what is committed, no log that takes it, or no mysqld that would say what it has.
 	LagUnknown bool `json:"lag_unknown,omitempty"`
 	// LagAge is for how many seconds the figures above are what mysqld has said.
@@ -303,6 +317,20 @@ type Node struct {
 	// say of it in sentences (Cluster.InWords).
 	Level Level    `json:"level,omitempty"`
 	About []string `json:"about,omitempty"`
+}
+
+// MarshalJSON has null for a lag that is not known: 0 would be that of a node that has everything.
+func (n Node) MarshalJSON() ([]byte, error) {
+	type plain Node // without this method
+	if !n.LagUnknown {
+		return json.Marshal(plain(n))
+	}
+	return json.Marshal(struct {
+		plain
+		LagTransactions *int64   `json:"lag_transactions"`
+		LagBytes        *int64   `json:"lag_bytes"`
+		LagSeconds      *float64 `json:"lag_seconds"`
+	}{plain: plain(n)})
 }
 
 // Status is the cluster as one node sees it.

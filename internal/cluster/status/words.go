@@ -69,6 +69,10 @@ func (c Cluster) InWords() Cluster {
 	c.Nodes = slices.Clone(c.Nodes)
 	for i, n := range c.Nodes {
 		c.Nodes[i].Level, c.Nodes[i].About = n.Urgency(), c.AboutNode(n)
+		c.Nodes[i].LagUnknown = n.LagUnknown || !n.Reachable
+		if shown := n.Shown(); n.Name != c.Self && shown != n.Role {
+			c.Nodes[i].Role, c.Nodes[i].RoleLast = shown, n.Role
+		}
 	}
 	return c
 }
@@ -259,6 +263,30 @@ func (n Node) Urgency() Level {
 	return LevelNotice // on its way to something
 }
 
+// Shown is the role that people and programs are to see: what a node was heard as last it may not be any more.
+func (n Node) Shown() Role {
+	switch {
+	case n.Reachable:
+		return n.Role
+	case n.Refusal != nil && n.Refusal.By != "":
+		return RoleRefused
+	case n.heardAs() == "":
+		return RoleUnknown
+	}
+	return RoleUnreachable
+}
+
+// heardAs is the role in which the node was heard last, of an answer, too (InWords); "" = it was never heard.
+func (n Node) heardAs() Role {
+	if n.Role == RoleUnreachable || n.Role == RoleRefused || n.Role == RoleUnknown {
+		return n.RoleLast
+	}
+	return n.Role
+}
+
+// Heard tells whether the node was heard of at any time.
+func (n Node) Heard() bool { return n.heardAs() != "" }
+
 // OutsideText says that a node takes no part in the cluster, and why; "" = it does.
 func (n Node) OutsideText() string {
 	text := n.Role.Outside()
@@ -270,22 +298,23 @@ func (n Node) OutsideText() string {
 
 // AboutNode says in sentences what there is to say of a node beside its figures.
 func (c Cluster) AboutNode(n Node) (said []string) {
+	last := n.heardAs()
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the rest is in the summary
 	case n.Reachable:
 	case n.Unreached != "":
 		n.Reason = n.Unreached
-	case n.Role == "" && c.Own().Role.Outside() != "":
+	case last == "" && c.Own().Role.Outside() != "":
 		return nil // who is outside hears of nobody
 	case n.Refusal != nil:
 		n.Reason = n.Refusal.String()
-	case n.Role == "":
+	case last == "":
 		return []string{"not heard since this agent started"}
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
-		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
-		if n.Role == RoleDemoting { // of a replica, too, that was stopped in order
+		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), last)
+		if last == RoleDemoting { // of a replica, too, that was stopped in order
 			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
 		}
 	}

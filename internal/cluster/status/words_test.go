@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,5 +127,46 @@ func TestSettingsThatAreNotTheRule(t *testing.T) {
 	}
 	if got := c.fedBy(Node{Source: "b", Leader: 2}); got != "fed by b" {
 		t.Errorf("its source leads: %q", got)
+	}
+}
+
+// TestNotHeardNow: an answer has no role and no lag of a node that is not heard now, and says the same of it when it is made
+// into words once more, by whom it was sent.
+func TestNotHeardNow(t *testing.T) {
+	c := Cluster{Self: "a", Nodes: []Node{
+		{Name: "a", Role: RoleRemoved},
+		{Name: "b", Role: RolePrimary, AgeMs: 3000, LagSeconds: 1},
+		{Name: "c"},
+		{Name: "d", Role: RoleReplica, Refusal: &Refusal{By: "d"}},
+		{Name: "e", Role: RoleReplica, Reachable: true},
+	}}
+	text, err := json.Marshal(c.InWords())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent struct {
+		Nodes []struct {
+			Role Role
+			Last Role     `json:"role_last"`
+			Lag  *float64 `json:"lag_seconds"`
+		}
+	}
+	if err := json.Unmarshal(text, &sent); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		role, last Role
+		lag        bool
+	}{{RoleRemoved, "", false}, {RoleUnreachable, RolePrimary, false}, {RoleUnknown, "", false}, {RoleRefused, RoleReplica, false}, {RoleReplica, "", true}} {
+		if n := sent.Nodes[i]; n.Role != want.role || n.Last != want.last || (n.Lag != nil) != want.lag {
+			t.Errorf("node %d is %+v, want %+v", i, n, want)
+		}
+	}
+	var got Cluster
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(got, got.InWords()); d != "" {
+		t.Errorf("in words once more (-first +again):\n%s", d)
 	}
 }

@@ -95,7 +95,7 @@ func statusOf(role status.Role, mysqld status.MysqldState) status.Cluster {
 		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "b",
 		Nodes: []status.Node{
 			{ID: 2, Name: "b", Role: status.RolePrimary, Mysqld: status.MysqldRunning},
-			{ID: 1, Name: "a", Role: role, Mysqld: mysqld, Reason: "because", LagSeconds: 1.5},
+			{ID: 1, Name: "a", Reachable: true, Role: role, Mysqld: mysqld, Reason: "because", LagSeconds: 1.5},
 		},
 	}
 }

@@ -57,18 +57,21 @@ func operations() map[string]operation {
 	}
 }
 
-// bounds are what the agent refuses of a request's fields.
+// bounds are what the agent refuses of a request's fields, and which figures of an answer may be null.
 func bounds() map[string]object {
 	return map[string]object{
 		"SwitchoverRequest.max_pause_ns": {"minimum": 5e8, "maximum": 2e10, "default": cluster.MaxPauseDefault},
 		"SwitchoverRequest.wait_ns":      {"minimum": 0, "maximum": 6e10, "default": cluster.WaitDefault},
+		"Node.lag_transactions":          {"type": []string{"integer", "null"}},
+		"Node.lag_bytes":                 {"type": []string{"integer", "null"}},
+		"Node.lag_seconds":               {"type": []string{"number", "null"}},
 		"MaintenanceBody.for_ns":         {"anyOf": []object{{"const": 0}, {"minimum": 6e10, "maximum": 2592e12}}},
 	}
 }
 
 // enums are the types with few values.
 func enums() map[reflect.Type][]any {
-	roles := []any{""} // of a node that was never heard
+	roles := []any{string(status.RoleUnreachable), string(status.RoleRefused), string(status.RoleUnknown)}
 	for _, r := range status.Roles() {
 		roles = append(roles, string(r))
 	}

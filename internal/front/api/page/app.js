@@ -47,7 +47,7 @@ function ago(ms) {
   return `${Math.floor(s / 86400)} days`;
 }
 const since = t => ago(Date.now() - skew - t);
-const roleOf = n => n.reachable ? n.role : n.refusal?.by ? 'refused' : n.role ? 'unreachable' : 'unknown';
+const heard = n => n.reachable || n.role_last;
 const levelWord = { ok: 'well', notice: 'not ready', alarm: 'needs attention' };
 function lagOf(n, st) {
   if (n.kind === 'logger' || n.name === st.primary) return '–';
@@ -95,7 +95,7 @@ function showTopology(st) {
   const head = st.nodes.find(n => n.name === st.primary) ?? st.nodes.find(n => n.id === self?.leader && n.reachable);
   const others = st.nodes.filter(n => n !== head);
   const writes = st.nodes.some(n => n.commits?.transactions_per_second > 0);
-  const facts = n => [roleOf(n), n.level, n.name, n.kind, n.log_last, n.applied, lagOf(n, st), n.site, n.fed_by];
+  const facts = n => [n.role, n.level, n.name, n.kind, n.log_last, n.applied, lagOf(n, st), n.site, n.fed_by];
   fill('topology', [narrow, st.primary, writes, head && facts(head), others.map(facts)], () => {
     const w = 236, h = 74, gap = narrow ? 40 : 26, width = narrow ? 340 : 680;
     const rows = Math.max(1, others.length), x = narrow ? width - w : width - w - 2;
@@ -133,14 +133,14 @@ function nodeBox(n, x, y, w, h, st) {
   const short = n.name.length > 14 ? n.name.slice(0, 13) + '…' : n.name;
   g.append(make('title', {}, [n.name, ...(n.about ?? [])].join('\n')), make('rect', { x, y, width: w, height: h, rx: 10, class: 'box' }),
     make('rect', { x: x + 1, y: y + 12, width: 5, height: h - 24, rx: 2.5, class: 'bar' }),
-    make('text', { x: x + 18, y: y + 29, class: 'name' }, short), make('text', { x: x + w - 14, y: y + 28, class: 'role' }, roleOf(n)),
-    make('text', { x: x + 18, y: y + 54, class: 'sub' }, !n.role ? 'not heard so far' : `log ${count(n.log_last)}` + (n.kind === 'full' || n.kind === 'learner' ? `  applied ${count(n.applied)}` : '')));
+    make('text', { x: x + 18, y: y + 29, class: 'name' }, short), make('text', { x: x + w - 14, y: y + 28, class: 'role' }, n.role),
+    make('text', { x: x + 18, y: y + 54, class: 'sub' }, !heard(n) ? 'not heard so far' : `log ${count(n.log_last)}` + (n.kind === 'full' || n.kind === 'learner' ? `  applied ${count(n.applied)}` : '')));
   return g;
 }
 
 const fedBy = n => n.fed_by ? `fed by ${n.fed_by}` : '';
-const wordsOf = (st, head, others) => [head ? `${head.name} is ${roleOf(head)}` : 'nobody leads',
-  ...others.map(n => [`${n.name} is ${roleOf(n)}`, fedBy(n), `lag ${lagOf(n, st)}`].filter(Boolean).join(', '))].join('; ');
+const wordsOf = (st, head, others) => [head ? `${head.name} is ${head.role}` : 'nobody leads',
+  ...others.map(n => [`${n.name} is ${n.role}`, fedBy(n), `lag ${lagOf(n, st)}`].filter(Boolean).join(', '))].join('; ');
 
 // ---- commits
 
@@ -167,12 +167,12 @@ function showCommits(st) {
 // ---- nodes
 
 function showNodes(st) {
-  fill('nodes', [st.primary, st.nodes.map(n => [n.name, n.kind, n.weight, roleOf(n), n.level, n.about, n.log_last, n.applied, lagOf(n, st), n.mysqld, n.server_version, n.reachable, n.site, n.fed_by])], () =>
+  fill('nodes', [st.primary, st.nodes.map(n => [n.name, n.kind, n.weight, n.role, n.level, n.about, n.log_last, n.applied, lagOf(n, st), n.mysqld, n.server_version, n.reachable, n.site, n.fed_by])], () =>
     st.nodes.map(n => make('tr', {},
-      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [roleOf(n), n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', fedBy(n), n.site ?? ''].filter(Boolean).join(', '))),
+      make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [n.role, n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', fedBy(n), n.site ?? ''].filter(Boolean).join(', '))),
       make('td', {}, make('span', { class: `level ${n.level}` }, levelWord[n.level] ?? ''), ...(n.about ?? []).map(a => make('p', {}, a))),
-      make('td', { class: 'n', 'data-label': 'Log' }, n.role ? count(n.log_last) : '–'),
-      make('td', { class: 'n', 'data-label': 'Applied' }, n.role && n.kind !== 'logger' ? count(n.applied) : '–'),
+      make('td', { class: 'n', 'data-label': 'Log' }, heard(n) ? count(n.log_last) : '–'),
+      make('td', { class: 'n', 'data-label': 'Applied' }, heard(n) && n.kind !== 'logger' ? count(n.applied) : '–'),
       make('td', { class: 'n', 'data-label': 'Lag' }, lagOf(n, st)),
       make('td', { 'data-label': 'mysqld' }, n.kind === 'logger' ? '–' : n.reachable ? `${n.mysqld} ${n.server_version ?? ''}` : '–'))));
 }
@@ -389,7 +389,7 @@ async function carryOut(event, name, what, body, done) {
 
 function openSwitchover() {
   const able = state.nodes.filter(n => n.kind === 'full' && n.name !== state.primary);
-  $('switchover-to').replaceChildren(make('option', { value: '' }, 'the best node'), ...able.map(n => make('option', { value: n.name }, `${n.name} (${roleOf(n)}, lag ${lagOf(n, state)})`)));
+  $('switchover-to').replaceChildren(make('option', { value: '' }, 'the best node'), ...able.map(n => make('option', { value: n.name }, `${n.name} (${n.role}, lag ${lagOf(n, state)})`)));
   $('switchover-dialog').showModal();
   planSwitchover();
 }
