@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -51,6 +52,9 @@ func oneArg(name string) cobra.PositionalArgs {
 
 // flagError says which flag may have been meant, or what it wants.
 func flagError(cmd *cobra.Command, err error) error {
+	if w, ok := errors.AsType[*wordError](err); ok {
+		return w
+	}
 	if found := regexp.MustCompile(`^invalid argument (".*") for "(.*, )?--([a-z-]+)" flag`).FindStringSubmatch(err.Error()); found != nil {
 		wants := map[string]string{"int": "a whole number", "duration": "a number with a unit, such as 1.6s, 2h or 30d", "bool": "true or false"}
 		if f := cmd.Flags().Lookup(found[3]); f != nil && wants[f.Value.Type()] != "" {
@@ -99,6 +103,47 @@ func (v *durationValue) String() string {
 
 // Type is what flagError explains.
 func (v *durationValue) Type() string { return "duration" }
+
+// wordValue is a flag's word, of a few.
+type wordValue struct {
+	to    *string
+	name  string
+	words []string
+}
+
+// wordError says which words there are.
+type wordError struct{ text string }
+
+func (e *wordError) Error() string { return e.text }
+
+// wordFlag adds a flag that takes one of a few words, which a shell completes.
+func wordFlag[T ~string](cmd *cobra.Command, to *string, name, usage string, words ...T) {
+	v := &wordValue{to: to, name: name}
+	for _, w := range words {
+		v.words = append(v.words, string(w))
+	}
+	cmd.Flags().Var(v, name, usage)
+	// It cannot fail: the flag is new.
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(v.words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Set takes a word.
+func (v *wordValue) Set(text string) error {
+	if !slices.Contains(v.words, text) {
+		return &wordError{fmt.Sprintf("--%s must be one of %s, not %q", v.name, strings.Join(v.words, ", "), text)}
+	}
+	*v.to = text
+	return nil
+}
+
+// String shows it, and Type is what help calls it.
+func (v *wordValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return *v.to
+}
+func (*wordValue) Type() string { return "string" }
 
 // oldNames lets flags be called as they were before.
 func oldNames(cmd *cobra.Command, names map[string]string) {

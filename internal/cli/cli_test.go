@@ -126,9 +126,7 @@ func TestHelpIsNarrow(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		_, out, _ := run(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...)
-		text, rest, _ := strings.Cut(out, "\nExamples:\n") // those are to be copied, as long as they are
-		_, rest, _ = strings.Cut(rest, "\n\n")
-		for line := range strings.Lines(text + rest) {
+		for line := range strings.Lines(out) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpColumns {
 				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), n, line)
 			}

@@ -42,7 +42,8 @@ may give the same GTID to a later transaction); 3 if that is not known: ask agai
 or there is no majority, or nobody answers, or this cluster's log knows no such
 token or server; 2 for wrong usage.`,
 		Example: `  quorate did-commit 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
-  quorate did-commit --session-token 3e11fa47-71ca-11e1-9e33-c80aa9429562:22 --json`,
+  quorate did-commit --json --session-token \
+      3e11fa47-71ca-11e1-9e33-c80aa9429562:22`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := cluster.DidCommitRequest{SessionToken: token}

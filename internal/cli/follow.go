@@ -237,7 +237,7 @@ status" before you open the source.`,
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&args.SourceClosed, "source-closed", false, "somebody has closed the source for writes")
 	cmd.Flags().BoolVar(&args.Force, "force", false, "also if the cluster has transactions that the source lacks")
-	cmd.Flags().StringVar(&verify, "verify", "", "compare tables first: `how`, rows or checksum")
+	wordFlag(cmd, &verify, "verify", "compare tables first: `how`, rows or checksum", cluster.VerifyRows, cluster.VerifyChecksum)
 	durationFlag(cmd, &args.Within, "within", cluster.CutoverWithinDefault, "how long writes may stand before it is called off")
 	return cmd
 }

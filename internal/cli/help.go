@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -45,6 +46,8 @@ func describeCompletion(root *cobra.Command) {
 	for _, shell := range cmd.Commands() {
 		shell.Short = "Print the script for " + shell.Name()
 		shell.Example = "  quorate completion " + shell.Name()
+		// Where quorate runs: cobra writes of macOS, too.
+		shell.Long = regexp.MustCompile(`(?s)#### Linux:\n\n|#### macOS:\n\n[^\n]*\n\n`).ReplaceAllString(shell.Long, "")
 	}
 }
 

@@ -47,8 +47,10 @@ has the hosts of all nodes, as who connects to one node may be led to another, a
 names of --client-name. Clients get DIR/client-ca.pem, for --ssl-mode=VERIFY_IDENTITY.
 DIR/client-ca-key.pem signs certificates of nodes to come: keep it where no node is.`,
 		Example: `  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --out cluster
-  quorate init --nodes a=db1,b=db2,c=db3:7500 --logger c --cluster orders --out cluster
-  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --client-ca --client-name orders.db.example --out cluster`,
+  quorate init --nodes a=db1,b=db2,c=db3:7500 --logger c \
+      --cluster orders --out cluster
+  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 \
+      --client-ca --client-name orders.db.example --out cluster`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wrote, err := n.write()

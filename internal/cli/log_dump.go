@@ -41,7 +41,8 @@ statements, shortened. "mysqlbinlog -v" on the segment shows the rows.
 --json prints one object per line: an entry, or with --events an event behind
 the entry that it belongs to.`,
 		Example: `  quorate log dump --config node.toml --from 1200 --until-index 1300
-  quorate log dump --config node.toml --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23 --events
+  quorate log dump --config node.toml --events \
+      --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
   quorate log dump --dir /var/lib/quorate/log --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

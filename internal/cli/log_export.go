@@ -51,8 +51,10 @@ One file holds transactions of servers of one version. If the log spans an upgra
 --out-dir writes several files, export.000001 and so on, to be read in this order.
 The files are synced. An existing file is not overwritten without --force.`,
 		Example: `  quorate log export --config node.toml --out all.binlog
-  quorate log export --config node.toml --out - --until-time "2026-03-01 11:59:59 UTC" | mysqlbinlog - | mysql
-  quorate log export --dir /backup/log --out-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
+  quorate log export --config node.toml --out - \
+      --until-time "2026-03-01 11:59:59 UTC" | mysqlbinlog - | mysql
+  quorate log export --dir /backup/log --out-dir restore \
+      --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())

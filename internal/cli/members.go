@@ -54,11 +54,12 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		yesFlag(cmd, &yes)
 	}
 	if kinds {
-		kindHelp := "its kind once it has a vote: `full` or logger"
+		kindHelp, kinds := "its kind once it has a vote: `full` or logger", []cluster.Kind{cluster.KindFull, cluster.KindLogger}
 		if op == cluster.OpAdd {
-			kindHelp = "its kind: `full`, logger or learner"
+			kindHelp, kinds = "its kind: `full`, logger or learner", append(kinds, cluster.KindLearner)
 		}
-		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), kindHelp)
+		kind = string(cluster.KindFull)
+		wordFlag(cmd, &kind, "kind", kindHelp, kinds...)
 	}
 	if op == cluster.OpAdd {
 		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
@@ -100,8 +101,10 @@ copies what is there. That is the log alone, if a member's log goes back to the
 beginning; otherwise first the data of a replica's mysqld. Once it has caught up,
 the cluster gives it its vote by itself; with --kind learner it gets none. "quorate
 status" shows how far it is. Until then no node purges anything of its log.`,
-		`  quorate node add db4 --peer 10.0.0.4:7400 --key q1:hB3cZrT1mVYx0yQ0f5l1m8dJkq7yq2l0y8f2t1r9sXo
-  quorate node add log1 --peer 10.0.0.9:7400 --key q1:6nV0c1o2JwS9pX4uT8dQy7aLbE3fRkZ5mGhI0jKlMnP --kind logger --dry-run`, true)
+		`  quorate node add db4 --peer 10.0.0.4:7400 \
+      --key q1:hB3cZrT1mVYx0yQ0f5l1m8dJkq7yq2l0y8f2t1r9sXo
+  quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run \
+      --key q1:6nV0c1o2JwS9pX4uT8dQy7aLbE3fRkZ5mGhI0jKlMnP`, true)
 }
 
 func newNodePromoteCommand() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,9 +19,14 @@ func TestSettingsFlags(t *testing.T) {
 	if got, err := (&settingsFlags{retainMax: "off"}).change(); err != nil || *got.RetainBytesMax != 0 {
 		t.Errorf("off: %v, %v", got, err)
 	}
-	for _, f := range []settingsFlags{{}, {durability: "most"}, {reseed: "no"}, {errant: "drop"}, {retainMax: "much"}} {
+	for _, f := range []settingsFlags{{}, {retainMax: "much"}} {
 		if got, err := f.change(); err == nil {
 			t.Errorf("%+v: %v", f, got)
+		}
+	}
+	for _, flag := range []string{"--durability", "--reseed", "--errant", "--peer-security", "--router", "--events"} {
+		if code, _, said := run(t, "cluster", "set", flag, "most"); code != exitUsage || !strings.Contains(said, flag+" must be one of ") {
+			t.Errorf("%s most: exit code %d: %s", flag, code, said)
 		}
 	}
 }

@@ -56,8 +56,10 @@ not have been. "quorate log dump" and "quorate log export" find it.
 What was interrupted is thrown away, and begun again by the same command. Run it as
 the agent's account, or as root.`,
 		Example: `  quorate restore --latest
-  quorate restore --to-time "2026-03-01 11:59:59 UTC" --directory /backup/quorate
-  quorate restore --before-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23 --identity backup.key`,
+  quorate restore --to-time "2026-03-01 11:59:59 UTC" \
+      --directory /backup/quorate
+  quorate restore --identity backup.key \
+      --before-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			target, err := o.target()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 
@@ -53,10 +52,7 @@ everything else.`,
 			if text := cmp.Or(changeable(path), hookChangeable(cfg)); text != "" {
 				return usage(&config.Problem{File: path, Text: text})
 			}
-			logger, err := newLogger(cmd.ErrOrStderr(), format, cfg.LogLevel)
-			if err != nil {
-				return usage(err)
-			}
+			logger := newLogger(cmd.ErrOrStderr(), format, cfg.LogLevel)
 			warnings := cfg.Warnings()
 			if text := readableHash(path, cfg); text != "" {
 				warnings = append(warnings, text)
@@ -74,22 +70,28 @@ everything else.`,
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "begin a new cluster without the members that do not answer")
-	cmd.Flags().StringVar(&format, "log-format", "text", "`format` of the log: text, json or journal")
+	format = formatText
+	wordFlag(cmd, &format, "log-format", "`format` of the log: text, json or journal", formatText, formatJSON, formatJournal)
 	return cmd
 }
 
-func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
+// The forms of the log.
+const (
+	formatText    = "text"
+	formatJSON    = "json"
+	formatJournal = "journal"
+)
+
+func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
-	case "journal":
+	case formatJSON:
+		return slog.New(slog.NewJSONHandler(w, options))
+	case formatJournal:
 		options.ReplaceAttr = withoutTime
-		return slog.New(slog.NewTextHandler(journal{w}, options)), nil
+		return slog.New(slog.NewTextHandler(journal{w}, options))
 	}
-	return nil, fmt.Errorf("--log-format %q is unknown: use text, json or journal", format)
+	return slog.New(slog.NewTextHandler(w, options))
 }
 
 // journal is text for the service manager: sd-daemon(3) has the priorities, by which journalctl filters.
