@@ -149,6 +149,9 @@ leader, 4 if it is not known: see "quorate site" at both sites.`,
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), done)
 			}
+			if done.Already {
+				return printText(cmd.OutOrStdout(), fmt.Sprintf("nothing was done: this site has taken over from site %s already, and takes writes at %s; to go back, ask there\n", oneLine(done.Source), done.Node))
+			}
 			return printText(cmd.OutOrStdout(), fmt.Sprintf("this site goes on in place of site %s, which follows it: clients write to %s. Writes stood for %.1f s.\n", oneLine(done.Source), done.Node, done.Seconds))
 		},
 	}
@@ -201,7 +204,7 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 		if err := o.ask(ctx, "site.promote", o.args, &plan); err != nil {
 			return err
 		}
-		if err := printText(out, promotionText(plan)); err != nil {
+		if err := printText(out, promotionText(plan)); err != nil || plan.Done {
 			return err
 		}
 		if !confirm(ctx, in, out, "Is the other site gone, or to be closed, and is this one to take writes? [y/N] ") {
@@ -222,7 +225,10 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 // promotionText says what a promotion means, or has come to.
 func promotionText(p cluster.SitePromotion) string {
 	var text strings.Builder
-	if p.Done {
+	switch {
+	case p.Already:
+		fmt.Fprintf(&text, "nothing was done: site %s goes on without site %s already: clients write to %s.\n", oneLine(p.Site), oneLine(p.From), p.Node)
+	case p.Done:
 		fmt.Fprintf(&text, "site %s goes on without site %s: clients write to %s.\n", oneLine(p.Site), oneLine(p.From), p.Node)
 	}
 	fmt.Fprintf(&text, "here:  %s\n", oneLine(p.Executed))

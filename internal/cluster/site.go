@@ -379,6 +379,8 @@ type SitePromotion struct {
 	From string `json:"from"`
 	Node string `json:"node"`
 	Done bool   `json:"done"`
+	// Already: this site had taken over before.
+	Already bool `json:"already,omitempty"`
 	// Closed: the other site was closed for writes before, so that what is lost is known exactly.
 	Closed bool `json:"closed,omitempty"`
 	// Executed is what is here.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 
 // sitesTimeout bounds TestSites: two clusters, and more work than a scenario has.
 const sitesTimeout = 15 * time.Minute
+
+// promoteTakes is how long a promotion takes: the nodes of the other site are asked, and do not answer.
+const promoteTakes = 6 * time.Second
 
 // site is a cluster that another one follows, or that follows it.
 type site struct {
@@ -51,6 +55,7 @@ func TestSites(t *testing.T) {
 	load.awaitAcks(t, ctx, 20)
 	west.must(t, ctx, 0, "site", "follow")
 	west.awaitNear(t, ctx)
+	west.must(t, ctx, 0, "site", "follow") // who had no answer asks again
 	load.stop(t) // the application's account is there now, too
 	load = east.startAt(t, 4, append(east.dsns(east), east.dsns(west)...)...)
 	west.refused(t, ctx, 0, []int{2}, "quorate site switch", "follow", "--stop")
@@ -213,6 +218,7 @@ func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site) {
 	s.says(t, ctx, "site east is closed for writes")
 	s.awaitNear(t, ctx)
 	t.Log(strings.TrimSpace(s.must(t, ctx, 0, "site", "switch")))
+	s.must(t, ctx, 0, "site", "switch") // who had no answer asks again
 }
 
 // switchWhileOtherFails: the primary of the site that is closed dies before all of it is here. The next one there is closed, too, and the
@@ -240,6 +246,30 @@ func (s *site) switchWhileOtherFails(t *testing.T, ctx context.Context, other *s
 	out := <-ended
 	other.heal(t, ctx)
 	return out
+}
+
+// promoteKilled: the primary dies while it takes over, at any time. The same command then takes over, or says that this was done.
+func (s *site) promoteKilled(t *testing.T, ctx context.Context) {
+	t.Helper()
+	primary, err := s.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		out, err := s.quorate(t, ctx, (primary+1)%s.Len(), "site", "promote", "--yes")
+		ended <- fmt.Sprint(out, err)
+	}()
+	after := rand.N(promoteTakes)
+	time.Sleep(after)
+	if err := s.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the promotion whose primary was killed after %v says: %s", after, strings.TrimSpace(<-ended))
+	if _, err := s.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	s.heal(t, ctx)
 }
 
 // awaitHeard waits until each node but one knows all that the other site has: so does its next primary.
@@ -284,6 +314,7 @@ func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
 		t.Fatal(err)
 	}
 	s.heal(t, ctx)
+	s.promoteKilled(t, ctx)
 	out := s.must(t, ctx, 0, "site", "promote", "--yes")
 	t.Log(out)
 	if !strings.Contains(out, "goes on without site east") || !strings.Contains(out, "lost:  3 transactions: ") || !strings.Contains(out, "was heard last at ") {

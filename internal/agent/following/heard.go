@@ -65,9 +65,17 @@ func (s *Service) learns(h cluster.SiteHeard) {
 // lastHeard returns what the site that is followed was heard to have; nil = nothing is known.
 func (s *Service) lastHeard() *cluster.SiteHeard {
 	f, _ := s.node.Committed()
+	if f == nil {
+		return nil
+	}
+	return s.heardOf(f.Site)
+}
+
+// heardOf returns what a site was heard to have that is followed, or was until this one took over; nil = nothing is known.
+func (s *Service) heardOf(site string) *cluster.SiteHeard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f == nil || f.Site == "" || s.heard.Site != f.Site {
+	if site == "" || s.heard.Site != site {
 		return nil
 	}
 	h := s.heard

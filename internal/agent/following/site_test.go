@@ -190,3 +190,22 @@ func TestSwitchWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestSwitchedBefore: a switch that has no answer is asked for again, and then says that it was done. So does a site that was promoted.
+func TestSwitchedBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		state cluster.State
+		want  bool
+	}{
+		"Switched": {cluster.State{Site: &cluster.OtherSite{Site: "west"}}, true},
+		"Promoted": {cluster.State{Site: &cluster.OtherSite{Site: "west", Fence: true}}, true},
+		"Never":    {cluster.State{}, false},
+	} {
+		s := NewService(sitedNode{state: c.state, process: new(mysqld.Process)}, nil, nil)
+		d, err := s.siteSwitch(t.Context(), control.Request{Name: "site.switch", Args: []byte(`{"within_ns":10000000000}`)})
+		done, _ := d.Result.(cluster.Cutover)
+		if (err == nil) != c.want || done.Already != c.want || c.want && (done.Source != "west" || !d.ReadOnly) {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
+}

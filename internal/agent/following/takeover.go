@@ -212,6 +212,9 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	switch {
 	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.SiteWithinMax:
 		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.SiteWithinMax))
+	case f == nil && s.former() != nil: // asked once more: whoever asked first may have had no answer
+		d.ReadOnly, d.Result = true, cluster.Cutover{Source: s.former().Site, Node: name, Already: true}
+		return d, nil
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site; ask the site that is to take over")
 	case !f.Follows() && p != nil: // both are closed; this one is so for a switch that did not end
@@ -279,6 +282,8 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	f, version := s.node.Committed()
 	p, _ := s.node.Serving()
 	switch {
+	case f == nil && s.former() != nil:
+		return s.promotedBefore(ctx, d, *s.former())
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site")
 	case p == nil:
@@ -307,16 +312,33 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 			return d, err
 		}
 	}
+	return d, s.tellLost(ctx, p, &d, result, known)
+}
+
+// promotedBefore answers where this site has taken over: whoever asked for that may have had no answer, and asks again.
+func (s *Service) promotedBefore(ctx context.Context, d operate.Done, former cluster.OtherSite) (operate.Done, error) {
+	d.ReadOnly = true
+	p, _ := s.node.Serving()
+	if p == nil {
+		return d, primary.ErrNoMysqld
+	}
+	known, result := s.knownOf(ctx, cluster.Follow{Site: former.Site})
+	result.Done, result.Already, result.Closed = true, true, !former.Fence
+	return d, s.tellLost(ctx, p, &d, result, known)
+}
+
+// tellLost has a promotion's result say what is known, and is not here.
+func (s *Service) tellLost(ctx context.Context, p *mysqld.Process, d *operate.Done, result cluster.SitePromotion, known *gtid.Set) error {
 	here, err := executedOf(ctx, p)
-	if err != nil && args.Yes {
-		return d, control.Errorf(control.CodeUncertain, "site %s has taken over, and what is lost is not known: %v", result.Site, err)
+	if err != nil && result.Done {
+		return control.Errorf(control.CodeUncertain, "site %s has taken over, and what is lost is not known: %v", result.Site, err)
 	} else if err != nil {
-		return d, err
+		return err
 	}
 	known.Subtract(here)
 	result.Executed, result.Lost, result.LostCount = here.String(), known.String(), known.Count()
 	d.Result = result
-	return d, nil
+	return nil
 }
 
 // promote takes over: from a site that answers, seen, once that is closed; else as it is. known gets what was acknowledged there.
@@ -371,7 +393,7 @@ func silent(err error) bool {
 // without a majority.
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
 	known, at := &gtid.Set{}, time.Time{}
-	if h := s.lastHeard(); h != nil {
+	if h := s.heardOf(f.Site); h != nil {
 		if was, err := gtid.ParseSet(h.Executed); err == nil { // else it is as if nothing was known
 			known, at = was, h.At
 		}
