@@ -170,7 +170,7 @@ its transaction on disk, and a failed primary is replaced in about a second.`,
 		newUpgradeCommand(), newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newAdoptCommand(deps), newFollowCommand(), newCutoverCommand(), newSiteCommand(), newBackupCommand(deps), newArchiveCommand(), newRestoreCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand(), newTopCommand(), newSessionsCommand(), newExitCodesTopic())
 	root.InitDefaultCompletionCmd()
 	describeCompletion(root)
-	completeNodes(root)
+	complete(root)
 	fitHelp(root)
 	showRootHelp(root)
 	return root

@@ -1,33 +1,51 @@
 package cli
 
 import (
+	"context"
+	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// completeNodes has a shell complete the names of nodes, which the node's agent knows: arguments and flags that
-// are called so in help. A new node's name nobody knows.
-func completeNodes(cmd *cobra.Command) {
-	if argument, _, _ := strings.Cut(cmd.Use[len(cmd.Name()):], "--"); strings.Contains(argument, "NODE") && cmd.Name() != "add" {
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nodeNames(cmd), cobra.ShellCompDirectiveNoFileComp
+// completeWait bounds the wait for names: somebody has pressed a key, and a node may be frozen.
+const completeWait = time.Second
+
+// complete has a shell complete the names of nodes, which the node's agent knows: for arguments that help calls NODE, and flags whose
+// value it calls node. Nobody knows the name of a new node. Files are offered only where help calls an argument FILE or DATADIR.
+func complete(cmd *cobra.Command) {
+	nodes := func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return nodeNames(cmd), cobra.ShellCompDirectiveNoFileComp
+	}
+	// What comes before the first flag: "set NODE [--weight N]".
+	argument, _, _ := strings.Cut(strings.TrimPrefix(cmd.Use, cmd.Name()), "--")
+	switch files := regexp.MustCompile("FILE|DATADIR").MatchString(argument); {
+	case strings.Contains(argument, "NODE") && cmd.Name() != "add":
+		cmd.ValidArgsFunction = nodes
+	case !files && len(cmd.ValidArgs) == 0 && !cmd.HasSubCommands() && cmd.ValidArgsFunction == nil:
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if name, _ := pflag.UnquoteUsage(f); name == "node" {
-			// It cannot fail: the flag exists, and has no other one.
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return nodeNames(cmd), cobra.ShellCompDirectiveNoFileComp
-			})
+		name, usage := pflag.UnquoteUsage(f)
+		if name != "node" {
+			return
 		}
+		// It cannot fail: the flag exists, and has no other one.
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			names := nodeNames(cmd)
+			if strings.HasSuffix(usage, "or none") {
+				names = append(names, "none")
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		})
 	})
 	for _, sub := range cmd.Commands() {
-		completeNodes(sub)
+		complete(sub)
 	}
 }
 
@@ -36,7 +54,9 @@ func nodeNames(cmd *cobra.Command) (names []cobra.Completion) {
 	path, _ := cmd.Flags().GetString("config")
 	addr, _ := cmd.Flags().GetString("addr")
 	if addr, err := statusAddress(path, addr); err == nil {
-		st, _ := fetchStatus(cmd.Context(), addr)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
+		defer cancel()
+		st, _ := fetchStatus(ctx, addr)
 		for _, n := range st.Nodes {
 			names = append(names, cobra.CompletionWithDesc(n.Name, string(n.Shown())))
 		}

@@ -149,9 +149,6 @@ leader, 4 if it is not known: see "quorate site" at both sites.`,
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), done)
 			}
-			if done.Already {
-				return printText(cmd.OutOrStdout(), fmt.Sprintf("nothing was done: this site has taken over from site %s already, and takes writes at %s; to go back, ask there\n", oneLine(done.Source), done.Node))
-			}
 			return printText(cmd.OutOrStdout(), fmt.Sprintf("this site goes on in place of site %s, which follows it: clients write to %s. Writes stood for %.1f s.\n", oneLine(done.Source), done.Node, done.Seconds))
 		},
 	}
@@ -180,8 +177,8 @@ take writes. If it answers now and has a majority, nothing is done: "quorate sit
 switch" loses nothing. --force closes it first, and goes on with what is here. It
 is wanted, too, if the other site is there and must not be asked.
 
-Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
-leader, 4 if it is not known: see "quorate site".`,
+Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
+there is no leader, 4 if it is not known: see "quorate site", or ask again.`,
 		Example: `  quorate site promote
   quorate site promote --yes --json`,
 		Args: noArgs,
@@ -227,7 +224,7 @@ func promotionText(p cluster.SitePromotion) string {
 	var text strings.Builder
 	switch {
 	case p.Already:
-		fmt.Fprintf(&text, "nothing was done: site %s goes on without site %s already: clients write to %s.\n", oneLine(p.Site), oneLine(p.From), p.Node)
+		fmt.Fprintf(&text, "it was done before: site %s has taken over from site %s, and clients write to %s.\n", oneLine(p.Site), oneLine(p.From), p.Node)
 	case p.Done:
 		fmt.Fprintf(&text, "site %s goes on without site %s: clients write to %s.\n", oneLine(p.Site), oneLine(p.From), p.Node)
 	}
@@ -251,7 +248,7 @@ func promotionText(p cluster.SitePromotion) string {
 	case !p.Heard.IsZero():
 		fmt.Fprintf(&text, "       site %s was heard last at %s: what it has acknowledged since is not known\n", oneLine(p.From), p.Heard.UTC().Format("2006-01-02 15:04:05.000"))
 	}
-	if p.Done && !p.Closed {
+	if p.Fence || p.Done && !p.Closed && !p.Already {
 		fmt.Fprintf(&text, "site %s is told to close once it answers. Keep clients from it until then.\n", oneLine(p.From))
 	}
 	return text.String()

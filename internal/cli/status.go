@@ -226,7 +226,7 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 	role, mysqld := string(n.Shown()), string(n.Mysqld)
 	switch {
 	case n.Reachable:
-	case !n.Heard():
+	case n.HeardAs() == "":
 		return []string{n.Name, string(n.Kind), role, weightCell(n), "-", "-", "-", "-"}
 	default:
 		mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
@@ -253,7 +253,7 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 		log += fmt.Sprintf(" (%d behind)", behind)
 	}
 	size := units.Size(n.LogBytes)
-	if n.Role.Outside() != "" && n.LogLast == 0 { // its log is not open: it may have one
+	if n.HeardAs().Outside() != "" && n.LogLast == 0 { // its log is not open: it may have one
 		log, size, lag = "-", "-", "-"
 	}
 	return []string{n.Name, string(n.Kind), role, weightCell(n), log, size, lag, mysqld}

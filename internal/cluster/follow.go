@@ -345,8 +345,6 @@ type CutoverRequest struct {
 type Cutover struct {
 	Source string `json:"source"`
 	Node   string `json:"node"`
-	// Already: this site had taken over before, and nothing else is known.
-	Already bool `json:"already,omitempty"`
 	// Left is how many transactions were left when the source was closed.
 	Left uint64 `json:"left"`
 	// Tables were compared.

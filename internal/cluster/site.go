@@ -379,8 +379,9 @@ type SitePromotion struct {
 	From string `json:"from"`
 	Node string `json:"node"`
 	Done bool   `json:"done"`
-	// Already: this site had taken over before.
+	// Already: this site had taken over before it was asked. Fence: the other one was not closed so far.
 	Already bool `json:"already,omitempty"`
+	Fence   bool `json:"fence,omitempty"`
 	// Closed: the other site was closed for writes before, so that what is lost is known exactly.
 	Closed bool `json:"closed,omitempty"`
 	// Executed is what is here.

@@ -475,7 +475,7 @@ func (a *agents) lag(ctx context.Context) (map[string]Lag, error) {
 		if !ok {
 			continue
 		}
-		if s, _, err := a.self(ctx, n); err == nil {
+		if s, _, err := a.self(ctx, n); err == nil && !s.LagUnknown {
 			lags[n.name] = Lag{Transactions: lag.Transactions, Bytes: s.LagBytes}
 		}
 	}

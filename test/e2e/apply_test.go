@@ -145,7 +145,7 @@ func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, sp
 		i := slices.IndexFunc(st.Nodes, func(n status.Node) bool { return n.Name == f.Name(replica) })
 		n := st.Nodes[i]
 		return st.Failover.To == "" && strings.Contains(st.Failover.Reason, "does not apply") && strings.Contains(n.ApplierStopped, says) &&
-			strings.Contains(n.Reason, "it cannot take over") && n.LagSeconds > 4, fmt.Sprintf("%+v, %+v", st.Failover, n), nil
+			strings.Contains(n.Reason, "it cannot take over") && !n.LagUnknown && n.LagSeconds > 4, fmt.Sprintf("%+v, %+v", st.Failover, n), nil
 	}); err != nil {
 		t.Fatal(err)
 	}

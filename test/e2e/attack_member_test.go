@@ -208,7 +208,7 @@ func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, lo
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		if age = time.Duration(st.Nodes[away].AgeMs) * time.Millisecond; !st.Nodes[away].Heard() {
+		if age = time.Duration(st.Nodes[away].AgeMs) * time.Millisecond; st.Nodes[away].HeardAs() == "" {
 			age = time.Since(began)
 		}
 		return age >= long, fmt.Sprint(age), nil

@@ -290,7 +290,7 @@ func (f *attacked) getIn(t *testing.T, ctx context.Context, primary, replica int
 	pid := f.MysqldPID(replica)
 	f.must(t, ctx, primary, "restart-mysqld", f.Name(replica))
 	if err := f.WaitNode(ctx, replica, "fed again", func(n status.Node) bool {
-		return n.Role == status.RoleReplica && n.MysqldPID != pid && n.LagSeconds < 5
+		return n.Role == status.RoleReplica && n.MysqldPID != pid && !n.LagUnknown && n.LagSeconds < 5
 	}); err != nil {
 		t.Fatal(err)
 	}

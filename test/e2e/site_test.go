@@ -218,7 +218,7 @@ func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site) {
 	s.says(t, ctx, "site east is closed for writes")
 	s.awaitNear(t, ctx)
 	t.Log(strings.TrimSpace(s.must(t, ctx, 0, "site", "switch")))
-	s.must(t, ctx, 0, "site", "switch") // who had no answer asks again
+	s.refused(t, ctx, 0, []int{1}, "has taken over from site east before", "site", "switch")
 }
 
 // switchWhileOtherFails: the primary of the site that is closed dies before all of it is here. The next one there is closed, too, and the

@@ -49,10 +49,15 @@ func (s *Service) hears(there *gtid.Set, asked time.Time) {
 	}
 }
 
-// learns notes what the site that is followed was heard to have, unless newer is known.
+// learns notes what the site was heard to have that is followed, or from which this one has taken over, unless newer is known.
 func (s *Service) learns(h cluster.SiteHeard) {
-	f, _ := s.node.Committed()
-	if f == nil || f.Site == "" || f.Site != h.Site {
+	site := ""
+	if f, _ := s.node.Committed(); f != nil {
+		site = f.Site
+	} else if was := s.node.State().Site; was != nil {
+		site = was.Site
+	}
+	if site == "" || site != h.Site {
 		return
 	}
 	s.mu.Lock()
@@ -71,7 +76,7 @@ func (s *Service) lastHeard() *cluster.SiteHeard {
 	return s.heardOf(f.Site)
 }
 
-// heardOf returns what a site was heard to have that is followed, or was until this one took over; nil = nothing is known.
+// heardOf returns what a site was heard to have; nil = nothing is known.
 func (s *Service) heardOf(site string) *cluster.SiteHeard {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
@@ -191,21 +192,45 @@ func TestSwitchWaits(t *testing.T) {
 	})
 }
 
-// TestSwitchedBefore: a switch that has no answer is asked for again, and then says that it was done. So does a site that was promoted.
-func TestSwitchedBefore(t *testing.T) {
+// barred are the requests of a node that hears a majority, or none.
+type barred struct {
+	Requests
+	err error
+}
+
+func (b barred) Barrier(context.Context) error { return b.err }
+
+// TestTookOver: what is asked for again was done before, if a majority says so. A primary that was replaced does not know.
+func TestTookOver(t *testing.T) {
+	west := &cluster.OtherSite{Site: "west", Fence: true}
 	for name, c := range map[string]struct {
 		state cluster.State
-		want  bool
+		err   error
+		says  string
 	}{
-		"Switched": {cluster.State{Site: &cluster.OtherSite{Site: "west"}}, true},
-		"Promoted": {cluster.State{Site: &cluster.OtherSite{Site: "west", Fence: true}}, true},
-		"Never":    {cluster.State{}, false},
+		"TookOver": {cluster.State{Site: west}, nil, "has taken over from site west before"},
+		"Replaced": {cluster.State{Site: west}, errors.New("no majority"), "hears no majority"},
+		"Never":    {cluster.State{}, errors.New("no majority"), "follows no site"},
 	} {
-		s := NewService(sitedNode{state: c.state, process: new(mysqld.Process)}, nil, nil)
-		d, err := s.siteSwitch(t.Context(), control.Request{Name: "site.switch", Args: []byte(`{"within_ns":10000000000}`)})
-		done, _ := d.Result.(cluster.Cutover)
-		if (err == nil) != c.want || done.Already != c.want || c.want && (done.Source != "west" || !d.ReadOnly) {
-			t.Errorf("%s: %+v, %v", name, d, err)
+		s := NewService(sitedNode{state: c.state, process: new(mysqld.Process)}, barred{err: c.err}, nil)
+		_, err := s.siteSwitch(t.Context(), control.Request{Name: "site.switch", Args: []byte(`{"within_ns":10000000000}`)})
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: switch: %v", name, err)
 		}
+		s = NewService(sitedNode{state: c.state}, barred{err: c.err}, nil)
+		_, err = s.sitePromote(t.Context(), control.Request{Name: "site.promote", Args: []byte(`{}`)})
+		if want := map[bool]string{true: primary.ErrNoMysqld.Error(), false: c.says}[name == "TookOver"]; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, mysqld does not serve: promote: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestHeardBehindTakeOver: an agent that begins anew knows from its disk what the site was heard to have from which its own took over.
+func TestHeardBehindTakeOver(t *testing.T) {
+	heard := cluster.SiteHeard{Site: "west", Term: 2, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}
+	s := NewService(sitedNode{state: cluster.State{Site: &cluster.OtherSite{Site: "west"}}}, nil, nil)
+	s.learns(heard)
+	if got := s.heardOf("west"); got == nil || *got != heard || s.lastHeard() != nil {
+		t.Errorf("%+v of west, %+v of the site that is followed", got, s.lastHeard())
 	}
 }

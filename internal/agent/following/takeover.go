@@ -202,6 +202,10 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
 	}
 	defer s.cutting.Unlock()
+	was, err := s.tookOver(ctx)
+	if err != nil {
+		return d, err
+	}
 	f, version := s.node.Committed()
 	name := s.node.Own().Name
 	p, _ := s.node.Serving()
@@ -212,9 +216,8 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	switch {
 	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.SiteWithinMax:
 		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.SiteWithinMax))
-	case f == nil && s.former() != nil: // asked once more: whoever asked first may have had no answer
-		d.ReadOnly, d.Result = true, cluster.Cutover{Source: s.former().Site, Node: name, Already: true}
-		return d, nil
+	case was != nil: // asked once more: who asked first may have had no answer
+		return d, control.Errorf(control.CodeFailed, "nothing was done: this site has taken over from site %s before, and takes writes; to go back, switch at that site", was.Site)
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site; ask the site that is to take over")
 	case !f.Follows() && p != nil: // both are closed; this one is so for a switch that did not end
@@ -279,11 +282,17 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
 	}
 	defer s.cutting.Unlock()
+	was, err := s.tookOver(ctx)
+	if err != nil {
+		return d, err
+	}
 	f, version := s.node.Committed()
 	p, _ := s.node.Serving()
 	switch {
-	case f == nil && s.former() != nil:
-		return s.promotedBefore(ctx, d, *s.former())
+	case was != nil && p != nil:
+		return s.promotedBefore(ctx, d, p, *was)
+	case was != nil:
+		return d, primary.ErrNoMysqld
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site")
 	case p == nil:
@@ -315,15 +324,25 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	return d, s.tellLost(ctx, p, &d, result, known)
 }
 
-// promotedBefore answers where this site has taken over: whoever asked for that may have had no answer, and asks again.
-func (s *Service) promotedBefore(ctx context.Context, d operate.Done, former cluster.OtherSite) (operate.Done, error) {
-	d.ReadOnly = true
-	p, _ := s.node.Serving()
-	if p == nil {
-		return d, primary.ErrNoMysqld
+// tookOver is the site from which this one has taken over, behind a read barrier; nil = it follows one, or has not taken over.
+func (s *Service) tookOver(ctx context.Context) (*cluster.OtherSite, error) {
+	if f, _ := s.node.Committed(); f != nil || s.node.State().Site == nil {
+		return nil, nil
 	}
-	known, result := s.knownOf(ctx, cluster.Follow{Site: former.Site})
-	result.Done, result.Already, result.Closed = true, true, !former.Fence
+	if err := s.requests.Barrier(ctx); err != nil { // this node may have been replaced
+		return nil, control.Errorf(control.CodeNoLeader, "nothing was done: node %s hears no majority: %v", s.node.Own().Name, err)
+	}
+	if f, _ := s.node.Committed(); f != nil {
+		return nil, nil
+	}
+	return s.node.State().Site, nil
+}
+
+// promotedBefore answers where this site has taken over: who asked for that may have had no answer, and asks again.
+func (s *Service) promotedBefore(ctx context.Context, d operate.Done, p *mysqld.Process, was cluster.OtherSite) (operate.Done, error) {
+	d.ReadOnly = true
+	known, result := s.knownOf(ctx, cluster.Follow{Site: was.Site})
+	result.Done, result.Already, result.Fence = true, true, was.Fence
 	return d, s.tellLost(ctx, p, &d, result, known)
 }
 

@@ -190,9 +190,10 @@ type Node struct {
 	// where it knows another one.
 	Empty []cluster.NodeID `json:"empty,omitempty"`
 
-	// Role is the node's, and unreachable, refused or unknown where it is not reachable. RoleLast is what it was heard
-	// as last, then; "" = it was never heard, or Role is true now.
-	Role     Role `json:"role"`
+	// Role is what the node does. Where it is not reachable, an answer has unreachable, refused (it answers, and refuses the node that
+	// shows it) or unknown (it was never heard).
+	Role Role `json:"role"`
+	// RoleLast is what a node that is not reachable was heard as last; "" = it was never heard, or it is reachable.
 	RoleLast Role `json:"role_last,omitempty"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.
 	Reason string `json:"reason,omitempty"`
@@ -233,7 +234,7 @@ type Node struct {
 	SiteHeard *cluster.SiteHeard `json:"site_heard,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
-	// LagTransactions, LagBytes and LagSeconds are how far mysqld is behind the log's commit index; null where LagUnknown is true.
+	// LagTransactions, LagBytes and LagSeconds are how far mysqld is behind the log's commit index; an answer has null where LagUnknown is true.
 	LagTransactions int64   `json:"lag_transactions"`
 	LagBytes        int64   `json:"lag_bytes"`
 	LagSeconds      float64 `json:"lag_seconds"`
@@ -319,10 +320,11 @@ type Node struct {
 	About []string `json:"about,omitempty"`
 }
 
-// MarshalJSON has null for a lag that is not known: 0 would be that of a node that has everything.
+// MarshalJSON has null for a lag that an answer (InWords) does not know: 0 would be that of a node that has everything.
+// What agents tell each other has the last figures: they go by them.
 func (n Node) MarshalJSON() ([]byte, error) {
 	type plain Node // without this method
-	if !n.LagUnknown {
+	if !n.LagUnknown || n.Level == "" {
 		return json.Marshal(plain(n))
 	}
 	return json.Marshal(struct {

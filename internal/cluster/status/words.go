@@ -270,22 +270,19 @@ func (n Node) Shown() Role {
 		return n.Role
 	case n.Refusal != nil && n.Refusal.By != "":
 		return RoleRefused
-	case n.heardAs() == "":
+	case n.HeardAs() == "":
 		return RoleUnknown
 	}
 	return RoleUnreachable
 }
 
-// heardAs is the role in which the node was heard last, of an answer, too (InWords); "" = it was never heard.
-func (n Node) heardAs() Role {
+// HeardAs is the role in which the node was heard last, of an answer, too (InWords); "" = it was never heard.
+func (n Node) HeardAs() Role {
 	if n.Role == RoleUnreachable || n.Role == RoleRefused || n.Role == RoleUnknown {
 		return n.RoleLast
 	}
 	return n.Role
 }
-
-// Heard tells whether the node was heard of at any time.
-func (n Node) Heard() bool { return n.heardAs() != "" }
 
 // OutsideText says that a node takes no part in the cluster, and why; "" = it does.
 func (n Node) OutsideText() string {
@@ -298,7 +295,7 @@ func (n Node) OutsideText() string {
 
 // AboutNode says in sentences what there is to say of a node beside its figures.
 func (c Cluster) AboutNode(n Node) (said []string) {
-	last := n.heardAs()
+	last := n.HeardAs()
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the rest is in the summary
@@ -348,7 +345,7 @@ func (c Cluster) fedBy(n Node) string {
 
 // eventsText says which events of a primary do not run though they are not disabled; "" = there are none.
 func (n Node) eventsText() string {
-	if n.Events == 0 || n.Role != RolePrimary {
+	if n.Events == 0 || n.HeardAs() != RolePrimary {
 		return ""
 	}
 	text := fmt.Sprintf("%d not run: %s", n.Events, n.EventNames)

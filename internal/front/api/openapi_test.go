@@ -59,9 +59,14 @@ func operations() map[string]operation {
 
 // bounds are what the agent refuses of a request's fields, and which figures of an answer may be null.
 func bounds() map[string]object {
+	var heard []any
+	for _, r := range status.Roles() {
+		heard = append(heard, string(r))
+	}
 	return map[string]object{
 		"SwitchoverRequest.max_pause_ns": {"minimum": 5e8, "maximum": 2e10, "default": cluster.MaxPauseDefault},
 		"SwitchoverRequest.wait_ns":      {"minimum": 0, "maximum": 6e10, "default": cluster.WaitDefault},
+		"Node.role_last":                 {"enum": heard},
 		"Node.lag_transactions":          {"type": []string{"integer", "null"}},
 		"Node.lag_bytes":                 {"type": []string{"integer", "null"}},
 		"Node.lag_seconds":               {"type": []string{"number", "null"}},

@@ -206,7 +206,7 @@ func (s *Server) handler() http.Handler {
 		"/primary":   isPrimary,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			self := s.provider.Status().Own()
+			self := s.provider.Status().InWords().Own()
 			code := http.StatusServiceUnavailable
 			if ok(self) {
 				code = http.StatusOK
@@ -231,7 +231,7 @@ func (s *Server) handler() http.Handler {
 
 // answerReplica says whether this node is a replica, with lag=DURATION also whether its data are no older.
 func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
-	self, code := s.provider.Status().Own(), http.StatusServiceUnavailable
+	self, code := s.provider.Status().InWords().Own(), http.StatusServiceUnavailable
 	text := r.URL.Query().Get("lag")
 	lagMax, err := units.ParseDuration(text)
 	switch {
