@@ -64,12 +64,12 @@ func TestSites(t *testing.T) {
 	west.failOver(t, ctx, load)
 	west.awaitNear(t, ctx)
 	west.switchCalledOff(t, ctx, east, load)
-	west.switchKilled(t, ctx, east)
+	west.switchKilled(t, ctx, east, load)
 	west.mustTakeWrites(t, ctx, load)
 	west.must(t, ctx, 0, "cluster", "set", "--router", "on")
 	west.failOver(t, ctx, load)
 	east.awaitNear(t, ctx)
-	out := east.switchWhileOtherFails(t, ctx, west)
+	out := east.switchWhileOtherFails(t, ctx, west, load)
 	if !regexp.MustCompile(`Writes stood for \d+\.\d s`).MatchString(out) {
 		t.Errorf("the switch says %q", out)
 	}
@@ -160,8 +160,9 @@ func (s *site) mustTakeWrites(t *testing.T, ctx context.Context, load *load) {
 	s.says(t, ctx, "is closed for writes, and follows")
 }
 
-// holdUp has the primary that follows write nothing into a table, until the function is called or the primary dies.
-func (s *site) holdUp(t *testing.T, ctx context.Context, table string) (primary int, release func()) {
+// holdUp has the primary that follows write nothing into a table, until the function is called or the primary dies. With load, something
+// waits to be written: else a switch could be over before it is interrupted.
+func (s *site) holdUp(t *testing.T, ctx context.Context, table string, load *load) (primary int, release func()) {
 	t.Helper()
 	primary, err := s.WaitPrimary(ctx)
 	if err != nil {
@@ -177,6 +178,9 @@ func (s *site) holdUp(t *testing.T, ctx context.Context, table string) (primary 
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if load != nil {
+		load.awaitAcks(t, ctx, 5)
+	}
 	return primary, func() {
 		if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
 			t.Error(err)
@@ -188,7 +192,7 @@ func (s *site) holdUp(t *testing.T, ctx context.Context, table string) (primary 
 // switchCalledOff: what is not here in time calls it off, and the other site goes on.
 func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, load *load) {
 	t.Helper()
-	_, release := s.holdUp(t, ctx, ledger.Table)
+	_, release := s.holdUp(t, ctx, ledger.Table, load)
 	s.refused(t, ctx, 0, []int{1}, "is as before, and this one goes on following", "site", "switch", "--within", "2s")
 	release()
 	load.awaitAcks(t, ctx, 50)
@@ -197,9 +201,9 @@ func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, l
 }
 
 // switchKilled: the primary that is to take over dies once the other site is closed. Nobody takes writes, until it is switched again.
-func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site) {
+func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site, load *load) {
 	t.Helper()
-	primary, _ := s.holdUp(t, ctx, ledger.Table)
+	primary, _ := s.holdUp(t, ctx, ledger.Table, load)
 	ended := make(chan string, 1)
 	go func() {
 		out, err := s.quorate(t, ctx, (primary+1)%s.Len(), "site", "switch", "--within", "30s")
@@ -223,9 +227,9 @@ func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site) {
 
 // switchWhileOtherFails: the primary of the site that is closed dies before all of it is here. The next one there is closed, too, and the
 // switch goes on.
-func (s *site) switchWhileOtherFails(t *testing.T, ctx context.Context, other *site) string {
+func (s *site) switchWhileOtherFails(t *testing.T, ctx context.Context, other *site, load *load) string {
 	t.Helper()
-	_, release := s.holdUp(t, ctx, ledger.Table)
+	_, release := s.holdUp(t, ctx, ledger.Table, load)
 	ended := make(chan string, 1)
 	go func() {
 		out, err := s.quorate(t, ctx, 0, "site", "switch", "--within", "60s")
@@ -299,7 +303,7 @@ func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
 		t.Fatal(err)
 	}
 	s.awaitNear(t, ctx)
-	primary, _ := s.holdUp(t, ctx, table)
+	primary, _ := s.holdUp(t, ctx, table, nil)
 	for n := range 3 {
 		if _, err := app.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, n)); err != nil {
 			t.Fatal(err)
