@@ -47,7 +47,7 @@ function ago(ms) {
   return `${Math.floor(s / 86400)} days`;
 }
 const since = t => ago(Date.now() - skew - t);
-const heard = n => n.reachable || n.role_last;
+const known = n => n.reachable || n.role_last;
 const levelWord = { ok: 'well', notice: 'not ready', alarm: 'needs attention' };
 function lagOf(n, st) {
   if (n.kind === 'logger' || n.name === st.primary) return '–';
@@ -134,7 +134,7 @@ function nodeBox(n, x, y, w, h, st) {
   g.append(make('title', {}, [n.name, ...(n.about ?? [])].join('\n')), make('rect', { x, y, width: w, height: h, rx: 10, class: 'box' }),
     make('rect', { x: x + 1, y: y + 12, width: 5, height: h - 24, rx: 2.5, class: 'bar' }),
     make('text', { x: x + 18, y: y + 29, class: 'name' }, short), make('text', { x: x + w - 14, y: y + 28, class: 'role' }, n.role),
-    make('text', { x: x + 18, y: y + 54, class: 'sub' }, !heard(n) ? 'not heard so far' : `log ${count(n.log_last)}` + (n.kind === 'full' || n.kind === 'learner' ? `  applied ${count(n.applied)}` : '')));
+    make('text', { x: x + 18, y: y + 54, class: 'sub' }, !known(n) ? 'not heard so far' : `log ${count(n.log_last)}` + (n.kind === 'full' || n.kind === 'learner' ? `  applied ${count(n.applied)}` : '')));
   return g;
 }
 
@@ -171,8 +171,8 @@ function showNodes(st) {
     st.nodes.map(n => make('tr', {},
       make('td', {}, make('span', { class: 'who' }, n.name), make('span', { class: 'what' }, [n.role, n.kind !== 'full' && n.kind !== n.role ? n.kind : '', n.kind === 'full' ? `weight ${n.weight}` : '', fedBy(n), n.site ?? ''].filter(Boolean).join(', '))),
       make('td', {}, make('span', { class: `level ${n.level}` }, levelWord[n.level] ?? ''), ...(n.about ?? []).map(a => make('p', {}, a))),
-      make('td', { class: 'n', 'data-label': 'Log' }, heard(n) ? count(n.log_last) : '–'),
-      make('td', { class: 'n', 'data-label': 'Applied' }, heard(n) && n.kind !== 'logger' ? count(n.applied) : '–'),
+      make('td', { class: 'n', 'data-label': 'Log' }, known(n) ? count(n.log_last) : '–'),
+      make('td', { class: 'n', 'data-label': 'Applied' }, known(n) && n.kind !== 'logger' ? count(n.applied) : '–'),
       make('td', { class: 'n', 'data-label': 'Lag' }, lagOf(n, st)),
       make('td', { 'data-label': 'mysqld' }, n.kind === 'logger' ? '–' : n.reachable ? `${n.mysqld} ${n.server_version ?? ''}` : '–'))));
 }
