@@ -22,6 +22,11 @@ const (
 	writeEvery = 5 * time.Second
 	retryAfter = time.Second
 	lookEvery  = time.Minute
+	// formerMax bounds for how long a new primary waits, before Router learns of it, until the former one lets clients in again. What
+	// connects there meanwhile gets error 1040, and Router tries it again. If Router learns of the new primary then, each such client
+	// stops one of its threads for 10 s (docs/router.md). formerSilent: a former primary that is not heard for so long has no clients.
+	formerMax    = 2 * time.Second
+	formerSilent = 500 * time.Millisecond
 	// viewsOfEpoch: a promotion takes the next multiple of it as its view. So a view is newer than all that Router has
 	// seen, even where the newest transactions were lost (quorate recover).
 	viewsOfEpoch = 1000
@@ -42,6 +47,8 @@ type Sight struct {
 // Keeper remembers what Router was told in one epoch, and since when each replica is fit. Its zero value knows nothing.
 type Keeper struct {
 	term uint64
+	// began is when it looked first in this term.
+	began time.Duration
 	// known: is is what was there at read.
 	known bool
 	is    routermeta.Metadata
@@ -60,10 +67,10 @@ type fitness struct {
 // says.
 func (k *Keeper) Look(s Sight) (due bool) {
 	if k.term != s.Term {
-		*k = Keeper{term: s.Term}
+		*k = Keeper{term: s.Term, began: s.Now}
 	}
 	k.observe(s)
-	if s.Now < k.retry {
+	if s.Now < k.retry || s.Now-k.began < formerMax && former(s) {
 		return false
 	}
 	if !k.known {
@@ -133,6 +140,14 @@ func (k *Keeper) instance(s Sight, m cluster.Member, found routermeta.Metadata) 
 		i.Hidden = before.Hidden
 	}
 	return i, true
+}
+
+// former tells whether another node was the primary until now, and keeps clients out until its mysqld is a replica's.
+func former(s Sight) bool {
+	return slices.ContainsFunc(s.Nodes, func(n status.Node) bool {
+		leaves := n.Role == status.RolePrimary || n.Role == status.RoleDemoting || n.Role == status.RoleUnverified
+		return n.ID != s.Self && n.Reachable && n.Mysqld == status.MysqldRunning && leaves && n.AgeMs < formerSilent.Milliseconds()
+	})
 }
 
 func node(s Sight, id cluster.NodeID) status.Node {

@@ -216,7 +216,7 @@ func TestFailed(t *testing.T) {
 }
 
 // TestNoLoop: whatever the replicas do, and whoever becomes the primary, an epoch has one write at its beginning, and no
-// more than one in writeEvery then; the primary is told at once, and is never hidden; and after half a minute of peace
+// more than one in writeEvery then; the primary is told at once, or formerMax later, and is never hidden; and after half a minute of peace
 // Router is told the truth.
 func TestNoLoop(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -236,6 +236,9 @@ func TestNoLoop(t *testing.T) {
 				n.LagSeconds, n.LagUnknown = float64(rapid.IntRange(0, 3).Draw(r, "lag")), rapid.Bool().Draw(r, "unknown")
 			}
 			w.look()
+			if former(w.sight) {
+				w.pass(formerMax)
+			}
 			if got := w.there.Primary(); got != w.sight.Nodes[w.sight.Self-1].Name {
 				r.Fatalf("Router is told that %q is the primary", got)
 			}
@@ -254,4 +257,44 @@ func TestNoLoop(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFormerFirst: Router learns of a new primary once the former one lets clients in again, or is not heard, or takes too long. It was found
+// where clients connected anew while the primary moved: Router stood still for 20 s.
+func TestFormerFirst(t *testing.T) {
+	leaves := func(role status.Role) func(*status.Node) { return func(n *status.Node) { n.Role = role } }
+	for name, c := range map[string]struct {
+		former func(*status.Node)
+		waits  time.Duration // at most; looks are half a second apart
+	}{
+		"Demoting":   {leaves(status.RoleDemoting), formerMax},
+		"Unverified": {leaves(status.RoleUnverified), formerMax},
+		"Replica":    {replica, 0},
+		"Dead":       {dead, 0},
+		"Frozen":     {func(n *status.Node) { n.AgeMs = 1200 }, 0},
+		"NoMysqld":   {func(n *status.Node) { n.Role, n.Mysqld = status.RoleUnverified, status.MysqldStarting }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pass(time.Minute)
+			w.promote(2, c.former)
+			began := w.sight.Now
+			for w.sight.Now-began < time.Minute && !w.look() {
+				w.sight.Now += 500 * time.Millisecond
+			}
+			if waited := w.sight.Now - began; waited != c.waits {
+				t.Errorf("it waited for %v, want %v", waited, c.waits)
+			}
+		})
+	}
+	w := newWorld(t)
+	w.pass(time.Minute)
+	w.promote(2, leaves(status.RoleUnverified))
+	if w.look() {
+		t.Error("Router is told while the former primary keeps clients out")
+	}
+	replica(&w.sight.Nodes[0])
+	if w.look(); w.there.Primary() != "b" {
+		t.Errorf("the former primary is a replica, and Router is told %s", w.told())
+	}
 }
