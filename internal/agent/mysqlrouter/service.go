@@ -21,8 +21,6 @@ import (
 const (
 	// about keys what keeps MySQL Router from knowing the members, among the board's troubles.
 	about = "mysql-router"
-	// look is how often the members are looked at when nothing wakes.
-	look = 500 * time.Millisecond
 	// writeTimeout bounds a write.
 	writeTimeout = 5 * time.Second
 )
@@ -65,7 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for c := (clock.Machine{}); ; {
 		changed := s.Board.Changes()
 		s.keep(ctx, c.Now())
-		if c.Wait(ctx, look, changed) != nil {
+		if c.Wait(ctx, s.keeper.Next(), changed) != nil {
 			return nil
 		}
 	}

@@ -53,7 +53,7 @@ func (n *node) update(_ context.Context, _ bool, want func(routermeta.Metadata) 
 
 // pass lets time pass, with two looks a second.
 func (n *node) pass(t *testing.T, d time.Duration) {
-	for end := n.now + d; n.now < end; n.now += look {
+	for end := n.now + d; n.now < end; n.now += 500 * time.Millisecond {
 		n.keep(t.Context(), n.now)
 	}
 }

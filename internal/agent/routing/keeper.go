@@ -27,6 +27,9 @@ const (
 	// stops one of its threads for 10 s (docs/router.md). formerSilent: a former primary that is not heard for so long has no clients.
 	formerMax    = 2 * time.Second
 	formerSilent = 500 * time.Millisecond
+	formerLook   = 50 * time.Millisecond
+	// look is how often the members are looked at when nothing wakes.
+	look = 500 * time.Millisecond
 	// viewsOfEpoch: a promotion takes the next multiple of it as its view. So a view is newer than all that Router has
 	// seen, even where the newest transactions were lost (quorate recover).
 	viewsOfEpoch = 1000
@@ -49,6 +52,8 @@ type Keeper struct {
 	term uint64
 	// began is when it looked first in this term.
 	began time.Duration
+	// holds: it waits for the former primary.
+	holds bool
 	// known: is is what was there at read.
 	known bool
 	is    routermeta.Metadata
@@ -70,7 +75,8 @@ func (k *Keeper) Look(s Sight) (due bool) {
 		*k = Keeper{term: s.Term, began: s.Now}
 	}
 	k.observe(s)
-	if s.Now < k.retry || s.Now-k.began < formerMax && former(s) {
+	k.holds = s.Now-k.began < formerMax && former(s)
+	if s.Now < k.retry || k.holds {
 		return false
 	}
 	if !k.known {
@@ -93,6 +99,14 @@ func (k *Keeper) Failed(now time.Duration) { k.known, k.retry = false, now+retry
 
 // Reset: this node is not the primary, and what it knew gets old.
 func (k *Keeper) Reset() { *k = Keeper{} }
+
+// Next is when to look again if nothing wakes.
+func (k *Keeper) Next() time.Duration {
+	if k.holds {
+		return formerLook
+	}
+	return look
+}
 
 // Is is what Router is told, as far as that is known.
 func (k *Keeper) Is() routermeta.Metadata { return k.is }
