@@ -56,7 +56,7 @@ func TestSites(t *testing.T) {
 	west.must(t, ctx, 0, "site", "follow")
 	west.awaitNear(t, ctx)
 	west.must(t, ctx, 0, "site", "follow") // who had no answer asks again
-	load.stop(t) // the application's account is there now, too
+	load.stop(t)                           // the application's account is there now, too
 	load = east.startAt(t, 4, append(east.dsns(east), east.dsns(west)...)...)
 	west.refused(t, ctx, 0, []int{2}, "quorate site switch", "follow", "--stop")
 	west.refused(t, ctx, 0, []int{1}, "answers, and has a majority", "site", "promote", "--yes")
