@@ -108,7 +108,6 @@ func (f *attacked) changesOver(t *testing.T, ctx context.Context) {
 			}
 		}
 	})
-	f.refused(t, ctx, primary, []int{2}, "peer-security must be", "cluster", "set", "--peer-security", "none")
 }
 
 // closes: what was opened in plain text ends, and what comes then is told nothing.
