@@ -292,6 +292,11 @@ func FinishAdoption(cfg config.Config, logger *slog.Logger) (founding.Record, er
 	})
 }
 
+// AdoptionMoved tells whether the data of an adoption that is under way are the node's already.
+func AdoptionMoved(cfg config.Config, r founding.Record) (bool, error) {
+	return r.Moved(vfs.OS{}, cfg.DataDir)
+}
+
 // AdoptionUnchanged tells whether an adoption that is done could still be undone: nil; or why not.
 func AdoptionUnchanged(cfg config.Config, r founding.Record) error {
 	return r.Unchanged(vfs.OS{}, cfg.DataDir)

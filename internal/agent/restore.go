@@ -98,14 +98,12 @@ func (r *Restoration) Finish(own bool) (restoring.Record, error) {
 	r.record.Index, r.record.GTIDs = r.log.Last, r.log.GTIDs.String()
 	err := restoring.Finish(vfs.OS{}, r.a.cfg.DataDir, r.record, r.full, r.log, restoring.Node{
 		Identity: r.a.data.Own(), Members: r.a.cfg.ClusterMembers(), ServerUUID: r.uuid,
+		GiveAway: func() error { return giveAway(r.a.cfg.DataDir) },
 		Sets: func(variable string) bool {
 			_, operator, _ := mysqld.Own(r.a.cfg.MySQL.Variables, variable)
 			return own && operator
 		},
 	})
-	if err == nil {
-		err = giveAway(r.a.cfg.DataDir)
-	}
 	return r.record, err
 }
 

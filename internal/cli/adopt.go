@@ -152,6 +152,16 @@ func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logge
 			return true, err
 		}
 	}
+	if phase == founding.Underway {
+		moved, err := agent.AdoptionMoved(cfg, r)
+		if err != nil {
+			return true, err
+		}
+		if !moved { // its server may have run since: what was found then says nothing
+			_, err := agent.UndoAdoption(cfg)
+			return err != nil, err
+		}
+	}
 	if r, err = agent.FinishAdoption(cfg, logger); err != nil {
 		return true, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
@@ -96,14 +98,11 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(o.scratch, "qv-") // a socket's path in it must not be long
+	dir, remove, err := scratchDir(o.scratch, errOut)
 	if err != nil {
-		return fmt.Errorf("make a directory below --scratch: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o751); err != nil { // mysqld may be another account
 		return err
 	}
+	defer func() { err = errors.Join(err, remove()) }()
 	cfg, err := o.scratchConfig(filepath.Join(dir, "data"))
 	if err != nil {
 		return err
@@ -127,6 +126,51 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 		err = &exitError{code: exitFailure}
 	}
 	return err
+}
+
+// scratchDir makes a directory below scratch, and removes what verifications have left there that were killed: all of a database, and in
+// the clear. It is locked until remove is called, or this process ends.
+func scratchDir(scratch string, errOut io.Writer) (dir string, remove func() error, err error) {
+	left, err := filepath.Glob(filepath.Join(scratch, "qv-*"))
+	if err != nil {
+		return "", nil, fmt.Errorf("look below --scratch: %w", err)
+	}
+	for _, old := range left {
+		lock, err := lockDir(old)
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+			continue // it is under way, or has just ended
+		}
+		if err == nil {
+			fmt.Fprintf(errOut, "%s was left by a verification that was killed, and is removed\n", old)
+			err = errors.Join(os.RemoveAll(old), lock.Close())
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("remove what a verification has left: %w", err)
+		}
+	}
+	if dir, err = os.MkdirTemp(scratch, "qv-"); err != nil { // a socket's path in it must not be long
+		return "", nil, fmt.Errorf("make a directory below --scratch: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err == nil {
+		err = lock.Chmod(0o751) // mysqld may be another account
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
+}
+
+// lockDir locks a directory for as long as it is open; unix.EWOULDBLOCK: another process has.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return f, nil
 }
 
 func (v verified) text(took time.Duration) string {

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,5 +54,35 @@ func TestVerifyEnds(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
+	}
+}
+
+// TestScratchOfKilled: what a verification has left that was killed goes, what is under way stays.
+func TestScratchOfKilled(t *testing.T) {
+	scratch := t.TempDir()
+	killed := filepath.Join(scratch, "qv-killed")
+	if err := os.MkdirAll(filepath.Join(killed, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	first, removeFirst, err := scratchDir(scratch, &said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(killed); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(said.String(), killed+" was left by a verification that was killed") {
+		t.Errorf("what was left: %v, and said: %s", err, &said)
+	}
+	second, removeSecond, err := scratchDir(scratch, &said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(first); err != nil || first == second {
+		t.Errorf("what is under way is gone: %v", err)
+	}
+	if err := errors.Join(removeFirst(), removeSecond()); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
+		t.Errorf("%v are left: %v", left, err)
 	}
 }

@@ -62,9 +62,22 @@ func TestAdopt(t *testing.T) {
 	}
 	f.must(t, ctx, 0, "adopt", source.Data(), "--check")
 	f.killAdoption(t, ctx, source.Data())
-	f.takeOver(t, ctx, source) // from wherever the last one was killed
+	f.must(t, ctx, 0, "adopt", source.Data()) // from wherever the last one was killed
+	f.must(t, ctx, 0, "adopt", "--undo")
+	f.killBeforeMove(t, ctx, source.Data())
+	if err := source.Start(ctx); err != nil { // as by a unit that nobody has disabled
+		t.Fatal(err)
+	}
+	plainDo(t, ctx, source, "CREATE DATABASE late", "CREATE TABLE late.t (id INT PRIMARY KEY)", "INSERT INTO late.t VALUES (1)")
+	f.takeOver(t, ctx, source)
 	f.refused(t, ctx, 0, []int{1}, "in use by another quorate agent", "adopt", "--undo")
 	f.growAdopted(t, ctx, want)
+	for i := range f.Len() {
+		var rows int
+		if err := f.local(t, i).QueryRowContext(ctx, "SELECT COUNT(*) FROM late.t").Scan(&rows); err != nil || rows != 1 {
+			t.Errorf("node %s has %d rows of what the server wrote after an adoption was killed: %v", f.Name(i), rows, err)
+		}
+	}
 }
 
 func adoptContext(t *testing.T) context.Context {
@@ -160,6 +173,31 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	if killed == 0 {
 		t.Error("no adoption was killed: the test has tested nothing")
 	}
+}
+
+// killBeforeMove kills an adoption that has begun, and has not moved the data.
+func (f *fixture) killBeforeMove(t *testing.T, ctx context.Context, data string) {
+	t.Helper()
+	const tries = 20
+	for range tries {
+		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "adopt", data, "--config", f.ConfigPath(0))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		intention := filepath.Join(f.DataDir(0), "adopting.json")
+		awaitFile(ctx, intention, ended)
+		_ = cmd.Process.Kill()
+		<-ended
+		_, begun := os.Stat(intention)
+		_, there := os.Stat(filepath.Join(data, "auto.cnf"))
+		if begun == nil && there == nil {
+			return
+		}
+		f.must(t, ctx, 0, "adopt", "--undo")
+	}
+	t.Fatalf("none of %d adoptions was killed before it moved the data", tries)
 }
 
 // awaitFile waits until a file is there, or the command has ended.

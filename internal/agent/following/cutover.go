@@ -199,7 +199,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	case args.Verify != cluster.VerifyNothing && args.Verify != cluster.VerifyRows && args.Verify != cluster.VerifyChecksum:
 		return d, control.Errorf(control.CodeInvalid, "--verify must be %s or %s", cluster.VerifyRows, cluster.VerifyChecksum)
 	case f == nil:
-		return d, control.Errorf(control.CodeFailed, "the cluster follows nobody")
+		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster follows nobody, and takes writes; quorate audit shows whether an earlier cutover was done")
 	case f.Site != "":
 		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
 	case p == nil || !st.Known || st.Error != "":

@@ -174,6 +174,15 @@ func Undo(fs vfs.FS, dir string) error {
 	return r.undo(fs, dir)
 }
 
+// Moved tells whether the data are the node's already. Until then the server that they belong to may start, and change them.
+func (r Record) Moved(fs vfs.FS, dir string) (bool, error) {
+	moved, err := find(fs, filepath.Join(dir, "mysql", "data"))
+	if err != nil {
+		return false, fmt.Errorf("look for the data: %w", err)
+	}
+	return moved, nil
+}
+
 // Unchanged tells whether an adoption that is done could still be undone: nil; or why not.
 func (r Record) Unchanged(fs vfs.FS, dir string) error { return r.unchanged(fs, dir, Done) }
 

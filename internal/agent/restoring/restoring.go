@@ -256,6 +256,8 @@ type Node struct {
 	Members  []cluster.Member
 	// ServerUUID is that of the restored data.
 	ServerUUID string
+	// GiveAway makes all of it the account's that runs agents.
+	GiveAway func() error
 	// Sets tells of which server variables the node's own value counts, and not the backed-up cluster's.
 	Sets func(variable string) bool
 }
@@ -289,6 +291,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, datadir.NewStateRecord(point)) },
 		func() error { return datadir.New(fs, dir).Found(id) },
 		func() error { return datadir.Replace(fs, dir, DoneFile, r) },
+		n.GiveAway, // before it is finished: nobody would do it later
 		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },
 	} {

@@ -182,7 +182,13 @@ func node(t *testing.T, fs vfs.FS) error {
 	return Finish(fs, "node", r, m, log, Node{
 		Identity: datadir.Identity{Format: 1, Cluster: "c", Node: "r", NodeID: 9, Instance: strings.Repeat("ab", 16)}, ServerUUID: newUUID,
 		Members: []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
-		Sets:    func(variable string) bool { return variable == "innodb_buffer_pool_size" },
+		GiveAway: func() error {
+			if _, underway, err := Underway(fs, "node"); err != nil || !underway {
+				t.Errorf("it is given away once it is finished (%v): killed before, it would belong to root", err)
+			}
+			return nil
+		},
+		Sets: func(variable string) bool { return variable == "innodb_buffer_pool_size" },
 	})
 }
 

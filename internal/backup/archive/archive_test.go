@@ -214,7 +214,7 @@ func TestPrunable(t *testing.T) {
 	c := Sort(names)
 	begins := map[string]uint64{c.Fulls[0]: 1, c.Fulls[1]: 25, c.Fulls[2]: 21}
 	got, err := c.Prunable(2, func(full string) (uint64, bool, error) { return begins[full], true, nil })
-	want := []string{ManifestName(c.Fulls[0]), DataName(c.Fulls[0]), c.Pieces[0].Name(), c.Pieces[1].Name()}
+	want := []string{DataName(c.Fulls[0]), c.Pieces[0].Name(), c.Pieces[1].Name(), ManifestName(c.Fulls[0])}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}

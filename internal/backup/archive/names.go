@@ -202,12 +202,17 @@ func (c Contents) Prunable(keep int, look func(full string) (first uint64, whole
 		need = min(need, first)
 	}
 	for _, full := range gone {
-		names = append(names, ManifestName(full), DataName(full))
+		if c.Data[full] {
+			names = append(names, DataName(full))
+		}
 	}
 	for _, p := range c.Pieces {
 		if p.Last < need {
 			names = append(names, p.Name())
 		}
+	}
+	for _, full := range gone { // last: as long as one is there, what was interrupted is taken up
+		names = append(names, ManifestName(full))
 	}
 	return names, nil
 }

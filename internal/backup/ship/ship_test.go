@@ -507,6 +507,59 @@ func TestPrune(t *testing.T) {
 	wantAll(t, c, n)
 }
 
+// dying is a store whose owner dies at the nth deletion.
+type dying struct {
+	repository.Store
+	left int
+}
+
+func (d *dying) Delete(ctx context.Context, name string) error {
+	if d.left--; d.left < 0 {
+		return errDead
+	}
+	return d.Store.Delete(ctx, name)
+}
+
+var errDead = errors.New("dead")
+
+// TestPruneInterrupted: what was interrupted at any deletion the same command takes up. The manifest went first, and then nothing said
+// any more that its data are too many.
+func TestPruneInterrupted(t *testing.T) {
+	for n := 0; ; n++ {
+		c, node := newConfig(t), newNode(5)
+		for i := range 2 {
+			name, m, err := Full(t.Context(), c, node, silent{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rename(t, c.Store, name, archive.FullName(m.At.Add(time.Duration(i+1)*time.Hour), "b"))
+			node.add(5)
+			if err := Follow(t.Context(), c, node, true); err != nil {
+				t.Fatal(err)
+			}
+			node.first += 4
+		}
+		want, err := Prune(t.Context(), c.Store, 1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Prune(t.Context(), &dying{c.Store, n}, 1, false)
+		if n == len(want) {
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		if !errors.Is(err, errDead) {
+			t.Fatalf("deletion %d: %v", n, err)
+		}
+		again, err := Prune(t.Context(), c.Store, 1, false)
+		if d := cmp.Diff(want[n:], again); d != "" || err != nil {
+			t.Errorf("dead at deletion %d, and again: %v (-want +got):\n%s", n, err, d)
+		}
+	}
+}
+
 // TestPruneKeepsUsable: full backups that cannot be restored do not count: the older ones that can stay.
 func TestPruneKeepsUsable(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
