@@ -49,7 +49,7 @@ to where it was, also what was interrupted, until the agent has started mysqld
 for the first time: that start makes quorate's accounts, and locks root.
 
 Run it as root where the agent is not the account that owns the directory above
-DATADIR; the files stay that account's whose they are.
+DATADIR; the files keep their owner.
 
 Exit code 0 if it was done, or could be; 1 if something speaks against it, or it
 failed; 2 if the configuration is wrong.`,

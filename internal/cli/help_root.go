@@ -89,8 +89,8 @@ func newExitCodesTopic() *cobra.Command {
   2  wrong usage, a bad configuration, or a request that can never be
      carried out as it stands
   3  there is no primary, or no leader: nothing was done
-  4  it is not known whether a change was made: "quorate audit" shows it, of
-     a primary that moved "quorate history"
+  4  it is not known whether a change was made: see "quorate audit"; after a
+     switchover, "quorate history"
 
 did-commit has its own: 0 committed, 1 not committed, 3 not known. doctor ends
 with 1 if something fails, with 0 also if there are warnings. mysql ends with the

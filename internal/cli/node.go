@@ -131,7 +131,7 @@ func orDash(text string) string {
 }
 
 // nodeSetHelp says what can be set, and how all changes of the cluster state end.
-const nodeSetHelp = `Changes what the whole cluster goes by about a node.
+const nodeSetHelp = `Changes what the cluster has agreed on about a node.
 
 The weight of a full node, 0 to 9, says how much it is preferred as the primary
 when several have the same data; 0: never the primary. The site is a label: nodes

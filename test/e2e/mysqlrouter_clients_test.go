@@ -243,7 +243,7 @@ func mustBeOnePrimary(t *testing.T, clients []*routedClient) {
 	}
 }
 
-// mustHaveAll fails where a write with an OK is not on every server that runs, once those have all.
+// mustHaveAll fails where a write with an OK is not at the primary.
 func (r *routed) mustHaveAll(t *testing.T, ctx context.Context, clients []*routedClient) {
 	t.Helper()
 	primary, err := r.WaitPrimary(ctx)
