@@ -295,6 +295,10 @@ func TestPage(t *testing.T) {
 	p.until(`document.querySelector('#primary').textContent === '` + c.Name(primary) + `'`)
 	p.until(`document.querySelector('#safe').textContent === 'Any one of 3 nodes may fail'`)
 	p.until(`parseInt(document.querySelector('#tps').textContent) > 0 && document.querySelector('#ack').textContent !== '–'`)
+	// The commit split, the positions, the lag of each replica.
+	p.until(`(() => { const parts = [...document.querySelectorAll('#split-words dd')]; return parts.length === 5 && parts.every(e => /\d/.test(e.textContent)); })()`)
+	p.until(`['Log', 'Applied'].every(name => [...document.querySelectorAll('#nodes td[data-label="' + name + '"]')].filter(e => /[1-9]/.test(e.textContent)).length === 3)`)
+	p.until(`[...document.querySelectorAll('#topology .on-tag')].filter(e => /\d/.test(e.textContent)).length === 2`)
 	p.until(`[...document.querySelectorAll('#nodes .level')].filter(e => e.textContent === 'well').length === 3`)
 	p.holdsStill("from the start to live updates")
 	p.look("healthy")
@@ -303,6 +307,7 @@ func TestPage(t *testing.T) {
 	}
 	third := 3 - primary - seen
 	p.moves(ctx, c, third)
+	p.maintains()
 	p.watchesFailover(c, third)
 	p.holdsStill("over a switchover and a failover")
 	p.mu.Lock()
@@ -341,7 +346,22 @@ func (p *tab) tabTo(selector string) {
 	p.t.Fatalf("the keyboard does not get to %s", selector)
 }
 
-// moves gives a token, and moves the primary, by the keyboard.
+// maintains switches maintenance on and off, by the keyboard.
+func (p *tab) maintains() {
+	p.t.Helper()
+	for _, then := range []string{"End maintenance…", "Maintenance…"} {
+		p.tabTo("#do-maintenance")
+		p.press(kb.Enter)
+		p.until(`document.querySelector('#maintenance-dialog').open`)
+		p.tabTo("#maintenance-ok")
+		p.press(kb.Enter)
+		p.until(`document.querySelector('#do-maintenance').textContent === '` + then + `'`)
+		p.press(kb.Escape)
+		p.until(`!document.querySelector('#maintenance-dialog').open`)
+	}
+}
+
+// moves gives a token, and moves the primary, by the keyboard but for the choice of the node.
 func (p *tab) moves(ctx context.Context, c *devcluster.Cluster, to int) {
 	p.t.Helper()
 	p.tabTo("#do-token")
