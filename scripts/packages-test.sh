@@ -85,6 +85,7 @@ for unit in quorate.service quorate-archive.service quorate-backup.service quora
 	want "" in_root systemd-analyze verify "/usr/lib/systemd/system/$unit"
 	[ -z "$said" ] || die "$unit has faults: $said"
 done
+want "u mysql -" in_root systemd-sysusers --cat-config
 want "751 mysql:mysql" in_root stat -c '%a %U:%G' /var/lib/quorate
 want "755 root:root" in_root stat -c '%a %U:%G' /etc/quorate
 # Installed, and no more: nothing starts it but its operator.

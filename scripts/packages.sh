@@ -23,7 +23,8 @@ cp -r docs "$doc/"
 (cd packaging && cp -r --parents apparmor haproxy.cfg Containerfile hooks prometheus grafana kubernetes/quorate.yaml "$doc/examples/")
 # The pages' links to packaging/ lead to the examples.
 find "$doc" -name '*.md' -exec sed -i 's#\](\(\.\./\)*packaging/#](\1examples/#g' {} +
-mkdir -p "$STAGE/bin" "$STAGE/lib/systemd/system"
+mkdir -p "$STAGE/bin" "$STAGE/lib/systemd/system" "$STAGE/lib/sysusers.d"
+install -m 644 packaging/sysusers.conf "$STAGE/lib/sysusers.d/quorate.conf"
 chmod -R u=rwX,go=rX "$STAGE"
 
 for ARCH in amd64 arm64; do
