@@ -20,7 +20,7 @@ gzip -9n "$STAGE"/share/man/man1/*
 doc=$STAGE/share/doc/quorate
 cp README.md LICENSE "$doc/"
 cp -r docs "$doc/"
-(cd packaging && cp -r --parents apparmor haproxy.cfg Containerfile hooks prometheus grafana kubernetes/quorate.yaml "$doc/examples/")
+(cd packaging && cp -r --parents apparmor quorate.service sysusers.conf haproxy.cfg Containerfile hooks prometheus grafana kubernetes/quorate.yaml "$doc/examples/")
 # The pages' links to packaging/ lead to the examples.
 find "$doc" -name '*.md' -exec sed -i 's#\](\(\.\./\)*packaging/#](\1examples/#g' {} +
 mkdir -p "$STAGE/bin" "$STAGE/lib/systemd/system" "$STAGE/lib/sysusers.d"
