@@ -136,13 +136,7 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	const tries = 8
 	killed, begun := 0, 0
 	for n := range tries {
-		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "adopt", data, "--config", f.ConfigPath(0))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		intention := filepath.Join(f.DataDir(0), "adopting.json")
+		cmd, intention, ended := f.startAdoption(t, ctx, data)
 		wait := time.NewTimer(time.Duration(rand.Int64N(int64(time.Second)))) // while it looks
 		if n%2 == 0 {                                                         // or once it has begun
 			awaitFile(ctx, intention, ended)
@@ -175,18 +169,24 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	}
 }
 
+// startAdoption starts the command. intention is the file that is there once it has begun; ended gets how it ends.
+func (f *fixture) startAdoption(t *testing.T, ctx context.Context, data string) (cmd *exec.Cmd, intention string, ended chan error) {
+	t.Helper()
+	cmd = exec.CommandContext(ctx, os.Getenv(binaryVariable), "adopt", data, "--config", f.ConfigPath(0))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return cmd, filepath.Join(f.DataDir(0), "adopting.json"), ended
+}
+
 // killBeforeMove kills an adoption that has begun, and has not moved the data.
 func (f *fixture) killBeforeMove(t *testing.T, ctx context.Context, data string) {
 	t.Helper()
 	const tries = 20
 	for range tries {
-		cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "adopt", data, "--config", f.ConfigPath(0))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		intention := filepath.Join(f.DataDir(0), "adopting.json")
+		cmd, intention, ended := f.startAdoption(t, ctx, data)
 		awaitFile(ctx, intention, ended)
 		_ = cmd.Process.Kill()
 		<-ended

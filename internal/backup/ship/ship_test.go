@@ -476,10 +476,10 @@ func TestFullBroken(t *testing.T) {
 	}
 }
 
-// TestPrune: what goes is only what nobody needs, and what stays can be restored.
-func TestPrune(t *testing.T) {
-	c, n := newConfig(t), newNode(5)
-	for i := range 3 {
+// backUp takes full backups, an hour apart, each with more of the log behind it.
+func backUp(t *testing.T, c Config, n *node, fulls int) {
+	t.Helper()
+	for i := range fulls {
 		name, m, err := Full(t.Context(), c, n, silent{})
 		if err != nil {
 			t.Fatal(err)
@@ -492,6 +492,12 @@ func TestPrune(t *testing.T) {
 		}
 		n.first += 4 // the log is purged
 	}
+}
+
+// TestPrune: what goes is only what nobody needs, and what stays can be restored.
+func TestPrune(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	backUp(t, c, n, 3)
 	wouldGo, err := Prune(t.Context(), c.Store, 1, true)
 	if err != nil {
 		t.Fatal(err)
@@ -527,18 +533,7 @@ var errDead = errors.New("dead")
 func TestPruneInterrupted(t *testing.T) {
 	for n := 0; ; n++ {
 		c, node := newConfig(t), newNode(5)
-		for i := range 2 {
-			name, m, err := Full(t.Context(), c, node, silent{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rename(t, c.Store, name, archive.FullName(m.At.Add(time.Duration(i+1)*time.Hour), "b"))
-			node.add(5)
-			if err := Follow(t.Context(), c, node, true); err != nil {
-				t.Fatal(err)
-			}
-			node.first += 4
-		}
+		backUp(t, c, node, 2)
 		want, err := Prune(t.Context(), c.Store, 1, true)
 		if err != nil {
 			t.Fatal(err)

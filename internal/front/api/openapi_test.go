@@ -59,14 +59,10 @@ func operations() map[string]operation {
 
 // bounds are what the agent refuses of a request's fields, and which figures of an answer may be null.
 func bounds() map[string]object {
-	var heard []any
-	for _, r := range status.Roles() {
-		heard = append(heard, string(r))
-	}
 	return map[string]object{
 		"SwitchoverRequest.max_pause_ns": {"minimum": 5e8, "maximum": 2e10, "default": cluster.MaxPauseDefault},
 		"SwitchoverRequest.wait_ns":      {"minimum": 0, "maximum": 6e10, "default": cluster.WaitDefault},
-		"Node.role_last":                 {"enum": heard},
+		"Node.role_last":                 {"enum": roles()},
 		"Node.lag_transactions":          {"type": []string{"integer", "null"}},
 		"Node.lag_bytes":                 {"type": []string{"integer", "null"}},
 		"Node.lag_seconds":               {"type": []string{"number", "null"}},
@@ -74,14 +70,19 @@ func bounds() map[string]object {
 	}
 }
 
+// roles are those that a node can have.
+func roles() (all []any) {
+	for _, r := range status.Roles() {
+		all = append(all, string(r))
+	}
+	return all
+}
+
 // enums are the types with few values.
 func enums() map[reflect.Type][]any {
-	roles := []any{string(status.RoleUnreachable), string(status.RoleRefused), string(status.RoleUnknown)}
-	for _, r := range status.Roles() {
-		roles = append(roles, string(r))
-	}
+	shown := append([]any{string(status.RoleUnreachable), string(status.RoleRefused), string(status.RoleUnknown)}, roles()...)
 	return map[reflect.Type][]any{
-		reflect.TypeFor[status.Role]():  roles,
+		reflect.TypeFor[status.Role]():  shown,
 		reflect.TypeFor[status.Level](): {"ok", "notice", "alarm"},
 	}
 }
