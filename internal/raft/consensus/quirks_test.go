@@ -64,7 +64,7 @@ func panicOf(f func()) (what string) {
 		case invariant.Violation:
 			what = p.Name
 		case logFailure:
-			what = fmt.Sprint("log is behind: ", errors.Is(p.err, ErrLogBehind))
+			what = fmt.Sprint("log is behind: ", errors.Is(p, ErrLogBehind))
 		}
 	}()
 	f()

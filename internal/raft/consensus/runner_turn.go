@@ -109,7 +109,7 @@ func (n *Runner) turn(f func(now time.Duration)) *Write {
 		switch r := recover().(type) {
 		case nil:
 		case logFailure:
-			n.end(r.err)
+			n.end(r.error)
 		default: // the process ends; until then nobody may go on with a group that is broken
 			n.end(fmt.Errorf("consensus: %v", r))
 			panic(r)

@@ -95,7 +95,10 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 
 // logFailure is what the group panics with where the log is not what raft counts on,
 // and raft has no way to go on: the shell ends the node.
-type logFailure struct{ err error }
+type logFailure struct{ error }
+
+// Unwrap gives what is wrong with the log.
+func (f logFailure) Unwrap() error { return f.error }
 
 // Term implements raft.Storage.
 func (s *storage) Term(i uint64) (uint64, error) {
