@@ -1,9 +1,15 @@
 package cluster
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // NodeID is a node's Raft id: never 0, never used again for another node.
 type NodeID uint64
+
+// Valid tells whether a node can have this id: by the two highest ones Raft's library means a node's own log.
+func (id NodeID) Valid() bool { return id != 0 && id < math.MaxUint64-1 }
 
 // Kind says what a node is made of.
 type Kind string

@@ -191,7 +191,7 @@ func (s *State) checkAddress(c NodeChange, m Member) error {
 // removed may still be counted somewhere.
 func (s *State) add(c MembershipChange) error {
 	switch {
-	case c.Name == "" || c.Peer == "" || c.ID == 0:
+	case c.Name == "" || c.Peer == "" || !c.ID.Valid():
 		return errors.New("a node that is added has a name, an address and an id")
 	case c.Kind != "" && c.Kind != KindFull && c.Kind != KindLogger && c.Kind != KindLearner:
 		return fmt.Errorf("the kind of node %s must be %s, %s or %s, not %q", c.Name, KindFull, KindLogger, KindLearner, c.Kind)

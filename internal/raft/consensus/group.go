@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -205,7 +206,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		asked:     map[uint64]uint64{},
 		stored:    storedState{HardState: cfg.Log.HardState()},
 		fed:       map[uint64]bool{},
-		guard:     guard{until: map[uint64]time.Duration{}},
+		guard:     guard{until: map[uint64]time.Duration{}, ends: cfg.Log.LastIndex()},
 	}
 	g.lease.end()
 	g.notices.end()
@@ -315,6 +316,9 @@ func (g *Group) letIn(m *pb.Message) *pb.Message {
 		return nil // raft would pass it on in the name of who asks: that one asks again
 	case t == pb.MsgApp && len(m.GetEntries()) > 0:
 		return g.letEntriesIn(m)
+	case t == pb.MsgHeartbeat && m.GetCommit() > g.guard.ends:
+		m = proto.CloneOf(m)
+		m.Commit = new(g.guard.ends)
 	case t == pb.MsgHeartbeatResp && g.role.Leading && m.GetTerm() == g.role.Term:
 		g.returnToLog(m.GetFrom())
 	}
@@ -581,6 +585,7 @@ func (g *Group) readState(rs raft.ReadState) {
 // Ready returns what has to be done after the calls since the last Ready. The
 // shell calls it again until it returns ok=false.
 func (g *Group) Ready() (out Output, ok bool) {
+	defer func() { g.guard.ends = g.last }()
 	if g.rn.HasReady() {
 		rd := g.storage.ready()
 		for _, m := range rd.Messages {

@@ -58,6 +58,9 @@ type guard struct {
 	soundIn, soundFrom uint64
 	// tail is where the log ends, as far as it was seen.
 	tail tail
+	// ends is the last entry that raft's log has for certain: an append since the last Ready may
+	// have cut it, and the disk has the rest still. Raft panics at a heartbeat of a later commit.
+	ends uint64
 }
 
 // tail is the end of a log: an entry, and what must follow it.
@@ -148,11 +151,20 @@ func (g *Group) examineEntries(m *pb.Message) error {
 	if m.GetTerm() < g.role.Term || m.GetIndex() < g.rn.BasicStatus().GetCommit() {
 		return nil // raft appends nothing of it
 	}
+	entries := m.GetEntries()
+	g.guard.ends = min(g.guard.ends, entries[len(entries)-1].GetIndex())
 	at, follows := g.endsAt(m.GetIndex(), m.GetLogTerm())
 	fresh := &gtid.Set{}
-	for _, e := range m.GetEntries() {
+	known := g.guard.tail
+	for _, e := range entries {
 		h, err := g.examineEntry(e, fresh)
-		if err == nil && isOrdered(h) {
+		switch {
+		case err != nil:
+		case e.GetIndex() == known.index && e.GetTerm() == known.term: // this node has it, and what is before it
+			at.order = known.order
+		case e.GetIndex() == 1 && h.Kind == entry.KindStaged:
+			err = errors.New("a log begins with no stage")
+		case isOrdered(h):
 			at.order, err = at.order.next(h)
 		}
 		if err != nil {
@@ -256,6 +268,9 @@ func examineMembers(data []byte) error {
 	}
 	if len(cc.GetChanges()) != 1 || len(c.State.Voters()) == 0 {
 		return fmt.Errorf("a change of the members with %d steps leaves %d voters", len(cc.GetChanges()), len(c.State.Voters()))
+	}
+	if hasLocalID(c.State) {
+		return errors.New("a change of the members brings an id that no node can have")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -147,6 +148,7 @@ func TestPoisonIsNotAppended(t *testing.T) {
 		"half a transaction":          {[]*pb.Entry{normal(4, 1, next[:entry.HeaderBytes+60])}, false},
 		"a state that is none":        {[]*pb.Entry{normal(4, 1, entry.AppendHeader(nil, entry.Header{Kind: entry.KindState, Term: 1}))}, false},
 		"members that are none":       {[]*pb.Entry{typed(pb.EntryConfChangeV2, members)}, false},
+		"a member that means the log": {[]*pb.Entry{typed(pb.EntryConfChangeV2, localMember(t))}, false},
 		"members in an old way":       {[]*pb.Entry{typed(pb.EntryConfChange, nil)}, false},
 		"a type that is none":         {[]*pb.Entry{typed(7, nil)}, false},
 	} {
@@ -159,6 +161,89 @@ func TestPoisonIsNotAppended(t *testing.T) {
 				t.Errorf("the log ends at %d, broken: %v", last, broken)
 			}
 		})
+	}
+}
+
+// TestPoisonBehindWhatIsThere: the numbers are checked, too, behind entries that come once more.
+func TestPoisonBehindWhatIsThere(t *testing.T) {
+	for number, passes := range map[uint64]bool{4: true, 77: false} {
+		w := writtenWorld(t)
+		m := forged(pb.MsgApp, 1, 2)
+		m.Index, m.LogTerm = new(uint64(3)), new(uint64(1))
+		for i := range 3 {
+			n := uint64(i) + 2
+			m.Entries = append(m.Entries, &pb.Entry{
+				Index: new(n + 2), Term: new(uint64(1)), Type: pb.EntryNormal.Enum(), Data: transactionsEntry(entry.Header{Term: 1, Number: n, Count: 1}, n),
+			})
+		}
+		behind := proto.CloneOf(m)
+		m.Entries = m.Entries[:2]
+		if broken := w.steps(2, m); len(broken) > 0 {
+			t.Fatal(broken)
+		}
+		behind.Index, behind.Entries = new(uint64(4)), behind.Entries[1:]
+		behind.Entries[1].Data = transactionsEntry(entry.Header{Term: 1, Number: number, Count: 1}, 4)
+		if broken := w.steps(2, behind); passes != (len(broken) == 0) {
+			t.Errorf("number %d behind 3: %v", number, broken)
+		}
+	}
+}
+
+// localMember is a change of the members that adds what raft takes for its own log.
+func localMember(t *testing.T) []byte {
+	t.Helper()
+	local := cluster.NodeID(raft.LocalApplyThread)
+	c := cluster.StateChange{State: cluster.NewState([]cluster.Member{testMember(1), testMember(2), testMember(3), testMember(4)})}
+	c.State.Version, c.State.Members[3].ID, c.State.Members[3].Kind = 1, local, cluster.KindLearner
+	c.Change = cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: c.State.Members[3].Name}}
+	context, err := entry.MarshalState(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := proto.Marshal(&pb.ConfChangeV2{
+		Context: context, Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(local))}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestCommitBehindACut: a leader takes entries back and, before that is on disk, says that one of them is committed.
+// Raft's log ends before it already, and raft would panic.
+func TestCommitBehindACut(t *testing.T) {
+	w := writtenWorld(t)
+	g := w.node(2).g
+	entries := func(term uint64, count int) (es []*pb.Entry) {
+		for i := range count {
+			es = append(es, &pb.Entry{Index: new(uint64(4 + i)), Term: &term, Type: pb.EntryNormal.Enum()})
+		}
+		return es
+	}
+	m := forged(pb.MsgApp, 1, 2)
+	m.Index, m.LogTerm, m.Entries = new(uint64(3)), new(uint64(1)), entries(1, 6)
+	w.steps(2, m)
+	if last := g.LastIndex(); last != 9 {
+		t.Fatalf("the log ends at %d", last)
+	}
+	later := forged(pb.MsgApp, 3, 2)
+	later.Term, later.Index, later.LogTerm, later.Entries = new(uint64(2)), new(uint64(3)), new(uint64(1)), entries(2, 1)
+	commit := forged(pb.MsgHeartbeat, 3, 2)
+	commit.Term, commit.Commit = new(uint64(2)), new(uint64(8))
+	if what := panicOf(func() {
+		g.Step(w.now, later)
+		g.Step(w.now, commit)
+	}); what != "nothing" {
+		t.Fatalf("before the cut is handed out, it panics as %s", what)
+	}
+	out, _ := g.Ready()
+	if what := panicOf(func() { g.Step(w.now, commit) }); what != "nothing" {
+		t.Fatalf("before the cut is on disk, it panics as %s", what)
+	}
+	w.carryOut(w.node(2), out)
+	w.steps(2, commit)
+	if mark := g.Committed().Mark().Index; mark > 4 || g.LastIndex() != 4 {
+		t.Errorf("%d is committed, the log ends at %d", mark, g.LastIndex())
 	}
 }
 

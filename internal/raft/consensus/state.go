@@ -111,13 +111,19 @@ func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.C
 		next.Outgoing = c.state.State.Voters()
 	}
 	conf, err := confAfter(confStateOf(c.state), cc)
-	if err != nil || conf.Equivalent(confStateOf(next)) != nil {
+	if err != nil || conf.Equivalent(confStateOf(next)) != nil || hasLocalID(next.State) {
 		o.Ignored = ErrUnfit
 		return o
 	}
 	c.state = next
 	c.wakeState()
 	return o
+}
+
+// hasLocalID tells whether a member has an id by which raft means this node's own log (or
+// nobody): messages to it would be taken for orders to that.
+func hasLocalID(s cluster.State) bool {
+	return slices.ContainsFunc(s.Members, func(m cluster.Member) bool { return !m.ID.Valid() })
 }
 
 func (c *Committed) wakeState() {

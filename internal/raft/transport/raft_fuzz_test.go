@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/invariant"
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
@@ -28,8 +29,8 @@ type follower struct {
 	now    time.Duration
 	broken int
 	failed error
-	// ended is set by a commit index beyond the log, while b has just started: it may have an older
-	// copy of its log (docs/architecture/invariants.md).
+	// ended is set by a commit index beyond the log, while b has just started (it may have an older copy of
+	// its log), and by a commit that breaks an invariant: docs/architecture/invariants.md says which.
 	ended bool
 }
 
@@ -58,9 +59,13 @@ func (h *follower) Raft(m *pb.Message, _ bool) {
 	}
 	defer func() {
 		r := recover()
-		if err, ok := r.(error); ok && errors.Is(err, consensus.ErrLogBehind) && m.GetType() == pb.MsgHeartbeat {
+		err, _ := r.(error)
+		violation, committed := r.(invariant.Violation)
+		switch {
+		case r == nil:
+		case committed && (violation.Name == "I2" || violation.Name == "I9") || errors.Is(err, consensus.ErrLogBehind) && m.GetType() == pb.MsgHeartbeat:
 			h.ended = true
-		} else if r != nil {
+		default:
 			panic(r)
 		}
 	}()
@@ -138,8 +143,8 @@ func history(f *testing.F) *pb.Message {
 }
 
 // FuzzRaft has member a send node b anything that frames can carry, as the leader, a voter or a candidate: it
-// neither ends b (but where its log may be an older copy), nor winds its terms up, nor leaves a log with which b
-// cannot start again.
+// neither ends b (but for the three things that docs/architecture/invariants.md names), nor winds its terms up, nor
+// leaves a log with which b cannot start again.
 func FuzzRaft(f *testing.F) {
 	all := history(f)
 	committed := of(pb.MsgHeartbeat, 1)
@@ -151,6 +156,8 @@ func FuzzRaft(f *testing.F) {
 	next := proto.CloneOf(all)
 	next.Index, next.LogTerm, next.Entries, next.Commit = new(uint64(3)), new(uint64(1)), next.Entries[3:], new(uint64(3))
 	vote := of(pb.MsgVoteResp, 2)
+	short := of(pb.MsgHeartbeatResp, 2)
+	short.Context = []byte("x")
 	granted := of(pb.MsgAppResp, 2)
 	granted.Index = new(uint64(4))
 	transfer := of(pb.MsgReadIndex, 0)
@@ -162,7 +169,7 @@ func FuzzRaft(f *testing.F) {
 	for _, messages := range [][]*pb.Message{
 		{all, committed}, {first, next, committed}, {first, of(pb.MsgTimeoutNow, 1), vote, granted, of(pb.MsgHeartbeatResp, 2), transfer},
 		{all, candidate, of(pb.MsgPreVote, 4), of(pb.MsgHeartbeat, 3)}, {first, other, committed}, {all, committed, of(pb.MsgTimeoutNow, 1), vote, other},
-		{ahead, all},
+		{ahead, all}, {first, of(pb.MsgTimeoutNow, 1), vote, short},
 	} {
 		f.Add(encoded(f, classAppend, messages...))
 	}

@@ -10,6 +10,9 @@ import (
 // asks for a barrier. None has 64 bytes.
 const contextBytesMax = 256
 
+// roundBytesMin is what raft reads of the context of a heartbeat's answer, if there is one.
+const roundBytesMin = 8
+
 // take hands a message to the handler, if agents send such ones.
 func (t *Transport) take(m *pb.Message, more bool) error {
 	if err := unsent(m); err != nil {
@@ -54,6 +57,8 @@ func unsent(m *pb.Message) error {
 		return fmt.Errorf("%v without a term", m.GetType())
 	case m.GetLogTerm() > term:
 		return fmt.Errorf("%v of term %d names an entry of term %d", m.GetType(), term, m.GetLogTerm())
+	case m.GetType() == pb.MsgHeartbeatResp && len(m.GetContext()) > 0 && len(m.GetContext()) < roundBytesMin:
+		return fmt.Errorf("%v with a context of %d bytes", m.GetType(), len(m.GetContext()))
 	case m.Snapshot != nil || len(m.GetResponses()) > 0 || len(m.GetContext()) > contextBytesMax:
 		return fmt.Errorf("%v with a snapshot, responses or a long context", m.GetType())
 	}

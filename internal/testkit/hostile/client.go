@@ -2,10 +2,12 @@ package hostile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"time"
@@ -30,20 +32,29 @@ func Talk(t testing.TB, roomBytes uint64, serve func(conn *net.UnixConn), client
 		t.Fatal(err)
 	}
 	before := allocatedBytes()
-	done := make(chan struct{}, 2)
-	go func() {
-		serve(far)
-		done <- struct{}{}
-	}()
-	go func() {
-		client(near)
-		done <- struct{}{}
-	}()
+	done := make(chan string, 2)
+	// A panic outside the test's goroutine would end the process, and a fuzzer shows nothing of that.
+	end := func(side func(*net.UnixConn), conn *net.UnixConn) {
+		panicked := ""
+		defer func() { done <- panicked }()
+		defer func() {
+			if r := recover(); r != nil {
+				panicked = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
+			}
+		}()
+		side(conn)
+	}
+	go end(serve, far)
+	go end(client, near)
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for range 2 {
 		select {
-		case <-done:
+		case panicked := <-done:
+			if panicked != "" {
+				_, _ = near.Close(), far.Close()
+				t.Fatal(panicked)
+			}
 		case <-late.C:
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("not done after %v:\n%s", patience, stacks[:runtime.Stack(stacks, true)])
