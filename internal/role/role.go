@@ -212,7 +212,7 @@ func (n *Machine) runs() bool {
 // advance does what the state asks for.
 func (n *Machine) advance() {
 	n.phase.check(n)
-	if n.fencedBy != "" && n.runs() && !n.stopping {
+	if _, starts := n.phase.(starting); n.fencedBy != "" && (n.runs() || starts) && !n.stopping {
 		n.fence(n.fencedBy)
 	}
 	if n.stopping {

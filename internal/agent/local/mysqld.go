@@ -23,6 +23,13 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
+const (
+	// slowStart is how long mysqld starts before the status says so, and how often what it says is brought up to date.
+	slowStart = 20 * time.Second
+	// aboutStart keys a start that takes long, among the board's troubles.
+	aboutStart = "start"
+)
+
 // Mysqld is the mysqld of this node: what starts and ends it, and what is known of it. Call Init first, and
 // Open before it is started. It implements primary.Process.
 type Mysqld struct {
@@ -182,6 +189,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 
 // bringUp starts a mysqld and waits until it can be used.
 func (m *Mysqld) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.StartOptions) (*mysqld.Process, error) {
+	defer m.tellSlowStart(ctx, server)()
 	p, err := server.Start(ctx, o)
 	if err != nil {
 		m.gone()
@@ -194,6 +202,24 @@ func (m *Mysqld) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.St
 		return nil, fmt.Errorf("wait for mysqld: %w", err)
 	}
 	return p, nil
+}
+
+// tellSlowStart shows in the status that mysqld does not come up, and for what it waits, until the function that it returns is
+// called. InnoDB's recovery may take hours, so only an operator ends it.
+func (m *Mysqld) tellSlowStart(ctx context.Context, server *mysqld.Server) (end func()) {
+	ctx, end = context.WithCancel(ctx)
+	began := m.cfg.Tasks.Now()
+	m.cfg.Tasks.Go(func() {
+		for m.cfg.Tasks.Wait(ctx, slowStart, nil) == nil {
+			text := fmt.Sprintf("mysqld waits for another one (pid %s) that has its directory: kill that", server.OldPID())
+			if p := m.Process(); p != nil {
+				text = fmt.Sprintf("mysqld has been starting for %v and takes no login: %s", (m.cfg.Tasks.Now() - began).Round(time.Second), p.LastWords())
+			}
+			m.cfg.Board.SetTrouble(aboutStart, text)
+		}
+		m.cfg.Board.SetTrouble(aboutStart, "")
+	})
+	return end
 }
 
 // watch tells the role machine when a mysqld has ended.
@@ -237,15 +263,13 @@ func (m *Mysqld) KillMysqld(ctx context.Context) {
 
 // StopMysqld stops a mysqld of which CloseWrites has proven that no session
 // waits for an ACK. It does not end with the agent's context: a clean stop is
-// what an agent that ends wants.
+// what an agent that ends wants. mysqld has its own time for it (mysqld.Config.StopTimeout).
 func (m *Mysqld) StopMysqld() {
 	p := m.Process()
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), primary.StopTimeout)
-	defer cancel()
-	p.StopGracefully(ctx)
+	p.StopGracefully(context.Background())
 	m.Set(nil)
 }
 

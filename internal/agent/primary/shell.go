@@ -14,8 +14,8 @@ import (
 const (
 	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps leadership from a node that is.
 	idleLeaderTimeout = 5 * time.Second
-	// StopTimeout bounds a leader's wait for its successor when it stops, and a graceful stop of mysqld.
-	StopTimeout = 5 * time.Second
+	// stopTimeout bounds a leader's wait for its successor when it stops.
+	stopTimeout = 5 * time.Second
 	// steadyAfter is how long a mysqld has run that does not crash in a loop.
 	steadyAfter = time.Minute
 )
@@ -44,7 +44,7 @@ type Shell struct {
 func NewRole(self cluster.Member, promotionTimeout time.Duration) *role.Machine {
 	return role.New(role.Config{
 		Self: self.ID, Kind: self.Kind, Weight: self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
-		PromotionTimeout: promotionTimeout, IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: StopTimeout,
+		PromotionTimeout: promotionTimeout, IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout,
 		SettleTimeout: SettleTimeout, SteadyAfter: steadyAfter,
 	})
 }

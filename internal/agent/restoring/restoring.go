@@ -131,6 +131,9 @@ func MakeLog(o seglog.Options, m archive.Manifest, t archive.Target, items Items
 	switch {
 	case !c.reached && !t.Latest():
 		return made, fmt.Errorf("%w: its last entry is %d, of %s", ErrNotThere, log.LastIndex(), c.time.UTC().Format(time.RFC3339))
+	case log.LastIndex() < m.End.Index && !t.Latest(): // primaries' clocks differ: Choose went by the backup's last transaction
+		return made, fmt.Errorf("%w: the point comes at entry %d, and the data of this full backup may have all up to entry %d. Name an older one with --full",
+			archive.ErrTooNew, log.LastIndex()+1, m.End.Index)
 	case log.LastIndex() < m.End.Index:
 		return made, fmt.Errorf("the log ends at entry %d, and the data of the full backup may have all up to entry %d: pieces are missing",
 			log.LastIndex(), m.End.Index)

@@ -45,7 +45,8 @@ func ambient(t *testing.T, f func() error) {
 }
 
 // TestWithoutNetCapabilities asks a server for its version, as Discover does: it has the
-// capabilities that the agent has for it, but for those of the agent and its hook.
+// capabilities that the agent has for it, but for those of the agent and its hook. The thread
+// has all of them afterwards: a hook could be started from it.
 func TestWithoutNetCapabilities(t *testing.T) {
 	dir := t.TempDir()
 	server, said := filepath.Join(dir, "mysqld"), filepath.Join(dir, "said")
@@ -53,7 +54,15 @@ func TestWithoutNetCapabilities(t *testing.T) {
 	if err := os.WriteFile(server, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ambient(t, func() error { return (&Installation{Mysqld: server}).readVersion(nil) })
+	ambient(t, func() error {
+		err := (&Installation{Mysqld: server}).readVersion(nil)
+		for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_NICE} {
+			if set, capErr := unix.PrctlRetInt(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, c, 0, 0); set != 1 || capErr != nil {
+				t.Errorf("capability %d is lost to the thread: %v", c, capErr)
+			}
+		}
+		return err
+	})
 	got, err := os.ReadFile(said)
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,9 @@ const (
 	// binlogBytesMax is max_binlog_size. A rotation fsyncs the whole old file
 	// under LOCK_log, so it must stay small; 128 MiB also sizes our segments.
 	binlogBytesMax = 128 << 20
-	// stopTimeoutDefault bounds a graceful stop: dirty pages are flushed.
-	stopTimeoutDefault = 60 * time.Second
+	// stopTimeoutDefault bounds a graceful stop: dirty pages are flushed. The unit's TimeoutStopSec and a pod's
+	// terminationGracePeriodSeconds are longer, 5 min.
+	stopTimeoutDefault = 4 * time.Minute
 	// variablesMax and valueBytesMax bound the operator's settings.
 	variablesMax  = 256
 	valueBytesMax = 4096
@@ -68,7 +69,7 @@ type Config struct {
 	// Variables are the operator's own settings, by option name. A guarded name
 	// is refused with ErrGuarded.
 	Variables map[string]string
-	// StopTimeout bounds StopGracefully. 0 = 60 s.
+	// StopTimeout bounds StopGracefully. 0 = 4 min.
 	StopTimeout time.Duration
 	// Secrets are the passwords of the internal accounts.
 	Secrets Secrets

@@ -118,6 +118,12 @@ func (e *errorLog) last() string {
 	return strings.Join(e.tail, "\n")
 }
 
+// LastWords returns the last line of mysqld's error log.
+func (p *Process) LastWords() string {
+	last := p.log.last()
+	return last[strings.LastIndexByte(last, '\n')+1:]
+}
+
 // tailOf returns the last lines of s.
 func tailOf(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")

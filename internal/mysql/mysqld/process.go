@@ -371,6 +371,7 @@ func (p *Process) StopGracefully(ctx context.Context) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		p.logger.Warn("mysqld is killed: it did not end in time", "timeout", p.server.cfg.StopTimeout)
 		p.Kill()
 	}
 }

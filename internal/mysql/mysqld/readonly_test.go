@@ -250,6 +250,42 @@ func TestShutOut(t *testing.T) {
 	<-done
 }
 
+// TestShutOutEndsEvents: an event that runs is no client, and could write as one (ANALYZE TABLE). It ends, and none begins.
+func TestShutOutEndsEvents(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	open(t, p)
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE EVENT d.long ON SCHEDULE EVERY 1 SECOND DO DO SLEEP(1000)")
+	if err := a.SetScheduler(ctx(t), true); err != nil {
+		t.Fatal(err)
+	}
+	running := func() (n int) {
+		t.Helper()
+		err := a.query1(ctx(t), "events", "SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE 'thread/sql/event%'", nil, &n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for running() < 2 { // the scheduler, and an event
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ShutOut(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n := running(); n != 0 {
+		t.Errorf("clients are shut out, and %d threads of events run", n)
+	}
+}
+
 // TestEndReadersInLogin: a client that has a greeting and has not logged in yet has no host, and is ended, too. The agent's
 // own sessions stay.
 func TestEndReadersInLogin(t *testing.T) {

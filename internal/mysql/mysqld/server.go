@@ -304,7 +304,7 @@ func (s *Server) lockDirectory(ctx context.Context) (*os.File, error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("%w: %s (pid %s): %w", ErrBusy, s.cfg.DataDir, s.oldPID(), context.Cause(ctx)), f.Close())
+			return nil, errors.Join(fmt.Errorf("%w: %s (pid %s): %w", ErrBusy, s.cfg.DataDir, s.OldPID(), context.Cause(ctx)), f.Close())
 		}
 	}
 }

@@ -21,8 +21,8 @@ const (
 	agentSession = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "'))"
 )
 
-// ShutOut ends every session but quorate's own, and keeps everybody out until letIn
-// is called. It returns once no such session is left, that is when nothing can be
+// ShutOut ends every session but quorate's own, and every event that runs; it keeps everybody
+// out until letIn is called, and leaves the event scheduler off. It returns once no such session is left, that is when nothing can be
 // written any more that super_read_only lets pass (FLUSH TABLES, ANALYZE TABLE, XA
 // PREPARE). The server must be read-only and no session may wait for an ACK:
 // otherwise it returns ErrWritesPending. After an error mysqld has to be killed. It
@@ -39,6 +39,9 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 		return nil, err
 	}
 	if err := a.exec(ctx, "keep clients out", "SET GLOBAL max_connections = 1"); err != nil {
+		return nil, err
+	}
+	if err := a.endScheduler(ctx); err != nil {
 		return nil, err
 	}
 	tick := time.NewTicker(sessionGonePoll)
@@ -64,10 +67,22 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 	}
 }
 
-// endClients tells every session of a client to end, and whether there was none. A
+// endScheduler has no event begin any more.
+func (a *Admin) endScheduler(ctx context.Context) error {
+	var scheduler string
+	if err := a.query1(ctx, "event_scheduler", "SELECT @@GLOBAL.event_scheduler", nil, &scheduler); err != nil {
+		return err
+	}
+	if scheduler != "ON" { // DISABLED cannot be set
+		return nil
+	}
+	return a.SetScheduler(ctx, false)
+}
+
+// endClients tells every session of a client to end, and every event that runs, and whether there was none. A
 // connection counts from when it is accepted, before it is a session with a name.
 func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
-	n, err := a.kill(ctx, `(connection_type IS NOT NULL OR name = 'thread/sql/one_connection') AND NOT COALESCE(`+ourSession+`, FALSE)`)
+	n, err := a.kill(ctx, `(connection_type IS NOT NULL OR name IN ('thread/sql/one_connection', 'thread/sql/event_worker')) AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
 		return false, err
 	}

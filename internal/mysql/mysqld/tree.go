@@ -144,8 +144,8 @@ func OpenFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// oldPID is what the pid file says, for a message.
-func (s *Server) oldPID() string {
+// OldPID is what the pid file says, for a message.
+func (s *Server) OldPID() string {
 	f, err := OpenFile(s.paths.pid)
 	if err != nil {
 		return "unknown"
