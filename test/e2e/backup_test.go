@@ -173,6 +173,9 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	if _, err := os.Stat(copied); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a copy of the data was left: %v", err)
 	}
+	if left, err := filepath.Glob(filepath.Join(d.repo, ".full-*.part")); err != nil || len(left) > 0 {
+		t.Errorf("what was killed has left %v, %v", left, err)
+	}
 	var all []struct{ Name, Problem string }
 	out := f.must(t, ctx, i, "backup", "list", "--json")
 	if err := json.Unmarshal([]byte(out), &all); err != nil {

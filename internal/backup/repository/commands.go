@@ -314,3 +314,6 @@ func (c commands) Delete(ctx context.Context, name string) error {
 	c.idleEnds(cancel, io.NopCloser(nil)).waits(func() { err = ended(cmd.Run()) })
 	return failed(ctx, "delete_command", said, err)
 }
+
+// Parts implements Store.
+func (c commands) Parts(context.Context, bool) ([]Part, error) { return nil, nil }

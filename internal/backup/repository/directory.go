@@ -2,28 +2,17 @@ package repository
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	iofs "io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/quorate/quorate/internal/log/vfs"
 )
-
-// A file that is being written has a name of its own, whoever else writes the same object:
-// .NAME.TIME-RANDOM.part, TIME in seconds since 1970.
-var partName = regexp.MustCompile(`^\..+\.(\d+)-[A-Z2-7]+\.part$`)
-
-// partAgeMax is how old what an interrupted Put has left may become.
-const partAgeMax = 48 * time.Hour
 
 // directory is a repository in a directory.
 type directory struct {
@@ -53,39 +42,15 @@ func NewDirectory(fs vfs.FS, path string) (Store, error) {
 	return d, nil
 }
 
-// tidy removes what interrupted Puts have left long ago.
-func (d directory) tidy(now time.Time) error {
-	names, err := d.fs.List(d.path)
-	if err != nil {
-		return fmt.Errorf("list the repository: %w", err)
-	}
-	for _, name := range names {
-		m := partName.FindStringSubmatch(name)
-		if m == nil {
-			continue
-		}
-		at, err := strconv.ParseInt(m[1], 10, 64)
-		if err != nil || now.Sub(time.Unix(at, 0)) < partAgeMax {
-			continue
-		}
-		if err := d.fs.Remove(filepath.Join(d.path, name)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
-			return fmt.Errorf("remove what an interrupted backup has left: %w", err)
-		}
-	}
-	return nil
-}
-
 // Put implements Store.
 func (d directory) Put(ctx context.Context, name string, fill func(io.Writer) error) (err error) {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	now := time.Now()
-	if err := d.tidy(now); err != nil {
+	if _, err := d.Parts(ctx, true); err != nil {
 		return err
 	}
-	part := filepath.Join(d.path, fmt.Sprintf(".%s.%d-%s.part", name, now.Unix(), rand.Text()))
-	f, err := d.fs.Create(part)
+	f, part, err := d.create(name)
 	if err != nil {
 		return fmt.Errorf("write an object: %w", err)
 	}

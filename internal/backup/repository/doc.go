@@ -9,7 +9,8 @@
 // Put is all or nothing: when it returns nil the object is there, whole and, in a directory, on disk.
 // Otherwise List does not show it, or still shows what was there before; of a command that is what the
 // command does when it is killed. A writer that fails never looks like an end to a command: it is
-// killed before its input is closed. If this process is killed, the kernel kills its shell.
+// killed before its input is closed. If this process is killed, the kernel kills its shell. What a directory has of it then the
+// next Put removes: a file that is written is locked. Of another host, which need not see the lock, it is removed after 48 hours.
 //
 // An object that is cut off, or was changed, is an error of Unseal's reader, at its end at the latest.
 //

@@ -160,8 +160,8 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
-// TestTidy: what was interrupted long ago is removed, what is under way is not.
-func TestTidy(t *testing.T) {
+// TestPartsAge: where nothing is known of who writes a part, it is left once it is old.
+func TestPartsAge(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := fs.MkdirAll("b"); err != nil {
 		t.Fatal(err)
@@ -174,11 +174,95 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := (directory{fs, "b", -1, -1}).tidy(now); err != nil {
+	if _, err := (directory{fs, "b", -1, -1}).parts(now, true); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := fs.List("b"); err != nil || len(left) != 2 || !slices.Contains(left, young) {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestPartOfKilled: what a Put that was killed has left is seen at once, and the next Put removes it; what is written stays, however old
+// it is, and so does what another host may write. It stayed for two days, as large as a full backup.
+func TestPartOfKilled(t *testing.T) {
+	const putsHere = "QUORATE_TEST_PUTS_HERE"
+	half := func(then func() error) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, "half")
+			return errors.Join(err, then())
+		}
+	}
+	if dir := os.Getenv(putsHere); dir != "" {
+		s, err := NewDirectory(vfs.OS{}, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Fatal(s.Put(t.Context(), "killed", half(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) })))
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPartOfKilled$")
+	cmd.Env = append(os.Environ(), putsHere+"="+dir)
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	other := fmt.Sprintf(".other.%d-ABC-01.part", time.Now().Unix())
+	if err := os.WriteFile(filepath.Join(dir, other), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := directory{vfs.OS{}, dir, -1, -1}
+	states := func(now time.Time, remove bool) map[string]PartState {
+		all, err := s.parts(now, remove)
+		if err != nil {
+			t.Error(err)
+		}
+		found := map[string]PartState{}
+		for _, p := range all {
+			found[p.Object] = p.State
+		}
+		return found
+	}
+	if d := cmp.Diff(map[string]PartState{"killed": PartLeft, "other": PartUnknown}, states(time.Now(), false)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	err := s.Put(t.Context(), "x", half(func() error {
+		putText(t, s, "y", "")
+		if d := cmp.Diff(map[string]PartState{"x": PartWritten, "other": PartUnknown}, states(time.Now(), false)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if d := cmp.Diff(map[string]PartState{"x": PartWritten, "other": PartLeft}, states(time.Now().Add(49*time.Hour), true)); d != "" {
+			t.Errorf("long after (-want +got):\n%s", d)
+		}
+		return nil
+	}))
+	if left := states(time.Now(), false); err != nil || len(left) > 0 {
+		t.Errorf("%v, left: %v", err, left)
+	}
+	if got, err := getText(t.Context(), s, "x"); err != nil || got != "half" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// early is a file system in which somebody removes the first file as soon as it is made.
+type early struct {
+	vfs.FS
+	done bool
+}
+
+// Create implements vfs.FS.
+func (e *early) Create(name string) (vfs.File, error) {
+	f, err := e.FS.Create(name)
+	if !e.done && err == nil {
+		e.done, err = true, e.FS.Remove(name)
+	}
+	return f, err
+}
+
+// TestPartGoneBeforeItsLock: a part that somebody took for one that is left, before it was locked, is made again.
+func TestPartGoneBeforeItsLock(t *testing.T) {
+	s := directory{&early{FS: vfs.OS{}}, t.TempDir(), -1, -1}
+	putText(t, s, "x", "whole")
+	if got, err := getText(t.Context(), s, "x"); err != nil || got != "whole" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -66,7 +66,20 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 	for _, name := range contents.Unfinished {
 		all = append(all, FullBackup{Name: name, Problem: "it is being taken, or was interrupted"})
 	}
-	return all, nil
+	parts, err := store.Parts(ctx, false)
+	for _, p := range parts {
+		for _, name := range archive.Sort([]string{p.Object}).Unfinished {
+			all = append(all, FullBackup{Name: name, Bytes: p.Bytes, Problem: partProblem[p.State]})
+		}
+	}
+	return all, err
+}
+
+// partProblem says what a part of a full backup's data is.
+var partProblem = map[repository.PartState]string{
+	repository.PartWritten: "it is being taken",
+	repository.PartLeft:    "it was interrupted, and what it has left takes this room until the next backup, or quorate backup prune",
+	repository.PartUnknown: "it is being taken on another host, or was interrupted there or before this host's last start: what it has left is removed after 48 hours",
 }
 
 // Usable are the full backups that can be restored, oldest first; problems say of each other one why it cannot.
@@ -131,7 +144,8 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 	return m, errors.Join(err, r.Close())
 }
 
-// Prune deletes what the newest full backups that can be restored, of the number keep, do not need, and names it.
+// Prune deletes what the newest full backups that can be restored, of the number keep, do not need, and what interrupted ones have left,
+// and names it.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -144,13 +158,23 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 		}
 		return m.Begin.First, lacks(contents, full, m) == "", nil
 	})
-	if err != nil || dryRun {
+	if err != nil {
 		return names, err
+	}
+	parts, err := store.Parts(ctx, !dryRun)
+	left := []string{}
+	for _, p := range parts {
+		if p.State == repository.PartLeft {
+			left = append(left, p.Name)
+		}
+	}
+	if err != nil || dryRun {
+		return append(left, names...), err
 	}
 	for i, name := range names {
 		if err := store.Delete(ctx, name); err != nil && !errors.Is(err, repository.ErrNotFound) {
-			return names[:i], err
+			return append(left, names[:i]...), err
 		}
 	}
-	return names, nil
+	return append(left, names...), nil
 }

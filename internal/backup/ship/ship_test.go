@@ -513,6 +513,38 @@ func TestPrune(t *testing.T) {
 	wantAll(t, c, n)
 }
 
+// withParts is a repository in which full backups have not ended.
+type withParts struct {
+	repository.Store
+	removed bool
+}
+
+// Parts implements repository.Store.
+func (p *withParts) Parts(_ context.Context, remove bool) ([]repository.Part, error) {
+	p.removed = p.removed || remove
+	return []repository.Part{
+		{Name: ".1", Object: "full-20260301T120000Z-a.data", Bytes: 1, State: repository.PartWritten},
+		{Name: ".2", Object: "full-20260301T120000Z-b.data", Bytes: 2, State: repository.PartLeft},
+		{Name: ".3", Object: "full-20260301T120000Z-c.data", Bytes: 3},
+		{Name: ".4", Object: archive.Piece{First: 1, Last: 2, Sum: strings.Repeat("0", 16)}.Name(), State: repository.PartLeft},
+	}, nil
+}
+
+// TestPartsOfFulls: full backups that have not ended are shown, and pruned where nobody writes them. They were seen in no list.
+func TestPartsOfFulls(t *testing.T) {
+	store := &withParts{Store: newConfig(t).Store}
+	all, err := Fulls(t.Context(), store)
+	if err != nil || len(all) != 3 || all[1].Name != "full-20260301T120000Z-b" || all[1].Bytes != 2 || !strings.Contains(all[1].Problem, "was interrupted, and") {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		names, err := Prune(t.Context(), store, 1, dryRun)
+		if d := cmp.Diff([]string{".2", ".4"}, names); d != "" || err != nil || store.removed == dryRun {
+			t.Errorf("dry run %v: %v (-want +got):\n%s", dryRun, err, d)
+		}
+	}
+}
+
 // dying is a store whose owner dies at the nth deletion.
 type dying struct {
 	repository.Store

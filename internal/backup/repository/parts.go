@@ -1,0 +1,141 @@
+package repository
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// A file that is being written has a name of its own, whoever else writes the same object:
+// .NAME.TIME-RANDOM-BOOT.part, TIME in seconds since 1970, BOOT that of the host, until its next start. Who writes it has a
+// flock on it. Earlier versions did not write BOOT, nor lock.
+var partName = regexp.MustCompile(`^\.(.+)\.(\d+)-[A-Z2-7]+(?:-([0-9a-f]+))?\.part$`)
+
+// partAgeMax is how old a part may become of which it cannot be seen whether somebody writes it.
+const partAgeMax = 48 * time.Hour
+
+// PartState says whether somebody writes a part.
+type PartState int
+
+// The states.
+const (
+	// PartUnknown: another host may write it, or it was interrupted there, or before this host's last start.
+	PartUnknown PartState = iota
+	PartWritten
+	PartLeft
+)
+
+// Part is what a Put that has not ended has stored so far, or one that was interrupted has left.
+type Part struct {
+	Name, Object string
+	Bytes        int64
+	State        PartState
+}
+
+// Parts implements Store.
+func (d directory) Parts(_ context.Context, remove bool) ([]Part, error) {
+	return d.parts(time.Now(), remove)
+}
+
+func (d directory) parts(now time.Time, remove bool) (all []Part, err error) {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list the repository: %w", err)
+	}
+	for _, name := range names {
+		m := partName.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		info, err := d.fs.Stat(filepath.Join(d.path, name))
+		if err == nil {
+			at, _ := strconv.ParseInt(m[2], 10, 64) // too many digits: it is not old
+			p := Part{Name: name, Object: m[1], Bytes: info.Size}
+			p.State, err = d.look(name, m[3] != "" && m[3] == bootID(), now.Sub(time.Unix(at, 0)) >= partAgeMax, remove)
+			if err == nil {
+				all = append(all, p)
+			}
+		}
+		if err != nil && !errors.Is(err, iofs.ErrNotExist) { // not there: its Put has ended meanwhile
+			return nil, fmt.Errorf("look at what an interrupted backup has left: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// look tells whether somebody writes a part, and removes one that is left. The lock is held until it is gone: so who has just made it
+// takes another one.
+func (d directory) look(name string, here, old, remove bool) (state PartState, err error) {
+	path := filepath.Join(d.path, name)
+	f, err := d.fs.OpenReadWrite(path) // NFS locks only what is open for writing
+	if errors.Is(err, iofs.ErrNotExist) {
+		return PartUnknown, err
+	}
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		err = lock(f, syscall.LOCK_NB)
+	}
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return PartWritten, nil
+	case !old && (!here || err != nil):
+		return PartUnknown, nil
+	case remove:
+		return PartLeft, d.fs.Remove(path)
+	}
+	return PartLeft, nil
+}
+
+// create makes the part of an object, and locks it.
+func (d directory) create(object string) (f vfs.File, path string, err error) {
+	for {
+		path = filepath.Join(d.path, strings.TrimSuffix(fmt.Sprintf(".%s.%d-%s-%s", object, time.Now().Unix(), rand.Text(), bootID()), "-")+".part")
+		if f, err = d.fs.Create(path); err != nil {
+			return nil, "", err
+		}
+		_ = lock(f, 0) // without it, its age alone says that it is left
+		_, err = d.fs.Stat(path)
+		if err == nil {
+			return f, path, nil
+		}
+		if err = errors.Join(err, f.Close()); !errors.Is(err, iofs.ErrNotExist) { // else somebody came before the lock, and took it for one that is left
+			return nil, "", err
+		}
+	}
+}
+
+// lock takes a flock on a file, which ends with it.
+func lock(f vfs.File, how int) error {
+	file, ok := f.(interface{ Fd() uintptr })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	for {
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// bootDigits is how much of the host's boot id a part's name has: with an object's longest name it has less than 255 characters.
+const bootDigits = 8
+
+// bootID is that of this host, until its next start; "" = it is not known. Two hosts need not see each other's locks.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || len(id) < bootDigits {
+		return ""
+	}
+	return string(id[:bootDigits])
+}
