@@ -317,3 +317,6 @@ func (c commands) Delete(ctx context.Context, name string) error {
 
 // Parts implements Store.
 func (c commands) Parts(context.Context, bool) ([]Part, error) { return nil, nil }
+
+// Whole implements Store: of one that is killed, or whose host stops, it is not known what it leaves.
+func (c commands) Whole() bool { return false }

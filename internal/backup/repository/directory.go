@@ -167,3 +167,6 @@ func (d directory) Delete(_ context.Context, name string) error {
 	}
 	return nil
 }
+
+// Whole implements Store.
+func (d directory) Whole() bool { return true }

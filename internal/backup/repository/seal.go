@@ -21,8 +21,12 @@ var (
 	ageMagic  = []byte("age-encryption.org/")
 )
 
-// ErrSealed is returned for an object that cannot be opened.
-var ErrSealed = errors.New("object cannot be opened")
+var (
+	// ErrSealed is returned for an object that cannot be opened.
+	ErrSealed = errors.New("object cannot be opened")
+	// ErrEncrypted is returned, too, for one that needs a key.
+	ErrEncrypted = errors.New("it is encrypted: name the file of the private key (--identity)")
+)
 
 // ParseRecipients parses age's public keys, "age1…".
 func ParseRecipients(keys []string) (all []age.Recipient, err error) {
@@ -110,7 +114,7 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	var src io.Reader = in
 	if bytes.Equal(begin, ageMagic) {
 		if len(identities) == 0 {
-			return nil, fmt.Errorf("%w: it is encrypted: name the file of the private key (--identity)", ErrSealed)
+			return nil, fmt.Errorf("%w: %w", ErrSealed, ErrEncrypted)
 		}
 		if src, err = age.Decrypt(in, identities...); err != nil {
 			if _, wrong := errors.AsType[*age.NoIdentityMatchError](err); wrong {

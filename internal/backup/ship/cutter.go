@@ -37,8 +37,11 @@ type Config struct {
 
 // cutter makes pieces of a log.
 type cutter struct {
-	c    Config
-	head archive.Head
+	c     Config
+	agent Agent
+	head  archive.Head
+	// behind is the piece behind which the next one goes, until it is known to be whole.
+	behind archive.Piece
 	// piece is the one that is being made; its First is 0 where there is none.
 	piece archive.Piece
 	// newest is when the newest transaction of the log was committed, so far.
@@ -47,7 +50,8 @@ type cutter struct {
 	sealed io.WriteCloser
 	out    *archive.Writer
 	bytes  int64
-	began  time.Time
+	// began is when the piece was; before the first one, when the cutter was.
+	began time.Time
 }
 
 func (k *cutter) close() error {
@@ -57,8 +61,8 @@ func (k *cutter) close() error {
 	return k.spool.Close()
 }
 
-// add puts an entry into the piece.
-func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Transaction) error {
+// put puts an entry into the piece.
+func (k *cutter) put(item archive.Item) error {
 	if k.piece.First == 0 {
 		if err := k.begin(item.Entry.Index); err != nil {
 			return err
@@ -70,6 +74,14 @@ func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Trans
 	k.bytes += int64(len(item.Entry.Data))
 	if s, staged := item.Entry.Staged(); staged {
 		k.bytes += int64(s.Bytes)
+	}
+	return nil
+}
+
+// add puts an entry into the piece, and ships that if it is long enough.
+func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Transaction) error {
+	if err := k.put(item); err != nil {
+		return err
 	}
 	k.seen(all)
 	k.piece.Last, k.piece.Time, k.piece.Sum = item.Entry.Index, k.newest, archive.SumOf(item.Entry)
@@ -113,7 +125,7 @@ func (k *cutter) begin(first uint64) (err error) {
 
 // due ships a piece that has waited for long enough.
 func (k *cutter) due(ctx context.Context) error {
-	if k.piece.First == 0 || time.Since(k.began) < k.c.Interval {
+	if time.Since(k.began) < k.c.Interval {
 		return nil
 	}
 	return k.ship(ctx)
@@ -123,10 +135,10 @@ func (k *cutter) due(ctx context.Context) error {
 // new interval to wait, and so ships nothing while the other one lives.
 var errOther = errors.New("another one has shipped it")
 
-// ship stores the piece, if there is one.
+// ship stores the piece, if there is one, behind one that is whole.
 func (k *cutter) ship(ctx context.Context) error {
 	if k.piece.First == 0 {
-		return nil
+		return k.sure(ctx)
 	}
 	if k.c.Beside {
 		contents, err := list(ctx, k.c.Store)
@@ -136,6 +148,9 @@ func (k *cutter) ship(ctx context.Context) error {
 		if _, last := contents.Chain(k.piece.First); last >= k.piece.First {
 			return errOther
 		}
+	}
+	if err := k.sure(ctx); err != nil {
+		return err
 	}
 	err := k.out.End()
 	if err = errors.Join(err, k.sealed.Close()); err != nil {

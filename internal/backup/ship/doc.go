@@ -9,6 +9,7 @@
 //
 //   - A piece is in the repository whole, or not at all, and follows on what is there: what is missing
 //     in between is an error (ErrGap), never left out.
+//   - Nothing goes on behind a piece that a command was killed in the middle of: it is stored again first.
 //   - Nothing is added to the repository of another history (ErrHistory).
 //
 // # Bounds

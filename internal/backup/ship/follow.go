@@ -58,7 +58,7 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	if err := sameCluster(full, in.Head().ClusterID, in.Head().Generation); err != nil {
 		return err
 	}
-	k := &cutter{c: c, head: in.Head(), newest: newest.Time}
+	k := &cutter{c: c, agent: agent, head: in.Head(), newest: newest.Time, behind: newest, began: time.Now()}
 	defer func() { _ = k.close() }()
 	for seen := false; ; {
 		item, err := in.Next()
@@ -114,6 +114,9 @@ const lastTimeout = 30 * time.Second
 
 // last ships what is left when ctx has ended: an archive that is stopped in order lacks nothing.
 func (k *cutter) last(ctx context.Context) error {
+	if k.piece.First == 0 {
+		return nil
+	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
 	if err := k.ship(late); err != nil && !errors.Is(err, errOther) {

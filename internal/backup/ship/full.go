@@ -246,9 +246,12 @@ func (t *logTaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &cutter{c: t.c, head: in.Head(), newest: t.start.Newest}
+	k := &cutter{c: t.c, agent: t.agent, head: in.Head(), newest: t.start.Newest}
 	defer func() { _ = k.close() }()
-	_, covered := t.contents.Chain(t.start.Begin.First)
+	pieces, covered := t.contents.Chain(t.start.Begin.First)
+	if len(pieces) > 0 {
+		k.behind = pieces[len(pieces)-1]
+	}
 	for {
 		item, err := in.Next()
 		if err != nil {

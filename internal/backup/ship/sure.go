@@ -1,0 +1,91 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+)
+
+// sure holds that the piece is whole behind which the next one goes: a command that was killed may have left part of it under its name.
+// Then it is stored again. One that is encrypted cannot be read here, and is stored again before anything goes on behind it. Whoever goes
+// on behind a piece answers for it: who stored it himself knows.
+func (k *cutter) sure(ctx context.Context) error {
+	p := k.behind
+	if p.Last == 0 || k.c.Store.Whole() {
+		return nil
+	}
+	broken := wholePiece(ctx, k.c.Store, k.head.ClusterID, p)
+	unknown := errors.Is(broken, repository.ErrEncrypted)
+	switch {
+	case broken == nil:
+	case !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed):
+		return broken // it could not be looked at
+	case unknown && k.piece.First == 0:
+		return nil
+	default:
+		err := k.again(ctx, p)
+		if errors.Is(err, ErrGap) && !unknown {
+			return fmt.Errorf("%w; the nodes have that part of the log no more: delete this object, and take a full backup (quorate backup)", broken)
+		}
+		if err != nil && !errors.Is(err, ErrGap) { // else nobody can tell, nor store it again
+			return err
+		}
+	}
+	k.behind = archive.Piece{}
+	return nil
+}
+
+// wholePiece reads a piece to its end.
+func wholePiece(ctx context.Context, store repository.Store, clusterID string, p archive.Piece) error {
+	chain := NewChain(ctx, store, nil, clusterID, []archive.Piece{p}, p.First)
+	defer func() { _ = chain.Close() }()
+	for {
+		_, err := chain.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// again stores a piece anew under its name, from the log.
+func (k *cutter) again(ctx context.Context, p archive.Piece) error {
+	log, err := k.agent.Log(ctx, p.First)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	in, err := archive.NewReader(log)
+	if err != nil {
+		return err
+	}
+	anew := &cutter{c: k.c, head: in.Head()}
+	anew.c.Beside = false
+	defer func() { _ = anew.close() }()
+	for {
+		item, err := in.Next()
+		switch {
+		case err != nil:
+			return err
+		case item.Entry.Index == 0:
+			continue
+		}
+		if err := anew.put(item); err != nil {
+			return err
+		}
+		if item.Entry.Index < p.Last {
+			continue
+		}
+		if !sameEntry(p, item.Entry) {
+			return fmt.Errorf("entry %d: %w", p.Last, ErrHistory)
+		}
+		anew.piece = p
+		return anew.ship(ctx)
+	}
+}

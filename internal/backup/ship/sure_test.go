@@ -1,0 +1,159 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+)
+
+// shortNode has a repository that commands reach, with a full backup and a piece behind it, of which a command that was killed in the
+// middle has left a part.
+func shortNode(t *testing.T, recipients ...string) (c Config, n *node, cut string) {
+	t.Helper()
+	dir := t.TempDir()
+	f := "'" + dir + "'/\"$QUORATE_OBJECT\""
+	c, n = newConfig(t), newNode(5)
+	c.Recipients = recipients
+	c.Store = repository.NewCommands(repository.Commands{Put: "cat >" + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f})
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	n.add(3)
+	if err := Follow(t.Context(), c, n, true); err != nil {
+		t.Fatal(err)
+	}
+	contents, err := list(t.Context(), c.Store)
+	if err != nil || contents.Newest().Last != 8 {
+		t.Fatalf("%+v, %v", contents, err)
+	}
+	cut = filepath.Join(dir, contents.Newest().Name())
+	cutShort(t, cut)
+	return c, n, cut
+}
+
+func cutShort(t *testing.T, file string) {
+	t.Helper()
+	info, err := os.Stat(file)
+	if err == nil {
+		err = os.Truncate(file, info.Size()-7)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantAllFor is wantAll of a repository that may be encrypted.
+func wantAllFor(t *testing.T, c Config, n *node, own age.Identity) {
+	t.Helper()
+	contents, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, last := contents.Chain(1)
+	chain := NewChain(t.Context(), c.Store, []age.Identity{own}, "1f", pieces, 1)
+	defer func() { _ = chain.Close() }()
+	for _, e := range n.entries {
+		item, err := chain.Next()
+		if d := cmp.Diff(e, item.Entry); d != "" || err != nil {
+			t.Fatalf("%v (-log +repository):\n%s", err, d)
+		}
+	}
+	if _, err := chain.Next(); !errors.Is(err, io.EOF) || last != uint64(len(n.entries)) {
+		t.Errorf("%v, it goes to %d", err, last)
+	}
+}
+
+// TestCutPiece: a piece of which a command that was killed has left a part is stored again before anything goes on behind it, by an
+// archive and by a full backup; where it can be read also if there is nothing to go on with. It was taken for the end of the log, and a
+// restore ended there.
+func TestCutPiece(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		recipients []string
+		more       int
+		full       bool
+	}{
+		"plain": {nil, 3, false}, "plain, nothing new": {nil, 0, false}, "plain, by a full backup": {nil, 3, true},
+		"plain, by a full backup, nothing new": {nil, 0, true},
+		"encrypted":                            {[]string{own.Recipient().String()}, 3, false},
+		"encrypted, by a full backup":          {[]string{own.Recipient().String()}, 3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, n, _ := shortNode(t, tc.recipients...)
+			n.add(tc.more)
+			var err error
+			if tc.full {
+				_, _, err = Full(t.Context(), c, n, silent{})
+			} else {
+				err = Follow(t.Context(), c, n, true)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantAllFor(t, c, n, own)
+		})
+	}
+}
+
+// TestCutPieceIdle: an archive that runs, and has nothing to store, finds it as well.
+func TestCutPieceIdle(t *testing.T) {
+	c, n, _ := shortNode(t)
+	c.Interval = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Shipped = func(archive.Piece) { cancel() }
+	if err := Follow(ctx, c, n, false); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, c, n)
+}
+
+// TestCutPiecePurged: where the nodes have the log of it no more, the way out is said; where nobody can tell whether it is whole, all
+// goes on as it stands.
+func TestCutPiecePurged(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, recipients := range map[string][]string{"plain": nil, "encrypted": {own.Recipient().String()}} {
+		c, n, cut := shortNode(t, recipients...)
+		n.add(3)
+		n.first = 8
+		err := Follow(t.Context(), c, n, true)
+		said := err != nil && strings.Contains(err.Error(), fmt.Sprintf("read %s", filepath.Base(cut))) && strings.Contains(err.Error(), "delete this object")
+		if said != (recipients == nil) || !said && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWholePieceStays: one that is whole is not stored again.
+func TestWholePieceStays(t *testing.T) {
+	c, n, _ := shortNode(t)
+	var stored []archive.Piece
+	c.Shipped = func(p archive.Piece) { stored = append(stored, p) }
+	for range 2 {
+		n.add(1)
+		if err := Follow(t.Context(), c, n, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(stored) != 3 { // the one that was cut, and two
+		t.Errorf("stored %+v", stored)
+	}
+}
