@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	iofs "io/fs"
 	"os"
 	"path/filepath"
 
@@ -43,7 +43,7 @@ func (d Dir) Has(name string) bool {
 // Find tells whether a file is there. An error says neither.
 func (d Dir) Find(name string) (bool, error) {
 	_, err := d.fs.Stat(d.Join(name))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
@@ -88,7 +88,7 @@ type file struct {
 // load reads a file into v, a pointer.
 func (d Dir) load(f file, v any) (found bool, err error) {
 	b, err := ReadFile(d.fs, d.Join(f.name))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
@@ -157,6 +157,18 @@ func Replace(fs vfs.FS, dir, name string, v any) (err error) {
 	return nil
 }
 
+// ReadLeft reads a small file that a command may have left that was killed, as root perhaps: then an agent of another account may not
+// read it. again says what takes it up.
+func ReadLeft(fs vfs.FS, path, again string) ([]byte, error) {
+	b, err := ReadFile(fs, path)
+	if errors.Is(err, iofs.ErrPermission) {
+		if _, absent := fs.Stat(path); absent == nil {
+			err = fmt.Errorf("%s is another account's: a command of root's was killed here, perhaps. As root, %s: %w", path, again, err)
+		}
+	}
+	return b, err
+}
+
 // ReadFile reads a small file.
 func ReadFile(fs vfs.FS, path string) (b []byte, err error) {
 	f, err := fs.Open(path)
@@ -193,7 +205,7 @@ func MakeDir(path string) error {
 	for _, dir := range above {
 		// One that was there before may have been made by a process that died before
 		// the sync; but not by this user, if it may not read where it is.
-		if err := (vfs.OS{}).SyncDir(dir); err != nil && (missing != nil || !errors.Is(err, fs.ErrPermission)) {
+		if err := (vfs.OS{}).SyncDir(dir); err != nil && (missing != nil || !errors.Is(err, iofs.ErrPermission)) {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}
 	}

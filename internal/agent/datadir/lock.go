@@ -90,6 +90,10 @@ func (l *Locked) hold() error {
 // TakeLock takes the lock of what is mounted at the path now.
 func (l *Locked) TakeLock() error {
 	f, err := os.OpenFile(l.Join(LockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrPermission) && exists(l.Join(LockFile)) {
+		return fmt.Errorf("data directory %s: its lock is another account's, which a command of root's has left that was killed, perhaps: chown %s to the account of the agent: %w",
+			l.Path(), l.Join(LockFile), err)
+	}
 	if err != nil {
 		return fmt.Errorf("write in data directory %s (is its disk mounted?): %w", l.Path(), err)
 	}

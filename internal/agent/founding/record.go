@@ -106,7 +106,7 @@ func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 		name  string
 		phase Phase
 	}{{File, Underway}, {DoneFile, Done}} {
-		b, err := datadir.ReadFile(fs, filepath.Join(dir, f.name))
+		b, err := datadir.ReadLeft(fs, filepath.Join(dir, f.name), `run the same "quorate adopt DATADIR" again, or "quorate adopt --undo"`)
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue
 		}

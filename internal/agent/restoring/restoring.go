@@ -45,7 +45,7 @@ type Record struct {
 
 // Underway tells whether a restore into a directory was interrupted, and which.
 func Underway(fs vfs.FS, dir string) (r Record, found bool, err error) {
-	b, err := datadir.ReadFile(fs, filepath.Join(dir, File))
+	b, err := datadir.ReadLeft(fs, filepath.Join(dir, File), `run the same "quorate restore" again`)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return r, false, nil
 	}
