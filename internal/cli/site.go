@@ -136,8 +136,8 @@ Nothing is lost. The command prints how long writes stood.
 If that takes longer than --within, or anything is in doubt before the end, it is
 called off: the other site is opened again, and this one goes on following.
 
-Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
-leader, 4 if it is not known: see "quorate site" at both sites.`,
+Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
+there is no leader, 4 if it is not known: ask again, or see "quorate site" at both sites.`,
 		Example: `  quorate site switch
   quorate site switch --within 10s`,
 		Args: noArgs,
@@ -148,6 +148,9 @@ leader, 4 if it is not known: see "quorate site" at both sites.`,
 			}
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), done)
+			}
+			if done.Already {
+				return printText(cmd.OutOrStdout(), fmt.Sprintf("it was done before: this site has taken over from site %s, and clients write to %s. To go back, switch at that site.\n", oneLine(done.Source), done.Node))
 			}
 			return printText(cmd.OutOrStdout(), fmt.Sprintf("this site goes on in place of site %s, which follows it: clients write to %s. Writes stood for %.1f s.\n", oneLine(done.Source), done.Node, done.Seconds))
 		},

@@ -345,6 +345,8 @@ type CutoverRequest struct {
 type Cutover struct {
 	Source string `json:"source"`
 	Node   string `json:"node"`
+	// Already: it was done before it was asked, and nothing else is known of it.
+	Already bool `json:"already,omitempty"`
 	// Left is how many transactions were left when the source was closed.
 	Left uint64 `json:"left"`
 	// Tables were compared.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
@@ -208,7 +209,7 @@ func TestTookOver(t *testing.T) {
 		err   error
 		says  string
 	}{
-		"TookOver": {cluster.State{Site: west}, nil, "has taken over from site west before"},
+		"TookOver": {cluster.State{Site: west}, nil, "was promoted, and takes writes; site west was not closed so far"},
 		"Replaced": {cluster.State{Site: west}, errors.New("no majority"), "hears no majority"},
 		"Never":    {cluster.State{}, errors.New("no majority"), "follows no site"},
 	} {
@@ -221,6 +222,26 @@ func TestTookOver(t *testing.T) {
 		_, err = s.sitePromote(t.Context(), control.Request{Name: "site.promote", Args: []byte(`{}`)})
 		if want := map[bool]string{true: primary.ErrNoMysqld.Error(), false: c.says}[name == "TookOver"]; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, mysqld does not serve: promote: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestSwitchedBefore: a switch that is asked for again was done, if clients can write. It was refused: who had no answer could not tell.
+func TestSwitchedBefore(t *testing.T) {
+	for writers, code := range map[mysqld.Writers]control.Code{mysqld.Everybody: "", mysqld.Nobody: control.CodeUncertain} {
+		s := NewService(sitedNode{state: cluster.State{Site: &cluster.OtherSite{Site: "west"}}, process: new(mysqld.Process)}, barred{}, nil)
+		s.doors.Writers = writers
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		d, err := s.siteSwitch(ctx, control.Request{Name: "site.switch", Args: []byte(`{"within_ns":10000000000}`)})
+		cancel()
+		if code != "" {
+			if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != code {
+				t.Errorf("%v may write: %v", writers, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(cluster.Cutover{Source: "west", Node: "a", Already: true}, d.Result); diff != "" || err != nil || !d.ReadOnly {
+			t.Errorf("%v, %+v (-want +got):\n%s", err, d, diff)
 		}
 	}
 }
