@@ -107,6 +107,9 @@ func (f *fixture) durabilitySiteMajority(t *testing.T, ctx context.Context) {
 		}
 		f.must(t, ctx, primary, "node", "set", f.Name(i), "--site", site)
 	}
+	// Clients of 6447 stay in their site; those of the far node read there.
+	f.awaitReaders(t, ctx, primary, f.others(primary)[0])
+	f.awaitReaders(t, ctx, far, far)
 	f.must(t, ctx, primary, "cluster", "set", "--durability", "site-majority")
 	l := f.waitsWithout(t, ctx, primary, far)
 	f.resume(t, far)
@@ -114,6 +117,7 @@ func (f *fixture) durabilitySiteMajority(t *testing.T, ctx context.Context) {
 	// The other one of the near site is not needed.
 	f.pause(t, ctx, f.others(primary)[0])
 	l.awaitAcks(t, ctx, 50)
+	f.awaitReaders(t, ctx, primary, far)
 	f.resume(t, f.others(primary)[0])
 	f.must(t, ctx, primary, "cluster", "set", "--durability", "majority")
 	f.survived(t, ctx, l, primary)
