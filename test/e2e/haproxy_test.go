@@ -33,8 +33,8 @@ func haproxyProgram() string {
 }
 
 // haproxy runs packaging/haproxy.cfg in front of the cluster, and returns where it listens: beside the nodes, or on a host
-// of its own.
-func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost) (write, read string) {
+// of its own. own: it leads to mysqld's own ports, where nobody holds a client while there is no primary.
+func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost, own bool) (write, read string) {
 	t.Helper()
 	program := haproxyProgram()
 	if program == "" {
@@ -49,14 +49,21 @@ func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost) (w
 		write, read, start = f.freeAddress(t), f.freeAddress(t), subprocess.Start
 	}
 	places := []string{"bind :3306", "bind " + write, "bind :3307", "bind " + read}
+	if own {
+		places = append(places, "use_backend primary if { nbsrv(primary) gt 0 }", "", "default_backend any", "default_backend primary")
+	}
 	for i := range f.Len() {
 		_, api, err := net.SplitHostPort(f.APIAddr(i))
 		if err != nil {
 			t.Fatal(err)
 		}
+		writes, reads := f.RouterAddr(i), f.ReadAddr(i)
+		if own {
+			writes, reads = f.MysqldAddr(i), f.MysqldAddr(i)
+		}
 		node := fmt.Sprintf("10.0.0.%d", i+1)
-		places = append(places, node+":6446 check port 7401", f.RouterAddr(i)+" check port "+api,
-			node+":6447 check port 7401", f.ReadAddr(i)+" check port "+api)
+		places = append(places, node+":6446 check port 7401", writes+" check port "+api,
+			node+":6447 check port 7401", reads+" check port "+api)
 	}
 	cfg := filepath.Join(t.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(cfg, []byte(strings.NewReplacer(places...).Replace(string(text))), 0o600); err != nil {
@@ -119,7 +126,7 @@ func TestHAProxy(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute})
 	ctx := scenarioContext(t)
 	p := &proxied{routed: f.newRouted(t, "")}
-	p.write, p.read = f.haproxy(t, ctx, nil)
+	p.write, p.read = f.haproxy(t, ctx, nil, false)
 	primary := f.heal(t, ctx)
 	scraper := f.prometheus(t)
 	l := f.startAt(t, 4, f.through(t, p.write))
@@ -127,18 +134,19 @@ func TestHAProxy(t *testing.T) {
 	p.prepare(t, ctx, primary)
 	p.awaitReads(t, ctx, f.others(primary)...)
 	next := (primary + 1) % 3
-	p.under(t, ctx, l, "switched over", func() {
+	p.under(t, ctx, l, "switched over", proxiedGapMax, func() {
 		f.must(t, ctx, primary, "switchover", "--to", f.Name(next), "--max-pause", "10s")
 	})
 	p.awaitReads(t, ctx, f.others(next)...)
 	p.lag(t, ctx)
 	for _, c := range []struct {
 		what  string
+		bound time.Duration
 		fails func(int) error
-	}{{"killed", f.KillBoth}, {"frozen", f.PauseAgent}} {
+	}{{"killed", proxiedGapMax, f.KillBoth}, {"frozen", proxiedFrozenGapMax, f.PauseAgent}} {
 		primary = f.heal(t, ctx)
 		p.awaitReads(t, ctx, f.others(primary)...)
-		p.under(t, ctx, l, c.what, func() {
+		p.under(t, ctx, l, c.what, c.bound, func() {
 			if err := c.fails(primary); err != nil {
 				t.Fatal(err)
 			}
@@ -166,15 +174,50 @@ func TestHAProxy(t *testing.T) {
 	f.check(t, ctx)
 }
 
+// How long a client of HAProxy may be without an OK. HAProxy looks twice a second; it takes some three seconds to see that a node is
+// frozen, and two looks to see that it is dead.
+const proxiedGapMax, proxiedFrozenGapMax = 4 * time.Second, 8 * time.Second
+
 // proxied is a cluster behind HAProxy.
 type proxied struct {
 	*routed
 	write, read string
+	own         bool // it leads to mysqld's own ports: HAProxy alone decides who reads where, a second or two late
+}
+
+// portHAProxy: HAProxy in front of mysqld's own port, which the kernel fences, while the primary is killed, and another one freezes.
+func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
+	p := &proxied{routed: f.newRouted(t, ""), own: true}
+	p.administrator = "cleo"
+	p.write, p.read = f.haproxy(t, ctx, nil, true)
+	primary := f.heal(t, ctx)
+	l := f.startAt(t, 4, f.through(t, p.write))
+	l.awaitAcks(t, ctx, 20)
+	p.prepare(t, ctx, primary)
+	for _, c := range []struct {
+		what  string
+		bound time.Duration
+		fails func(int) error
+	}{{"killed", proxiedGapMax, f.KillBoth}, {"frozen", proxiedFrozenGapMax, f.PauseAgent}} {
+		primary = f.heal(t, ctx)
+		p.awaitReads(t, ctx, f.others(primary)...)
+		p.under(t, ctx, l, c.what, c.bound, func() {
+			if err := c.fails(primary); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if c.what == "frozen" {
+			f.resume(t, primary)
+		}
+	}
+	l.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
 }
 
 // under has a client that notes which server took each of its writes, while the primary goes elsewhere. Writes flow
 // again, no server takes one after its successor has, and none is lost.
-func (p *proxied) under(t *testing.T, ctx context.Context, l *load, what string, do func()) {
+func (p *proxied) under(t *testing.T, ctx context.Context, l *load, what string, bound time.Duration, do func()) {
 	t.Helper()
 	c := p.writerAt(t, "HAProxy's port for writes", p.write, p.nextWriter())
 	awaitOKs(t, ctx, 10, c)
@@ -187,7 +230,10 @@ func (p *proxied) under(t *testing.T, ctx context.Context, l *load, what string,
 		t.Fatal(err)
 	}
 	c.stop()
-	t.Logf("the primary is %s: no OK for %v at most", what, c.gap().Round(time.Millisecond))
+	t.Logf("the primary is %s: no OK for %v, bound %v", what, c.gap().Round(time.Millisecond), bound)
+	if c.gap() > bound {
+		t.Errorf("the primary is %s: no OK for %v, want at most %v", what, c.gap(), bound)
+	}
 	if servers := c.servers(); len(servers) != 2 {
 		t.Errorf("%d servers took writes", len(servers))
 	}
@@ -212,7 +258,7 @@ func (p *proxied) readers(t *testing.T, ctx context.Context) (nodes []int, err e
 		if err := db.QueryRowContext(ctx, "SELECT @@port, @@super_read_only").Scan(&port, &readOnly); err != nil {
 			return nil, err
 		}
-		if !readOnly {
+		if !readOnly && !p.own {
 			t.Error("the primary is read")
 		}
 		for i := range p.Len() {

@@ -124,7 +124,7 @@ func (f *fixture) portElsewhere(t *testing.T, ctx context.Context) {
 	if haproxyProgram() == "" {
 		t.Log("without HAProxy, which is not installed")
 	} else {
-		write, read := f.haproxy(t, ctx, host)
+		write, read := f.haproxy(t, ctx, host, false)
 		ways = append(ways, way{"HAProxy, for writes", write, applicationsAddress}, way{"HAProxy, for reads", read, "127.0.0.1"})
 		r.awaitPrimaryAt(t, ctx, write)
 	}

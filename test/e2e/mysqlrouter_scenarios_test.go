@@ -42,7 +42,7 @@ func (r *routed) prepare(t *testing.T, ctx context.Context, primary int, more ..
 	t.Helper()
 	db := r.local(t, primary)
 	for _, q := range append([]string{
-		"CREATE TABLE " + routedTable + " (writer INT, n INT, server CHAR(36), tracks VARCHAR(20), PRIMARY KEY (writer, n))",
+		"CREATE TABLE IF NOT EXISTS " + routedTable + " (writer INT, n INT, server CHAR(36), tracks VARCHAR(20), PRIMARY KEY (writer, n))",
 		fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s' DEFAULT ROLE quorate_dba", r.administrator, r.password),
 	}, more...) {
 		if _, err := db.ExecContext(ctx, q); err != nil {

@@ -86,6 +86,7 @@ func TestPort(t *testing.T) {
 	// After all that cut: from its first change on, the state has one node's addresses of the others, and its own as
 	// it is, so the others no longer go through the network that is cut.
 	f.scenario(t, "MySQLRouter", f.portRouter)
+	f.scenario(t, "HAProxy", f.portHAProxy)
 	f.scenario(t, "Elsewhere", f.portElsewhere)
 	f.scenario(t, "NotAllowed", f.portNotAllowed)
 	f.scenario(t, "Unfenced", f.portUnfenced)
