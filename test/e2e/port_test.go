@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,7 @@ func TestPort(t *testing.T) {
 	}
 	f.createTable(t, ctx)
 	f.scenario(t, "Addresses", f.clientAddresses)
+	f.scenario(t, "Doctor", f.portDoctored)
 	f.scenario(t, "Readers", f.portOfReplica)
 	f.scenario(t, "FrozenReplica", f.portOfFrozenReplica)
 	f.scenario(t, "Switchover", f.portSwitchover)
@@ -211,6 +213,25 @@ func (f *fixture) clientAddresses(t *testing.T, ctx context.Context) {
 		if host != want {
 			t.Errorf("at %s the server sees a client at %s, want %s", addr, host, want)
 		}
+	}
+}
+
+// portDoctored: doctor tries on its own whether the kernel can fence mysqld's port. The node's fence is as before.
+func (f *fixture) portDoctored(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	before := tables(t)
+	conn := f.clientSession(t, ctx, f.MysqldAddr(primary))
+	out := f.must(t, ctx, primary, "doctor")
+	for _, line := range []string{"the kernel can fence it (mysql.bind)", "this node's agent and mysqld have theirs", "0 fail"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("doctor does not say %q:\n%s", line, out)
+		}
+	}
+	if diff := cmp.Diff(before, tables(t)); diff != "" {
+		t.Errorf("doctor has changed the host's nftables: -before, +after\n%s", diff)
+	}
+	if _, err := reads(ctx, conn, scenarioTimeout); err != nil {
+		t.Errorf("a session beside doctor: %v", err)
 	}
 }
 
@@ -472,6 +493,10 @@ func (f *fixture) portNotAllowed(t *testing.T, ctx context.Context) {
 	}
 	if _, err := reads(ctx, f.clientSession(t, ctx, f.RouterAddr(i)), scenarioTimeout); err != nil {
 		t.Errorf("through its router: %v", err)
+	}
+	doctor := append(strings.Fields(withoutNetAdmin), os.Getenv(binaryVariable), "doctor", "--config", f.ConfigPath(i))
+	if out, err := exec.CommandContext(ctx, "setpriv", doctor...).CombinedOutput(); err != nil || !strings.Contains(string(out), "has no CAP_NET_ADMIN") {
+		t.Errorf("doctor without the right: %v: %s", err, out)
 	}
 }
 
