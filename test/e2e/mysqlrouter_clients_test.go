@@ -185,7 +185,7 @@ func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()
 			t.Errorf("%d own writes were missed: %s", len(c.missed), c.missed[0])
 		}
 	}
-	for i, bound := range map[int]time.Duration{1: 4 * routedLimit, 2: 4 * time.Second} {
+	for i, bound := range map[int]time.Duration{1: 3 * routedLimit, 2: 4 * time.Second} {
 		over := clients[i].gap() - clients[0].gap()
 		t.Logf("%s: %v over quorate's own, bound %v", clients[i].name, over.Round(time.Millisecond), bound)
 		if over > bound {

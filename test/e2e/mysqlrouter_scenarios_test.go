@@ -107,6 +107,7 @@ func (r *routed) bootstrapped(t *testing.T, ctx context.Context) {
 
 func (r *routed) killRouted(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
+	r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
 	r.underLoad(t, ctx, next(primary), func() {
 		if err := r.KillBoth(primary); err != nil {
 			t.Fatal(err)
@@ -281,7 +282,8 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	}
 }
 
-// portRouter: a frozen primary's port resets Router's connections, so Router does not wait for it. Nobody is served there.
+// portRouter: a frozen primary's port resets Router's connections, so Router does not wait for it. Nobody is served there. Then
+// the primary is killed.
 func (f *fixture) portRouter(t *testing.T, ctx context.Context) {
 	r := f.newRouted(t, mysqlRouterProgram(t))
 	primary := r.heal(t, ctx)
@@ -292,7 +294,6 @@ func (f *fixture) portRouter(t *testing.T, ctx context.Context) {
 	r.awaitServer(t, ctx, r.router.RW, func(string) bool { return true })
 	r.underLoad(t, ctx, next(primary), func() { r.stopProcesses(t, ctx, primary, true, true) })
 	r.continueProcesses(t, primary, true, true)
-	now := r.heal(t, ctx)
-	r.awaitTold(t, ctx, r.members(now, 0, 1, 2), 0, 1, 2)
-	r.must(t, ctx, now, "cluster", "set", "--router", "off")
+	r.killRouted(t, ctx)
+	r.must(t, ctx, r.heal(t, ctx), "cluster", "set", "--router", "off")
 }

@@ -28,7 +28,7 @@ func mysqlRouterProgram(t *testing.T) string {
 }
 
 // routedLimit is how long a client waits for an answer, login included. At the rw port Router holds a client that connects
-// while there is no primary for as long, and after it now and then its next attempts (docs/router.md): three in a row were seen.
+// while there is no primary for as long, and its next attempt, too, if that gets the same one of Router's threads (docs/router.md).
 const routedLimit = 2 * time.Second
 
 // routed is a cluster with a MySQL Router.

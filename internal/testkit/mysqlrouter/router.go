@@ -117,7 +117,8 @@ func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", bind,
 		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", bind,
 		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2",
-		"--conf-set-option=DEFAULT.max_idle_server_connections=0", "--conf-set-option=routing:bootstrap_rw_split.wait_for_my_writes_timeout=60")
+		"--conf-set-option=DEFAULT.max_idle_server_connections=0", "--conf-set-option=routing:bootstrap_rw_split.wait_for_my_writes_timeout=60",
+		"--conf-set-option=io.threads=16")
 	if out, err := c.run(ctx, cmd); err != nil {
 		return nil, fmt.Errorf("bootstrap mysqlrouter: %w: %s", err, out)
 	}
