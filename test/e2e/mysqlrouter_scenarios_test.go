@@ -121,7 +121,12 @@ func (r *routed) switchRouted(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
 	before := r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
 	to := next(primary)
-	r.underLoad(t, ctx, to, func() { r.must(t, ctx, primary, "switchover", "--to", r.Name(to)) })
+	goOn, stop := r.sysbenchReads(t, ctx, to)
+	r.underLoad(t, ctx, to, func() {
+		r.must(t, ctx, primary, "switchover", "--to", r.Name(to))
+		goOn()
+	})
+	stop()
 	if view := r.awaitTold(t, ctx, r.members(to, 0, 1, 2), 0, 1, 2); view <= before {
 		t.Errorf("view %d after a switchover, and %d before", view, before)
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -20,12 +22,14 @@ import (
 // server that it was connected to.
 type sysbench struct {
 	program, addr, user, password string
+	// dir is where it runs. script is what a run does, with more options: events transactions, of so many threads.
+	dir, script     string
+	threads, events int
+	options         []string
 	// whole and broken count the runs that have ended.
 	whole, broken atomic.Int64
+	said          atomic.Value // by the last one that broke
 }
-
-// sysbenchEvents is how many transactions a run has.
-const sysbenchEvents = 100
 
 func (s *sysbench) do(ctx context.Context, what string, more ...string) (out []byte, err error) {
 	host, port, err := net.SplitHostPort(s.addr)
@@ -34,17 +38,18 @@ func (s *sysbench) do(ctx context.Context, what string, more ...string) (out []b
 	}
 	scripts := filepath.Join(filepath.Dir(filepath.Dir(s.program)), "usr/share/sysbench")
 	cmd := exec.CommandContext(ctx, s.program, append([]string{
-		filepath.Join(scripts, "oltp_read_write.lua"), "--db-driver=mysql", "--mysql-host=" + host, "--mysql-port=" + port, "--mysql-user=" + s.user,
+		filepath.Join(scripts, s.script+".lua"), "--db-driver=mysql", "--mysql-host=" + host, "--mysql-port=" + port, "--mysql-user=" + s.user,
 		"--mysql-password=" + s.password, "--mysql-db=" + ledger.Database, "--tables=1", "--table-size=1000", "--auto_inc=off", what,
-	}, more...)...)
-	cmd.Dir = scripts // they look for each other there
+	}, slices.Concat(s.options, more)...)...)
+	cmd.Dir = s.dir // its certificates are looked for there
 	return cmd.CombinedOutput()
 }
 
 func (s *sysbench) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if _, err := s.do(ctx, "run", "--threads=4", fmt.Sprintf("--events=%d", sysbenchEvents), "--time=0"); err != nil {
+		if out, err := s.do(ctx, "run", fmt.Sprintf("--threads=%d", s.threads), fmt.Sprintf("--events=%d", s.events), "--time=0"); err != nil {
 			s.broken.Add(1)
+			s.said.Store(string(out))
 		} else {
 			s.whole.Add(1)
 		}
@@ -56,40 +61,88 @@ func (s *sysbench) goesOn(t *testing.T, ctx context.Context) {
 	t.Helper()
 	want := s.whole.Load() + 2
 	if err := devcluster.Poll(ctx, "sysbench goes on at "+s.addr, func(context.Context) (bool, string, error) {
-		return s.whole.Load() >= want, fmt.Sprintf("%d runs whole, %d broken", s.whole.Load(), s.broken.Load()), nil
+		return s.whole.Load() >= want, fmt.Sprintf("%d runs whole, %d broken, the last by %v", s.whole.Load(), s.broken.Load(), s.said.Load()), nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// sysbenchRouted: sysbench goes on at Router's port for writes and at quorate's own, beside clients that look for their own writes, across the
-// kill of a primary and a switchover. All nodes have the same rows.
-func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
+// newSysbench returns sysbench for an address; nil where there is none.
+func (r *routed) newSysbench(t *testing.T, addr, script string, threads, events int, options ...string) *sysbench {
+	t.Helper()
 	program, err := mysqlrouter.Rival("sysbench", "sysbench")
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip(err)
+		return nil
 	}
-	primary := r.heal(t, ctx)
-	user, password := r.Application()
-	all := []*sysbench{
-		{program: program, user: user, password: password, addr: r.router.RW},
-		{program: program, user: user, password: password, addr: r.RouterAddr(next(primary))},
+	s := &sysbench{program: program, addr: addr, dir: t.TempDir(), script: script, threads: threads, events: events, options: options}
+	s.user, s.password = r.Application()
+	return s
+}
+
+// fill makes the table anew.
+func (s *sysbench) fill(t *testing.T, ctx context.Context) {
+	t.Helper()
+	for _, what := range []string{"cleanup", "prepare"} {
+		if out, err := s.do(ctx, what); err != nil {
+			t.Fatalf("sysbench %s: %v: %s", what, err, out)
+		}
 	}
-	if out, err := all[0].do(ctx, "prepare"); err != nil {
-		t.Fatalf("fill the table: %v: %s", err, out)
-	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
+}
+
+// startAll starts them. goOn waits until each goes on, stop ends them.
+func startAll(t *testing.T, ctx context.Context, all []*sysbench) (goOn, stop func()) {
+	t.Helper()
+	running, cancel := context.WithCancel(ctx)
+	t.Cleanup(cancel)
 	ended := make(chan struct{}, len(all))
 	for _, s := range all {
 		go func() { s.run(running); ended <- struct{}{} }()
 	}
-	goOn := func() {
+	goOn = func() {
+		t.Helper()
 		for _, s := range all {
 			s.goesOn(t, ctx)
 		}
 	}
 	goOn()
+	return goOn, func() {
+		cancel()
+		for _, s := range all {
+			<-ended
+			t.Logf("%s at %s: %d runs of %d transactions, %d more ended with their server, or had to wait for a deadlock", s.script, s.addr, s.whole.Load(), s.events, s.broken.Load())
+		}
+	}
+}
+
+// sysbenchReads runs sysbench where reads are spread: at Router's split port, and at a node's 6447. At the split port it uses TLS, and no
+// transactions: Router sends those, and clients without TLS, to the primary alone.
+func (r *routed) sysbenchReads(t *testing.T, ctx context.Context, node int) (goOn, stop func()) {
+	t.Helper()
+	split := r.newSysbench(t, r.router.Split, "oltp_read_write", 1, 5, "--skip_trx=on", "--db-ps-mode=disable", "--mysql-ssl=on")
+	if split == nil {
+		return func() {}, func() {}
+	}
+	for name, of := range map[string]string{"cacert.pem": "ca.pem", "client-cert.pem": "router-cert.pem", "client-key.pem": "router-key.pem"} {
+		if err := os.Symlink(filepath.Join(r.Dir(), "router", "data", of), filepath.Join(split.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := r.newSysbench(t, r.ReadAddr(node), "oltp_read_only", 1, 5)
+	r.newSysbench(t, r.router.RW, "oltp_read_write", 1, 5).fill(t, ctx)
+	return startAll(t, ctx, []*sysbench{split, reads})
+}
+
+// sysbenchRouted: sysbench goes on at Router's port for writes and at quorate's own, beside clients that look for their own writes, across the
+// kill of a primary and a switchover. All nodes have the same rows.
+func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	routed := r.newSysbench(t, r.router.RW, "oltp_read_write", 4, 100)
+	if routed == nil {
+		t.Skip("no sysbench in .rivals or QUORATE_RIVALS: run make rivals")
+	}
+	routed.fill(t, ctx)
+	own := r.newSysbench(t, r.RouterAddr(next(primary)), "oltp_read_write", 4, 100)
+	goOn, stop := startAll(t, ctx, []*sysbench{routed, own})
 	r.underLoad(t, ctx, next(primary), func() {
 		if err := r.KillBoth(primary); err != nil {
 			t.Fatal(err)
@@ -109,10 +162,6 @@ func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
 		goOn()
 	})
 	stop()
-	for _, s := range all {
-		<-ended
-		t.Logf("sysbench at %s: %d runs of %d transactions, %d more ended with their server, or had to wait for a deadlock", s.addr, s.whole.Load(), sysbenchEvents, s.broken.Load())
-	}
 	r.sameTable(t, ctx, "sbtest1")
 }
 
