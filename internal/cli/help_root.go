@@ -93,8 +93,8 @@ func newExitCodesTopic() *cobra.Command {
      switchover, "quorate history"
 
 did-commit has its own: 0 committed, 1 not committed, 3 not known. doctor ends
-with 1 if something fails, with 0 also if there are warnings. mysql ends with the
-client's.
+with 1 if something fails, with 0 also if there are warnings; config check with 1
+if the agent would not start here. mysql ends with the client's.
 
 Requests that change something are taken from root, from the agent's own account,
 and from the group in [control].`,

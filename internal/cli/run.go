@@ -28,9 +28,10 @@ it: no acknowledged transaction is lost by that.
 The nodes of a new cluster begin once all of them have started: each waits until
 every other node has said that its data directory is empty, too. With --bootstrap
 a node begins without the nodes that do not answer, for instance because their
-hosts do not exist yet. Give it to each node of a majority, once. A cluster whose
-list has one node begins with it alone. Never give it to a node whose disk may only
-be missing: an existing cluster would begin again, empty.
+hosts do not exist yet. Give it to each node of a majority, once. A cluster
+whose list has one node begins only with --bootstrap. Start it as the agent's
+account, not as root: runuser -u mysql -- quorate run --bootstrap. Never give it to
+a node whose disk may only be missing: an existing cluster would begin again, empty.
 
 The log goes to stderr. With --log-format journal its lines have no time, which
 systemd's journal has, and begin with their priority: journalctl -p warning -u

@@ -233,7 +233,7 @@ func (k *Keys) unknown(m cluster.Member) string {
 	if m.Key == "" || k.Has(m.Key) {
 		return ""
 	}
-	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: if the file is right, run \"quorate node set %s --key %s\" on another node",
+	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: if the file is right, run \"quorate node set %s --key %s\" on the host of the node that leads",
 		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())
 }
 

@@ -109,7 +109,7 @@ func (s running) Guarded(ctx context.Context) {
 	if len(options) == 0 {
 		s.tellCertificate(ctx, ends)
 	} else {
-		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
+		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as the agent's account, says what is wrong with the files; "+
 			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), m.cfg.Self)
 	}
 	if m.cfg.Board.SetTrouble(aboutTLS, text) && text != "" {
