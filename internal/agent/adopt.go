@@ -302,9 +302,54 @@ func AdoptionUnchanged(cfg config.Config, r founding.Record) error {
 	return r.Unchanged(vfs.OS{}, cfg.DataDir)
 }
 
-// UndoAdoption puts the data back to where they were, as long as mysqld was not started here.
-func UndoAdoption(cfg config.Config) (founding.Record, error) {
-	return resumeAdoption(cfg, func(founding.Record) error { return founding.Undo(vfs.OS{}, cfg.DataDir) })
+// UndoAdoption puts the data back to where they were, as long as no start of mysqld has changed them here.
+func UndoAdoption(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) (founding.Record, error) {
+	return resumeAdoption(cfg, func(founding.Record) error {
+		return founding.Undo(vfs.OS{}, cfg.DataDir, func(r founding.Record) error {
+			data := filepath.Join(cfg.DataDir, "mysql", "data")
+			changed, err := changedSince(ctx, cfg, r, data, logger, version)
+			if err == nil && changed == "" {
+				return nil
+			}
+			if err == nil {
+				err = fmt.Errorf("%w: %s", founding.ErrStarted, changed)
+			} else {
+				err = fmt.Errorf("mysqld was started here since, and it cannot be seen whether that has changed the data: %w", err)
+			}
+			return fmt.Errorf("%w. They are whole in %s: mend what keeps the agent from going on with them, and start it; or leave with them, in place (docs/leaving.md)", err, data)
+		})
+	})
+}
+
+// changedSince says what a start of mysqld has changed in an adoption's data; "" = nothing. It makes quorate's accounts before it lets anybody
+// in, and before that it locks root: where neither is so nobody has written anything.
+func changedSince(ctx context.Context, cfg config.Config, r founding.Record, data string, logger *slog.Logger, version string) (string, error) {
+	a, err := New(cfg, logger, version)
+	if err != nil {
+		return "", err
+	}
+	server := a.mysqldConfig()
+	server.OSUser = mysqldAccount(cfg)
+	survey, err := server.Survey(ctx, data)
+	if err != nil {
+		return "", err
+	}
+	executed, err := gtid.ParseSet(survey.Executed)
+	if err != nil {
+		return "", fmt.Errorf("parse gtid_executed: %w", err)
+	}
+	before, err := gtid.ParseSet(r.Executed)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("parse what gtid_executed was: %w", err)
+	case len(survey.Reserved) > 0:
+		return "it has made quorate's accounts", nil
+	case len(survey.LockedRoot) > 0:
+		return "root@localhost is locked, as the first start does", nil
+	case !executed.Equal(before):
+		return "gtid_executed is another one", nil
+	}
+	return "", nil
 }
 
 // resumeAdoption has no agent run, and no server on the data, while do goes on.

@@ -46,7 +46,8 @@ is looked at first, and nothing is done if something speaks against it.
 
 What was interrupted is taken up by the same command. --undo puts everything back
 to where it was, also what was interrupted, until the agent has started mysqld
-for the first time: that start makes quorate's accounts, and locks root.
+for the first time: that start makes quorate's accounts, and locks root. Where it
+failed before that, --undo sees it, and puts everything back, too.
 
 Run it as root where the agent is not the account that owns the directory above
 DATADIR; the files keep their owner.
@@ -71,7 +72,7 @@ failed; 2 if the configuration is wrong.`,
 				return err
 			}
 			if o.undo {
-				return o.runUndo(cfg, cmd.OutOrStdout())
+				return o.runUndo(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return o.run(cmd.Context(), cfg, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -91,8 +92,8 @@ type adopted struct {
 }
 
 func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, out, errOut io.Writer) (err error) {
-	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if done, err := o.takeUp(cfg, from, logger, out); done || err != nil {
+	logger := adoptLogger(errOut)
+	if done, err := o.takeUp(ctx, cfg, from, logger, out); done || err != nil {
 		return err
 	}
 	ad, err := agent.OpenAdoption(ctx, cfg, from, logger, o.version)
@@ -125,8 +126,12 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 	return err
 }
 
+func adoptLogger(errOut io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
 // takeUp goes on with what was interrupted; done tells whether there was something.
-func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logger, out io.Writer) (done bool, err error) {
+func (o *adoptOptions) takeUp(ctx context.Context, cfg config.Config, from string, logger *slog.Logger, out io.Writer) (done bool, err error) {
 	r, phase, err := agent.AdoptionOf(cfg)
 	if err != nil || phase == founding.None {
 		return false, err
@@ -158,7 +163,7 @@ func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logge
 			return true, err
 		}
 		if !moved { // its server may have run since: what was found then says nothing
-			_, err := agent.UndoAdoption(cfg)
+			_, err := agent.UndoAdoption(ctx, cfg, logger, o.version)
 			return err != nil, err
 		}
 	}
@@ -168,7 +173,7 @@ func (o *adoptOptions) takeUp(cfg config.Config, from string, logger *slog.Logge
 	return true, o.printDone(out, adoptedText(cfg, r))
 }
 
-func (o *adoptOptions) runUndo(cfg config.Config, out io.Writer) error {
+func (o *adoptOptions) runUndo(ctx context.Context, cfg config.Config, out, errOut io.Writer) error {
 	_, phase, err := agent.AdoptionOf(cfg)
 	if err != nil {
 		return err
@@ -176,7 +181,7 @@ func (o *adoptOptions) runUndo(cfg config.Config, out io.Writer) error {
 	if phase == founding.None {
 		return fmt.Errorf("nothing was adopted into data directory %s: there is nothing to undo", cfg.DataDir)
 	}
-	r, err := agent.UndoAdoption(cfg)
+	r, err := agent.UndoAdoption(ctx, cfg, adoptLogger(errOut), o.version)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +67,7 @@ func TestAdopt(t *testing.T) {
 	f.killAdoption(t, ctx, source.Data())
 	f.must(t, ctx, 0, "adopt", source.Data()) // from wherever the last one was killed
 	f.must(t, ctx, 0, "adopt", "--undo")
+	f.firstStartFails(t, ctx, source.Data())
 	f.killBeforeMove(t, ctx, source.Data())
 	if err := source.Start(ctx); err != nil { // as by a unit that nobody has disabled
 		t.Fatal(err)
@@ -78,6 +82,10 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("node %s has %d rows of what the server wrote after an adoption was killed: %v", f.Name(i), rows, err)
 		}
 	}
+	if err := f.Terminate(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, 0, []int{1}, "it has made quorate's accounts", "adopt", "--undo")
 }
 
 func adoptContext(t *testing.T) context.Context {
@@ -167,6 +175,67 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	if killed == 0 {
 		t.Error("no adoption was killed: the test has tested nothing")
 	}
+}
+
+// firstStartFails adopts data on which mysqld does not start, as the host has no such memory: that is undone, as if it had not been started.
+func (f *fixture) firstStartFails(t *testing.T, ctx context.Context, data string) {
+	t.Helper()
+	before, err := os.ReadFile(f.ConfigPath(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := regexp.MustCompile(`(?m)^(innodb_buffer_pool_size|"innodb_buffer_pool_size") *=.*\n`).ReplaceAllString(string(before), "")
+	config = strings.Replace(config, "[mysql.variables]\n", "[mysql.variables]\ninnodb_buffer_pool_size = \"900T\"\n", 1)
+	if err := os.WriteFile(f.ConfigPath(0), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, 0, "adopt", data)
+	run := exec.CommandContext(ctx, os.Getenv(binaryVariable), "run", "--config", f.ConfigPath(0))
+	said := &lateOutput{}
+	run.Stdout, run.Stderr = said, said
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Wait() }()
+	poll := devcluster.Poll(ctx, "mysqld has failed to start", func(context.Context) (bool, string, error) {
+		return strings.Contains(said.String(), "mysqld ended"), said.String(), nil
+	})
+	_ = run.Process.Signal(syscall.SIGTERM) // else it has ended
+	<-ended
+	if poll != nil {
+		t.Fatal(poll)
+	}
+	if _, err := os.Stat(filepath.Join(f.DataDir(0), "mysql", "incarnation")); err != nil {
+		t.Fatalf("mysqld was not started: %v: %s", err, said)
+	}
+	f.must(t, ctx, 0, "adopt", "--undo")
+	if _, err := os.Stat(filepath.Join(data, "auto.cnf")); err != nil {
+		t.Fatalf("undone, and the data are elsewhere: %v", err)
+	}
+	if err := os.WriteFile(f.ConfigPath(0), before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lateOutput is what a command says, which may be read meanwhile.
+type lateOutput struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (o *lateOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+// String is all of it so far.
+func (o *lateOutput) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // startAdoption starts the command. intention is the file that is there once it has begun; ended gets how it ends.

@@ -22,8 +22,8 @@
 //   - While adopting.json is there no agent starts (agent.New).
 //   - The data are at one of two places: where they were, or in mysql/data. Nothing is removed
 //     from either, and nothing in them is changed but 36 bytes of auto.cnf.
-//   - It is undone only before the first start of mysqld (mysql/incarnation): the first start
-//     changes accounts. Nor after a rebuild, which moves the data below old, and that file with them.
+//   - It is undone only before the first start of mysqld (mysql/incarnation), or where that start has
+//     changed nothing: else it changes accounts. Nor after a rebuild, which moves the data below old, and that file with them.
 //
 // # Durability
 //

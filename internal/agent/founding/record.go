@@ -156,13 +156,20 @@ func Finish(fs vfs.FS, dir string, log seglog.Options) error {
 var ErrStarted = errors.New("mysqld was started here since: it cannot be undone any more")
 
 // Undo puts the data back to where they were, from whichever state an adoption is in, and
-// leaves nothing else in dir but its lock. It returns ErrStarted once mysqld was started.
-func Undo(fs vfs.FS, dir string) error {
+// leaves nothing else in dir but its lock. It returns ErrStarted once mysqld was started, unless
+// untouched is certain that this start came to nothing.
+func Undo(fs vfs.FS, dir string, untouched func(Record) error) error {
 	r, phase, err := Look(fs, dir)
 	if err != nil || phase == None {
 		return err
 	}
-	if err := r.unchanged(fs, dir, phase); err != nil {
+	err = r.unchanged(fs, dir, phase)
+	if errors.Is(err, ErrStarted) {
+		if err = r.still(fs, dir, phase); err == nil {
+			err = untouched(r)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if phase != Undoing {
@@ -187,14 +194,15 @@ func (r Record) Moved(fs vfs.FS, dir string) (bool, error) {
 func (r Record) Unchanged(fs vfs.FS, dir string) error { return r.unchanged(fs, dir, Done) }
 
 func (r Record) unchanged(fs vfs.FS, dir string, phase Phase) error {
+	if phase == Undoing { // it was looked at before that began
+		return nil
+	}
 	started, err := find(fs, filepath.Join(dir, "mysql", "incarnation"))
 	switch {
 	case err != nil:
 		return fmt.Errorf("look whether mysqld was started: %w", err)
 	case started:
 		return ErrStarted
-	case phase == Undoing: // it was looked at before that began
-		return nil
 	}
 	return r.still(fs, dir, phase)
 }

@@ -231,7 +231,7 @@ func TestAdoptionIsTakenUp(t *testing.T) {
 // TestAdoptionIsUndone: so is what was interrupted anywhere, and what was interrupted in that.
 func TestAdoptionIsUndone(t *testing.T) {
 	r, undone := adoption(t), 0
-	undo := func(fs vfs.FS) error { return Undo(fs, "node") }
+	undo := func(fs vfs.FS) error { return Undo(fs, "node", refuse) }
 	check := func(t *testing.T, disk *vfs.Mem) {
 		again(disk, int64(undone%11+1), undo)
 		if err := undo(disk); err != nil {
@@ -266,6 +266,36 @@ func TestAdoptionIsUndone(t *testing.T) {
 	})
 }
 
+// refuse says of a start of mysqld that it has changed the data.
+func refuse(Record) error { return ErrStarted }
+
+// TestUndoneBehindAFailedStart: a first start of mysqld that has changed nothing is no reason not to undo, also where that was
+// interrupted.
+func TestUndoneBehindAFailedStart(t *testing.T) {
+	r := adoption(t)
+	adopted := func() *vfs.Mem {
+		fs := server(t)
+		err := r.Make(fs, "node", logAt(fs))
+		if err == nil {
+			var f vfs.File
+			if f, err = fs.Create("node/mysql/incarnation"); err == nil {
+				err = errors.Join(f.Close(), fs.SyncDir("node/mysql"))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fs
+	}
+	undo := func(fs vfs.FS) error { return Undo(fs, "node", func(Record) error { return nil }) }
+	interruptions(t, adopted, undo, func(t *testing.T, disk *vfs.Mem) {
+		if err := undo(disk); err != nil {
+			t.Fatal(err)
+		}
+		wantAsBefore(t, disk)
+	})
+}
+
 // TestNotUndone: the first start of mysqld changes the data.
 func TestNotUndone(t *testing.T) {
 	fs, r := server(t), adoption(t)
@@ -275,7 +305,7 @@ func TestNotUndone(t *testing.T) {
 	if f, err := fs.Create("node/mysql/incarnation"); err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
-	if err := Undo(fs, "node"); !errors.Is(err, ErrStarted) {
+	if err := Undo(fs, "node", refuse); !errors.Is(err, ErrStarted) {
 		t.Fatalf("undo: %v, want %v", err, ErrStarted)
 	}
 	wantAdopted(t, fs)
@@ -305,7 +335,7 @@ func TestNotUndoneAfterRebuild(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := contents(t, fs, "node")
-			err := Undo(fs, "node")
+			err := Undo(fs, "node", refuse)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("undo: %v, want %q", err, c.want)
 			}

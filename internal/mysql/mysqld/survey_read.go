@@ -27,6 +27,8 @@ type Survey struct {
 	Grants []Grant `json:"grants,omitempty"`
 	// Reserved are accounts with names that quorate gives to its own.
 	Reserved []string `json:"reserved,omitempty"`
+	// LockedRoot is root@localhost where that account is locked: a first start does that before anything else.
+	LockedRoot []string `json:"locked_root,omitempty"`
 	// FarHosts are accounts for hosts from which nobody comes who comes through the router.
 	FarHosts []string `json:"far_hosts,omitempty"`
 	// Events are those that are enabled, NoDefiner views, routines, triggers and events whose
@@ -60,6 +62,7 @@ func (s *Survey) queries() []struct {
 		{&s.Reserved, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE host = 'localhost' AND user IN
 			('` + strings.Join([]string{AdminUser, TapUser, CloneUser, RouterUser, FollowUser, DBAUser}, "', '") + `')
 			OR host = '%' AND user = '` + DBARole + `' ORDER BY 1`},
+		{&s.LockedRoot, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'Y'`},
 		// 'localhost' is the socket, as names are not looked up.
 		{&s.FarHosts, `SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user
 			WHERE account_locked = 'N' AND host <> 'localhost' AND '127.0.0.1' NOT LIKE host AND host NOT LIKE '127.0.0.0/%' ORDER BY 1`},
