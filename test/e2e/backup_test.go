@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,9 +118,13 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(scratch) })
+	f.killVerify(t, ctx, replica, scratch, d)
 	out := f.must(t, ctx, replica, "backup", "verify", "--scratch", scratch, "--identity", d.key)
-	if !strings.Contains(out, "is whole") || !strings.Contains(out, "2 tables") {
+	if !strings.Contains(out, "is whole") || !strings.Contains(out, "2 tables") || !strings.Contains(out, "was left by a verification that was killed, and is removed") {
 		t.Errorf("verify: %s", out)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("a verification has left %v, %v", left, err)
 	}
 	f.restored(t, ctx, d, drop, rows, want)
 }
@@ -142,6 +147,40 @@ func (f *fixture) archives(t *testing.T, ctx context.Context, nodes ...int) (sto
 		t.Cleanup(cancel)
 	}
 	return stops
+}
+
+// killVerify kills a verification half-way: what it has left is there, and nothing runs on it.
+func (f *fixture) killVerify(t *testing.T, ctx context.Context, i int, scratch string, d drill) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "backup", "verify", "--scratch", scratch, "--identity", d.key, "--config", f.ConfigPath(i))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lock := ""
+	if err := devcluster.Poll(ctx, "a verification has begun to start mysqld", func(context.Context) (bool, string, error) {
+		found, err := filepath.Glob(filepath.Join(scratch, "qv-*", "data", "mysql", "mysqld.lock"))
+		if len(found) > 0 {
+			lock = found[0]
+		}
+		return len(found) > 0, scratch, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(rand.N(2 * time.Second))
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if err := devcluster.Poll(ctx, "no mysqld of a verification that was killed runs on", func(context.Context) (bool, string, error) {
+		file, err := os.Open(lock)
+		if err != nil {
+			return false, "", err
+		}
+		defer file.Close()
+		return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, lock, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // killFull kills full backups half-way: they do not count, and the next one is whole.

@@ -60,6 +60,8 @@ func TestFollow(t *testing.T) {
 	f.cutoverCalledOff(t, ctx, source, load)
 	f.cutoverInterrupted(t, ctx, source, load, false, f.KillBoth, func(int) error { return nil })
 	f.cutoverInterrupted(t, ctx, source, load, true, f.PauseAgent, f.ResumeAgent)
+	f.cutoverCommandKilled(t, ctx, source, load, 0)
+	f.cutoverCommandKilled(t, ctx, source, load, 1)
 	f.awaitNear(t, ctx)
 	primary, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -255,29 +257,18 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	if err := cut.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await := func(what, query, want string) {
-		t.Helper()
-		if err := devcluster.Poll(ctx, what, func(context.Context) (bool, string, error) {
-			got := plainQuery(t, ctx, source, query)
-			return got == want, query + " is " + got, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const readOnly = "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)"
-	const closing = "SELECT COUNT(*) FROM performance_schema.threads JOIN performance_schema.events_statements_current USING (thread_id)" +
-		" WHERE processlist_user = 'fol' AND processlist_command = 'Query' AND event_name = 'statement/sql/set_option' AND end_event_id IS NULL"
+	await := func(what, query, want string) { t.Helper(); awaitSource(t, ctx, source, what, query, want) }
 	if about {
-		await("the source is about to be closed", closing, "1")
+		await("the source is about to be closed", sourceClosing, "1")
 	} else {
-		await("the source is closed", readOnly, "11")
+		await("the source is closed", sourceReadOnly, "11")
 	}
 	if err := interrupt(primary); err != nil {
 		t.Fatal(err)
 	}
-	await("nobody is about to close the source", closing, "0")
+	await("nobody is about to close the source", sourceClosing, "0")
 	unlock()
-	await("the source is open again", readOnly, "00")
+	await("the source is open again", sourceReadOnly, "00")
 	load.awaitAcks(t, ctx, 20)
 	if err := heal(primary); err != nil {
 		t.Fatal(err)
@@ -289,6 +280,54 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	f.heal(t, ctx)
 	f.clientsCannotWrite(t, ctx)
 	load.awaitAcks(t, ctx, 20)
+	f.awaitCutoverOver(t, ctx, source, primary)
+}
+
+// cutoverCommandKilled: the command dies in the middle of a cutover, at the primary or elsewhere. It is called off all the same, at its
+// limit at the latest.
+func (f *fixture) cutoverCommandKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, beside int) {
+	t.Helper()
+	f.awaitNear(t, ctx)
+	primary, conn := f.lockedAtPrimary(t, ctx, load)
+	defer conn.Close()
+	cut := exec.CommandContext(ctx, os.Getenv(binaryVariable), "cutover", "--within", "10s", "--config", f.ConfigPath((primary+beside)%f.Len()))
+	if err := cut.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitSource(t, ctx, source, "the source is closed", sourceReadOnly, "11")
+	if err := cut.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cut.Wait() // it was killed
+	awaitSource(t, ctx, source, "the source is open again", sourceReadOnly, "00")
+	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 20)
+	f.awaitCutoverOver(t, ctx, source, primary)
+}
+
+// sourceReadOnly is how a source is closed; sourceClosing is 1 where somebody is about to close it.
+const (
+	sourceReadOnly = "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)"
+	sourceClosing  = "SELECT COUNT(*) FROM performance_schema.threads JOIN performance_schema.events_statements_current USING (thread_id)" +
+		" WHERE processlist_user = 'fol' AND processlist_command = 'Query' AND event_name = 'statement/sql/set_option' AND end_event_id IS NULL"
+)
+
+// awaitSource waits until a query at the source says something.
+func awaitSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain, what, query, want string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, what, func(context.Context) (bool, string, error) {
+		got := plainQuery(t, ctx, source, query)
+		return got == want, query + " is " + got, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitCutoverOver waits until a cutover was called off, and the cluster follows on.
+func (f *fixture) awaitCutoverOver(t *testing.T, ctx context.Context, source *mysqldtest.Plain, primary int) {
+	t.Helper()
 	if err := devcluster.Poll(ctx, "the cutover is over", func(ctx context.Context) (bool, string, error) {
 		st, err := f.Status(ctx, primary)
 		return err == nil && st.Closing == nil && st.Follow != nil, fmt.Sprint(st.Closing), nil

@@ -23,6 +23,9 @@ const sitesTimeout = 15 * time.Minute
 // promoteTakes is how long a promotion takes: the nodes of the other site are asked, and do not answer.
 const promoteTakes = 6 * time.Second
 
+// forceTakes is about how long a forced one takes, of a site that answers.
+const forceTakes = 400 * time.Millisecond
+
 // site is a cluster that another one follows, or that follows it.
 type site struct {
 	*fixture
@@ -77,6 +80,10 @@ func TestSites(t *testing.T) {
 	east.mustTakeWrites(t, ctx, load)
 	west.awaitNear(t, ctx)
 	load.stop(t)
+	west.forceKilled(t, ctx, east)
+	t.Log(strings.TrimSpace(east.must(t, ctx, 0, "site", "switch")))
+	west.says(t, ctx, "(this one) follows site east")
+	west.awaitNear(t, ctx)
 	west.disaster(t, ctx, east)
 }
 
@@ -198,6 +205,40 @@ func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, l
 	load.awaitAcks(t, ctx, 50)
 	other.says(t, ctx, "(this one) takes writes")
 	s.awaitNear(t, ctx)
+}
+
+// forceKilled: the primary dies while it closes a site that is there, and takes over. The same command then does so, or says that this was
+// done. Nothing is lost that is here.
+func (s *site) forceKilled(t *testing.T, ctx context.Context, other *site) {
+	t.Helper()
+	primary, err := s.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.awaitHeard(t, ctx, -1, other)
+	force := []string{"site", "promote", "--yes", "--force"}
+	ended := make(chan string, 1)
+	go func() {
+		out, err := s.quorate(t, ctx, (primary+1)%s.Len(), force...)
+		ended <- fmt.Sprint(out, err)
+	}()
+	after := rand.N(forceTakes)
+	time.Sleep(after)
+	if err := s.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the forced promotion whose primary was killed after %v says: %s", after, strings.TrimSpace(<-ended))
+	if _, err := s.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	s.heal(t, ctx)
+	out := s.must(t, ctx, 0, force...)
+	if !strings.Contains(out, "goes on without site east") && !strings.Contains(out, "it was done before: ") || !strings.Contains(out, "lost:  nothing that is known") {
+		t.Errorf("the forced promotion says %q", out)
+	}
+	s.says(t, ctx, "(this one) takes writes")
+	other.says(t, ctx, "(this one) follows site west")
+	other.awaitNear(t, ctx)
 }
 
 // switchKilled: the primary that is to take over dies once the other site is closed. Nobody takes writes, until it is switched again.
