@@ -18,7 +18,7 @@ PACKAGE_VERSION=$($GO -C packaging run ./stage -version "$version" -commits "$(g
 export PACKAGE_VERSION
 gzip -9n "$STAGE"/share/man/man1/*
 doc=$STAGE/share/doc/quorate
-cp README.md LICENSE "$doc/"
+cp README.md CONTRIBUTING.md LICENSE "$doc/"
 cp -r docs "$doc/"
 (cd packaging && cp -r --parents apparmor quorate.service sysusers.conf haproxy.cfg Containerfile hooks prometheus grafana kubernetes/quorate.yaml "$doc/examples/")
 # The pages' links to packaging/ lead to the examples.
