@@ -214,7 +214,7 @@ func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 		return founding.Record{}, fmt.Errorf("parse gtid_executed: %w", err)
 	}
 	r, err := founding.New(founding.Adoption{
-		From: s.Place.From, By: by, At: now, Executed: executed, UUIDBefore: s.Files.UUID, ServerUUID: mysqld.NewUUID(),
+		From: s.Place.From, By: by, At: now, Executed: executed, LockedRoot: len(s.Survey.LockedRoot) > 0, UUIDBefore: s.Files.UUID, ServerUUID: mysqld.NewUUID(),
 		Identity: a.data.Own(), Members: a.cfg.ClusterMembers(),
 	})
 	if err != nil {
@@ -344,7 +344,7 @@ func changedSince(ctx context.Context, cfg config.Config, r founding.Record, dat
 		return "", fmt.Errorf("parse what gtid_executed was: %w", err)
 	case len(survey.Reserved) > 0:
 		return "it has made quorate's accounts", nil
-	case len(survey.LockedRoot) > 0:
+	case len(survey.LockedRoot) > 0 && !r.LockedRoot:
 		return "root@localhost is locked, as the first start does", nil
 	case !executed.Equal(before):
 		return "gtid_executed is another one", nil

@@ -64,6 +64,22 @@ type ending struct {
 	planned bool // an operator wants it to start again
 }
 
+// check ends a mysqld at once that shuts down and takes long: clients wait for it to start again here, or an operator
+// fences the node.
+func (p ending) check(n *Machine) {
+	switch keepsBy := n.keepsBy; {
+	case p.Phase != PhaseStopping || n.stopping:
+	case n.fencedBy != "":
+		if p.planned {
+			n.planEnded(n.fencedBy)
+		}
+		n.kill(ending{Phase: PhaseKilling}, n.fencedBy)
+	case keepsBy != 0 && n.raft.Leading && n.now >= keepsBy-n.cfg.PromotionTimeout/2:
+		n.kill(ending{Phase: PhaseKilling, planned: p.planned}, "mysqld did not shut down in time")
+		n.keepsBy = keepsBy
+	}
+}
+
 // fence ends whatever mysqld does by SIGKILL, the one way that is always right.
 func (n *Machine) fence(reason string) { n.kill(ending{Phase: PhaseKilling}, reason) }
 

@@ -162,7 +162,7 @@ func Replace(fs vfs.FS, dir, name string, v any) (err error) {
 func ReadLeft(fs vfs.FS, path, again string) ([]byte, error) {
 	b, err := ReadFile(fs, path)
 	if errors.Is(err, iofs.ErrPermission) {
-		if _, absent := fs.Stat(path); absent == nil {
+		if _, noStat := fs.Stat(path); noStat == nil { // it is there
 			err = fmt.Errorf("%s is another account's: a command of root's was killed here, perhaps. As root, %s: %w", path, again, err)
 		}
 	}

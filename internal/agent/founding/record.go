@@ -43,6 +43,8 @@ type Record struct {
 	At time.Time `json:"at"`
 	// Executed is the server's gtid_executed.
 	Executed string `json:"executed"`
+	// LockedRoot: root@localhost was locked.
+	LockedRoot bool `json:"locked_root,omitempty"`
 	// UUIDBefore is the server's UUID, ServerUUID its new one: the number of transactions of the
 	// old one may be used by another copy of the server.
 	UUIDBefore string              `json:"uuid_before"`
@@ -60,6 +62,7 @@ type Adoption struct {
 	At   time.Time
 	// Executed is the server's gtid_executed, UUIDBefore its UUID, and ServerUUID its new one.
 	Executed               *gtid.Set
+	LockedRoot             bool
 	UUIDBefore, ServerUUID string
 	// Identity is a new node's, Members are the configuration's.
 	Identity datadir.Identity
@@ -74,7 +77,7 @@ func New(a Adoption) (Record, error) {
 	}
 	return Record{
 		Format: format, From: a.From, By: a.By, At: a.At.UTC().Truncate(time.Second),
-		Executed: a.Executed.String(), UUIDBefore: a.UUIDBefore, ServerUUID: a.ServerUUID, Identity: a.Identity.AsMember(false),
+		Executed: a.Executed.String(), LockedRoot: a.LockedRoot, UUIDBefore: a.UUIDBefore, ServerUUID: a.ServerUUID, Identity: a.Identity.AsMember(false),
 		State: datadir.NewStateRecord(cluster.StatePoint{State: cluster.NewState(a.Members), Through: firstEntry - 1}),
 		// The server was shut down in order: what it has is on disk.
 		Durable: datadir.NewMarkRecord(a.ServerUUID, replay.Mark{Index: firstEntry - 1, Witness: witness}),

@@ -208,11 +208,11 @@ func (m *Mysqld) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.St
 // called. InnoDB's recovery may take hours, so only an operator ends it.
 func (m *Mysqld) tellSlowStart(ctx context.Context, server *mysqld.Server) (end func()) {
 	ctx, end = context.WithCancel(ctx)
-	began := m.cfg.Tasks.Now()
+	began, former := m.cfg.Tasks.Now(), m.Process()
 	m.cfg.Tasks.Go(func() {
 		for m.cfg.Tasks.Wait(ctx, slowStart, nil) == nil {
 			text := fmt.Sprintf("mysqld waits for another one (pid %s) that has its directory: kill that", server.OldPID())
-			if p := m.Process(); p != nil {
+			if p := m.Process(); p != former {
 				text = fmt.Sprintf("mysqld has been starting for %v and takes no login: %s", (m.cfg.Tasks.Now() - began).Round(time.Second), p.LastWords())
 			}
 			m.cfg.Board.SetTrouble(aboutStart, text)

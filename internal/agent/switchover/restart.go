@@ -45,7 +45,7 @@ func (v *Service) restart(ctx context.Context, r control.Request) (operate.Done,
 	}
 	began := time.Now()
 	m := primary.NewOrder(r.By, false, args.MaxPause, clock.Machine{})
-	if err := v.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
+	if err := v.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m, restartTimeout); err != nil {
 		if args.InPlace {
 			err = v.calledOff(m, err)
 		}

@@ -19,6 +19,8 @@ import (
 const (
 	// timeout bounds a switchover from its request to its answer.
 	timeout = 100 * time.Second
+	// restartTimeout is timeout for a restart: mysqld of a replica may take 4 min to shut down.
+	restartTimeout = 6 * time.Minute
 	// Bounds of what a switchover may be asked for.
 	maxPauseMin = 500 * time.Millisecond
 	maxPauseMax = 20 * time.Second
@@ -89,13 +91,13 @@ func (v *Service) Handlers() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		"switchover":  {Leader: true, Audited: true, Timeout: timeout, Run: v.switchover},
 		requestTarget: {Timeout: waitMax, Run: v.target},
-		"restart":     {OnNode: true, Audited: true, Timeout: timeout, Run: v.restart},
+		"restart":     {OnNode: true, Audited: true, Timeout: restartTimeout, Run: v.restart},
 	}
 }
 
 // runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
 // on if whoever asked goes away. The error says why it came to nothing.
-func (v *Service) runPlan(in role.Input, o *primary.Order) error {
+func (v *Service) runPlan(in role.Input, o *primary.Order, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(v.node.Base(), timeout)
 	defer cancel()
 	switch reason, err := v.node.Orders().Run(ctx, o, func() { v.node.Input(in) }); {

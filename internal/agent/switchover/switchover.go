@@ -226,7 +226,7 @@ func (v *Service) moveTo(ctx context.Context, by string, s cluster.Switchover, t
 	}
 	term := v.node.Raft().Role().Term
 	m := primary.NewOrder(by, true, maxPause, clock.Machine{})
-	err := v.runPlan(role.Move{To: to, Reason: "switchover asked for by " + by}, m)
+	err := v.runPlan(role.Move{To: to, Reason: "switchover asked for by " + by}, m, timeout)
 	if err == nil {
 		err = v.awaitSuccessor(&s, m, term)
 	}

@@ -237,12 +237,17 @@ func (r *commandReader) Read(p []byte) (n int, err error) {
 		return 0, cmp.Or(r.ended, io.EOF)
 	}
 	r.idle.waits(func() { n, err = r.out.Read(p) })
-	if !errors.Is(err, io.EOF) && (err == nil || r.ctx.Err() == nil) {
-		return n, err
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, io.EOF) && r.ctx.Err() == nil {
+		return n, fmt.Errorf("%w: %w", ErrGet, err)
 	}
 	r.waited = true
 	r.idle.waits(func() { r.ended = ended(r.cmd.Wait()) })
-	r.ended = failed(r.ctx, "get_command", r.said, r.ended)
+	if r.ended = failed(r.ctx, "get_command", r.said, r.ended); r.ended != nil {
+		r.ended = fmt.Errorf("%w: %w", ErrGet, r.ended)
+	}
 	return n, cmp.Or(r.ended, io.EOF)
 }
 

@@ -64,10 +64,11 @@ func (d directory) Put(ctx context.Context, name string, fill func(io.Writer) er
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", part, err), d.fs.Remove(part))
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", part, err), f.Close(), d.fs.Remove(part))
 	}
-	if err := errors.Join(d.fs.Rename(part, filepath.Join(d.path, name)), d.fs.SyncDir(d.path)); err != nil {
+	// Closed at the end: a part without a lock is taken for one that is left.
+	if err := errors.Join(d.fs.Rename(part, filepath.Join(d.path, name)), f.Close(), d.fs.SyncDir(d.path)); err != nil {
 		return fmt.Errorf("write an object: %w", err)
 	}
 	return nil

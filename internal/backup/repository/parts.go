@@ -99,18 +99,25 @@ func (d directory) look(name string, here, old, remove bool) (state PartState, e
 
 // create makes the part of an object, and locks it.
 func (d directory) create(object string) (f vfs.File, path string, err error) {
-	for {
-		path = filepath.Join(d.path, strings.TrimSuffix(fmt.Sprintf(".%s.%d-%s-%s", object, time.Now().Unix(), rand.Text(), bootID()), "-")+".part")
+	for boot := bootID(); ; {
+		path = filepath.Join(d.path, strings.TrimSuffix(fmt.Sprintf(".%s.%d-%s-%s", object, time.Now().Unix(), rand.Text(), boot), "-")+".part")
 		if f, err = d.fs.Create(path); err != nil {
 			return nil, "", err
 		}
-		_ = lock(f, 0) // without it, its age alone says that it is left
+		locked := lock(f, syscall.LOCK_NB)
 		_, err = d.fs.Stat(path)
-		if err == nil {
+		if err == nil && (locked == nil || boot == "") {
 			return f, path, nil
 		}
-		if err = errors.Join(err, f.Close()); !errors.Is(err, iofs.ErrNotExist) { // else somebody came before the lock, and took it for one that is left
+		err = errors.Join(err, f.Close())
+		if err != nil && !errors.Is(err, iofs.ErrNotExist) { // else somebody came before the lock, and took it for one that is left
 			return nil, "", err
+		}
+		if locked != nil && err == nil { // without BOOT its age alone says that it is left
+			boot = ""
+			if err := d.fs.Remove(path); err != nil {
+				return nil, "", err
+			}
 		}
 	}
 }

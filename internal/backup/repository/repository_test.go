@@ -182,6 +182,37 @@ func TestPartsAge(t *testing.T) {
 	}
 }
 
+// renames has another one look at the parts before each rename.
+type renames struct {
+	vfs.FS
+	before func()
+}
+
+func (r renames) Rename(from, to string) error {
+	r.before()
+	return r.FS.Rename(from, to)
+}
+
+// TestPartUntilItsName: nobody takes an object that is whole, and has not its name so far, for one that was left.
+func TestPartUntilItsName(t *testing.T) {
+	dir := t.TempDir()
+	d := directory{vfs.OS{}, dir, -1, -1}
+	looked := false
+	d.fs = renames{vfs.OS{}, func() {
+		looked = true
+		if parts, err := (directory{vfs.OS{}, dir, -1, -1}).parts(time.Now(), true); err != nil || len(parts) != 1 || parts[0].State != PartWritten {
+			t.Errorf("%+v, %v", parts, err)
+		}
+	}}
+	err := d.Put(t.Context(), "x", func(w io.Writer) error {
+		_, err := io.WriteString(w, "whole")
+		return err
+	})
+	if got, readErr := os.ReadFile(filepath.Join(dir, "x")); err != nil || readErr != nil || string(got) != "whole" || !looked {
+		t.Errorf("%q, %v, %v", got, err, readErr)
+	}
+}
+
 // TestPartOfKilled: what a Put that was killed has left is seen at once, and the next Put removes it; what is written stays, however old
 // it is, and so does what another host may write. It stayed for two days, as large as a full backup.
 func TestPartOfKilled(t *testing.T) {

@@ -24,6 +24,8 @@ var (
 var (
 	// ErrSealed is returned for an object that cannot be opened.
 	ErrSealed = errors.New("object cannot be opened")
+	// ErrGet is returned, too, where the store has not given the object: nothing is known of it then.
+	ErrGet = errors.New("object was not read")
 	// ErrEncrypted is returned, too, for one that needs a key.
 	ErrEncrypted = errors.New("it is encrypted: name the file of the private key (--identity)")
 )

@@ -42,6 +42,8 @@ type cutter struct {
 	head  archive.Head
 	// behind is the piece behind which the next one goes, until it is known to be whole.
 	behind archive.Piece
+	// unreadable: it is encrypted. full: a full backup ends behind it, whether or not another piece comes.
+	unreadable, full bool
 	// piece is the one that is being made; its First is 0 where there is none.
 	piece archive.Piece
 	// newest is when the newest transaction of the log was committed, so far.

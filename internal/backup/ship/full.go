@@ -246,7 +246,7 @@ func (t *logTaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := &cutter{c: t.c, agent: t.agent, head: in.Head(), newest: t.start.Newest}
+	k := &cutter{c: t.c, agent: t.agent, head: in.Head(), newest: t.start.Newest, full: true}
 	defer func() { _ = k.close() }()
 	pieces, covered := t.contents.Chain(t.start.Begin.First)
 	if len(pieces) > 0 {

@@ -79,7 +79,7 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 var partProblem = map[repository.PartState]string{
 	repository.PartWritten: "it is being taken",
 	repository.PartLeft:    "it was interrupted, and what it has left takes this room until the next backup, or quorate backup prune",
-	repository.PartUnknown: "it is being taken on another host, or was interrupted there or before this host's last start: what it has left is removed after 48 hours",
+	repository.PartUnknown: "it is being taken on another host, or as another account, or was interrupted there or before this host's last start: what it has left is removed after 48 hours",
 }
 
 // Usable are the full backups that can be restored, oldest first; problems say of each other one why it cannot.

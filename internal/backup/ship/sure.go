@@ -18,17 +18,20 @@ func (k *cutter) sure(ctx context.Context) error {
 	if p.Last == 0 || k.c.Store.Whole() {
 		return nil
 	}
-	broken := wholePiece(ctx, k.c.Store, k.head.ClusterID, p)
-	unknown := errors.Is(broken, repository.ErrEncrypted)
+	broken := error(nil)
+	if !k.unreadable {
+		broken = wholePiece(ctx, k.c.Store, k.head.ClusterID, p)
+		k.unreadable = errors.Is(broken, repository.ErrEncrypted)
+	}
 	switch {
-	case broken == nil:
-	case !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed):
-		return broken // it could not be looked at
-	case unknown && k.piece.First == 0:
+	case k.unreadable && k.piece.First == 0 && !k.full:
 		return nil
+	case broken == nil && !k.unreadable:
+	case !k.unreadable && (errors.Is(broken, repository.ErrGet) || !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed)):
+		return broken // it could not be looked at
 	default:
 		err := k.again(ctx, p)
-		if errors.Is(err, ErrGap) && !unknown {
+		if errors.Is(err, ErrGap) && !k.unreadable {
 			return fmt.Errorf("%w; the nodes have that part of the log no more: delete this object, and take a full backup (quorate backup)", broken)
 		}
 		if err != nil && !errors.Is(err, ErrGap) { // else nobody can tell, nor store it again

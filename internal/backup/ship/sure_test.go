@@ -89,9 +89,10 @@ func TestCutPiece(t *testing.T) {
 		full       bool
 	}{
 		"plain": {nil, 3, false}, "plain, nothing new": {nil, 0, false}, "plain, by a full backup": {nil, 3, true},
-		"plain, by a full backup, nothing new": {nil, 0, true},
-		"encrypted":                            {[]string{own.Recipient().String()}, 3, false},
-		"encrypted, by a full backup":          {[]string{own.Recipient().String()}, 3, true},
+		"plain, by a full backup, nothing new":     {nil, 0, true},
+		"encrypted":                                {[]string{own.Recipient().String()}, 3, false},
+		"encrypted, by a full backup":              {[]string{own.Recipient().String()}, 3, true},
+		"encrypted, by a full backup, nothing new": {[]string{own.Recipient().String()}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,6 +122,57 @@ func TestCutPieceIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAll(t, c, n)
+}
+
+// TestUnreadablePiece: a piece of which the store gives nothing now is no broken one: it is not stored again, and no one is told to delete it.
+func TestUnreadablePiece(t *testing.T) {
+	c, n, cut := shortNode(t)
+	if err := Follow(t.Context(), c, n, true); err != nil { // the piece that was cut is whole now
+		t.Fatal(err)
+	}
+	n.add(1)
+	n.first = 8
+	c.Store = repository.NewCommands(repository.Commands{Put: "exit 1", Get: "echo 503 >&2; exit 1", List: "ls '" + filepath.Dir(cut) + "'", Delete: "exit 1"})
+	err := Follow(t.Context(), c, n, true)
+	if !errors.Is(err, repository.ErrGet) || strings.Contains(err.Error(), "delete") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCutPieceSealedIdle: an archive of encrypted pieces that has nothing to store looks once.
+func TestCutPieceSealedIdle(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, n, _ := shortNode(t, own.Recipient().String())
+	gets := &countedStore{Store: c.Store}
+	c.Store = gets
+	k := &cutter{c: c, agent: n}
+	contents, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, _ := contents.Chain(1)
+	k.behind = pieces[len(pieces)-1]
+	for range 3 {
+		if err := k.due(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if gets.n != 1 {
+		t.Errorf("%d reads", gets.n)
+	}
+}
+
+type countedStore struct {
+	repository.Store
+	n int
+}
+
+func (s *countedStore) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	s.n++
+	return s.Store.Get(ctx, name)
 }
 
 // TestCutPiecePurged: where the nodes have the log of it no more, the way out is said; where nobody can tell whether it is whole, all

@@ -92,7 +92,7 @@ func (c Config) renderInit(n uint64) string {
 		// First: none of this may reach the binlog, where nobody could ACK it.
 		"SET SESSION sql_log_bin=0",
 		"SET SESSION sql_mode=''",
-		// First of what is kept: Survey.LockedRoot. Before anything that can fail: --initialize-insecure leaves it without a password.
+		// --initialize-insecure leaves it without a password. Nothing that is kept comes before: Survey.LockedRoot tells that a start came so far.
 		"ALTER USER IF EXISTS " + at("root") + " IDENTIFIED BY '" + newPassword() + "' ACCOUNT LOCK",
 		"DROP USER IF EXISTS " + admin,
 		"CREATE USER " + admin + identifiedBy(s.Admin),

@@ -41,6 +41,9 @@ const (
 // wait for an ACK or hold a lock. Nothing is proven; kill mysqld.
 var ErrWritesPending = errors.New("writes are pending")
 
+// ErrShutOut refuses what would write while clients are shut out.
+var ErrShutOut = errors.New("clients are shut out")
+
 // Admin is the agent's way to speak to its mysqld: sessions of quorate_admin on
 // the Unix socket. Every session has sql_log_bin=0 before its first statement,
 // because a logged statement would wait for an ACK that nobody gives and would
@@ -59,6 +62,10 @@ type Admin struct {
 	gateID uint64
 	// open: OpenFor was last, and SetSuperReadOnly has not begun to close since.
 	open bool
+
+	// schedulerShut: ShutOut keeps events from running. scheduler is held while that, or event_scheduler, is set.
+	scheduler     sync.Mutex
+	schedulerShut bool
 }
 
 func openAdmin(socket, password string) *Admin {

@@ -231,8 +231,17 @@ func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []Eve
 	return tx.Commit()
 }
 
-// SetScheduler has the server run events, or not.
+// SetScheduler has the server run events, or not. It returns ErrShutOut for events that are to run while clients are shut out.
 func (a *Admin) SetScheduler(ctx context.Context, on bool) error {
+	a.scheduler.Lock()
+	defer a.scheduler.Unlock()
+	if on && a.schedulerShut {
+		return fmt.Errorf("set event_scheduler: %w", ErrShutOut)
+	}
+	return a.setScheduler(ctx, on)
+}
+
+func (a *Admin) setScheduler(ctx context.Context, on bool) error {
 	value := "OFF"
 	if on {
 		value = "ON"

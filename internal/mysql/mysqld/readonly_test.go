@@ -278,11 +278,21 @@ func TestShutOutEndsEvents(t *testing.T) {
 	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.ShutOut(ctx(t)); err != nil {
+	letIn, err := a.ShutOut(ctx(t))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if n := running(); n != 0 {
 		t.Errorf("clients are shut out, and %d threads of events run", n)
+	}
+	if err := a.SetScheduler(ctx(t), true); !errors.Is(err, ErrShutOut) { // who has looked before comes late
+		t.Errorf("events are to run again: %v", err)
+	}
+	if err := letIn(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.SetScheduler(ctx(t), true); err != nil {
+		t.Errorf("clients are let in, and events may not run: %v", err)
 	}
 }
 

@@ -56,6 +56,9 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 		}
 		if gone {
 			return func(ctx context.Context) error {
+				a.scheduler.Lock()
+				a.schedulerShut = false
+				a.scheduler.Unlock()
 				return a.exec(ctx, "let clients in", "SET GLOBAL max_connections = ?", before)
 			}, nil
 		}
@@ -67,8 +70,11 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 	}
 }
 
-// endScheduler has no event begin any more.
+// endScheduler has no event begin any more, until clients are let in.
 func (a *Admin) endScheduler(ctx context.Context) error {
+	a.scheduler.Lock()
+	defer a.scheduler.Unlock()
+	a.schedulerShut = true
 	var scheduler string
 	if err := a.query1(ctx, "event_scheduler", "SELECT @@GLOBAL.event_scheduler", nil, &scheduler); err != nil {
 		return err
@@ -76,7 +82,7 @@ func (a *Admin) endScheduler(ctx context.Context) error {
 	if scheduler != "ON" { // DISABLED cannot be set
 		return nil
 	}
-	return a.SetScheduler(ctx, false)
+	return a.setScheduler(ctx, false)
 }
 
 // endClients tells every session of a client to end, and every event that runs, and whether there was none. A
