@@ -132,7 +132,9 @@ func TestUnreadablePiece(t *testing.T) {
 	}
 	n.add(1)
 	n.first = 8
-	c.Store = repository.NewCommands(repository.Commands{Put: "exit 1", Get: "echo 503 >&2; exit 1", List: "ls '" + filepath.Dir(cut) + "'", Delete: "exit 1"})
+	dir := filepath.Dir(cut)
+	get := `case "$QUORATE_OBJECT" in log-*) echo 503 >&2; exit 1 ;; *) cat '` + dir + `'/"$QUORATE_OBJECT" ;; esac`
+	c.Store = repository.NewCommands(repository.Commands{Put: "exit 1", Get: get, List: "ls '" + dir + "'", Delete: "exit 1"})
 	err := Follow(t.Context(), c, n, true)
 	if !errors.Is(err, repository.ErrGet) || strings.Contains(err.Error(), "delete") {
 		t.Errorf("%v", err)
