@@ -147,7 +147,7 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 	if err := operate.Arguments(r, &struct{}{}); err != nil {
 		return operate.Done{}, err
 	}
-	if !s.cutting.TryLock() {
+	if !s.cutsAlone(ctx) {
 		return operate.Done{What: "follow --stop"}, errCutting
 	}
 	defer s.cutting.Unlock()
@@ -163,6 +163,24 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 		d.Result = changed
 	}
 	return d, err
+}
+
+const (
+	// cuttingWait is how long a request waits for another one: whoever looks whether a source can be opened takes some ms.
+	cuttingWait = 2 * time.Second
+	cuttingPoll = 20 * time.Millisecond
+)
+
+// cutsAlone takes cutting, and tells whether it came by it. The caller unlocks it.
+func (s *Service) cutsAlone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, cuttingWait)
+	defer cancel()
+	for !s.cutting.TryLock() {
+		if clock.Sleep(ctx, clock.Machine{}, cuttingPoll) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // errCutting is the answer to what would meddle with a cutover.
@@ -185,7 +203,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	if !s.cutting.TryLock() {
+	if !s.cutsAlone(ctx) {
 		return operate.Done{What: "cutover"}, errCutting
 	}
 	defer s.cutting.Unlock()

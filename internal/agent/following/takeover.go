@@ -198,7 +198,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	if !s.cutting.TryLock() {
+	if !s.cutsAlone(ctx) {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
 	}
 	defer s.cutting.Unlock()
@@ -280,7 +280,7 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	if !s.cutting.TryLock() {
+	if !s.cutsAlone(ctx) {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: a switch is under way")
 	}
 	defer s.cutting.Unlock()

@@ -343,6 +343,10 @@ func stopOpens(t *testing.T, server *server, f cluster.Follow) {
 	}
 	_, s := newUndoing(t, f, nil)
 	s.cutting.Lock()
+	time.AfterFunc(10*time.Millisecond, s.cutting.Unlock)
+	if !s.cutsAlone(t.Context()) {
+		t.Error("a request does not wait for a look at the source")
+	}
 	if _, err := s.end(t.Context(), control.Request{Name: "follow.stop", Args: []byte("{}")}); !errors.Is(err, errCutting) {
 		t.Errorf("beside a cutover: %v", err)
 	}
