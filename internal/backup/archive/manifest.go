@@ -2,6 +2,7 @@ package archive
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -81,11 +82,17 @@ type File struct {
 // manifestBytesMax bounds a manifest: a million files.
 const manifestBytesMax = 256 << 20
 
-// ReadManifest reads a manifest.
+// ErrManifest is returned for a manifest that is cut off.
+var ErrManifest = errors.New("it is damaged")
+
+// ReadManifest reads a manifest. It returns ErrManifest for a part of one, which a command that was killed may have left.
 func ReadManifest(r io.Reader) (Manifest, error) {
 	var m Manifest
 	err := json.NewDecoder(io.LimitReader(r, manifestBytesMax)).Decode(&m)
+	_, syntax := errors.AsType[*json.SyntaxError](err)
 	switch {
+	case syntax || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return m, fmt.Errorf("read the manifest: %w: %w", ErrManifest, err)
 	case err != nil:
 		return m, fmt.Errorf("read the manifest: %w", err)
 	case m.Format > Format:

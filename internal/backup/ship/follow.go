@@ -96,11 +96,12 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 // chainEnd is where the log goes on behind the newest full backup: the last piece before a gap. What was lost behind
 // that is shipped again, as long as the nodes have it.
 func chainEnd(ctx context.Context, store repository.Store, contents archive.Contents) (full archive.Manifest, end archive.Piece, err error) {
-	if len(contents.Fulls) == 0 {
-		return full, end, ErrNoFull
-	}
-	if full, err = readManifest(ctx, store, contents.Fulls[len(contents.Fulls)-1]); err != nil {
+	full, ok, err := newestManifest(ctx, store, contents)
+	if err != nil {
 		return full, end, err
+	}
+	if !ok {
+		return full, end, ErrNoFull
 	}
 	pieces, last := contents.Chain(full.Begin.First)
 	if len(pieces) == 0 || last < full.End.Index {

@@ -38,13 +38,11 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return "", m, err
 	}
-	var before archive.Manifest // the newest full backup that is there
-	switch count := len(contents.Fulls); {
-	case count > 0:
-		if before, err = readManifest(ctx, c.Store, contents.Fulls[count-1]); err != nil {
-			return "", m, err
-		}
-	case !c.New:
+	before, there, err := newestManifest(ctx, c.Store, contents)
+	if err != nil {
+		return "", m, err
+	}
+	if len(contents.Fulls) == 0 && !c.New {
 		return "", m, ErrEmpty
 	}
 	if err := sameHistory(ctx, contents.Newest(), agent, c.Patience); err != nil {
@@ -62,7 +60,7 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return "", m, err
 	}
-	if len(contents.Fulls) > 0 {
+	if there {
 		if err := sameCluster(before, start.ClusterID, start.Generation); err != nil {
 			return "", m, err
 		}

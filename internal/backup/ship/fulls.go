@@ -135,6 +135,16 @@ func lacks(contents archive.Contents, name string, m archive.Manifest) string {
 	return ""
 }
 
+// newestManifest is the newest one that is whole; ok=false: there is none.
+func newestManifest(ctx context.Context, store repository.Store, contents archive.Contents) (m archive.Manifest, ok bool, err error) {
+	for _, name := range slices.Backward(contents.Fulls) {
+		if m, err = readManifest(ctx, store, name); !errors.Is(err, archive.ErrManifest) {
+			return m, err == nil, err
+		}
+	}
+	return m, false, nil
+}
+
 func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {
 	r, err := store.Get(ctx, archive.ManifestName(full))
 	if err != nil {

@@ -124,6 +124,33 @@ func TestCutPieceIdle(t *testing.T) {
 	wantAll(t, c, n)
 }
 
+// TestCutManifest: a manifest that a killed command has left a part of is no full backup: the archive and the next full backup go on behind the one
+// before. They ended, until somebody deleted it.
+func TestCutManifest(t *testing.T) {
+	c, n, cut := shortNode(t)
+	contents, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := archive.FullName(time.Now().Add(time.Hour), "n")
+	for object, data := range map[string]string{archive.ManifestName(name): `{"format": 1, "da`, archive.DataName(name): "x"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(cut), object), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := list(t.Context(), c.Store); err != nil || len(after.Fulls) != len(contents.Fulls)+1 || after.Fulls[len(after.Fulls)-1] != name {
+		t.Fatalf("%+v, %v", after, err)
+	}
+	n.add(1)
+	if err := Follow(t.Context(), c, n, true); err != nil {
+		t.Errorf("the archive: %v", err)
+	}
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Errorf("the full backup: %v", err)
+	}
+	wantAll(t, c, n)
+}
+
 // TestUnreadablePiece: a piece of which the store gives nothing now is no broken one: it is not stored again, and no one is told to delete it.
 func TestUnreadablePiece(t *testing.T) {
 	c, n, cut := shortNode(t)
