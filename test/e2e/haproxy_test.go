@@ -139,18 +139,7 @@ func TestHAProxy(t *testing.T) {
 	})
 	p.awaitReads(t, ctx, f.others(next)...)
 	p.lag(t, ctx)
-	for _, c := range []struct {
-		what  string
-		bound time.Duration
-		fails func(int) error
-	}{{"killed", proxiedGapMax, f.KillBoth}, {"frozen", proxiedFrozenGapMax, f.PauseAgent}} {
-		primary = f.heal(t, ctx)
-		p.awaitReads(t, ctx, f.others(primary)...)
-		p.under(t, ctx, l, c.what, c.bound, func() {
-			if err := c.fails(primary); err != nil {
-				t.Fatal(err)
-			}
-		})
+	p.failovers(t, ctx, l, func(primary int) {
 		next, err := f.WaitPrimary(ctx, primary)
 		if err != nil {
 			t.Fatal(err)
@@ -159,10 +148,7 @@ func TestHAProxy(t *testing.T) {
 		if scraper != nil {
 			scraper.awaitAlert(t, ctx, "QuorateNodeDown", true)
 		}
-		if c.what == "frozen" {
-			f.resume(t, primary)
-		}
-	}
+	})
 	if scraper != nil {
 		f.heal(t, ctx)
 		scraper.awaitAlert(t, ctx, "QuorateNodeDown", false)
@@ -185,6 +171,28 @@ type proxied struct {
 	own         bool // it leads to mysqld's own ports: HAProxy alone decides who reads where, a second or two late
 }
 
+// failovers kills the primary, and freezes the next one; then is called while each is away.
+func (p *proxied) failovers(t *testing.T, ctx context.Context, l *load, then func(primary int)) {
+	t.Helper()
+	for _, c := range []struct {
+		what  string
+		bound time.Duration
+		fails func(int) error
+	}{{"killed", proxiedGapMax, p.KillBoth}, {"frozen", proxiedFrozenGapMax, p.PauseAgent}} {
+		primary := p.heal(t, ctx)
+		p.awaitReads(t, ctx, p.others(primary)...)
+		p.under(t, ctx, l, c.what, c.bound, func() {
+			if err := c.fails(primary); err != nil {
+				t.Fatal(err)
+			}
+		})
+		then(primary)
+		if c.what == "frozen" {
+			p.resume(t, primary)
+		}
+	}
+}
+
 // portHAProxy: HAProxy in front of mysqld's own port, which the kernel fences, while the primary is killed, and another one freezes.
 func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
 	p := &proxied{routed: f.newRouted(t, ""), own: true}
@@ -194,22 +202,7 @@ func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
 	l := f.startAt(t, 4, f.through(t, p.write))
 	l.awaitAcks(t, ctx, 20)
 	p.prepare(t, ctx, primary)
-	for _, c := range []struct {
-		what  string
-		bound time.Duration
-		fails func(int) error
-	}{{"killed", proxiedGapMax, f.KillBoth}, {"frozen", proxiedFrozenGapMax, f.PauseAgent}} {
-		primary = f.heal(t, ctx)
-		p.awaitReads(t, ctx, f.others(primary)...)
-		p.under(t, ctx, l, c.what, c.bound, func() {
-			if err := c.fails(primary); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if c.what == "frozen" {
-			f.resume(t, primary)
-		}
-	}
+	p.failovers(t, ctx, l, func(int) {})
 	l.stop(t)
 	f.heal(t, ctx)
 	f.check(t, ctx)

@@ -250,16 +250,22 @@ func TestShutOut(t *testing.T) {
 	<-done
 }
 
+// openWithoutACK is a server whose commits wait for nobody.
+func openWithoutACK(t *testing.T) (*Server, *Admin) {
+	t.Helper()
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	return s, p.Admin()
+}
+
 // TestShutOutEndsEvents: an event that runs is no client, and could write as one (ANALYZE TABLE). It ends, and none begins.
 func TestShutOutEndsEvents(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	p := start(t, s)
-	a := p.Admin()
-	open(t, p)
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	s, a := openWithoutACK(t)
 	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE EVENT d.long ON SCHEDULE EVERY 1 SECOND DO DO SLEEP(1000)")
 	if err := a.SetScheduler(ctx(t), true); err != nil {
 		t.Fatal(err)
@@ -329,13 +335,7 @@ func TestEndReadersInLogin(t *testing.T) {
 // that takes; the caller's ctx alone bounds it.
 func TestShutOutWaitsForRollback(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	p := start(t, s)
-	a := p.Admin()
-	open(t, p)
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	s, a := openWithoutACK(t)
 	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b CHAR(100))")
 	mustExec(t, dbaSession(t, s), "SET cte_max_recursion_depth = 1000000", "BEGIN", `INSERT INTO d.t
 		WITH RECURSIVE n (a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n WHERE a < 30000) SELECT a, a FROM n`)
