@@ -24,7 +24,7 @@ var (
 var (
 	// ErrSealed is returned for an object that cannot be opened.
 	ErrSealed = errors.New("object cannot be opened")
-	// ErrGet is returned, too, where the store has not given the object: nothing is known of it then.
+	// ErrGet is returned instead where the store has not given the object: nothing is known of it then.
 	ErrGet = errors.New("object was not read")
 	// ErrEncrypted is returned, too, for one that needs a key.
 	ErrEncrypted = errors.New("it is encrypted: name the file of the private key (--identity)")
@@ -111,7 +111,7 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	begin, err := in.Peek(len(ageMagic))
 	if len(begin) == 0 {
-		return nil, fmt.Errorf("%w: %w", ErrSealed, orEmpty(err))
+		return nil, notOpened(orEmpty(err))
 	}
 	var src io.Reader = in
 	if bytes.Equal(begin, ageMagic) {
@@ -122,7 +122,7 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 			if _, wrong := errors.AsType[*age.NoIdentityMatchError](err); wrong {
 				return nil, fmt.Errorf("%w: it is encrypted for another key than that of --identity: %w", ErrSealed, err)
 			}
-			return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+			return nil, notOpened(err)
 		}
 	} else if !bytes.HasPrefix(begin, zstdMagic) {
 		return nil, fmt.Errorf("%w: it begins with % x", ErrSealed, begin)
@@ -132,6 +132,14 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
 	}
 	return &unsealer{Reader: d, close: d.Close}, nil
+}
+
+// notOpened is ErrSealed of what an object's bytes are to blame for.
+func notOpened(err error) error {
+	if errors.Is(err, ErrGet) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrSealed, err)
 }
 
 // cutReader reads what age or a store gives. zstd takes io.ErrUnexpectedEOF where a frame could begin for
@@ -163,7 +171,7 @@ type unsealer struct {
 func (u *unsealer) Read(p []byte) (int, error) {
 	n, err := u.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: %w", ErrSealed, err)
+		err = notOpened(err)
 	}
 	return n, err
 }

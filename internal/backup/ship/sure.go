@@ -27,7 +27,7 @@ func (k *cutter) sure(ctx context.Context) error {
 	case k.unreadable && k.piece.First == 0 && !k.full:
 		return nil
 	case broken == nil && !k.unreadable:
-	case !k.unreadable && (errors.Is(broken, repository.ErrGet) || !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed)):
+	case !k.unreadable && !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed):
 		return broken // it could not be looked at
 	default:
 		err := k.again(ctx, p)
