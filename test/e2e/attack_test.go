@@ -86,11 +86,21 @@ type vital struct {
 	Term                 uint64
 }
 
+// vitals are those of settled nodes: a lease that runs out while the machine is busy has nothing to do with an attack.
 func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all []vital) {
 	t.Helper()
-	for _, i := range nodes {
-		n := f.status(t, ctx, i)
-		all = append(all, vital{f.Name(i), f.AgentPID(i), n.MysqldPID, f.claimOf(t, i).Instance, n.ServerUUID, n.Role, n.Term})
+	if err := devcluster.Poll(ctx, "the nodes are settled", func(ctx context.Context) (bool, string, error) {
+		all = nil
+		for _, i := range nodes {
+			n := f.status(t, ctx, i)
+			if n.Role != status.RolePrimary && n.Role != status.RoleReplica {
+				return false, fmt.Sprintf("%s is %s: %s", f.Name(i), n.Role, n.Reason), nil
+			}
+			all = append(all, vital{f.Name(i), f.AgentPID(i), n.MysqldPID, f.claimOf(t, i).Instance, n.ServerUUID, n.Role, n.Term})
+		}
+		return true, "", nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
