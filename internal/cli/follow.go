@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // followWait bounds the wait for the answer to what looks at a source.
@@ -215,9 +216,9 @@ The source stays closed afterwards, also if it restarts, until somebody opens it
 where that could not be set (SET PERSIST), the command says so. Nothing goes back
 to it: stop it, and keep it for as long as you like.
 
-Exit code 0 if it was done, 1 if it was not, 2 for wrong usage, 3 if there is no
-leader, 4 if it is not known, or the source may have stayed closed: see "quorate
-status" before you open the source.`,
+Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
+there is no leader, 4 if it is not known, or the source may have stayed closed: ask
+again, or see "quorate status", before you open the source.`,
 		Example: `  quorate cutover
   quorate cutover --verify rows --within 1m
   quorate cutover --source-closed`,
@@ -243,6 +244,9 @@ status" before you open the source.`,
 }
 
 func cutoverText(c cluster.Cutover) string {
+	if c.Already {
+		return fmt.Sprintf("it was done before, at %s: the cluster goes on in place of %s, and clients write to %s.\n", units.Time(c.At), oneLine(c.Source), c.Node)
+	}
 	text := fmt.Sprintf("the cluster goes on in place of %s: clients write to %s. Writes stood for %.1f s", oneLine(c.Source), cmp.Or(c.Node, "its primary"), c.Seconds)
 	if c.Tables > 0 {
 		text += fmt.Sprintf("; %d tables were compared", c.Tables)

@@ -100,6 +100,14 @@ type Closing struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// CutOver is a server in whose place the cluster goes on. It is kept for who asks for a cutover again, because no answer came.
+type CutOver struct {
+	Source string `json:"source"`
+	// By is who asked for it, At is when it was done.
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at"`
+}
+
 // FollowChange begins to follow a source, ends that, or notes how far a cutover is.
 type FollowChange struct {
 	// Start is the source; nil = the end, if nothing else is said.
@@ -171,9 +179,14 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 		if c.Follow.Cutover && s.Closing != nil && s.Closing.CalledOff {
 			return false, errors.New("the cutover was called off")
 		}
-		changed = s.Follow != nil
+		if s.Follow == nil {
+			return false, nil
+		}
+		if c.Follow.Cutover {
+			s.CutOver = &CutOver{s.Follow.Source, c.By, c.At}
+		}
 		s.Follow, s.Closing = nil, nil
-		return changed, nil
+		return true, nil
 	}
 	if err := start.Check(); err != nil {
 		return false, err
@@ -192,7 +205,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 	if s.Closing != nil && s.Closing.ServerUUID != next.ServerUUID { // that server is not followed any more
 		s.Closing = nil
 	}
-	s.Follow = &next
+	s.Follow, s.CutOver = &next, nil
 	return true, nil
 }
 
@@ -347,6 +360,8 @@ type Cutover struct {
 	Node   string `json:"node"`
 	// Already: it was done before it was asked, and nothing else is known of it.
 	Already bool `json:"already,omitempty"`
+	// At is when that was; of a site, not known.
+	At time.Time `json:"at,omitzero"`
 	// Left is how many transactions were left when the source was closed.
 	Left uint64 `json:"left"`
 	// Tables were compared.

@@ -69,7 +69,7 @@ func TestFollow(t *testing.T) {
 			if diff := cmp.Diff(want, got.Follow); diff != "" {
 				t.Errorf("followed is (-want +got):\n%s", diff)
 			}
-			if full.Format() != 7 || want != nil && got.Format() != 7 {
+			if cut := c.change.Cutover; (full.Format() == 9) != cut || (got.CutOver != nil) != cut || (got.Format() == 9) != cut || want != nil && got.Format() != 7 {
 				t.Errorf("formats %d and %d", full.Format(), got.Format())
 			}
 		})
@@ -85,7 +85,7 @@ func TestClosing(t *testing.T) {
 		full := change(Change{Follow: &c})
 		next, err := state.With(full)
 		if err == nil {
-			if full.String() == "" || !strings.HasSuffix(full.Done(next), ".") || c.closing() != (full.Format() == 9) || (next.Closing != nil) != (next.Format() == 9) {
+			if full.String() == "" || !strings.HasSuffix(full.Done(next), ".") || (c.closing() || c.Cutover) != (full.Format() == 9) || (next.Closing != nil || next.CutOver != nil) != (next.Format() == 9) {
 				t.Errorf("it says %q and %q, formats %d and %d", full, full.Done(next), full.Format(), next.Format())
 			}
 			state = next
@@ -125,6 +125,17 @@ func TestClosing(t *testing.T) {
 		t.Errorf("after a cutover: %+v, %+v", state.Follow, state.Closing)
 	}
 	refused(first, "follows nobody")
+	if was := state.CutOver; was == nil || was.Source != f.Source || was.By == "" || was.At.IsZero() {
+		t.Errorf("%+v", was)
+	}
+	must(FollowChange{Start: &Follow{Source: "db9:3306", User: "rep", PasswordFile: "/p"}})
+	if state.CutOver != nil {
+		t.Errorf("while another server is followed: %+v", state.CutOver)
+	}
+	must(FollowChange{})
+	if state.CutOver != nil {
+		t.Errorf("after following without a cutover: %+v", state.CutOver)
+	}
 }
 
 func TestFollowIsCopied(t *testing.T) {

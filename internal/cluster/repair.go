@@ -171,7 +171,7 @@ const StateFormat = 9
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
-	if s.Closing != nil {
+	if s.Closing != nil || s.CutOver != nil {
 		return 9
 	}
 	if s.Site != nil || s.SiteBallot != (Ballot{}) || s.Follow != nil && s.Follow.Site != "" {
@@ -311,7 +311,7 @@ func (c Change) Format() int {
 	if c.Site != nil {
 		return 8
 	}
-	if c.Follow != nil && c.Follow.closing() {
+	if c.Follow != nil && (c.Follow.closing() || c.Follow.Cutover) {
 		return 9
 	}
 	if c.Follow != nil {

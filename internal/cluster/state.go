@@ -100,6 +100,8 @@ type State struct {
 	Follow *Follow `json:"follow,omitempty"`
 	// Closing is the cutover from it that has closed it, or may have; nil = none.
 	Closing *Closing `json:"closing,omitempty"`
+	// CutOver is the last server that was followed, if the cluster goes on in place of it; nil = it does not.
+	CutOver *CutOver `json:"cut_over,omitempty"`
 	// Site is the other site, from which this cluster has taken over; nil = none is known. SiteBallot is the newest
 	// attempt of either that is known here.
 	Site       *OtherSite `json:"site,omitempty"`
@@ -274,6 +276,10 @@ func (s State) Clone() State {
 	if s.Closing != nil {
 		c := *s.Closing
 		s.Closing = &c
+	}
+	if s.CutOver != nil {
+		o := *s.CutOver
+		s.CutOver = &o
 	}
 	if s.Site != nil {
 		o := *s.Site

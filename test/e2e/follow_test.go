@@ -78,6 +78,9 @@ func TestFollow(t *testing.T) {
 		t.Errorf("the cutover says %q", out)
 	}
 	t.Log(strings.TrimSpace(out))
+	if again := f.must(t, ctx, 1, "cutover"); !strings.HasPrefix(again, "it was done before, at ") {
+		t.Errorf("a cutover that is asked for again says %q", again)
+	}
 	load.stop(t)
 	if got := plainQuery(t, ctx, source, "SELECT @@GLOBAL.super_read_only"); got != "1" {
 		t.Error("the source is open after the cutover")

@@ -216,8 +216,10 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.CutoverWithinMax))
 	case args.Verify != cluster.VerifyNothing && args.Verify != cluster.VerifyRows && args.Verify != cluster.VerifyChecksum:
 		return d, control.Errorf(control.CodeInvalid, "--verify must be %s or %s", cluster.VerifyRows, cluster.VerifyChecksum)
+	case f == nil && state.CutOver != nil:
+		return s.cutOverBefore(ctx, d, *state.CutOver)
 	case f == nil:
-		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster follows nobody, and takes writes; quorate audit shows whether an earlier cutover was done")
+		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster follows nobody, and takes writes")
 	case f.Site != "":
 		return d, control.Errorf(control.CodeInvalid, "nothing was done: the cluster follows site %s: quorate site switch", f.Site)
 	case p == nil || !st.Known || st.Error != "":
@@ -235,6 +237,15 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	index, err := c.run(ctx, r.By)
 	d.Index, d.Result = index, c.result
 	return d, err
+}
+
+// cutOverBefore answers where the cluster has taken over: who asked for that may have had no answer, and asks again.
+func (s *Service) cutOverBefore(ctx context.Context, d operate.Done, was cluster.CutOver) (operate.Done, error) {
+	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
+		return d, control.Errorf(control.CodeUncertain, "the cluster has taken over from %s before, and it is not known whether clients can write: see quorate status", was.Source)
+	}
+	d.ReadOnly, d.Result = true, cluster.Cutover{Source: was.Source, Node: s.node.Own().Name, Already: true, At: was.At}
+	return d, nil
 }
 
 // cutover is one attempt.

@@ -246,6 +246,27 @@ func TestSwitchedBefore(t *testing.T) {
 	}
 }
 
+// TestCutOverBefore: a cutover that is asked for again was done, if clients can write. It was refused: who had no answer could not tell.
+func TestCutOverBefore(t *testing.T) {
+	at := time.Date(2026, 11, 29, 21, 0, 0, 0, time.UTC)
+	for writers, code := range map[mysqld.Writers]control.Code{mysqld.Everybody: "", mysqld.Nobody: control.CodeUncertain} {
+		s := NewService(sitedNode{state: cluster.State{CutOver: &cluster.CutOver{Source: "db0:3306", At: at}}, process: new(mysqld.Process)}, barred{}, nil)
+		s.doors.Writers = writers
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		d, err := s.takeOver(ctx, control.Request{Name: "cutover", Args: []byte(`{"within_ns":10000000000}`)})
+		cancel()
+		if code != "" {
+			if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != code {
+				t.Errorf("%v may write: %v", writers, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(cluster.Cutover{Source: "db0:3306", Node: "a", Already: true, At: at}, d.Result); diff != "" || err != nil || !d.ReadOnly {
+			t.Errorf("%v, %+v (-want +got):\n%s", err, d, diff)
+		}
+	}
+}
+
 // TestHeardBehindTakeOver: an agent that begins anew knows from its disk what the site was heard to have from which its own took over.
 func TestHeardBehindTakeOver(t *testing.T) {
 	heard := cluster.SiteHeard{Site: "west", Term: 2, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}

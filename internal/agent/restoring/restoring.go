@@ -276,8 +276,8 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Members, state.PeerSecurity, state.Maintenance, state.Recovered = begun.Members, begun.PeerSecurity, nil, nil
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
-	state.Follow, state.Closing, state.Site = nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
-	state.EventsOff = true                                  // one that deletes what is old, or drops, would do so to what was restored
+	state.Follow, state.Closing, state.CutOver, state.Site = nil, nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
+	state.EventsOff = true                                                      // one that deletes what is old, or drops, would do so to what was restored
 	maps.DeleteFunc(state.Variables, func(name, _ string) bool { return n.Sets(name) })
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)
