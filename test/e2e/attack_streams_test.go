@@ -185,7 +185,7 @@ func isRefused(err error) bool {
 // ends wants a connection to end, and not a word to come before.
 func ends(t *testing.T, c net.Conn, why string) {
 	t.Helper()
-	err := c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	err := c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	n, readErr := c.Read(make([]byte, 1))
 	if err != nil || n > 0 || errors.Is(readErr, os.ErrDeadlineExceeded) {
 		t.Errorf("a copy's connection goes on: %s (%d bytes, %v)", why, n, readErr)

@@ -56,6 +56,8 @@ type attacked struct {
 	// wireBytes have passed between the agents, wireMarkers pieces of that had the marker of a row.
 	wireBytes, wireMarkers atomic.Int64
 	marker                 string
+	// terms is how many elections there were in attacks.
+	terms uint64
 }
 
 func newAttacked(t *testing.T, plain bool) *attacked {
@@ -105,18 +107,26 @@ func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all [
 	return all
 }
 
-// same wants nodes to be as they were; one has another mysqld, -1 = none has. Where that is, so much goes on
-// that leadership may change.
+// attackTermsMax bounds the elections in all attacks. A machine that stands still has one now and then, an attack
+// that elects has one each time.
+const attackTermsMax = 6
+
+// same wants nodes to be as they were; one has another mysqld, -1 = none has.
 func (f *attacked) same(t *testing.T, ctx context.Context, nodes []int, before []vital, restarted int) {
 	t.Helper()
 	after := f.vitals(t, ctx, nodes)
+	terms := after[0].Term - before[0].Term
+	f.terms += terms
 	for n, i := range nodes {
-		if restarted >= 0 {
+		if i == restarted || terms > 0 && before[n].Role == status.RolePrimary {
+			before[n].MysqldPID = after[n].MysqldPID // deposed, it may have been killed
+		}
+		if restarted >= 0 || terms > 0 {
 			before[n].Role, before[n].Term = after[n].Role, after[n].Term
 		}
-		if i == restarted {
-			before[n].MysqldPID = after[n].MysqldPID
-		}
+	}
+	if restarted < 0 && terms > 2 || f.terms > attackTermsMax {
+		t.Errorf("%d elections in this attack, %d in all", terms, f.terms)
 	}
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("the attack has changed nodes (-before +after):\n%s", d)

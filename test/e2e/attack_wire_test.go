@@ -352,7 +352,7 @@ func (f *fixture) since(t *testing.T, m mark, text string) (lines []string) {
 // logged waits for a line with a text, and wants at most as many as linesMax.
 func (f *fixture) logged(t *testing.T, ctx context.Context, m mark, text string, linesMax int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var lines []string
 	if err := devcluster.Poll(ctx, fmt.Sprintf("the log of %s has %q", f.Name(m.node), text), func(context.Context) (bool, string, error) {

@@ -25,7 +25,7 @@ import (
 // what a new cluster lacks are the newest transactions.
 func TestBackup(t *testing.T) {
 	t.Parallel()
-	f := newCluster(t, devcluster.Options{Nodes: 3})
+	f := newCluster(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	var d drill
 	f.scenario(t, "DroppedTable", func(t *testing.T, ctx context.Context) {
 		f.createTable(t, ctx)
@@ -302,7 +302,7 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, row
 // lossMax is how old what is missing may be after the loss of all hosts: the archive's interval is 1 s, and this machine has
 // more to do. Ticks go on for lossTicks.
 const (
-	lossMax   = 5 * time.Second
+	lossMax   = 9 * time.Second
 	lossTicks = 12 * time.Second
 )
 

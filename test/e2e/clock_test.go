@@ -51,7 +51,7 @@ func TestClock(t *testing.T) {
 		}
 	}
 	cleanFaketime(t)
-	f := newFixture(t, devcluster.Options{Nodes: 3, NodeEnv: func(node string) []string {
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, NodeEnv: func(node string) []string {
 		return []string{"LD_PRELOAD=" + lib, "FAKETIME_TIMESTAMP_FILE=" + clock(node), "FAKETIME_NO_CACHE=1"}
 	}})
 	jump := func(t *testing.T, ctx context.Context, i int, offset time.Duration) {

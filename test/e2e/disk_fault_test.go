@@ -103,7 +103,7 @@ const takeoverMax = 30 * time.Second
 // service manager does.
 func TestLogDisk(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	disks := f.faultDisks(t, "log")
 	for _, c := range []diskFault{
@@ -122,7 +122,7 @@ func TestLogDisk(t *testing.T) {
 // take over, and starts mysqld again as soon as the disk lets it.
 func TestMysqlDisk(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	disks := f.faultDisks(t, "mysql")
 	for _, c := range []diskFault{

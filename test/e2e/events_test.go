@@ -33,7 +33,7 @@ func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 	f.awaitRow(t, ctx, first, "SELECT GROUP_CONCAT(event_name, ' ', status ORDER BY 1) = 'hourly ENABLED,kept DISABLED,later ENABLED,off DISABLED,tick ENABLED' FROM quorate.events")
 
 	second := f.others(first)[0]
-	f.must(t, ctx, first, "switchover", "--to", f.Name(second))
+	f.must(t, ctx, first, "switchover", "--to", f.Name(second), "--max-pause", "10s")
 	f.ticks(t, ctx, second)
 	if err := f.KillBoth(second); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 	}
 	f.ticks(t, ctx, third)
 	f.heal(t, ctx)
-	f.must(t, ctx, third, "switchover", "--to", f.Name(second)) // what it has of the events is older
+	f.must(t, ctx, third, "switchover", "--to", f.Name(second), "--max-pause", "10s") // what it has of the events is older
 	f.ticks(t, ctx, second)
 
 	f.must(t, ctx, first, "cluster", "set", "--events", "off")

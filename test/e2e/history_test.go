@@ -17,7 +17,7 @@ import (
 // same words, also after all agents were started again.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Told", f.historyIsTold)
 }
 

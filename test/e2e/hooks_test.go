@@ -26,7 +26,7 @@ func TestHooks(t *testing.T) {
 	if err := os.WriteFile(hook, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t, devcluster.Options{Nodes: 3, OnChange: []string{hook, dir}})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, OnChange: []string{hook, dir}})
 	f.scenario(t, "Switchover", func(t *testing.T, ctx context.Context) {
 		from := f.heal(t, ctx)
 		to := f.others(from)[0]

@@ -17,7 +17,7 @@ import (
 // says, and no data directory was made anew.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	for _, sc := range []struct {
 		name string

@@ -18,7 +18,7 @@ import (
 // when the replicas go on. Without a replica nothing is slowed down.
 func TestApplyLag(t *testing.T) {
 	const bound = 2 * time.Second
-	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: bound})
+	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: bound, ElectionTimeout: calm})
 	f.think = fullSpeed
 	f.scenario(t, "Blocked", f.blockedAppliers)
 	f.scenario(t, "NoReplica", f.noReplicaNoBound)
@@ -60,7 +60,7 @@ func (f *fixture) blockedAppliers(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	l := f.start(t, 8)
 	l.awaitAcks(t, ctx, 500)
-	free := l.ackRate(t, ctx)
+	free := max(l.ackRate(t, ctx), l.ackRate(t, ctx), l.ackRate(t, ctx)) // the machine may stand still in some of them
 	var releases []func()
 	for _, i := range f.others(primary) {
 		releases = append(releases, f.blockApplier(t, ctx, i))

@@ -15,7 +15,7 @@ import (
 // them may go, and nothing that was acknowledged does.
 func TestLogger(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
+	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, ElectionTimeout: calm})
 	f.think = busy
 	logger := f.Len() - 1
 	for _, sc := range []struct {

@@ -148,6 +148,25 @@ type fixture struct {
 	joining func()        // told once a node has joined
 }
 
+// calm is the election timeout of clusters in which nobody is to be elected but by what the test does: the machine
+// stands still for seconds. A killed process is noticed at once all the same.
+const calm = 5 * time.Second
+
+// steady tries three times at most: a machine that stands still may cost a primary its place, a defect does so each time.
+func steady(t *testing.T, try func() (wrong string)) {
+	t.Helper()
+	for n := 1; ; n++ {
+		wrong := try()
+		if wrong == "" {
+			return
+		}
+		if n == 3 {
+			t.Fatal(wrong)
+		}
+		t.Logf("try %d: %s", n, wrong)
+	}
+}
+
 // newFixture starts a cluster with the ledger's table in it. It is closed when
 // t ends.
 func newFixture(t *testing.T, opts devcluster.Options) *fixture {
@@ -185,11 +204,14 @@ func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 // createTable makes the ledger's table, once all nodes are well.
 func (f *fixture) createTable(t *testing.T, ctx context.Context) {
 	t.Helper()
-	primary := f.heal(t, ctx)
-	if err := f.CreateApplication(ctx, primary, ledger.Database); err != nil {
-		t.Fatal(err)
-	}
-	if err := ledger.CreateTable(ctx, f.DSN((primary+1)%f.Len())); err != nil {
+	if err := devcluster.Poll(ctx, "the ledger's table is made", func(ctx context.Context) (bool, string, error) {
+		primary := f.heal(t, ctx)
+		err := f.CreateApplication(ctx, primary, ledger.Database)
+		if err == nil {
+			err = ledger.CreateTable(ctx, f.DSN((primary+1)%f.Len()))
+		}
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -470,8 +492,14 @@ func (f *fixture) resume(t *testing.T, nodes ...int) {
 // status returns what node i says of itself.
 func (f *fixture) status(t *testing.T, ctx context.Context, i int) status.Node {
 	t.Helper()
-	st, err := f.NodeStatus(ctx, i)
-	if err != nil {
+	var st status.Node
+	if err := devcluster.Poll(ctx, f.Name(i)+" tells its status", func(ctx context.Context) (_ bool, _ string, err error) {
+		if f.AgentPID(i) == 0 {
+			return false, "", devcluster.ErrAgentExited
+		}
+		st, err = f.NodeStatus(ctx, i)
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return st

@@ -300,7 +300,7 @@ func (f *fixture) cloneNode(t *testing.T, ctx context.Context) {
 		if n.Seed != nil && n.Seed.Phase == status.SeedData && n.Seed.From == f.Name(primary) {
 			t.Errorf("it copies from the primary")
 		}
-		return n.Seed != nil && n.Seed.Phase == status.SeedData
+		return n.Seed != nil && n.Seed.Phase == status.SeedData || n.Role == status.RoleReplica // a look may come too late
 	}); err != nil {
 		t.Fatal(err)
 	}

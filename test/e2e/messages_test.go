@@ -13,7 +13,7 @@ import (
 // whoever has not answered so far: the slower the machine, the more of that there is.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "OneWriter", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)
 		sent := func() map[string]float64 {

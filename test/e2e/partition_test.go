@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,8 +40,8 @@ func TestPartition(t *testing.T) {
 			}
 		})
 	}
-	f.scenario(t, "FlappingLink", func(t *testing.T, ctx context.Context) { f.flap(t, ctx, false) })
-	f.scenario(t, "FlappingPrimary", func(t *testing.T, ctx context.Context) { f.flap(t, ctx, true) })
+	f.scenario(t, "FlappingLink", func(t *testing.T, ctx context.Context) { steady(t, func() string { return f.flap(t, ctx, false) }) })
+	f.scenario(t, "FlappingPrimary", func(t *testing.T, ctx context.Context) { steady(t, func() string { return f.flap(t, ctx, true) }) })
 }
 
 // cutPrimary: the majority has a new primary, the old one gives up, and neither
@@ -80,6 +81,10 @@ func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []
 
 // cutFollower: the primary goes on in its term, during the cut and after it.
 func (f *fixture) cutFollower(t *testing.T, ctx context.Context, cut func(int, []int)) {
+	steady(t, func() string { return f.followerCut(t, ctx, cut) })
+}
+
+func (f *fixture) followerCut(t *testing.T, ctx context.Context, cut func(int, []int)) (wrong string) {
 	primary := f.heal(t, ctx)
 	followers := f.others(primary)
 	term := f.status(t, ctx, primary).Term
@@ -95,15 +100,15 @@ func (f *fixture) cutFollower(t *testing.T, ctx context.Context, cut func(int, [
 	l.awaitAcks(t, ctx, 100)
 	gap := l.Gap()
 	l.stop(t)
-	if st := f.status(t, ctx, primary); st.Role != status.RolePrimary || st.Term != term {
-		t.Errorf("the primary of term %d is %s in term %d", term, st.Role, st.Term)
+	if now := f.heal(t, ctx); now != primary || f.status(t, ctx, now).Term != term {
+		wrong = fmt.Sprintf("the primary of term %d was %s, is %s", term, f.Name(primary), f.Name(now))
 	}
 	if s := l.Stats(); s.Reconnects != 0 || s.Unknown != 0 {
-		t.Errorf("the clients noticed: %+v", s)
+		wrong += fmt.Sprintf("; the clients noticed: %+v", s)
 	}
-	f.heal(t, ctx)
 	f.check(t, ctx)
 	t.Logf("write gap %v", gap.Round(time.Millisecond))
+	return wrong
 }
 
 // awaitElectionTimeouts lets writers work for as long as a follower without a
@@ -127,7 +132,7 @@ const (
 // flap cuts and mends again and again: the link between the primary and one
 // follower, which must depose nobody, or all links of whoever is the primary,
 // which costs one election for each cut at most.
-func (f *fixture) flap(t *testing.T, ctx context.Context, all bool) {
+func (f *fixture) flap(t *testing.T, ctx context.Context, all bool) (wrong string) {
 	primary := f.heal(t, ctx)
 	term := f.status(t, ctx, primary).Term
 	l := f.start(t, 6)
@@ -157,10 +162,11 @@ func (f *fixture) flap(t *testing.T, ctx context.Context, all bool) {
 	terms := f.status(t, ctx, now).Term - term
 	switch {
 	case !all && (terms != 0 || now != primary):
-		t.Errorf("a flapping link to one follower led to %d new terms; %s leads", terms, f.Name(now))
+		wrong = fmt.Sprintf("a flapping link to one follower led to %d new terms; %s leads", terms, f.Name(now))
 	case all && terms > flaps*2:
-		t.Errorf("%d cuts led to %d new terms", flaps, terms)
+		wrong = fmt.Sprintf("%d cuts led to %d new terms", flaps, terms)
 	}
 	f.check(t, ctx)
 	t.Logf("%d cuts, %d new terms, longest write gap %v", flaps, terms, gap.Round(time.Millisecond))
+	return wrong
 }

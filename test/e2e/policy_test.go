@@ -16,7 +16,7 @@ import (
 // wait for. Writers begin after that, so not one OK is allowed.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "All", f.durabilityAll)
 	f.scenario(t, "SiteMajority", f.durabilitySiteMajority)
 	f.scenario(t, "RequireAckWaits", f.requireAckWaits)

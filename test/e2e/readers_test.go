@@ -119,13 +119,7 @@ func newReadersFixture(t *testing.T) *readersFixture {
 		f.addReaders(t, i, password)
 	}
 	ctx := scenarioContext(t)
-	primary := f.heal(t, ctx)
-	if err := c.CreateApplication(ctx, primary, ledger.Database); err != nil {
-		t.Fatal(err)
-	}
-	if err := ledger.CreateTable(ctx, c.DSN(primary)); err != nil {
-		t.Fatal(err)
-	}
+	f.createTable(t, ctx)
 	return f
 }
 

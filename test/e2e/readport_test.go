@@ -100,20 +100,27 @@ func (f *fixture) reader(ctx context.Context, t *testing.T, i int) (r reader, er
 func (f *fixture) readers(t *testing.T, ctx context.Context, n, i int, on ...int) []reader {
 	t.Helper()
 	var all []reader
-	count := map[int]int{}
-	for range n {
-		r, err := f.reader(ctx, t, i)
-		if err != nil {
-			t.Fatal(err)
+	steady(t, func() string {
+		for _, r := range all {
+			_ = r.Close()
 		}
-		all = append(all, r)
-		count[r.on]++
-	}
-	for _, o := range on {
-		if count[o] != n/len(on) {
-			t.Errorf("%d sessions through %s are on %v, want %d on each of %v", n, f.Name(i), count, n/len(on), on)
+		all = nil
+		count := map[int]int{}
+		for range n {
+			r, err := f.reader(ctx, t, i)
+			if err != nil {
+				return err.Error()
+			}
+			all = append(all, r)
+			count[r.on]++
 		}
-	}
+		for _, o := range on {
+			if count[o] != n/len(on) {
+				return fmt.Sprintf("%d sessions through %s are on %v, want %d on each of %v", n, f.Name(i), count, n/len(on), on)
+			}
+		}
+		return ""
+	})
 	return all
 }
 

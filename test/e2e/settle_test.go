@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -49,9 +50,9 @@ func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 		l.stop(t)
 		f.check(t, ctx)
 		now := f.settles(t, primary)
-		if now.settled == before.settled && try < settleTries-1 {
-			t.Logf("try %d of %d: it was killed: something was in the binlog that no log has", try+1, settleTries)
-			continue // a statement that ran when leadership went
+		if (now.settled != before.settled+1 || f.MysqldPID(primary) != pid) && try < settleTries-1 {
+			t.Logf("try %d of %d: settled %d times; killed, if something was in the binlog that no log has", try+1, settleTries, now.settled-before.settled)
+			continue // a statement that ran when leadership went, or an election more
 		}
 		if now.settled != before.settled+1 || f.MysqldPID(primary) != pid {
 			t.Fatalf("settled %d times before, now %d times; mysqld was %d, is %d", before.settled, now.settled, pid, f.MysqldPID(primary))
@@ -74,19 +75,22 @@ func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 // see that nothing is lost.
 func (f *fixture) settleIdle(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
-	primary := f.heal(t, ctx)
-	pid, before := f.MysqldPID(primary), f.settles(t, primary)
-	f.Isolate(primary)
-	f.awaitDeposed(t, ctx, primary)
-	if _, err := f.WaitPrimary(ctx, primary); err != nil {
-		t.Fatal(err)
-	}
-	f.MendAll()
-	f.heal(t, ctx)
-	if now := f.settles(t, primary); now.settled != before.settled+1 || f.MysqldPID(primary) != pid {
-		t.Errorf("settled %d times before, now %d times; mysqld was %d, is %d", before.settled, now.settled, pid, f.MysqldPID(primary))
-	}
-	f.check(t, ctx)
+	steady(t, func() (wrong string) {
+		primary := f.heal(t, ctx)
+		pid, before := f.MysqldPID(primary), f.settles(t, primary)
+		f.Isolate(primary)
+		f.awaitDeposed(t, ctx, primary)
+		if _, err := f.WaitPrimary(ctx, primary); err != nil {
+			t.Fatal(err)
+		}
+		f.MendAll()
+		f.heal(t, ctx)
+		if now := f.settles(t, primary); now.settled != before.settled+1 || f.MysqldPID(primary) != pid {
+			wrong = fmt.Sprintf("settled %d times before, now %d times; mysqld was %d, is %d", before.settled, now.settled, pid, f.MysqldPID(primary))
+		}
+		f.check(t, ctx)
+		return wrong
+	})
 }
 
 // settleLost: what the primary has in its binlog when it is cut off reaches nobody.

@@ -326,11 +326,11 @@ func (s *site) awaitHeard(t *testing.T, ctx context.Context, but int, other *sit
 		if err := devcluster.Poll(ctx, fmt.Sprintf("node %d knows what the other site has", i), func(ctx context.Context) (bool, string, error) {
 			there, err := other.NodeStatus(ctx, 0)
 			if err != nil {
-				return false, "", err
+				return false, err.Error(), nil
 			}
 			here, err := s.NodeStatus(ctx, i)
 			heard := here.SiteHeard
-			return err == nil && heard != nil && heard.Executed == there.GTIDExecuted, fmt.Sprintf("%+v, want %s", heard, there.GTIDExecuted), err
+			return err == nil && heard != nil && heard.Executed == there.GTIDExecuted, fmt.Sprintf("%+v, %v, want %s", heard, err, there.GTIDExecuted), nil
 		}); err != nil {
 			t.Fatal(err)
 		}

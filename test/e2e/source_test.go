@@ -18,7 +18,7 @@ import (
 // by the leader. Nothing is lost on the way, and the leader sends it no log meanwhile.
 func TestSource(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	s := &sourced{fixture: f}
 	f.scenario(t, "Fed", s.fed)
 	f.scenario(t, "SourceDies", s.sourceDies)

@@ -38,10 +38,10 @@ func TestTimings(t *testing.T) {
 		to := f.others(primary)[0]
 		retime(t, ctx, to, 0, long)
 		var moved cluster.Switchover
-		if err := json.Unmarshal([]byte(f.must(t, ctx, primary, "switchover", "--to", f.Name(to), "--json")), &moved); err != nil {
+		if err := json.Unmarshal([]byte(f.must(t, ctx, primary, "switchover", "--to", f.Name(to), "--json", "--max-pause", "10s")), &moved); err != nil {
 			t.Fatal(err)
 		}
-		if pause := time.Duration(moved.PauseMs * float64(time.Millisecond)); pause > short || f.heal(t, ctx) != to {
+		if pause := time.Duration(moved.PauseMs * float64(time.Millisecond)); pause > long/2 || f.heal(t, ctx) != to {
 			t.Errorf("writes were closed for %v: %+v", pause, moved)
 		}
 	})

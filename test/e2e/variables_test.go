@@ -15,7 +15,7 @@ import (
 // TestVariables sets server variables on all nodes of a cluster that writes, and looks at its hosts.
 func TestVariables(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Doctor", f.doctored)
 	f.scenario(t, "Set", f.variablesSet)
 	f.scenario(t, "Start", f.variablesStart)

@@ -27,7 +27,7 @@ const xaTable = "quorate_xa.t"
 // what was prepared is prepared on it again.
 func TestXA(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	pending, ended := []int{2, 4, 5, 6}, []int{1, 2, 4, 5, 6, 9}
 	f.scenario(t, "Prepare", f.prepareXA)
 	f.scenario(t, "KillFollowersWhilePrepared", func(t *testing.T, ctx context.Context) {
@@ -62,7 +62,7 @@ func TestXA(t *testing.T) {
 // is not; a commit makes the node errant.
 func TestXAOnReplica(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	primary := f.heal(t, t.Context())
 	inSession(t, t.Context(), f.local(t, primary), "CREATE DATABASE quorate_xa", "CREATE TABLE "+xaTable+" (id INT PRIMARY KEY)")
 	f.scenario(t, "Promoted", func(t *testing.T, ctx context.Context) {
@@ -113,11 +113,11 @@ func (f *fixture) foreignXARefused(t *testing.T, ctx context.Context) {
 		}
 	}
 	awaitApplies()
-	f.refused(t, ctx, primary, []int{1}, "a client ended an XA transaction on this server", "switchover", "--to", f.Name(target))
+	f.refused(t, ctx, primary, []int{1}, "a client ended an XA transaction on this server", "switchover", "--to", f.Name(target), "--max-pause", "10s")
 	f.must(t, ctx, target, "restart-mysqld", f.Name(target))
 	f.heal(t, ctx)
 	awaitApplies()
-	f.must(t, ctx, primary, "switchover", "--to", f.Name(target))
+	f.must(t, ctx, primary, "switchover", "--to", f.Name(target), "--max-pause", "10s")
 }
 
 // foreignXACommit: a client's own XA COMMIT is no harm, the one of what the applier had
