@@ -133,11 +133,7 @@ func TestHAProxy(t *testing.T) {
 	l.awaitAcks(t, ctx, 20)
 	p.prepare(t, ctx, primary)
 	p.awaitReads(t, ctx, f.others(primary)...)
-	next := (primary + 1) % 3
-	p.under(t, ctx, l, "switched over", proxiedGapMax, func() {
-		f.must(t, ctx, primary, "switchover", "--to", f.Name(next), "--max-pause", "10s")
-	})
-	p.awaitReads(t, ctx, f.others(next)...)
+	p.switchover(t, ctx, l)
 	p.lag(t, ctx)
 	p.failovers(t, ctx, l, func(primary int) {
 		next, err := f.WaitPrimary(ctx, primary)
@@ -171,6 +167,17 @@ type proxied struct {
 	own         bool // it leads to mysqld's own ports: HAProxy alone decides who reads where, a second or two late
 }
 
+// switchover moves the primary, once.
+func (p *proxied) switchover(t *testing.T, ctx context.Context, l *load) {
+	t.Helper()
+	primary := p.heal(t, ctx)
+	next := (primary + 1) % 3
+	p.under(t, ctx, l, "switched over", proxiedGapMax, func() {
+		p.must(t, ctx, primary, "switchover", "--to", p.Name(next), "--max-pause", "10s")
+	})
+	p.awaitReads(t, ctx, p.others(next)...)
+}
+
 // failovers kills the primary, and freezes the next one; then is called while each is away.
 func (p *proxied) failovers(t *testing.T, ctx context.Context, l *load, then func(primary int)) {
 	t.Helper()
@@ -193,7 +200,7 @@ func (p *proxied) failovers(t *testing.T, ctx context.Context, l *load, then fun
 	}
 }
 
-// portHAProxy: HAProxy in front of mysqld's own port, which the kernel fences, while the primary is killed, and another one freezes.
+// portHAProxy: HAProxy in front of mysqld's own port, which the kernel fences, while the primary is moved, killed, and another one freezes.
 func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
 	p := &proxied{routed: f.newRouted(t, ""), own: true}
 	p.administrator = "cleo"
@@ -202,6 +209,7 @@ func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
 	l := f.startAt(t, 4, f.through(t, p.write))
 	l.awaitAcks(t, ctx, 20)
 	p.prepare(t, ctx, primary)
+	p.switchover(t, ctx, l)
 	p.failovers(t, ctx, l, func(int) {})
 	l.stop(t)
 	f.heal(t, ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -163,6 +164,9 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 	}
 	names, err = contents.Prunable(keep, func(full string) (uint64, bool, error) {
 		m, err := readManifest(ctx, store, full)
+		if errors.Is(err, archive.ErrManifest) { // it stays, and needs nothing: it never will be restored
+			return math.MaxUint64, false, nil
+		}
 		if err != nil {
 			return 0, false, fmt.Errorf("%s, which is to stay: %w", full, err)
 		}

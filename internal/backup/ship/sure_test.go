@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,16 @@ func TestCutManifest(t *testing.T) {
 		t.Errorf("the full backup: %v", err)
 	}
 	wantAll(t, c, n)
+	before, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Prune(t.Context(), c.Store, 1, false); err != nil { // only one of the two others can go
+		t.Errorf("prune: %v", err)
+	}
+	if after, err := list(t.Context(), c.Store); err != nil || len(after.Fulls) != len(before.Fulls)-1 || !slices.Contains(after.Fulls, name) {
+		t.Errorf("%v, left of %v: %v", err, before.Fulls, after.Fulls)
+	}
 }
 
 // TestUnreadablePiece: a piece of which the store gives nothing now is no broken one: it is not stored again, and no one is told to delete it.
