@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the deb of a directory in a minimal Debian 12 of its own, upgrades, removes and purges it. Needs root and debootstrap.
+# Installs the deb of a directory in a minimal Debian 12 of its own, upgrades, removes and purges it; then the rpm, with rpm in the
+# same Debian: its files and scripts are tried, not what it depends on. Needs root and debootstrap.
 # usage: packages-test.sh DIST
 # QUORATE_DEBIAN_MIRROR names the archive to use, as for get-mysql.sh.
 set -eu
@@ -23,7 +24,7 @@ root=$top/debian
 trap 'rm -rf -- "$top"' EXIT
 mirror=${QUORATE_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 '/debian/*$')}
 say "making a Debian 12 with systemd and man-db"
-debootstrap --variant=minbase --include=systemd,man-db,bash-completion,zsh bookworm "$root" "$mirror" >"$top/log" 2>&1 ||
+debootstrap --variant=minbase --include=systemd,man-db,bash-completion,zsh,rpm bookworm "$root" "$mirror" >"$top/log" 2>&1 ||
 	{ tail -n 20 "$top/log" >&2; die "debootstrap failed"; }
 cp "$deb" "$root/quorate.deb"
 in_root() { chroot "$root" env -i LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
@@ -110,15 +111,24 @@ kept "purge"
 left=$(find "$root/usr" "$root/lib" -name '*quorate*')
 [ -z "$left" ] || die "purge leaves $left"
 
-rpm=$(ls "$dist"/quorate-*.x86_64.rpm "$dist"/quorate-*.aarch64.rpm)
-if command -v rpm >/dev/null; then
-	for r in $rpm; do
-		want "/usr/share/zsh/site-functions/_quorate" rpm -qlp "$r"
-		want "/usr/bin/quorate" rpm -qlp "$r"
-	done
-else
-	say "rpm is not there: the rpms were not looked at"
-fi
+rpm=$(ls "$dist"/quorate-*."$(uname -m)".rpm)
+say "installing ${rpm##*/}"
+cp "$rpm" "$root/quorate.rpm"
+want "" in_root rpm -i --nodeps /quorate.rpm
+want "quorate " in_root quorate --version
+want "quorate-archive.service" in_root rpm -ql quorate
+want "" in_root rpm --verify --nodeps quorate
+[ -z "$said" ] || die "rpm finds changed: $said"
+want "" in_root systemd-analyze verify /usr/lib/systemd/system/quorate.service
+[ -z "$said" ] || die "the unit of the rpm has faults: $said"
+want "_quorate" in_root zsh -c 'fpath=(/usr/share/zsh/site-functions $fpath); autoload -Uz compinit; compinit -u; echo $_comps[quorate]'
+want "" in_root rpm -U --nodeps --replacepkgs /quorate.rpm
+kept "an upgrade of the rpm"
+want "quorate " in_root quorate --version
+want "/var/lib/quorate is left" in_root rpm -e --nodeps quorate
+kept "rpm -e"
+left=$(find "$root/usr" "$root/lib" -name '*quorate*')
+[ -z "$left" ] || die "rpm -e leaves $left"
 for tarball in "$dist"/quorate-*.tar.gz; do
 	want "bin/quorate" tar -tzf "$tarball"
 done
