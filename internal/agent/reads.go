@@ -16,12 +16,12 @@ func (a *Agent) buildReads() {
 	var at *router.Config
 	if c.ReadOnly != "" {
 		at = &router.Config{
-			Listen: c.ReadOnly, ReadOnly: true, HoldTimeout: c.HoldTimeout, HoldMax: c.HoldMax, Refuse: !c.Forward,
+			Listen: c.ReadOnly, ReadOnly: true, HoldTimeout: c.HoldTimeout, HoldMax: c.HoldMax, Refuse: !c.Forward, Self: a.self.ID,
 			Name: a.board.Name, Allow: c.Allow, Logger: a.logger.With("port", "read_only"),
 		}
 	}
 	a.reads = reading.New(reading.Config{
-		Self: a.self.ID, Policy: status.Reads{LagMax: c.ReadMaxLag, Primary: c.ReadPrimary, Here: !c.Forward}, Grace: c.ReadGrace,
+		Self: a.self.ID, Policy: status.Reads{LagMax: c.ReadMaxLag, Primary: c.ReadPrimary}, Grace: c.ReadGrace,
 		Nodes: a.nodesNow, Replica: func() bool { return a.board.Own().Role == status.RoleReplica }, Changes: a.board.Changes,
 		EndReaders: a.endReaders, DialLocal: routeBackend{a}.DialLocal,
 		DialRead:    func(ctx context.Context, id cluster.NodeID) (net.Conn, error) { return a.peers.DialRead(ctx, id) },

@@ -3,7 +3,10 @@ package reading
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,5 +81,62 @@ func TestLetInBeforeTheEnd(t *testing.T) {
 			t.Errorf("let in after end %d: %v", i, err)
 		}
 		n.fault = nil
+	}
+}
+
+// TestPassesNobodyOn: with router.forward = false a node sends its clients away at once where another one may be read, and serves them
+// as the primary, where no replica may. It held the first for hold_timeout, and sent the second away.
+func TestPassesNobodyOn(t *testing.T) {
+	replica := func(id cluster.NodeID, lag float64) status.Node {
+		return status.Node{ID: id, Role: status.RoleReplica, Mysqld: status.MysqldRunning, Leader: 7, Reachable: true, LagSeconds: lag, ReadOnly: "x"}
+	}
+	primary := status.Node{ID: 1, Role: status.RolePrimary, Reachable: true, ReadOnly: "x"}
+	for name, c := range map[string]struct {
+		nodes []status.Node
+		away  bool
+	}{
+		"it lags, another one does not":      {[]status.Node{replica(1, 9), replica(2, 0)}, true},
+		"the primary, where replicas are":    {[]status.Node{primary, replica(2, 0)}, true},
+		"the primary, where none may":        {[]status.Node{primary, replica(2, 9)}, false},
+		"a replica, beside one that is read": {[]status.Node{replica(1, 0), replica(2, 0)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dialled := make(chan cluster.NodeID, 1)
+			dial := func(_ context.Context, id cluster.NodeID) (net.Conn, error) {
+				select {
+				case dialled <- id:
+				default:
+				}
+				return nil, errors.New("enough")
+			}
+			p := New(Config{
+				Self: 1, Policy: status.Reads{LagMax: time.Second, Primary: true}, Nodes: func() []status.Node { return c.nodes },
+				Replica: func() bool { return c.nodes[0].Role == status.RoleReplica }, Changes: func() <-chan struct{} { return nil },
+				DialLocal: func(ctx context.Context) (net.Conn, error) { return dial(ctx, 1) }, DialRead: dial, DialPrimary: dial,
+			}, &router.Config{Listen: "127.0.0.1:0", ReadOnly: true, Refuse: true, Self: 1, HoldTimeout: time.Minute, HoldMax: 1, Logger: slog.New(slog.DiscardHandler)})
+			p.Look(time.Now())
+			if err := p.Listen(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx) }()
+			defer func() { stop(); <-ended }()
+			client, err := net.Dial("tcp", p.Router().Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = client.Close() }()
+			if !c.away {
+				if id := <-dialled; id != 1 {
+					t.Errorf("node %d is dialled", id)
+				}
+				return
+			}
+			told, err := io.ReadAll(client)
+			if !strings.Contains(string(told), "this one passes no clients on") {
+				t.Errorf("it is told %q, %v", told, err)
+			}
+		})
 	}
 }

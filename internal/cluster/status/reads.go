@@ -15,8 +15,6 @@ type Reads struct {
 	LagMax time.Duration
 	// Primary: the primary serves where no replica may.
 	Primary bool
-	// Here: only this node serves; nobody is passed on.
-	Here bool
 }
 
 // Unreadable says why a replica serves no reads that must not be older than lagMax; "" = it may.
@@ -66,7 +64,7 @@ func (r Reads) Choose(self cluster.NodeID, nodes []Node, sessions func(cluster.N
 	var best rank
 	var equals []cluster.NodeID
 	for _, n := range nodes {
-		if !r.May(n) || slices.Contains(tried, n.ID) || r.Here && n.ID != self || n.ReadOnly == "" {
+		if !r.May(n) || slices.Contains(tried, n.ID) || n.ReadOnly == "" {
 			continue
 		}
 		now := rank{far(n, self, site), sessions(n.ID)}

@@ -66,7 +66,6 @@ func TestChooseWhomToRead(t *testing.T) {
 		{"no primary", Reads{}, []Node{readable(1, primary), readable(2, lags)}, nil, nil, 0},
 		{"the primary if it may be", Reads{Primary: true}, []Node{readable(1, lags), readable(2, primary)}, nil, nil, 2},
 		{"the primary last, also if it is here", Reads{Primary: true}, []Node{readable(1, primary), readable(2, at("far"))}, nil, nil, 2},
-		{"only this node", Reads{Here: true}, []Node{readable(1, lags), readable(2)}, nil, nil, 0},
 		{"no node without a port", Reads{}, []Node{readable(1, lags), readable(2, noPort), readable(3, at("far"))}, nil, nil, 3},
 		{"no primary without a port", Reads{Primary: true}, []Node{readable(1, lags), readable(2, primary, noPort)}, nil, nil, 0},
 	} {
@@ -90,7 +89,7 @@ func TestChooseWhomToRead(t *testing.T) {
 // clients that come one after the other are spread to within one.
 func TestChoiceIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := Reads{LagMax: 2 * time.Second, Primary: rapid.Bool().Draw(t, "primary"), Here: rapid.Bool().Draw(t, "here")}
+		r := Reads{LagMax: 2 * time.Second, Primary: rapid.Bool().Draw(t, "primary")}
 		var nodes []Node
 		sessions := map[cluster.NodeID]int{}
 		for id := range cluster.NodeID(rapid.IntRange(0, 7).Draw(t, "nodes")) {
@@ -114,12 +113,12 @@ func TestChoiceIsTheBest(t *testing.T) {
 		for turn := range uint64(20) {
 			got, ok := r.Choose(self, nodes, load, nil, turn)
 			i := slices.IndexFunc(nodes, func(n Node) bool { return n.ID == got })
-			if ok && (i < 0 || !r.May(nodes[i]) || nodes[i].ReadOnly == "" || r.Here && got != self) {
+			if ok && (i < 0 || !r.May(nodes[i]) || nodes[i].ReadOnly == "") {
 				t.Fatalf("chose %d", got)
 			}
 			for _, n := range nodes {
 				switch {
-				case !r.May(n) || n.ReadOnly == "" || r.Here && n.ID != self:
+				case !r.May(n) || n.ReadOnly == "":
 				case !ok:
 					t.Fatalf("chose nobody, and %d may be read", n.ID)
 				case far(n, self, site) < far(nodes[i], self, site):

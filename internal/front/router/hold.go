@@ -110,8 +110,11 @@ func (r *Router) elsewhere() bool {
 		return false
 	}
 	t, known := r.backend.Choose(r.sessionsWith, nil)
-	return known && !t.Local
+	return known && r.away(t)
 }
+
+// away tells whether a node is another one. Who reads the primary comes to it as from another node, also to this one.
+func (r *Router) away(t Target) bool { return !t.Local && t.Node != r.config.Self }
 
 // attempt tries to connect a client to each node that may take it, the best first. known is false if there is
 // none.
@@ -119,7 +122,7 @@ func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, know
 	var tried []cluster.NodeID
 	for {
 		t, ok := r.backend.Choose(r.sessionsWith, tried)
-		if !ok || r.config.Refuse && !t.Local {
+		if !ok || r.config.Refuse && r.away(t) {
 			return nil, len(tried) > 0
 		}
 		s, err := r.connect(ctx, client, 0, t, dialTimeout)

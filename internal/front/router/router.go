@@ -92,8 +92,9 @@ type Config struct {
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
-	// Refuse: clients that another node would serve are refused, not passed on.
+	// Refuse: clients that another node than Self would serve are refused, not passed on.
 	Refuse bool
+	Self   cluster.NodeID
 	// ConnMax is how many client connections may be open, held ones and ones
 	// that peers forward included; 0 = 10000.
 	ConnMax int
