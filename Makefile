@@ -65,7 +65,7 @@ release: ## dist/: quorate for linux amd64 and arm64, what it is made of (Cyclon
 packages: release ## deb, rpm and tarball of what release makes, in dist/
 	GO=$(GO) scripts/packages.sh $(VERSION)
 
-packages-test: packages ## the deb installed, upgraded and purged in a Debian 12 of its own (as root, with debootstrap)
+packages-test: packages ## deb and rpm installed, upgraded and removed in a Debian 12 of its own (as root, with debootstrap)
 	scripts/packages-test.sh dist
 
 site: ## the documentation as a site in dist/site, by mdBook (cargo builds it, once)
@@ -102,7 +102,7 @@ large: mysql ## transactions of 1 and 4 GiB; 20 GiB (QUORATE_LARGE_GIB) adopted,
 	$(GO) test -tags large -count=1 -timeout 4h -v ./test/large
 
 DRIVERS ?= $(CURDIR)/.drivers
-drivers: mysql ## four drivers through the clients' ports, Debezium, Canal and gh-ost at the readers', over failovers
+drivers: mysql rivals ## four drivers through the clients' ports, Debezium, Canal and gh-ost at the readers', over failovers
 	scripts/get-drivers.sh "$(DRIVERS)"
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/drivers
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/e2e -run 'TestDebezium$$|TestCanal$$|TestGhOst$$'

@@ -85,7 +85,11 @@ func bootTime() time.Duration {
 func (h Host) fence() Check {
 	c := Check{Subject: "mysqld's own port", State: OK}
 	bind, err := netip.ParseAddr(h.Config.MySQL.Bind)
-	wanted := err == nil && !bind.IsLoopback() && !h.isLogger()
+	wanted, stale := err == nil && !bind.IsLoopback() && !h.isLogger(), h.Config.MySQL.BindUnfencedStaleReads
+	if n := h.self(); n != nil && n.MysqldPort != "" && !stale {
+		c.Found = "the agent has it open, and fences it"
+		return c
+	}
 	// An address of RFC 5737, which nobody has: no packet is judged by these rules.
 	nobody := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 9)
 	f, err := netfence.Open(netfence.Config{Table: fmt.Sprintf("quorate-doctor-%d", os.Getpid()), Server: nobody}, bootTime)
@@ -98,11 +102,16 @@ func (h Host) fence() Check {
 	default:
 		c.Found = fmt.Sprintf("the kernel cannot fence it: %v", err)
 		if wanted {
-			c.State, c.Do = Warn, "clients reach mysqld through the router only; take mysql.bind out, or load nf_tables and nft_ct"
+			c.State, c.Do = Warn, "clients reach mysqld through the router only; "+fenceRemedy
+		}
+		if wanted && stale {
+			c.Do = "it is open unfenced (mysql.bind_unfenced_stale_reads): while this node is frozen or cut off, reads there are stale; " + fenceRemedy
 		}
 	}
 	return c
 }
+
+const fenceRemedy = "take mysql.bind out, or load nf_tables, nft_ct, nft_nat, nft_redir and nft_reject"
 
 // confinement looks for rules of the kernel that keep mysqld from its files.
 func (h Host) confinement() (checks []Check) {
@@ -112,7 +121,7 @@ func (h Host) confinement() (checks []Check) {
 	}
 	if enforcing, err := os.ReadFile(h.Root + "/sys/fs/selinux/enforce"); err == nil && strings.TrimSpace(string(enforcing)) == "1" {
 		checks = append(checks, Check{Subject: "SELinux", State: Warn, Found: "enforcing",
-			Do: fmt.Sprintf("semanage fcontext -a -t mysqld_db_t '%s(/.*)?'; restorecon -R %s", h.Config.DataDir, h.Config.DataDir)})
+			Do: fmt.Sprintf("semanage fcontext -a -t mysqld_db_t '%s/(mysql|seed)(/.*)?'; restorecon -R %s", h.Config.DataDir, h.Config.DataDir)})
 	}
 	enabled, err := os.ReadFile(h.Root + "/sys/module/apparmor/parameters/enabled")
 	if err != nil || strings.TrimSpace(string(enabled)) != "Y" {
