@@ -58,6 +58,9 @@ func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	load := f.start(t, 2)
 	load.awaitAcks(t, ctx, 20)
+	if out := f.must(t, ctx, 1, "top", "--once"); !strings.Contains(out, f.Name(primary)) || !strings.Contains(out, "commit ") || strings.Contains(out, "\x1b") {
+		t.Errorf("top of a cluster that is written to says %q", out)
+	}
 	before := f.variable(t, ctx, 0, "net_retry_count")
 	out := f.must(t, ctx, f.others(primary)[0], "variables", "set", "net-retry-count=17", "max_error_count=99")
 	if !strings.Contains(out, "max_error_count=99, net_retry_count=17") {
