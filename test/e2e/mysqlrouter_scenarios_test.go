@@ -123,7 +123,7 @@ func (r *routed) switchRouted(t *testing.T, ctx context.Context) {
 	to := next(primary)
 	goOn, stop := r.sysbenchReads(t, ctx, to)
 	r.underLoad(t, ctx, to, func() {
-		r.must(t, ctx, primary, "switchover", "--to", r.Name(to))
+		r.must(t, ctx, primary, "switchover", "--to", r.Name(to), "--max-pause", "10s")
 		goOn()
 	})
 	stop()
