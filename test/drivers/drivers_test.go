@@ -60,7 +60,7 @@ type way struct {
 
 // suites runs each driver's suite.
 func (c *testCluster) suites(t *testing.T, dir string, by way) {
-	t.Run("go-sql-driver", func(t *testing.T) { c.report(t, c.goSuite(t, by)) })
+	t.Run("go-sql-driver", func(t *testing.T) { c.serves(t, by); c.report(t, c.goSuite(t, by)) })
 	for _, s := range []struct {
 		name string
 		args []string
@@ -69,7 +69,7 @@ func (c *testCluster) suites(t *testing.T, dir string, by way) {
 		{"mysql2", []string{"node", "suite.mjs"}},
 		{"Connector-J", []string{"java", "-cp", filepath.Join(dir, "java", "*"), "Suite.java"}},
 	} {
-		t.Run(s.name, func(t *testing.T) { c.report(t, c.suite(t, dir, by, s.args...)) })
+		t.Run(s.name, func(t *testing.T) { c.serves(t, by); c.report(t, c.suite(t, dir, by, s.args...)) })
 	}
 }
 
@@ -115,10 +115,18 @@ func (c *testCluster) mysqlRouter(t *testing.T) way {
 		}
 		_ = r.Stop()
 	})
-	user, appPassword := c.Application()
-	if err := devcluster.Poll(ctx, "Router's ports serve", func(ctx context.Context) (bool, string, error) {
-		for _, addr := range []string{r.Split, r.RO} {
-			if err := open(t, fmt.Sprintf("%s:%s@tcp(%s)/drivers?timeout=2s&tls=skip-verify", user, appPassword, addr)).PingContext(ctx); err != nil {
+	return way{write: r.Split, read: r.RO, split: true}
+}
+
+// serves waits until each port serves: Router closes a port for some seconds once it has found no server for it.
+func (c *testCluster) serves(t *testing.T, by way) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	user, password := c.Application()
+	if err := devcluster.Poll(ctx, "all ports serve", func(ctx context.Context) (bool, string, error) {
+		for addr := range strings.SplitSeq(by.write+","+by.read, ",") {
+			if err := open(t, fmt.Sprintf("%s:%s@tcp(%s)/drivers?timeout=2s&tls=skip-verify", user, password, addr)).PingContext(ctx); err != nil {
 				return false, err.Error(), nil
 			}
 		}
@@ -126,7 +134,6 @@ func (c *testCluster) mysqlRouter(t *testing.T) way {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return way{write: r.Split, read: r.RO, split: true}
 }
 
 // testCluster is the cluster that the suites use, and break.

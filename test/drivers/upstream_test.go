@@ -27,6 +27,7 @@ const goDriver = "github.com/go-sql-driver/mysql"
 // Connector/J come without theirs.
 func (c *testCluster) upstream(t *testing.T, dir, port string, by way) {
 	by.write, _, _ = strings.Cut(by.write, ",")
+	c.serves(t, by)
 	t.Run("go-sql-driver", func(t *testing.T) {
 		judge(t, "go-sql-driver", port, c.undisturbed(t, func() []result { return c.goUpstream(t, by) }))
 	})

@@ -216,17 +216,29 @@ func (f *fixture) clientAddresses(t *testing.T, ctx context.Context) {
 	}
 }
 
-// portDoctored: doctor tries on its own whether the kernel can fence mysqld's port. The node's fence is as before.
+// portDoctored: doctor sees that the agent fences mysqld's port, and tries on its own whether the kernel can where no agent runs. The
+// node's fence is as before.
 func (f *fixture) portDoctored(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	before := tables(t)
 	conn := f.clientSession(t, ctx, f.MysqldAddr(primary))
 	out := f.must(t, ctx, primary, "doctor")
-	for _, line := range []string{"the kernel can fence it (mysql.bind)", "this node's agent and mysqld have theirs", "0 fail"} {
+	for _, line := range []string{"the agent has it open, and fences it", "this node's agent and mysqld have theirs", "0 fail"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("doctor does not say %q:\n%s", line, out)
 		}
 	}
+	stopped := f.others(primary)[0]
+	if err := f.Terminate(ctx, stopped); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := f.quorate(t, ctx, stopped, "doctor"); !strings.Contains(out, "the kernel can fence it (mysql.bind)") {
+		t.Errorf("beside no agent doctor says:\n%s", out)
+	}
+	if err := f.Start(ctx, stopped); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
 	if diff := cmp.Diff(before, tables(t)); diff != "" {
 		t.Errorf("doctor has changed the host's nftables: -before, +after\n%s", diff)
 	}
