@@ -228,20 +228,25 @@ func (f *fixture) portDoctored(t *testing.T, ctx context.Context) {
 			t.Errorf("doctor does not say %q:\n%s", line, out)
 		}
 	}
+	same := func(before []string) {
+		if diff := cmp.Diff(before, tables(t)); diff != "" {
+			t.Errorf("doctor has changed the host's nftables: -before, +after\n%s", diff)
+		}
+	}
+	same(before)
 	stopped := f.others(primary)[0]
 	if err := f.Terminate(ctx, stopped); err != nil {
 		t.Fatal(err)
 	}
+	before = tables(t)
 	if out, _ := f.quorate(t, ctx, stopped, "doctor"); !strings.Contains(out, "the kernel can fence it (mysql.bind)") {
 		t.Errorf("beside no agent doctor says:\n%s", out)
 	}
+	same(before)
 	if err := f.Start(ctx, stopped); err != nil {
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)
-	if diff := cmp.Diff(before, tables(t)); diff != "" {
-		t.Errorf("doctor has changed the host's nftables: -before, +after\n%s", diff)
-	}
 	if _, err := reads(ctx, conn, scenarioTimeout); err != nil {
 		t.Errorf("a session beside doctor: %v", err)
 	}
