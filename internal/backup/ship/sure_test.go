@@ -133,6 +133,7 @@ func TestCutManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rename(t, c.Store, contents.Fulls[0], archive.FullName(time.Now().Add(-time.Hour), "b")) // the next one may be of the same second
 	name := archive.FullName(time.Now().Add(time.Hour), "n")
 	for object, data := range map[string]string{archive.ManifestName(name): `{"format": 1, "da`, archive.DataName(name): "x"} {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(cut), object), []byte(data), 0o600); err != nil {
