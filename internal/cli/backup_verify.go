@@ -28,6 +28,7 @@ import (
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/rows"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -330,38 +331,31 @@ func (v *verified) look(ctx context.Context, db *sql.DB) error {
 
 // baseTables are all tables of users, quoted.
 func baseTables(ctx context.Context, db *sql.DB) (tables []string, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+	type name struct{ schema, table string }
+	names, err := rows.All(ctx, db, func(n *name) []any { return []any{&n.schema, &n.table} },
+		`SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'
 		AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1, 2`)
 	if err != nil {
 		return nil, fmt.Errorf("list the tables: %w", err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	quoted := strings.NewReplacer("`", "``")
-	for rows.Next() {
-		var schema, name string
-		if err := rows.Scan(&schema, &name); err != nil {
-			return nil, fmt.Errorf("list the tables: %w", err)
-		}
-		tables = append(tables, "`"+quoted.Replace(schema)+"`.`"+quoted.Replace(name)+"`")
+	for _, n := range names {
+		tables = append(tables, "`"+quoted.Replace(n.schema)+"`.`"+quoted.Replace(n.table)+"`")
 	}
-	return tables, rows.Err()
+	return tables, nil
 }
 
 // check checks one table.
-func (v *verified) check(ctx context.Context, db *sql.DB, table string) (err error) {
-	rows, err := db.QueryContext(ctx, "CHECK TABLE "+table)
+func (v *verified) check(ctx context.Context, db *sql.DB, table string) error {
+	type message struct{ table, op, kind, text string }
+	all, err := rows.All(ctx, db, func(m *message) []any { return []any{&m.table, &m.op, &m.kind, &m.text} }, "CHECK TABLE "+table)
 	if err != nil {
 		return fmt.Errorf("check table %s: %w", table, err)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var name, op, kind, text string
-		if err := rows.Scan(&name, &op, &kind, &text); err != nil {
-			return fmt.Errorf("check table %s: %w", table, err)
-		}
-		if kind == "error" || kind == "status" && text != "OK" {
-			v.Problems = append(v.Problems, fmt.Sprintf("table %s: %s", table, text))
+	for _, m := range all {
+		if m.kind == "error" || m.kind == "status" && m.text != "OK" {
+			v.Problems = append(v.Problems, fmt.Sprintf("table %s: %s", table, m.text))
 		}
 	}
-	return rows.Err()
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/mysql/rows"
 	"github.com/quorate/quorate/lab/workload"
 )
 
@@ -67,7 +68,7 @@ func Check(ctx context.Context, ledger workload.Timeline, database string, serve
 // Read reads a server.
 func Read(ctx context.Context, s Server, database string) (Content, error) {
 	c := Content{Name: s.Name, Sums: map[string]int64{}}
-	tables, err := column[string](ctx, s.DB, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? ORDER BY 1", database)
+	tables, err := rows.Column[string](ctx, s.DB, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? ORDER BY 1", database)
 	if err != nil {
 		return c, fmt.Errorf("list tables of node %s: %w", s.Name, err)
 	}
@@ -80,30 +81,12 @@ func Read(ctx context.Context, s Server, database string) (Content, error) {
 		c.Sums[table] = sum.Int64
 	}
 	if slices.Contains(tables, workload.ProbeTable) {
-		c.IDs, err = column[int64](ctx, s.DB, fmt.Sprintf("SELECT id FROM `%s`.`%s` ORDER BY id LIMIT %d", database, workload.ProbeTable, rowsMax))
+		c.IDs, err = rows.Column[int64](ctx, s.DB, fmt.Sprintf("SELECT id FROM `%s`.`%s` ORDER BY id LIMIT %d", database, workload.ProbeTable, rowsMax))
 		if err != nil {
 			return c, fmt.Errorf("read the prober's rows of node %s: %w", s.Name, err)
 		}
 	}
 	return c, nil
-}
-
-// column reads the only column of a result.
-func column[T any](ctx context.Context, db *sql.DB, query string, args ...any) ([]T, error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []T
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
 }
 
 // Compare judges what the servers have; the first is where clients write.

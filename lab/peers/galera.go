@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 const (
@@ -276,20 +278,11 @@ func (g *galera) position(ctx context.Context, s *server) (string, error) {
 func (g *galera) state(ctx context.Context, s *server) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	rows, err := s.root.QueryContext(ctx, "SHOW GLOBAL STATUS LIKE 'wsrep_%'")
+	all, err := rows.Map[string](ctx, s.root, "SHOW GLOBAL STATUS LIKE 'wsrep_%'")
 	if err != nil {
 		return nil, fmt.Errorf("ask node %s for its state: %w", s.name, err)
 	}
-	defer rows.Close()
-	all := map[string]string{}
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, fmt.Errorf("read state of node %s: %w", s.name, err)
-		}
-		all[name] = value
-	}
-	return all, rows.Err()
+	return all, nil
 }
 
 // serves says whether a server with that state takes reads and writes.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // groupPort is where the members of a group speak with each other.
@@ -183,26 +185,18 @@ type member struct {
 func (g *group) members(ctx context.Context, s *server) ([]member, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	rows, err := s.root.QueryContext(ctx, "SELECT MEMBER_HOST, MEMBER_STATE, MEMBER_ROLE FROM performance_schema.replication_group_members")
+	all, err := rows.All(ctx, s.root, func(m *member) []any { return []any{&m.node, &m.state, &m.role} }, "SELECT MEMBER_HOST, MEMBER_STATE, MEMBER_ROLE FROM performance_schema.replication_group_members")
 	if err != nil {
 		return nil, fmt.Errorf("ask node %s for its group: %w", s.name, err)
 	}
-	defer rows.Close()
-	var all []member
-	for rows.Next() {
-		var host string
-		var m member
-		if err := rows.Scan(&host, &m.state, &m.role); err != nil {
-			return nil, fmt.Errorf("read group of node %s: %w", s.name, err)
-		}
-		for _, other := range g.all {
-			if other.addr.String() == host {
-				m.node = other.name
-			}
-		}
-		all = append(all, m)
+	names := map[string]string{}
+	for _, other := range g.all {
+		names[other.addr.String()] = other.name
 	}
-	return all, rows.Err()
+	for i, m := range all {
+		all[i].node = names[m.node] // its host, until here
+	}
+	return all, nil
 }
 
 // online says that of the members that a server sees a majority, itself included, is

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // providerVariable has galera's own options.
@@ -97,20 +99,15 @@ func severally(values map[string]string) (text string, differ bool) {
 func (s *server) settings(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	rows, err := s.root.QueryContext(ctx, "SHOW GLOBAL VARIABLES")
+	read, err := rows.Map[string](ctx, s.root, "SHOW GLOBAL VARIABLES")
 	if err != nil {
 		return nil, fmt.Errorf("ask node %s for its settings: %w", s.name, err)
 	}
-	defer rows.Close()
 	all := map[string]string{}
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, fmt.Errorf("read settings of node %s: %w", s.name, err)
-		}
+	for name, value := range read {
 		all[strings.ToLower(name)] = value
 	}
-	return all, rows.Err()
+	return all, nil
 }
 
 // differing names what is not as it was to be.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // replicated is one source with asynchronous or semi-synchronous replicas, or with
@@ -267,20 +269,18 @@ func (r *replicated) lag(ctx context.Context) (map[string]Lag, error) {
 func (s *server) binlogs(ctx context.Context) (files []string, sizes []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	rows, err := s.root.QueryContext(ctx, "SHOW BINARY LOGS")
+	type binlog struct {
+		name string
+		size int64
+	}
+	all, err := rows.All(ctx, s.root, func(b *binlog) []any { return []any{&b.name, &b.size, new(string)} }, "SHOW BINARY LOGS")
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask node %s for its binary logs: %w", s.name, err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name, encrypted string
-		var size int64
-		if err := rows.Scan(&name, &size, &encrypted); err != nil {
-			return nil, nil, fmt.Errorf("read binary logs of node %s: %w", s.name, err)
-		}
-		files, sizes = append(files, name), append(sizes, size)
+	for _, b := range all {
+		files, sizes = append(files, b.name), append(sizes, b.size)
 	}
-	return files, sizes, rows.Err()
+	return files, sizes, nil
 }
 
 // applied returns the position in the source's binary log up to which a replica has

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/mysql/rows"
 	"github.com/quorate/quorate/lab/peers"
 )
 
@@ -276,19 +277,11 @@ func (m *terminal) row(ctx context.Context, query string, args []any, dest ...an
 // ints reads rows of one number.
 func (m *terminal) ints(ctx context.Context, query string, args ...any) (all []int, err error) {
 	m.queries++
-	rows, err := m.conn.QueryContext(ctx, query, args...)
+	all, err = rows.Column[int](ctx, m.conn, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", firstLine(query), err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var n int
-		if err := rows.Scan(&n); err != nil {
-			return nil, fmt.Errorf("%s: %w", firstLine(query), err)
-		}
-		all = append(all, n)
-	}
-	return all, rows.Err()
+	return all, nil
 }
 
 func firstLine(query string) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // Look is what is to be known of a source.
@@ -90,32 +91,16 @@ func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	if l.XA, err = s.XA(ctx); err != nil {
 		l.XAUnknown = err.Error()
 	}
-	if l.NotInnoDB, err = texts(ctx, s.db, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
+	if l.NotInnoDB, err = rows.Column[string](ctx, s.db, `SELECT CONCAT(table_schema, '.', table_name, ' (', engine, ')') FROM information_schema.tables
 		WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN `+notCompared+` LIMIT 6`); err != nil {
 		return fail(err)
 	}
-	grants, err := texts(ctx, s.db, "SHOW GRANTS")
+	grants, err := rows.Column[string](ctx, s.db, "SHOW GRANTS")
 	if err != nil {
 		return fail(err)
 	}
 	l.Grants = strings.ToUpper(strings.Join(grants, "\n"))
 	return l, nil
-}
-
-func texts(ctx context.Context, db *sql.DB, query string) (all []string, err error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		all = append(all, text)
-	}
-	return all, rows.Err()
 }
 
 // filter is what binlog_do_db and binlog_ignore_db say, which no variable shows.

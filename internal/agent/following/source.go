@@ -22,6 +22,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 const (
@@ -209,50 +210,32 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 	if began > 0 && (instruments < 4 || blind > 0) {
 		return fail(errors.New("it has begun some since its start, and its Performance Schema does not show transactions"))
 	}
-	rows, err := s.db.QueryContext(ctx, "XA RECOVER")
+	prepared, err := rows.All(ctx, s.db, func(*struct{}) []any { return []any{new(any), new(any), new(any), new(any)} }, "XA RECOVER")
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = rows.Close() }()
-	prepared := 0
-	for rows.Next() {
-		prepared++
-	}
-	if err := rows.Err(); err != nil {
-		return fail(err)
-	}
-	if begun+prepared == 0 {
+	if begun+len(prepared) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
+	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, len(prepared)), nil
 }
 
 // notCompared are schemas whose contents are each server's own.
 const notCompared = "('mysql', 'sys', 'information_schema', 'performance_schema', '" + mysqld.RouterSchema + "', '" + mysqld.EventsSchema + "')"
 
+// quotedTable is the name of a table of information_schema as statements have it.
+const quotedTable = "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')"
+
 // sums returns of each table what a comparison looks at.
 func sums(ctx context.Context, db *sql.DB, how cluster.Verify) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN "+notCompared)
+	names, err := rows.Column[string](ctx, db, "SELECT "+quotedTable+" FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN "+notCompared)
 	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var names []string
-	for rows.Next() {
-		var schema, table string
-		if err := rows.Scan(&schema, &table); err != nil {
-			return nil, fmt.Errorf("list tables: %w", err)
-		}
-		quoted := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "``") + "`" }
-		names = append(names, quoted(schema)+"."+quoted(table))
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
 	counted := map[string]bool{}
 	if how == cluster.VerifyChecksum {
 		// The hidden column of a multi-valued index differs between equal tables.
-		multi, err := texts(ctx, db, "SELECT DISTINCT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') FROM information_schema.statistics WHERE expression LIKE '% array)%'")
+		multi, err := rows.Column[string](ctx, db, "SELECT DISTINCT "+quotedTable+" FROM information_schema.statistics WHERE expression LIKE '% array)%'")
 		if err != nil {
 			return nil, fmt.Errorf("look for multi-valued indexes: %w", err)
 		}

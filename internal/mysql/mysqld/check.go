@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // Drift is one guarded fact that is not as it must be.
@@ -129,7 +131,7 @@ func isValue(got sql.NullString, value string) bool {
 // facts reads the global variables that names has, and the plugin and status values
 // that CheckGuarded compares under prefixed names.
 func (a *Admin) facts(ctx context.Context, names []string) (map[string]string, error) {
-	rows, err := a.db.QueryContext(ctx, `
+	facts, err := rows.Map[string](ctx, a.db, `
 		SELECT variable_name, COALESCE(variable_value, '') FROM performance_schema.global_variables
 			WHERE variable_name IN ('`+strings.Join(names, "', '")+`')
 		UNION ALL SELECT CONCAT('status ', variable_name), variable_value FROM performance_schema.global_status
@@ -139,18 +141,6 @@ func (a *Admin) facts(ctx context.Context, names []string) (map[string]string, e
 		UNION ALL SELECT CONCAT('plugin load_option ', plugin_name), load_option FROM information_schema.plugins
 			WHERE plugin_name = 'rpl_semi_sync_source'`)
 	if err != nil {
-		return nil, fmt.Errorf("read variables: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	facts := make(map[string]string)
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, fmt.Errorf("read variables: %w", err)
-		}
-		facts[name] = value
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read variables: %w", err)
 	}
 	return facts, nil
@@ -252,25 +242,13 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 
 // grants returns the grants that a query finds with accounts other than ours; limit is a LIMIT.
 func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
+	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
 		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2 `+limit)
 	if err != nil {
 		return nil, fmt.Errorf("scan grants: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var grants []Grant
-	for rows.Next() {
-		var g Grant
-		if err := rows.Scan(&g.Account, &g.Privilege); err != nil {
-			return nil, fmt.Errorf("scan grants: %w", err)
-		}
-		grants = append(grants, g)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("scan grants: %w", err)
-	}
-	return grants, nil
+	return all, nil
 }
 
 // PrimaryStatus is what the poll of a primary looks at.
@@ -297,18 +275,4 @@ func (a *Admin) PrimaryStatus(ctx context.Context) (PrimaryStatus, error) {
 	}
 	s.Executed, s.On = oneLine(s.Executed), status == "ON"
 	return s, err
-}
-
-// collect reads a result of one column.
-func collect[T any](rows *sql.Rows) ([]T, error) {
-	defer func() { _ = rows.Close() }()
-	var all []T
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // EventsSchema has the table events: which events of the scheduler are to run. A replica's server
@@ -71,46 +72,27 @@ func (a *Admin) LookAtEvents(ctx context.Context) (l EventsLook, err error) {
 	}
 	// The times of an event are shown in its own time zone. Where that is not known, a time counts as past.
 	const now = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', time_zone)"
-	events, err := a.db.QueryContext(ctx, `SELECT event_schema, event_name, IF(status LIKE '%SIDE%', 'ELSEWHERE', status),
+	l.Events, err = rows.All(ctx, a.db, func(e *Event) []any {
+		return []any{&e.Schema, &e.Name, &e.Status, &e.Altered, &e.Definer, &e.Charset, &e.Collation, &e.Once, &e.Due, &e.Ended}
+	}, `SELECT event_schema, event_name, IF(status LIKE '%SIDE%', 'ELSEWHERE', status),
 			CAST(UNIX_TIMESTAMP(last_altered) AS UNSIGNED), definer, character_set_client, collation_connection, execute_at IS NOT NULL,
 			COALESCE(execute_at <= `+now+`, execute_at IS NOT NULL), COALESCE(ends <= `+now+`, ends IS NOT NULL)
 		FROM information_schema.events WHERE event_schema NOT IN ('mysql', 'sys') ORDER BY 1, 2 LIMIT ?`, EventsMax+1)
-	if err == nil {
-		l.Events, err = collectWith(events, func(e *Event) []any {
-			return []any{&e.Schema, &e.Name, &e.Status, &e.Altered, &e.Definer, &e.Charset, &e.Collation, &e.Once, &e.Due, &e.Ended}
-		})
-	}
 	if err == nil && len(l.Events) > EventsMax {
 		err = fmt.Errorf("there are more than %d", EventsMax)
 	}
 	if err != nil {
 		return l, fmt.Errorf("read events: %w", err)
 	}
-	rows, err := a.db.QueryContext(ctx, "SELECT event_schema, event_name, status, altered FROM "+EventsSchema+".events LIMIT ?", 2*EventsMax)
+	l.Rows, err = rows.All(ctx, a.db, func(r *EventRow) []any { return []any{&r.Schema, &r.Name, &r.Status, &r.Altered} },
+		"SELECT event_schema, event_name, status, altered FROM "+EventsSchema+".events LIMIT ?", 2*EventsMax)
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == errNoSuchTable || e.Number == errBadDB) {
 		return l, nil
-	}
-	if err == nil {
-		l.Rows, err = collectWith(rows, func(r *EventRow) []any { return []any{&r.Schema, &r.Name, &r.Status, &r.Altered} })
 	}
 	if err != nil {
 		return l, fmt.Errorf("read %s.events: %w", EventsSchema, err)
 	}
 	return l, nil
-}
-
-// collectWith reads all rows; into names where the columns of one go.
-func collectWith[T any](rows *sql.Rows, into func(*T) []any) ([]T, error) {
-	defer func() { _ = rows.Close() }()
-	var all []T
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(into(&v)...); err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
 }
 
 // SetEvents gives events a status on this server alone: it is not in the binlog, and the time of their last

@@ -7,29 +7,18 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // EndXA ends the sessions of clients that are in an XA transaction, prepared or not,
 // and returns how many: super_read_only does not stop their XA PREPARE. It does not
 // wait until they are gone.
 func (a *Admin) EndXA(ctx context.Context) (int, error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT t.processlist_id
+	return a.kill(ctx, "XA transactions", `SELECT t.processlist_id
 		FROM performance_schema.events_transactions_current e JOIN performance_schema.threads t USING (thread_id)
 		WHERE e.state = 'ACTIVE' AND e.xa_state IS NOT NULL AND t.connection_type IS NOT NULL
 			AND NOT COALESCE(`+ourSession+`, FALSE)`)
-	if err != nil {
-		return 0, fmt.Errorf("find XA transactions: %w", err)
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return 0, fmt.Errorf("find XA transactions: %w", err)
-	}
-	for _, id := range ids {
-		if _, err := a.killSession(ctx, id); err != nil {
-			return 0, err
-		}
-	}
-	return len(ids), nil
 }
 
 // xaStatements counts XA statements since the server's start, failed ones, too.
@@ -77,17 +66,11 @@ func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
 
 // countXA counts the statements of everybody, which costs less than the applier's.
 func (a *Admin) countXA(ctx context.Context, x *xaStatements) error {
-	rows, err := a.db.QueryContext(ctx, `SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_start', 'Com_xa_commit', 'Com_xa_rollback')`)
+	counted, err := rows.Map[int64](ctx, a.db, `SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_start', 'Com_xa_commit', 'Com_xa_rollback')`)
 	if err != nil {
 		return fmt.Errorf("count XA statements: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		var n int64
-		if err := rows.Scan(&name, &n); err != nil {
-			return fmt.Errorf("count XA statements: %w", err)
-		}
+	for name, n := range counted {
 		switch strings.ToLower(name) {
 		case "com_xa_start":
 			x.starts = n
@@ -97,9 +80,6 @@ func (a *Admin) countXA(ctx context.Context, x *xaStatements) error {
 		default:
 			x.ends += n
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("count XA statements: %w", err)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package mysqld
 import (
 	"context"
 	"fmt"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // accountsMax is how many ReservedNames and WithheldGrants return.
@@ -15,7 +17,7 @@ const withheldDynamic = "'BACKUP_ADMIN', 'BINLOG_ENCRYPTION_ADMIN', 'INNODB_REDO
 // own and are none of quorate's. They do no harm: our accounts are at localhost. But a
 // later quorate may make an account with such a name, and then a definer is that.
 func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
-	rows, err := a.db.QueryContext(ctx, `
+	names, err = rows.Column[string](ctx, a.db, `
 		SELECT CONCAT('account ', QUOTE(user), '@', QUOTE(host)) AS name FROM mysql.user WHERE user LIKE 'quorate\_%'
 			AND NOT (host = 'localhost' AND user IN (`+reservedUsers+`)) AND NOT (host = '%' AND user = '`+DBARole+`')
 		UNION ALL SELECT CONCAT('definer ', definer, ' of view ', table_schema, '.', table_name)
@@ -27,9 +29,6 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 		UNION ALL SELECT CONCAT('definer ', definer, ' of event ', event_schema, '.', event_name)
 			FROM information_schema.events WHERE definer LIKE 'quorate\_%'
 		ORDER BY name LIMIT ?`, accountsMax)
-	if err == nil {
-		names, err = collect[string](rows)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("look for reserved names: %w", err)
 	}

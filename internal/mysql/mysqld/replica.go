@@ -2,7 +2,6 @@ package mysqld
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -143,7 +142,8 @@ func (a *Admin) AddPurged(ctx context.Context, set string) error {
 // for, a metadata lock (a long query under a committed ALTER, FLUSH TABLES WITH
 // READ LOCK, LOCK INSTANCE) or a row lock, and returns how many it ended.
 func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
-	rows, err := a.db.QueryContext(ctx, `
+	// Their end is not waited for: what they held may take a rollback to free.
+	return a.kill(ctx, "sessions that block the applier", `
 		WITH applier AS (
 			SELECT thread_id FROM performance_schema.threads WHERE name IN `+applierThreads+`
 		), blocker AS (
@@ -161,18 +161,4 @@ func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
 		WHERE t.type = 'FOREGROUND' AND t.processlist_id IS NOT NULL AND t.processlist_user IS NOT NULL
 			AND t.thread_id NOT IN (SELECT thread_id FROM applier)
 			AND NOT `+agentSession)
-	if err != nil {
-		return 0, fmt.Errorf("find sessions that block the applier: %w", err)
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return 0, fmt.Errorf("find sessions that block the applier: %w", err)
-	}
-	for _, id := range ids {
-		// Its end is not waited for: what it held may take a rollback to free.
-		if _, err := a.killSession(ctx, id); err != nil {
-			return 0, err
-		}
-	}
-	return len(ids), nil
 }

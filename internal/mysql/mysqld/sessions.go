@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // Session is a client's session of the server.
@@ -23,25 +25,13 @@ func (s Session) String() string {
 // SlowWriters returns the sessions whose statement writes and has been under way
 // for so long: closing writes waits for it to end, and all others behind it.
 func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session, error) {
-	rows, err := a.db.QueryContext(ctx, `
+	all, err := rows.All(ctx, a.db, func(s *Session) []any { return []any{&s.ID, &s.User, &s.Seconds} }, `
 		SELECT t.processlist_id, t.processlist_user, t.processlist_time
 		FROM performance_schema.metadata_locks l JOIN performance_schema.threads t ON t.thread_id = l.owner_thread_id
 		WHERE l.object_type IN ('GLOBAL', 'COMMIT') AND l.lock_type = 'INTENTION_EXCLUSIVE' AND l.lock_status = 'GRANTED'
 			AND t.processlist_user IS NOT NULL AND t.processlist_time >= ? AND NOT `+agentSession+`
 		GROUP BY 1, 2, 3 ORDER BY 3 DESC LIMIT 10`, int64(math.Ceil(than.Seconds())))
 	if err != nil {
-		return nil, fmt.Errorf("list statements that write: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var all []Session
-	for rows.Next() {
-		var s Session
-		if err := rows.Scan(&s.ID, &s.User, &s.Seconds); err != nil {
-			return nil, fmt.Errorf("list statements that write: %w", err)
-		}
-		all = append(all, s)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("list statements that write: %w", err)
 	}
 	return all, nil

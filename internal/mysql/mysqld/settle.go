@@ -1,9 +1,6 @@
 package mysqld
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // BinlogEnd returns the file in which the server's binlog ends, a base name without
 // a path, and where there. What was written to it is before that, whether it waits
@@ -19,22 +16,9 @@ func (a *Admin) BinlogEnd(ctx context.Context) (file string, offset uint64, err 
 // many. They are before their commit, so nothing of them is in the binlog; once the
 // lock is let go they would write there.
 func (a *Admin) EndLockWaiters(ctx context.Context) (int, error) {
-	rows, err := a.db.QueryContext(ctx, `
+	return a.kill(ctx, "sessions that wait for a lock", `
 		SELECT t.processlist_id FROM performance_schema.threads t
 		WHERE t.type = 'FOREGROUND' AND t.processlist_user IS NOT NULL AND NOT `+agentSession+`
 			AND (t.thread_id IN (SELECT requesting_thread_id FROM performance_schema.data_lock_waits)
 				OR t.thread_id IN (SELECT owner_thread_id FROM performance_schema.metadata_locks WHERE lock_status = 'PENDING'))`)
-	if err != nil {
-		return 0, fmt.Errorf("find sessions that wait for a lock: %w", err)
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return 0, fmt.Errorf("find sessions that wait for a lock: %w", err)
-	}
-	for _, id := range ids {
-		if _, err := a.killSession(ctx, id); err != nil {
-			return 0, err
-		}
-	}
-	return len(ids), nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 const (
@@ -19,6 +21,8 @@ const (
 	// agentSession for one of the agent, which nothing ends.
 	ourSession   = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'))"
 	agentSession = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "'))"
+	// sessionsWhere selects sessions for kill; a condition follows.
+	sessionsWhere = "SELECT processlist_id FROM performance_schema.threads WHERE processlist_id IS NOT NULL AND "
 )
 
 // ShutOut ends every session but quorate's own, and every event that runs; it keeps everybody
@@ -88,7 +92,7 @@ func (a *Admin) endScheduler(ctx context.Context) error {
 // endClients tells every session of a client to end, and every event that runs, and whether there was none. A
 // connection counts from when it is accepted, before it is a session with a name.
 func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
-	n, err := a.kill(ctx, `(connection_type IS NOT NULL OR name IN ('thread/sql/one_connection', 'thread/sql/event_worker')) AND NOT COALESCE(`+ourSession+`, FALSE)`)
+	n, err := a.kill(ctx, "sessions of clients", sessionsWhere+`(connection_type IS NOT NULL OR name IN ('thread/sql/one_connection', 'thread/sql/event_worker')) AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
 		return false, err
 	}
@@ -100,16 +104,11 @@ func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 	return n == 0 && connections == ours && ours > 2, err
 }
 
-// kill tells the sessions to end for which a condition holds, and how many there are.
-func (a *Admin) kill(ctx context.Context, where string) (int, error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT processlist_id FROM performance_schema.threads
-		WHERE processlist_id IS NOT NULL AND `+where)
+// kill tells the sessions to end that a query selects, and how many there are.
+func (a *Admin) kill(ctx context.Context, what, query string) (int, error) {
+	ids, err := rows.Column[uint64](ctx, a.db, query)
 	if err != nil {
-		return 0, err
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find %s: %w", what, err)
 	}
 	for _, id := range ids {
 		if _, err := a.killSession(ctx, id); err != nil {
@@ -125,7 +124,7 @@ func (a *Admin) kill(ctx context.Context, where string) (int, error) {
 // begins none (dispatch_command in sql_parse.cc, sp_head::execute).
 // So it returns once none of them can write any more, if the server is read-only.
 func (a *Admin) EndReaders(ctx context.Context) error {
-	_, err := a.kill(ctx, `(connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')
+	_, err := a.kill(ctx, "sessions of readers", sessionsWhere+`(connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')
 		OR name = 'thread/sql/one_connection' AND processlist_user IS NULL)`)
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // Survey is what was read of a server that is not quorate's. Lists have at most listMax names.
@@ -85,16 +87,16 @@ func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
 	}
 	s.Executed = oneLine(s.Executed)
 	for _, q := range s.queries() {
-		if *q.into, err = texts(ctx, db, q.query+fmt.Sprintf(" LIMIT %d", listMax)); err != nil {
+		if *q.into, err = rows.Column[string](ctx, db, q.query+fmt.Sprintf(" LIMIT %d", listMax)); err != nil {
 			return fail(err)
 		}
 	}
-	metadata, err := texts(ctx, db, "SELECT schema_name FROM information_schema.schemata WHERE schema_name = 'mysql_innodb_cluster_metadata'")
+	metadata, err := rows.Column[string](ctx, db, "SELECT schema_name FROM information_schema.schemata WHERE schema_name = 'mysql_innodb_cluster_metadata'")
 	if err != nil {
 		return fail(err)
 	}
 	s.RouterMetadata = len(metadata) > 0
-	if s.PreparedXA, err = countRows(ctx, db, "XA RECOVER"); err != nil {
+	if s.PreparedXA, err = (&Admin{db: db}).PendingXA(ctx); err != nil {
 		return fail(err)
 	}
 	grants, err := (&Admin{db: db}).ScanGrants(ctx)
@@ -108,23 +110,4 @@ func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
 		}
 	}
 	return s, nil
-}
-
-func texts(ctx context.Context, db *sql.DB, query string) ([]string, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return collect[string](rows)
-}
-
-func countRows(ctx context.Context, db *sql.DB, query string) (n int, err error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	for rows.Next() {
-		n++
-	}
-	return n, rows.Err()
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // hostileVariables are settings of an operator that are allowed, and that would hit
@@ -176,11 +178,7 @@ func TestEveryVariableIsClassified(t *testing.T) {
 	}
 	p := start(t, s)
 	names := map[string]bool{}
-	rows, err := p.Admin().db.QueryContext(ctx(t), "SELECT variable_name FROM performance_schema.global_variables")
-	if err != nil {
-		t.Fatal(err)
-	}
-	variables, err := collect[string](rows)
+	variables, err := rows.Column[string](ctx(t), p.Admin().db, "SELECT variable_name FROM performance_schema.global_variables")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package mysqld
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // ErrNoXA is returned for an XA transaction that is not prepared.
@@ -44,30 +44,22 @@ func (a *Admin) PreparedXA(ctx context.Context) (map[binlog.XID]bool, error) {
 	return found, nil
 }
 
-func preparedXA(ctx context.Context, db interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}) (all []xid, err error) {
-	rows, err := db.QueryContext(ctx, "XA RECOVER CONVERT XID")
+func preparedXA(ctx context.Context, db rows.Querier) (all []xid, err error) {
+	type row struct {
+		format       int64
+		gtrid, bqual int
+		data         string
+	}
+	found, err := rows.All(ctx, db, func(r *row) []any { return []any{&r.format, &r.gtrid, &r.bqual, &r.data} }, "XA RECOVER CONVERT XID")
 	if err != nil {
 		return nil, fmt.Errorf("list prepared XA transactions: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var x xid
-		var gtrid, bqual int
-		var text string
-		if err := rows.Scan(&x.format, &gtrid, &bqual, &text); err != nil {
-			return nil, fmt.Errorf("list prepared XA transactions: %w", err)
+	for _, r := range found {
+		data, err := hex.DecodeString(strings.TrimPrefix(r.data, "0x"))
+		if err != nil || r.gtrid < 0 || r.bqual < 0 || len(data) != r.gtrid+r.bqual {
+			return nil, fmt.Errorf("list prepared XA transactions: XID %q of %d and %d bytes", r.data, r.gtrid, r.bqual)
 		}
-		data, err := hex.DecodeString(strings.TrimPrefix(text, "0x"))
-		if err != nil || gtrid < 0 || bqual < 0 || len(data) != gtrid+bqual {
-			return nil, fmt.Errorf("list prepared XA transactions: XID %q of %d and %d bytes", text, gtrid, bqual)
-		}
-		x.gtrid, x.bqual = string(data[:gtrid]), string(data[gtrid:])
-		all = append(all, x)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list prepared XA transactions: %w", err)
+		all = append(all, xid{r.format, string(data[:r.gtrid]), string(data[r.gtrid:])})
 	}
 	return all, nil
 }

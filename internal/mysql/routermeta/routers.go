@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 const (
@@ -18,25 +20,23 @@ const (
 // port. A Router says so itself at each of its starts; 9.7.4 does. One that says nothing does not count, nor does one that
 // has not been there for a day.
 func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []string, err error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT CONCAT(router_name, '@', COALESCE(address, '')), COALESCE(attributes->'$.Configuration.endpoints', '{}'),
+	type router struct {
+		name            string
+		endpoints, pool []byte
+	}
+	all, err := rows.All(ctx, s.db, func(r *router) []any { return []any{&r.name, &r.endpoints, &r.pool} }, `SELECT CONCAT(router_name, '@', COALESCE(address, '')), COALESCE(attributes->'$.Configuration.endpoints', '{}'),
 		COALESCE(attributes->'$.Configuration.connection_pool', '{}')
 		FROM `+Name+`.routers WHERE last_check_in > NOW() - INTERVAL 1 DAY
 		AND JSON_STORAGE_SIZE(attributes) <= ? ORDER BY router_id LIMIT ?`, attributesBytesMax, routersMax)
 	if err != nil {
 		return nil, fmt.Errorf("look at the Routers: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		var endpoints, pool []byte
-		if err := rows.Scan(&name, &endpoints, &pool); err != nil {
-			return nil, fmt.Errorf("read a Router: %w", err)
-		}
-		if impatient(endpoints, pool, least) {
-			names = append(names, name)
+	for _, r := range all {
+		if impatient(r.endpoints, r.pool, least) {
+			names = append(names, r.name)
 		}
 	}
-	return names, rows.Err()
+	return names, nil
 }
 
 // impatient judges what a Router says of its ports, and of the connections that it keeps. What cannot be read says nothing.

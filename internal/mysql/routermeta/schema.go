@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // Layout is the number of the layout that this quorate makes. It is raised with every change of it: what is
@@ -154,19 +156,9 @@ func read(ctx context.Context, tx *sql.Tx) (m Metadata, err error) {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return Metadata{}, err
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT label, mysql_server_uuid, address, is_primary, hidden FROM "+Name+".instances ORDER BY label FOR UPDATE")
-	if err != nil {
-		return Metadata{}, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var i Instance
-		if err := rows.Scan(&i.Name, &i.UUID, &i.Address, &i.Primary, &i.Hidden); err != nil {
-			return Metadata{}, err
-		}
-		m.Instances = append(m.Instances, i)
-	}
-	return m, rows.Err()
+	m.Instances, err = rows.All(ctx, tx, func(i *Instance) []any { return []any{&i.Name, &i.UUID, &i.Address, &i.Primary, &i.Hidden} },
+		"SELECT label, mysql_server_uuid, address, is_primary, hidden FROM "+Name+".instances ORDER BY label FOR UPDATE")
+	return m, err
 }
 
 // statement is one of a transaction.
