@@ -16,11 +16,13 @@ import (
 // actions are the requests for what operators do to nodes.
 func (a *Agent) actions() map[string]operate.Handler {
 	return map[string]operate.Handler{
-		"log.purge":            {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
-		cluster.ArchiveReached: {Here: true, Run: a.controlArchiveReached},
-		cluster.FullNewest:     {Here: true, Run: a.controlFullNewest},
-		"mysqld.installed":     {OnNode: true, Run: a.controlInstalled},
-		"sessions":             {OnNode: true, Run: a.controlSessions},
+		"log.purge": {Audited: true, Timeout: purgeTimeout, Run: operate.Typed(a.controlPurge)},
+		// How far the archive is that is shipped from here, and when the newest full backup was taken. From another node it would
+		// keep an archive that has stopped from being seen.
+		cluster.ArchiveReached: {Here: true, Run: noted(func(args cluster.ArchiveReachedRequest) { a.backups.Reached(args.Index) })},
+		cluster.FullNewest:     {Here: true, Run: noted(func(args cluster.FullNewestRequest) { a.backups.NoteFull(args.At) })},
+		"mysqld.installed":     {OnNode: true, Run: operate.Typed(a.controlInstalled)},
+		"sessions":             {OnNode: true, Run: operate.Typed(a.controlSessions)},
 		"secrets.rotate":       {Audited: true, Run: a.controlSecretsRotate},
 	}
 }
@@ -39,11 +41,7 @@ func (a *Agent) controlSecretsRotate(_ context.Context, r control.Request) (oper
 }
 
 // controlInstalled says which mysqld the next start would take.
-func (a *Agent) controlInstalled(_ context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.InstalledRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (a *Agent) controlInstalled(_ context.Context, r control.Request, args cluster.InstalledRequest) (operate.Done, error) {
 	if !a.runsMysqld() {
 		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	}

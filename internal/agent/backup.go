@@ -46,25 +46,12 @@ func freeAt(dir string) (uint64, error) {
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
-// controlArchiveReached notes how far the archive is that is shipped from here. From another node it would keep an archive
-// that has stopped from being seen.
-func (a *Agent) controlArchiveReached(_ context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.ArchiveReachedRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	a.backups.Reached(args.Index)
-	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
-}
-
-// controlFullNewest notes when the newest full backup was taken. Likewise.
-func (a *Agent) controlFullNewest(_ context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.FullNewestRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
-	a.backups.NoteFull(args.At)
-	return operate.Done{Result: struct{}{}, ReadOnly: true}, nil
+// noted has this node keep what somebody on its host tells it.
+func noted[T any](note func(T)) func(context.Context, control.Request) (operate.Done, error) {
+	return operate.Typed(func(_ context.Context, _ control.Request, args T) (operate.Done, error) {
+		note(args)
+		return operate.Done{Result: struct{}{}}, nil
+	})
 }
 
 // backupMetrics are about the archive that is shipped from here, and full backups. What nobody has said here is absent.

@@ -23,7 +23,7 @@ import (
 func (a *Agent) memberRequests() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		recoverRequest:         {Apart: true, Run: a.controlRecoverReport},
-		quorumloss.WordRequest: {Apart: true, Run: a.controlWord},
+		quorumloss.WordRequest: {Apart: true, Run: operate.Typed(a.controlWord)},
 		seedPlanRequest:        {Run: a.controlSeedPlan},
 		seedDataRequest:        {Run: a.controlSeedData, Then: a.serveSeedData},
 		stateRequest:           {Run: a.controlStateKept},

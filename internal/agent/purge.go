@@ -35,11 +35,7 @@ func (a *Agent) purgeBlocked() string {
 }
 
 // controlPurge purges this node's log now, or says what that would remove.
-func (a *Agent) controlPurge(_ context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.PurgeRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (a *Agent) controlPurge(_ context.Context, r control.Request, args cluster.PurgeRequest) (operate.Done, error) {
 	keep := a.retention()
 	if size := args.RetentionSize; size != nil {
 		if *size < 0 {

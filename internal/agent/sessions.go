@@ -13,11 +13,7 @@ import (
 )
 
 // controlSessions says who is connected through this node's ports.
-func (a *Agent) controlSessions(_ context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.SessionsRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (a *Agent) controlSessions(_ context.Context, r control.Request, args cluster.SessionsRequest) (operate.Done, error) {
 	if err := operate.CheckLast(args.Last); err != nil {
 		return operate.Done{}, err
 	}

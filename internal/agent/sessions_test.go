@@ -35,11 +35,7 @@ func TestControlSessions(t *testing.T) {
 		<-done
 	})
 	ask := func(last int) (cluster.Sessions, error) {
-		args, err := json.Marshal(cluster.SessionsRequest{Node: "a", Last: last})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := a.controlSessions(t.Context(), control.Request{Name: "sessions", By: "ann@db1", Args: args})
+		d, err := a.controlSessions(t.Context(), control.Request{Name: "sessions", By: "ann@db1"}, cluster.SessionsRequest{Node: "a", Last: last})
 		s, _ := d.Result.(cluster.Sessions)
 		return s, err
 	}

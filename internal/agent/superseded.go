@@ -55,11 +55,7 @@ func (a *Agent) newStance() *quorumloss.Stance {
 }
 
 // controlWord answers another node that asks what this one says of a recovery.
-func (a *Agent) controlWord(_ context.Context, r control.Request) (operate.Done, error) {
-	var about cluster.Recovery
-	if err := operate.Arguments(r, &about); err != nil {
-		return operate.Done{}, err
-	}
+func (a *Agent) controlWord(_ context.Context, r control.Request, about cluster.Recovery) (operate.Done, error) {
 	return operate.Done{Result: a.stance.Word(about), ReadOnly: true}, nil
 }
 

@@ -168,10 +168,7 @@ Exit codes are those of "quorate node set".`,
 			if err != nil {
 				return err
 			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "cluster.set", struct {
-				cluster.SettingsChange
-				cluster.Ask
-			}{change, how})
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "cluster.set", cluster.SettingsRequest{SettingsChange: change, Ask: how})
 		},
 	}
 	o.flags(cmd)

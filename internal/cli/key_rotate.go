@@ -88,7 +88,7 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	before := n.Key == next.Name()
 	if !before {
 		var result cluster.ChangeResult
-		change := keysChange{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
+		change := cluster.KeysRequest{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
 		if err := o.ask(ctx, "node.key", change, &result); err != nil {
 			return err
 		}

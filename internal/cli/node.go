@@ -237,16 +237,13 @@ func newNodeSetCommand() *cobra.Command {
 				if f != (nodeSetFlags{}) {
 					return usage(errors.New("--key is set alone"))
 				}
-				return o.change(cmd.Context(), cmd.OutOrStdout(), "node.key", keysChange{cluster.KeysChange{Name: args[0], Key: new(cluster.Key(key)), NextKey: new(cluster.Key)}, how})
+				return o.change(cmd.Context(), cmd.OutOrStdout(), "node.key", cluster.KeysRequest{KeysChange: cluster.KeysChange{Name: args[0], Key: new(cluster.Key(key)), NextKey: new(cluster.Key)}, Ask: how})
 			}
 			change, err := f.change(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "node.set", struct {
-				cluster.NodeChange
-				cluster.Ask
-			}{change, how})
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "node.set", cluster.NodeRequest{NodeChange: change, Ask: how})
 		},
 	}
 	o.flags(cmd)
@@ -254,10 +251,4 @@ func newNodeSetCommand() *cobra.Command {
 	f.add(cmd)
 	cmd.Flags().StringVar(&key, "key", "", "the `key` by which the others know it, as \"quorate key show\" prints it there")
 	return cmd
-}
-
-// keysChange is a request for other keys of a node.
-type keysChange struct {
-	cluster.KeysChange
-	cluster.Ask
 }

@@ -218,6 +218,22 @@ type Ask struct {
 	Force bool `json:"force,omitempty"`
 }
 
+// NodeRequest, SettingsRequest and KeysRequest ask for changes.
+type (
+	NodeRequest struct {
+		NodeChange
+		Ask
+	}
+	SettingsRequest struct {
+		SettingsChange
+		Ask
+	}
+	KeysRequest struct {
+		KeysChange
+		Ask
+	}
+)
+
 // Impact says what a change means, as far as that can be known of the nodes now.
 type Impact struct {
 	// Notes are sentences: what changes by it.

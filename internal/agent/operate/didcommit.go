@@ -65,11 +65,7 @@ func (s *Server) passBarrier(ctx context.Context) (epochState, error) {
 }
 
 // didCommitRequest says what became of a transaction.
-func (s *Server) didCommitRequest(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.DidCommitRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) didCommitRequest(ctx context.Context, r control.Request, args cluster.DidCommitRequest) (Done, error) {
 	text := args.GTID + args.SessionToken
 	id, err := gtid.ParseGTID(text)
 	if err != nil || args.GTID != "" && args.SessionToken != "" {

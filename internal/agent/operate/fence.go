@@ -15,11 +15,7 @@ import (
 const fenceWait = 10 * time.Second
 
 // fence ends this node's mysqld until unfence.
-func (s *Server) fence(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.FenceRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) fence(ctx context.Context, r control.Request, args cluster.FenceRequest) (Done, error) {
 	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
 	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: status.WithoutNode(s.Node.Sight(), s.Self.Name)}
 	d := Done{What: describe(r), Result: result, ReadOnly: args.DryRun}
@@ -47,11 +43,7 @@ func (s *Server) fence(ctx context.Context, r control.Request) (Done, error) {
 }
 
 // unfence lets mysqld run here again.
-func (s *Server) unfence(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.FenceRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) unfence(ctx context.Context, r control.Request, args cluster.FenceRequest) (Done, error) {
 	before, err := s.Dir.Fence()
 	if err != nil {
 		return Done{}, err

@@ -27,14 +27,7 @@ func (s *Server) keysFrom(from string, c cluster.KeysChange) error {
 }
 
 // nodeKey changes the keys of a node. A key that the node does not show would cut it off.
-func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
-	var c struct {
-		cluster.KeysChange
-		cluster.Ask
-	}
-	if err := Arguments(r, &c); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeKey(ctx context.Context, r control.Request, c cluster.KeysRequest) (Done, error) {
 	if err := s.keysFrom(r.From, c.KeysChange); err != nil {
 		return Done{What: c.KeysChange.String()}, err
 	}

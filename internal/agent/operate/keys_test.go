@@ -85,7 +85,7 @@ func TestKeyOfAuthority(t *testing.T) {
 		if err := n.board.Received(2, b); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.nodeKey(t.Context(), control.Request{Name: "node.key", Args: []byte(args)})
+		_, err := s.all["node.key"].Run(t.Context(), control.Request{Name: "node.key", Args: []byte(args)})
 		if err == nil {
 			t.Fatalf("%s is done without a group", args)
 		}

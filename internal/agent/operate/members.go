@@ -20,11 +20,7 @@ import (
 const membersTimeout = 3 * control.Timeout
 
 // nodeAdd adds a node, which joins as soon as its agent runs.
-func (s *Server) nodeAdd(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.MembershipRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeAdd(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	c := &args.Change
 	if err := config.CheckName(c.Name); err != nil {
 		return Done{}, control.Errorf(control.CodeInvalid, "%v", err)
@@ -42,11 +38,7 @@ func (s *Server) nodeAdd(ctx context.Context, r control.Request) (Done, error) {
 }
 
 // nodePromote gives a learner a vote.
-func (s *Server) nodePromote(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.MembershipRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodePromote(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	args.Change.Op = cluster.OpPromote
 	n, err := s.statusOf(args.Change.Name)
 	if err != nil {
@@ -69,11 +61,7 @@ func (s *Server) nodePromote(ctx context.Context, r control.Request) (Done, erro
 }
 
 // nodeDemote takes a node's vote.
-func (s *Server) nodeDemote(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.MembershipRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeDemote(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	args.Change.Op = cluster.OpDemote
 	return s.changeMembers(ctx, r.By, args)
 }
@@ -81,22 +69,14 @@ func (s *Server) nodeDemote(ctx context.Context, r control.Request) (Done, error
 // nodeRebuild has a node make its data anew, from those of the others. It has
 // no vote meanwhile: what it had promised counts no more. Its new data directory has
 // an instance that this change names, so nobody takes the old one for it.
-func (s *Server) nodeRebuild(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.MembershipRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeRebuild(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	args.Change.Op, args.Change.Instance = cluster.OpRebuild, datadir.NewInstance()
 	return s.changeMembers(ctx, r.By, args)
 }
 
 // nodeRemove takes a node out. One with a vote loses that first: while the
 // change of the voters is not complete, those of before are needed, and known.
-func (s *Server) nodeRemove(ctx context.Context, r control.Request) (Done, error) {
-	var args cluster.MembershipRequest
-	if err := Arguments(r, &args); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	state := s.Node.Raft().Committed().State().State
 	m, err := state.Member(args.Change.Name)
 	if err != nil && !state.LeftBehind(args.Change.Name) {

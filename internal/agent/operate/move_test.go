@@ -40,7 +40,7 @@ func TestMayMove(t *testing.T) {
 		`{"name":"b","peer":"127.0.0.1:1","dry_run":true}`: "does not answer at 127.0.0.1:1",
 		`{"name":"b","peer":"7400","force":true}`:          "is not the host:port",
 	} {
-		d, err := s.nodeSet(t.Context(), control.Request{Name: "node.set", Args: []byte(args)})
+		d, err := s.all["node.set"].Run(t.Context(), control.Request{Name: "node.set", Args: []byte(args)})
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.HasPrefix(d.What, "node b: peer ") {
 			t.Errorf("%s: %v, %+v", args, err, d)
 		}

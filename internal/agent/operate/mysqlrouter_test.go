@@ -24,11 +24,11 @@ func TestRouterOn(t *testing.T) {
 	hear("")
 	for _, args := range []string{`{"mysql_router": true}`, `{"mysql_router": true, "dry_run": true}`} {
 		n.board.Update(func(own *status.Node) { own.MySQLRouter, own.Reachable = "", true })
-		if _, err := s.clusterSet(context.Background(), control.Request{Args: json.RawMessage(args)}); err == nil || !strings.Contains(err.Error(), "mysqld of node a is on loopback alone") {
+		if _, err := s.all["cluster.set"].Run(context.Background(), control.Request{Args: json.RawMessage(args)}); err == nil || !strings.Contains(err.Error(), "mysqld of node a is on loopback alone") {
 			t.Errorf("%s: %v", args, err)
 		}
 		n.board.Update(func(own *status.Node) { own.MySQLRouter = "10.0.0.1:3306" })
-		if _, err := s.clusterSet(context.Background(), control.Request{Args: json.RawMessage(args)}); err == nil || !strings.Contains(err.Error(), "mysqld of node b is on loopback alone") {
+		if _, err := s.all["cluster.set"].Run(context.Background(), control.Request{Args: json.RawMessage(args)}); err == nil || !strings.Contains(err.Error(), "mysqld of node b is on loopback alone") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

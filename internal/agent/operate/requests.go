@@ -10,14 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-func (s *Server) nodeSet(ctx context.Context, r control.Request) (Done, error) {
-	var c struct {
-		cluster.NodeChange
-		cluster.Ask
-	}
-	if err := Arguments(r, &c); err != nil {
-		return Done{}, err
-	}
+func (s *Server) nodeSet(ctx context.Context, r control.Request, c cluster.NodeRequest) (Done, error) {
 	if c.Peer != nil {
 		err := CheckAddress(*c.Peer)
 		if err == nil && !c.Force {
@@ -31,14 +24,7 @@ func (s *Server) nodeSet(ctx context.Context, r control.Request) (Done, error) {
 }
 
 // clusterSet changes what the whole cluster has agreed on.
-func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error) {
-	var c struct {
-		cluster.SettingsChange
-		cluster.Ask
-	}
-	if err := Arguments(r, &c); err != nil {
-		return Done{}, err
-	}
+func (s *Server) clusterSet(ctx context.Context, r control.Request, c cluster.SettingsRequest) (Done, error) {
 	if c.MySQLRouter != nil && *c.MySQLRouter {
 		if err := s.routable(); err != nil {
 			return Done{What: c.SettingsChange.String(), ReadOnly: c.DryRun}, err
@@ -68,11 +54,7 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error
 	return d, err
 }
 
-func (s *Server) maintenance(ctx context.Context, r control.Request) (Done, error) {
-	var c cluster.MaintenanceRequest
-	if err := Arguments(r, &c); err != nil {
-		return Done{}, err
-	}
+func (s *Server) maintenance(ctx context.Context, r control.Request, c cluster.MaintenanceRequest) (Done, error) {
 	s.designate(&c.MaintenanceChange)
 	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
 }
@@ -96,15 +78,6 @@ func CheckAddress(peer string) error {
 	return nil
 }
 
-// lastOf reads how many lines are asked for.
-func lastOf(r control.Request) (int, error) {
-	var args cluster.LastRequest
-	if err := Arguments(r, &args); err != nil {
-		return 0, err
-	}
-	return args.Last, CheckLast(args.Last)
-}
-
 // CheckLast refuses a number of lines that nobody gives at once.
 func CheckLast(lines int) error {
 	if lines < 1 || lines > cluster.LinesMax {
@@ -114,33 +87,27 @@ func CheckLast(lines int) error {
 }
 
 // history answers what has happened, newest rows.
-func (s *Server) history(_ context.Context, r control.Request) (Done, error) {
-	last, err := lastOf(r)
-	if err != nil {
+func (s *Server) history(_ context.Context, _ control.Request, args cluster.LastRequest) (Done, error) {
+	if err := CheckLast(args.Last); err != nil {
 		return Done{}, err
 	}
-	rows, err := s.Records.Rows(last)
-	return Done{Result: rows, ReadOnly: true}, err
+	rows, err := s.Records.Rows(args.Last)
+	return Done{Result: rows}, err
 }
 
 // since answers another node that copies lines.
-func since(log *history.Log) func(context.Context, control.Request) (Done, error) {
-	return func(_ context.Context, r control.Request) (Done, error) {
-		var args cluster.AuditSince
-		if err := Arguments(r, &args); err != nil {
-			return Done{}, err
-		}
+func since(log *history.Log) func(context.Context, control.Request, cluster.AuditSince) (Done, error) {
+	return func(_ context.Context, _ control.Request, args cluster.AuditSince) (Done, error) {
 		lines, err := log.Since(args.Seq)
-		return Done{Result: lines, ReadOnly: true}, err
+		return Done{Result: lines}, err
 	}
 }
 
-func (s *Server) audit(_ context.Context, r control.Request) (Done, error) {
-	last, err := lastOf(r)
-	if err != nil {
+func (s *Server) audit(_ context.Context, _ control.Request, args cluster.LastRequest) (Done, error) {
+	if err := CheckLast(args.Last); err != nil {
 		return Done{}, err
 	}
-	lines, err := s.Records.Audit.Newest(last)
+	lines, err := s.Records.Audit.Newest(args.Last)
 	return Done{Result: lines}, err
 }
 

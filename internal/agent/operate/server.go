@@ -130,26 +130,26 @@ type Server struct {
 // New makes a server of the requests that need no more than a Node.
 func New(c Config) *Server {
 	s := &Server{Config: c}
-	members := func(run func(context.Context, control.Request) (Done, error)) Handler {
-		return Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: run}
+	members := func(run func(context.Context, control.Request, cluster.MembershipRequest) (Done, error)) Handler {
+		return Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: Typed(run)}
 	}
 	s.all = map[string]Handler{
-		"node.set":         {Leader: true, Audited: true, Run: s.nodeSet},
+		"node.set":         {Leader: true, Audited: true, Run: Typed(s.nodeSet)},
 		"node.add":         members(s.nodeAdd),
 		"node.promote":     members(s.nodePromote),
 		"node.demote":      members(s.nodeDemote),
 		"node.remove":      members(s.nodeRemove),
 		"node.rebuild":     members(s.nodeRebuild),
-		"node.key":         {Leader: true, Audited: true, Run: s.nodeKey},
-		"cluster.set":      {Leader: true, Audited: true, Run: s.clusterSet},
-		"maintenance":      {Leader: true, Audited: true, Run: s.maintenance},
-		"fence":            {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: s.fence},
-		"unfence":          {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: s.unfence},
-		"audit":            {Run: s.audit},
-		"history":          {Run: s.history},
-		history.AuditSince: {Run: since(c.Records.Audit)},
-		history.Since:      {Run: since(c.Records.History)},
-		"did-commit":       {Timeout: didCommitTimeout, Run: s.didCommitRequest},
+		"node.key":         {Leader: true, Audited: true, Run: Typed(s.nodeKey)},
+		"cluster.set":      {Leader: true, Audited: true, Run: Typed(s.clusterSet)},
+		"maintenance":      {Leader: true, Audited: true, Run: Typed(s.maintenance)},
+		"fence":            {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: Typed(s.fence)},
+		"unfence":          {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: Typed(s.unfence)},
+		"audit":            {Run: Typed(s.audit)},
+		"history":          {Run: Typed(s.history)},
+		history.AuditSince: {Run: Typed(since(c.Records.Audit))},
+		history.Since:      {Run: Typed(since(c.Records.History))},
+		"did-commit":       {Timeout: didCommitTimeout, Run: Typed(s.didCommitRequest)},
 	}
 	return s
 }
@@ -372,6 +372,17 @@ func (s *Server) ServeCall(ctx context.Context, from cluster.NodeID, conn net.Co
 	}
 	if err != nil && ctx.Err() == nil {
 		s.Logger.Warn("answer another node's request", "peer", s.Board.Name(from), "error", err)
+	}
+}
+
+// Typed makes of what takes a request's own arguments what a Handler runs.
+func Typed[T any](run func(context.Context, control.Request, T) (Done, error)) func(context.Context, control.Request) (Done, error) {
+	return func(ctx context.Context, r control.Request) (Done, error) {
+		var args T
+		if err := Arguments(r, &args); err != nil {
+			return Done{}, err
+		}
+		return run(ctx, r, args)
 	}
 }
 

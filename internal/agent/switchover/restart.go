@@ -17,11 +17,7 @@ import (
 
 // restart starts this node's mysqld again. A primary moves first, unless it
 // is to be done in place.
-func (v *Service) restart(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.RestartRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (v *Service) restart(ctx context.Context, r control.Request, args cluster.RestartRequest) (operate.Done, error) {
 	args.Node = v.self.Name
 	d := operate.Done{What: args.String()}
 	p := v.node.Process()

@@ -89,9 +89,9 @@ func New(c Config) *Service {
 // Handlers are the requests for switchovers and restarts.
 func (v *Service) Handlers() map[string]operate.Handler {
 	return map[string]operate.Handler{
-		"switchover":  {Leader: true, Audited: true, Timeout: timeout, Run: v.switchover},
-		requestTarget: {Timeout: waitMax, Run: v.target},
-		"restart":     {OnNode: true, Audited: true, Timeout: restartTimeout, Run: v.restart},
+		"switchover":  {Leader: true, Audited: true, Timeout: timeout, Run: operate.Typed(v.switchover)},
+		requestTarget: {Timeout: waitMax, Run: operate.Typed(v.target)},
+		"restart":     {OnNode: true, Audited: true, Timeout: restartTimeout, Run: operate.Typed(v.restart)},
 	}
 }
 

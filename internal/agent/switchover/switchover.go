@@ -23,11 +23,7 @@ import (
 const requestTarget = "switchover.target"
 
 // switchover moves the primary to another node in order.
-func (v *Service) switchover(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.SwitchoverRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (v *Service) switchover(ctx context.Context, r control.Request, args cluster.SwitchoverRequest) (operate.Done, error) {
 	s, err := v.move(ctx, r.By, args)
 	d := operate.Done{Result: s, ReadOnly: args.DryRun || err == nil && s.From == s.To}
 	if s.From != "" {
@@ -307,11 +303,7 @@ type Followed struct {
 }
 
 // target waits, at the target of a switchover, until it could follow.
-func (v *Service) target(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args Target
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (v *Service) target(ctx context.Context, r control.Request, args Target) (operate.Done, error) {
 	if r.From == "" {
 		return operate.Done{}, control.Errorf(control.CodeInvalid, "%s goes between agents", r.Name)
 	}

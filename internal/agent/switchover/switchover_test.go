@@ -135,7 +135,7 @@ func TestFarTarget(t *testing.T) {
 				asked++
 				began := time.Now()
 				time.Sleep(way)
-				d, err := v.target(t.Context(), control.Request{Name: requestTarget, From: "a", Args: []byte(`{"within_ns": 1000000000}`)})
+				d, err := v.target(t.Context(), control.Request{Name: requestTarget, From: "a"}, Target{Within: time.Second})
 				if err != nil {
 					return 0, err
 				}

@@ -66,10 +66,10 @@ func NewService(self cluster.Member, own map[string]string, node Node, requests 
 // Handlers are the requests about variables.
 func (s *Service) Handlers() map[string]operate.Handler {
 	return map[string]operate.Handler{
-		"variables.set":  {Leader: true, Audited: true, Timeout: setTimeout, Run: s.set},
-		"variables.list": {Run: s.list},
-		requestTry:       {Timeout: setTimeout, Run: s.try},
-		requestApply:     {Run: s.apply},
+		"variables.set":  {Leader: true, Audited: true, Timeout: setTimeout, Run: operate.Typed(s.set)},
+		"variables.list": {Run: operate.Typed(s.list)},
+		requestTry:       {Timeout: setTimeout, Run: operate.Typed(s.try)},
+		requestApply:     {Run: operate.Typed(s.apply)},
 	}
 }
 
@@ -99,11 +99,7 @@ func (s *Service) keep(ctx context.Context) cluster.VariablesOf {
 
 // set changes the variables of all nodes: once a node's mysqld has shown that it
 // takes them.
-func (s *Service) set(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.VariablesRequest
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{}, err
-	}
+func (s *Service) set(ctx context.Context, r control.Request, args cluster.VariablesRequest) (operate.Done, error) {
 	c := cluster.Change{Variables: &args.VariablesChange}
 	d := operate.Done{What: c.String(), ReadOnly: args.DryRun}
 	if err := args.Check(); err != nil {
@@ -192,11 +188,7 @@ func notesOf(set map[string]string, tried cluster.VariablesTried) (notes []strin
 	return notes
 }
 
-func (s *Service) try(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.VariablesTry
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{ReadOnly: true}, err
-	}
+func (s *Service) try(ctx context.Context, r control.Request, args cluster.VariablesTry) (operate.Done, error) {
 	tried, err := s.tryHere(ctx, args)
 	return operate.Done{ReadOnly: true, Result: tried}, err
 }
@@ -242,11 +234,7 @@ func (s *Service) tryHere(ctx context.Context, args cluster.VariablesTry) (tried
 }
 
 // apply has this node's mysqld run with the variables of an entry, or later ones.
-func (s *Service) apply(ctx context.Context, r control.Request) (operate.Done, error) {
-	var args cluster.VariablesApply
-	if err := operate.Arguments(r, &args); err != nil {
-		return operate.Done{ReadOnly: true}, err
-	}
+func (s *Service) apply(ctx context.Context, r control.Request, args cluster.VariablesApply) (operate.Done, error) {
 	if err := s.requests.WaitIndex(ctx, args.Index); err != nil {
 		return operate.Done{ReadOnly: true}, fmt.Errorf("wait for the change: %w", err)
 	}
@@ -254,10 +242,7 @@ func (s *Service) apply(ctx context.Context, r control.Request) (operate.Done, e
 }
 
 // list says which variables the cluster has, and how each node runs with them.
-func (s *Service) list(ctx context.Context, r control.Request) (operate.Done, error) {
-	if err := operate.Arguments(r, &struct{}{}); err != nil {
-		return operate.Done{ReadOnly: true}, err
-	}
+func (s *Service) list(ctx context.Context, r control.Request, _ struct{}) (operate.Done, error) {
 	list := cluster.VariablesList{Variables: map[string]string{}}
 	maps.Copy(list.Variables, s.committed())
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout/2) // of which the answer is left
