@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/founding"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -186,8 +187,8 @@ type AdoptionReport struct {
 	Version  string             `json:"version,omitempty"`
 	Bytes    int64              `json:"bytes"`
 	Executed string             `json:"gtid_executed,omitempty"`
-	Result   founding.State     `json:"result"`
-	Checks   []founding.Finding `json:"checks"`
+	Result   cluster.CheckState `json:"result"`
+	Checks   []cluster.Check    `json:"checks"`
 }
 
 // Report says what speaks against it.
@@ -196,7 +197,7 @@ func (ad *Adoption) Report() AdoptionReport {
 	r := AdoptionReport{
 		From: s.Place.From, Cluster: ad.a.cfg.Cluster, Node: ad.a.cfg.Node, Bytes: s.Files.Bytes, Checks: founding.Judge(s),
 	}
-	if r.Result = founding.Worst(r.Checks); s.Survey != nil {
+	if r.Result = cluster.Worst(r.Checks); s.Survey != nil {
 		r.Executed, r.Version = s.Survey.Executed, s.Version.String()
 	}
 	return r
@@ -206,7 +207,7 @@ func (ad *Adoption) Report() AdoptionReport {
 // FinishAdoption goes on, UndoAdoption goes back.
 func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 	a, s := ad.a, ad.about
-	if s.Survey == nil || founding.Worst(founding.Judge(s)) == founding.Fail {
+	if s.Survey == nil || cluster.Worst(founding.Judge(s)) == cluster.CheckFail {
 		return founding.Record{}, errors.New("something speaks against the adoption: nothing was done")
 	}
 	executed, err := gtid.ParseSet(s.Survey.Executed)

@@ -8,13 +8,13 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/agent/founding"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 )
@@ -108,7 +108,7 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 			return err
 		}
 	}
-	if report.Result != founding.Fail && !o.check {
+	if report.Result != cluster.CheckFail && !o.check {
 		r, err := ad.Do(whoAsks(), time.Now())
 		if err != nil {
 			return fmt.Errorf("%w; run the same command again, or \"quorate adopt --undo\"", err)
@@ -120,7 +120,7 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 	} else {
 		err = printText(out, verdictText(result, o.check))
 	}
-	if err == nil && report.Result == founding.Fail {
+	if err == nil && report.Result == cluster.CheckFail {
 		err = &exitError{code: exitFailure}
 	}
 	return err
@@ -199,14 +199,7 @@ func (o *adoptOptions) printDone(out io.Writer, done string) error {
 func adoptText(r agent.AdoptionReport) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s, %s, to become node %s of cluster %s\n\n", r.From, units.Size(r.Bytes), r.Node, r.Cluster)
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, c := range r.Checks {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
-		if c.Do != "" {
-			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
-		}
-	}
-	table.Flush() // it writes to memory
+	text.WriteString(checksText(r.Checks))
 	if r.Executed == "" {
 		text.WriteString("\nmysqld was not started on the data: what is in them was not looked at\n")
 	} else {
@@ -220,7 +213,7 @@ func verdictText(r adopted, check bool) string {
 	switch {
 	case r.Done != "":
 		return r.Done + "\n"
-	case r.Result == founding.Fail:
+	case r.Result == cluster.CheckFail:
 		return "it cannot be adopted as it is: nothing was done\n"
 	case check:
 		return "it could be adopted: the same without --check\n"

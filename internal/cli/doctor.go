@@ -5,11 +5,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cli/doctor"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
@@ -56,7 +56,7 @@ wrong.`,
 			}
 			report := doctor.Examine(cmd.Context(), host)
 			report.Checks = slices.Concat(settings(name, warnings), report.Checks)
-			report.Result = doctor.Worst(report.Checks)
+			report.Result = cluster.Worst(report.Checks)
 			return printReport(cmd.OutOrStdout(), report, asJSON)
 		},
 	}
@@ -67,16 +67,16 @@ wrong.`,
 
 // settings is what there is to say of a configuration that has no mistake. Some warnings are of
 // this host, and say themselves that the agent would not start here.
-func settings(file string, warnings []string) (checks []doctor.Check) {
+func settings(file string, warnings []string) (checks []cluster.Check) {
 	for _, text := range warnings {
-		c := doctor.Check{Subject: "configuration", State: doctor.Warn, Found: text}
+		c := cluster.Check{Subject: "configuration", State: cluster.CheckWarn, Found: text}
 		if stopsAgent(text) {
-			c.State = doctor.Fail
+			c.State = cluster.CheckFail
 		}
 		checks = append(checks, c)
 	}
 	if len(checks) == 0 {
-		checks = []doctor.Check{{Subject: "configuration", State: doctor.OK, Found: file + " is right"}}
+		checks = []cluster.Check{{Subject: "configuration", State: cluster.CheckOK, Found: file + " is right"}}
 	}
 	return checks
 }
@@ -88,7 +88,7 @@ func printReport(out io.Writer, r doctor.Report, asJSON bool) error {
 	} else {
 		err = printText(out, reportText(r, coloured(out)))
 	}
-	if err == nil && r.Result == doctor.Fail {
+	if err == nil && r.Result == cluster.CheckFail {
 		err = &exitError{code: exitFailure}
 	}
 	return err
@@ -102,21 +102,16 @@ func reportText(r doctor.Report, colour bool) string {
 		running = "its agent runs"
 	}
 	fmt.Fprintf(&text, "cluster %s, node %s: %s\n\n", r.Cluster, r.Node, running)
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	counts := map[doctor.State]int{}
+	counts := map[cluster.CheckState]int{}
 	for _, c := range r.Checks {
 		counts[c.State]++
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
-		if c.Do != "" {
-			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
-		}
 	}
-	table.Flush() // it writes to memory
-	fmt.Fprintf(&text, "\n%d ok, %d warn, %d fail, %d unknown\n", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail], counts[doctor.Unknown])
+	text.WriteString(checksText(r.Checks))
+	fmt.Fprintf(&text, "\n%d ok, %d warn, %d fail, %d unknown\n", counts[cluster.CheckOK], counts[cluster.CheckWarn], counts[cluster.CheckFail], counts[cluster.CheckUnknown])
 	if !colour {
 		return text.String()
 	}
-	codes := map[string]string{string(doctor.Fail): ansiRed, string(doctor.Warn): "33", string(doctor.OK): ansiGreen}
+	codes := map[string]string{string(cluster.CheckFail): ansiRed, string(cluster.CheckWarn): "33", string(cluster.CheckOK): ansiGreen}
 	lines := strings.SplitAfter(text.String(), "\n")
 	for i, line := range lines {
 		word, _, _ := strings.Cut(line, " ")

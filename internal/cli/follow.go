@@ -145,7 +145,7 @@ func (o *followOptions) start(ctx context.Context, out io.Writer, request string
 }
 
 // checksText shows what was found: a line for each subject, and what to do below it.
-func checksText(checks []cluster.FollowCheck) string {
+func checksText(checks []cluster.Check) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, c := range checks {

@@ -259,37 +259,10 @@ type FollowRequest struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// FollowCheck is what was found of one subject.
-type FollowCheck struct {
-	Subject string `json:"subject"`
-	// State is ok, warn or fail.
-	State string `json:"state"`
-	// Found says it in a line, Do what to do about it; "" = nothing.
-	Found string `json:"found"`
-	Do    string `json:"do,omitempty"`
-}
-
-// The states of a FollowCheck.
-const (
-	CheckOK   = "ok"
-	CheckWarn = "warn"
-	CheckFail = "fail"
-)
-
-// Failed names the subjects that speak against it.
-func Failed(checks []FollowCheck) (subjects []string) {
-	for _, c := range checks {
-		if c.State == CheckFail {
-			subjects = append(subjects, c.Subject)
-		}
-	}
-	return subjects
-}
-
 // FollowResult says what became of a FollowRequest.
 type FollowResult struct {
 	ChangeResult
-	Checks []FollowCheck `json:"checks,omitempty"`
+	Checks []Check `json:"checks,omitempty"`
 }
 
 // FollowStatus is how far the primary is.

@@ -159,7 +159,7 @@ func TestFollowStatus(t *testing.T) {
 			t.Errorf("%+v says %q, want %q", s, s, want)
 		}
 	}
-	if got := Failed([]FollowCheck{{Subject: "a", State: CheckOK}, {Subject: "b", State: CheckFail}, {Subject: "c", State: CheckWarn}}); !cmp.Equal(got, []string{"b"}) {
+	if got := Failed([]Check{{Subject: "a", State: CheckOK}, {Subject: "b", State: CheckFail}, {Subject: "c", State: CheckWarn}}); !cmp.Equal(got, []string{"b"}) {
 		t.Errorf("%q speaks against it", got)
 	}
 }

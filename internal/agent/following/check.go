@@ -145,20 +145,20 @@ const versionMin = "8.0"
 const OnlyHere = "only here"
 
 // Judge says of each subject whether it speaks against following.
-func Judge(l Look, h Here) []cluster.FollowCheck {
-	var all []cluster.FollowCheck
-	add := func(subject, state string, bad bool, found, do, good string) {
+func Judge(l Look, h Here) []cluster.Check {
+	var all []cluster.Check
+	add := func(subject string, state cluster.CheckState, bad bool, found, do, good string) {
 		if bad {
-			all = append(all, cluster.FollowCheck{Subject: subject, State: state, Found: found, Do: do})
+			all = append(all, cluster.Check{Subject: subject, State: state, Found: found, Do: do})
 			return
 		}
-		all = append(all, cluster.FollowCheck{Subject: subject, State: cluster.CheckOK, Found: good})
+		all = append(all, cluster.Check{Subject: subject, State: cluster.CheckOK, Found: good})
 	}
 	const fail, warn = cluster.CheckFail, cluster.CheckWarn
 	add("version", fail, newer(l.Version, h.Version), fmt.Sprintf("MySQL %s, newer than %s here", l.Version, h.Version),
 		"upgrade the cluster first: quorate upgrade plan", fmt.Sprintf("MySQL %s, here %s", l.Version, h.Version))
 	if newer(versionMin, l.Version) {
-		all[0] = cluster.FollowCheck{Subject: "version", State: fail, Found: fmt.Sprintf("MySQL %s, older than %s", l.Version, versionMin),
+		all[0] = cluster.Check{Subject: "version", State: fail, Found: fmt.Sprintf("MySQL %s, older than %s", l.Version, versionMin),
 			Do: "upgrade it, or begin with a replica of it of a newer version"}
 	}
 	add("server", fail, l.UUID == h.UUID, "it is this cluster's own primary", "name another server", "server_uuid "+l.UUID)
@@ -170,17 +170,17 @@ func Judge(l Look, h Here) []cluster.FollowCheck {
 	add("checksums", fail, l.Checksum != "CRC32", "binlog_checksum is "+l.Checksum, "SET GLOBAL binlog_checksum = CRC32", "CRC32")
 	add("filters", fail, l.Filter != "", "its binlog leaves out: "+l.Filter, "take the filters out of its configuration, and copy it anew", "none")
 	if l.FilterUnknown {
-		all[len(all)-1] = cluster.FollowCheck{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
+		all[len(all)-1] = cluster.Check{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
 			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
 	}
 	add("others", warn, l.Applies != "", l.Applies, "the cutover refuses it until then", "it applies nothing of other servers")
 	if l.AppliesUnknown {
-		all[len(all)-1] = cluster.FollowCheck{Subject: "others", State: warn, Found: "it is not known whether it applies what other servers have",
+		all[len(all)-1] = cluster.Check{Subject: "others", State: warn, Found: "it is not known whether it applies what other servers have",
 			Do: "GRANT SELECT ON performance_schema.* to the account: the cutover needs that"}
 	}
 	add("xa", warn, l.XA != "", l.XA, "end them: neither the following nor the cutover takes XA transactions", "no XA transaction is under way")
 	if l.XAUnknown != "" {
-		all[len(all)-1] = cluster.FollowCheck{Subject: "xa", State: warn, Found: l.XAUnknown,
+		all[len(all)-1] = cluster.Check{Subject: "xa", State: warn, Found: l.XAUnknown,
 			Do: "GRANT SELECT ON performance_schema.*, and XA_RECOVER_ADMIN ON *.*, to the account, and let the consumer events_transactions_current and the instrument transaction be enabled: the cutover needs that"}
 	}
 	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
@@ -207,29 +207,29 @@ func newer(version, than string) bool {
 }
 
 // judgeFixed looks at what neither of the two can change now.
-func judgeFixed(there, here Fixed) []cluster.FollowCheck {
+func judgeFixed(there, here Fixed) []cluster.Check {
 	if there == (Fixed{}) {
-		return []cluster.FollowCheck{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these, as its quorate is older than the one here",
+		return []cluster.Check{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these, as its quorate is older than the one here",
 			Do: "upgrade it, and look again; or compare @@lower_case_table_names, @@time_zone and @@system_time_zone of both yourself"}}
 	}
-	names := cluster.FollowCheck{Subject: "table names", State: cluster.CheckOK, Found: fmt.Sprintf("lower_case_table_names is %d, as here", there.LowerCaseTableNames)}
+	names := cluster.Check{Subject: "table names", State: cluster.CheckOK, Found: fmt.Sprintf("lower_case_table_names is %d, as here", there.LowerCaseTableNames)}
 	if there.LowerCaseTableNames != here.LowerCaseTableNames {
-		names = cluster.FollowCheck{Subject: names.Subject, State: cluster.CheckFail,
+		names = cluster.Check{Subject: names.Subject, State: cluster.CheckFail,
 			Found: fmt.Sprintf("lower_case_table_names is %d, here %d", there.LowerCaseTableNames, here.LowerCaseTableNames),
 			Do:    "begin anew from a copy of it: a server has it for its life"}
 	}
 	const system = "SYSTEM"
-	zone := cluster.FollowCheck{Subject: "time zone", State: cluster.CheckOK, Found: "time_zone is " + there.TimeZone + ", here " + here.TimeZone}
+	zone := cluster.Check{Subject: "time zone", State: cluster.CheckOK, Found: "time_zone is " + there.TimeZone + ", here " + here.TimeZone}
 	if there.TimeZone == system && here.TimeZone == system && there.SystemTimeZone != here.SystemTimeZone {
-		zone = cluster.FollowCheck{Subject: zone.Subject, State: cluster.CheckWarn,
+		zone = cluster.Check{Subject: zone.Subject, State: cluster.CheckWarn,
 			Found: fmt.Sprintf("time_zone is SYSTEM, which is %s there and %s here: the same moment has other words", there.SystemTimeZone, here.SystemTimeZone),
 			Do:    "have both machines in one time zone, or set time_zone to the same name or number on both; if the two are summer and winter of one zone, nothing is to be done"}
 	}
-	return []cluster.FollowCheck{names, zone}
+	return []cluster.Check{names, zone}
 }
 
 // judgeTransactions looks at what both have.
-func judgeTransactions(l Look, h Here) []cluster.FollowCheck {
+func judgeTransactions(l Look, h Here) []cluster.Check {
 	lacks := l.Executed.Clone()
 	lacks.Subtract(h.Executed)
 	gone, ours := gtid.Intersect(l.Purged, lacks), onlyHere(l, h)
@@ -237,11 +237,11 @@ func judgeTransactions(l Look, h Here) []cluster.FollowCheck {
 	for source := range lacks.Intervals() {
 		tagged = tagged || source.Tag != ""
 	}
-	var all []cluster.FollowCheck
+	var all []cluster.Check
 	add := func(subject string, bad bool, found, do, good string) {
-		c := cluster.FollowCheck{Subject: subject, State: cluster.CheckOK, Found: good}
+		c := cluster.Check{Subject: subject, State: cluster.CheckOK, Found: good}
 		if bad {
-			c = cluster.FollowCheck{Subject: subject, State: cluster.CheckFail, Found: found, Do: do}
+			c = cluster.Check{Subject: subject, State: cluster.CheckFail, Found: found, Do: do}
 		}
 		all = append(all, c)
 	}
@@ -271,20 +271,20 @@ func cut(s *gtid.Set) string {
 }
 
 // judgeGrants looks at what the account may do there.
-func judgeGrants(l Look) []cluster.FollowCheck {
+func judgeGrants(l Look) []cluster.Check {
 	has := func(privileges ...string) bool {
 		return slices.ContainsFunc(privileges, func(p string) bool {
 			return regexp.MustCompile(`GRANT ([^\n]*, ?)?` + p + `[, ][^\n]*ON \*\.\*`).MatchString(l.Grants)
 		})
 	}
-	reads := cluster.FollowCheck{Subject: "account", State: cluster.CheckOK, Found: "it may read the binlog"}
+	reads := cluster.Check{Subject: "account", State: cluster.CheckOK, Found: "it may read the binlog"}
 	if !has("REPLICATION SLAVE", "ALL PRIVILEGES") {
-		reads = cluster.FollowCheck{Subject: "account", State: cluster.CheckFail, Found: "it may not read the binlog", Do: "GRANT REPLICATION SLAVE ON *.* to it"}
+		reads = cluster.Check{Subject: "account", State: cluster.CheckFail, Found: "it may not read the binlog", Do: "GRANT REPLICATION SLAVE ON *.* to it"}
 	}
-	closes := cluster.FollowCheck{Subject: "cutover", State: cluster.CheckOK, Found: "the account may close the source for writes"}
+	closes := cluster.Check{Subject: "cutover", State: cluster.CheckOK, Found: "the account may close the source for writes"}
 	if !has("SUPER", "ALL PRIVILEGES") && !(has("SYSTEM_VARIABLES_ADMIN") && has("CONNECTION_ADMIN")) {
-		closes = cluster.FollowCheck{Subject: "cutover", State: cluster.CheckWarn, Found: "the account may not close the source for writes",
+		closes = cluster.Check{Subject: "cutover", State: cluster.CheckWarn, Found: "the account may not close the source for writes",
 			Do: "close it yourself, and say so (quorate cutover --source-closed); or GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* to it"}
 	}
-	return []cluster.FollowCheck{reads, closes}
+	return []cluster.Check{reads, closes}
 }

@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 					if got == nil {
 						got = map[string]string{}
 					}
-					got[check.Subject] = check.State
+					got[check.Subject] = string(check.State)
 					if check.Found == "" || check.Do == "" {
 						t.Errorf("%s does not say what to do: %+v", check.Subject, check)
 					}

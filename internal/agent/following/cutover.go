@@ -85,7 +85,7 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 }
 
 // begins has the cluster follow what was looked at, unless it is only looked, or a check speaks against it that force does not overrule.
-func (s *Service) begins(ctx context.Context, by string, c cluster.Change, checks []cluster.FollowCheck, only, force bool) (operate.Done, error) {
+func (s *Service) begins(ctx context.Context, by string, c cluster.Change, checks []cluster.Check, only, force bool) (operate.Done, error) {
 	result := cluster.FollowResult{Checks: checks, ChangeResult: cluster.ChangeResult{What: c.String(), DryRun: only}}
 	d := operate.Done{What: c.String(), ReadOnly: only}
 	if only {

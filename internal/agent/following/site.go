@@ -102,7 +102,7 @@ func (s *Service) siteFollow(ctx context.Context, r control.Request) (operate.Do
 }
 
 // checkSite looks at a site before it is followed, and which attempt it knows.
-func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *cluster.Ballot) (l Look, h Here, checks []cluster.FollowCheck, err error) {
+func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *cluster.Ballot) (l Look, h Here, checks []cluster.Check, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	p, _ := s.node.Serving()
@@ -129,8 +129,8 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 	if err != nil {
 		return l, h, nil, err
 	}
-	add := func(subject, state, found, do string) {
-		checks = append(checks, cluster.FollowCheck{Subject: subject, State: state, Found: found, Do: do})
+	add := func(subject string, state cluster.CheckState, found, do string) {
+		checks = append(checks, cluster.Check{Subject: subject, State: state, Found: found, Do: do})
 	}
 	for _, other := range all {
 		node := "node " + f.At(other.at).Source

@@ -12,25 +12,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// State is how a finding is.
-type State string
-
-// The states.
-const (
-	OK   State = "ok"
-	Warn State = "warn" // it will be otherwise than before
-	Fail State = "fail" // it speaks against it
-)
-
-// Finding is what was found of one subject.
-type Finding struct {
-	Subject string `json:"subject"`
-	State   State  `json:"state"`
-	// Found says it in a line, Do what to do about it; "" = nothing.
-	Found string `json:"found"`
-	Do    string `json:"do,omitempty"`
-}
-
 // Place is where the data are, and where they are to go.
 type Place struct {
 	// From and DataDir are the two directories, Account is whom mysqld runs as.
@@ -55,19 +36,8 @@ type Situation struct {
 	Survey *mysqld.Survey
 }
 
-// Worst is the worst state of findings.
-func Worst(findings []Finding) State {
-	worst := OK
-	for _, f := range findings {
-		if f.State == Fail || f.State == Warn && worst == OK {
-			worst = f.State
-		}
-	}
-	return worst
-}
-
 // Judge says of each subject whether it speaks against the adoption.
-func Judge(s Situation) []Finding {
+func Judge(s Situation) []cluster.Check {
 	findings := slices.Concat(judgeCluster(s), judgePlace(s.Place), judgeFiles(s))
 	if s.Survey == nil {
 		return findings
@@ -77,14 +47,14 @@ func Judge(s Situation) []Finding {
 
 // Startable tells whether a server may be started on the data, to look at them: one of another
 // version would have to upgrade them.
-func Startable(s Situation) bool { return Worst(judgeFiles(s)) != Fail }
+func Startable(s Situation) bool { return cluster.Worst(judgeFiles(s)) != cluster.CheckFail }
 
 // judgeOf is a finding that speaks against it, or that all is well.
-func judgeOf(subject string, bad bool, state State, found, do, good string) Finding {
+func judgeOf(subject string, bad bool, state cluster.CheckState, found, do, good string) cluster.Check {
 	if bad {
-		return Finding{subject, state, found, do}
+		return cluster.Check{Subject: subject, State: state, Found: found, Do: do}
 	}
-	return Finding{Subject: subject, State: OK, Found: good}
+	return cluster.Check{Subject: subject, State: cluster.CheckOK, Found: good}
 }
 
 // shown names what is in a list, a few of many.
@@ -96,43 +66,43 @@ func shown(list []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), len(list)-few)
 }
 
-func judgeCluster(s Situation) []Finding {
+func judgeCluster(s Situation) []cluster.Check {
 	alone := len(s.Members) == 1 && s.Members[0].Name == s.Self && s.Members[0].Kind != cluster.KindLogger
-	return []Finding{judgeOf("members", !alone, Fail,
+	return []cluster.Check{judgeOf("members", !alone, cluster.CheckFail,
 		fmt.Sprintf("the configuration has %s, and must have this node alone", units.Count(len(s.Members), "[[member]]", "[[member]]s")),
 		"leave one [[member]], this full node; the others join it, with [join] and \"quorate node add\"",
 		"this node alone, as at the beginning of a cluster")}
 }
 
-func judgePlace(p Place) []Finding {
+func judgePlace(p Place) []cluster.Check {
 	const subject = "place"
 	switch {
 	case p.Nested:
-		return []Finding{{subject, Fail, fmt.Sprintf("one of %s and data_dir %s is below the other", p.From, p.DataDir), "set data_dir to a directory beside it"}}
+		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("one of %s and data_dir %s is below the other", p.From, p.DataDir), Do: "set data_dir to a directory beside it"}}
 	case p.MountPoint:
-		return []Finding{{subject, Fail, p.From + " is a mount point, so it cannot get another name",
-			"move its files into a directory below it, and set data_dir to another one there"}}
+		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: p.From + " is a mount point, so it cannot get another name",
+			Do: "move its files into a directory below it, and set data_dir to another one there"}}
 	case p.OtherDisk:
-		return []Finding{{subject, Fail, fmt.Sprintf("%s and data_dir %s are on different file systems", p.From, p.DataDir),
-			"set data_dir to a directory on the data's: nothing is copied"}}
+		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("%s and data_dir %s are on different file systems", p.From, p.DataDir),
+			Do: "set data_dir to a directory on the data's: nothing is copied"}}
 	case p.Unmovable != "":
-		return []Finding{{subject, Fail, p.Unmovable, "run this as root"}}
+		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: p.Unmovable, Do: "run this as root"}}
 	}
-	return []Finding{{Subject: subject, State: OK, Found: fmt.Sprintf("%s can become %s/mysql/data", p.From, p.DataDir)}}
+	return []cluster.Check{{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("%s can become %s/mysql/data", p.From, p.DataDir)}}
 }
 
-func judgeFiles(s Situation) []Finding {
+func judgeFiles(s Situation) []cluster.Check {
 	f := s.Files
 	older := f.Version != (install.Version{}) && f.Version != s.Version
-	return []Finding{
-		judgeOf("version", older, Fail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
+	return []cluster.Check{
+		judgeOf("version", older, cluster.CheckFail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
 			"start that mysqld on them once, with the configuration that they have now, and shut it down: it upgrades them, which nothing undoes",
 			"MySQL "+s.Version.String()),
-		judgeOf("links", len(f.Links) > 0, Fail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
-		judgeOf("owner", len(f.Foreign) > 0, Fail, fmt.Sprintf("files that are not of the account %s: %s", s.Place.Account, shown(f.Foreign)),
+		judgeOf("links", len(f.Links) > 0, cluster.CheckFail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
+		judgeOf("owner", len(f.Foreign) > 0, cluster.CheckFail, fmt.Sprintf("files that are not of the account %s: %s", s.Place.Account, shown(f.Foreign)),
 			fmt.Sprintf("chown -R %s %s, or run quorate and mysqld as the account that has them", s.Place.Account, s.Place.From),
 			"all files are of the account "+s.Place.Account),
-		judgeOf("binlogs", f.Binlogs > 0, Warn,
+		judgeOf("binlogs", f.Binlogs > 0, cluster.CheckWarn,
 			fmt.Sprintf("%s of %s stay among the data, and nobody reads them any more", units.Count(f.Binlogs, "binlog or relay log file", "binlog and relay log files"), units.Size(f.BinlogBytes)),
 			"copy them elsewhere if backups need them; delete them once the cluster runs", "none among the data"),
 		judgePersisted(f.Persisted),
@@ -140,13 +110,13 @@ func judgeFiles(s Situation) []Finding {
 }
 
 // judgePersisted names what may still be wanted. What is replication's is not: quorate has its own.
-func judgePersisted(names []string) Finding {
+func judgePersisted(names []string) cluster.Check {
 	wanted := slices.DeleteFunc(slices.Clone(names), ofReplication)
 	good := "no variables of SET PERSIST"
 	if len(names) > 0 {
 		good = fmt.Sprintf("SET PERSIST has kept %s of replication alone, which do not count any more", units.Count(len(names), "variable", "variables"))
 	}
-	return judgeOf("persisted", len(wanted) > 0, Warn, "SET PERSIST has kept "+shown(wanted)+", which does not count any more",
+	return judgeOf("persisted", len(wanted) > 0, cluster.CheckWarn, "SET PERSIST has kept "+shown(wanted)+", which does not count any more",
 		"write what is still wanted into [mysql.variables]", good)
 }
 
@@ -155,70 +125,70 @@ func ofReplication(name string) bool {
 	return strings.HasPrefix(name, "group_replication") || strings.HasPrefix(name, "rpl_semi_sync_")
 }
 
-func judgeTransactions(v *mysqld.Survey) []Finding {
+func judgeTransactions(v *mysqld.Survey) []cluster.Check {
 	executed, err := gtid.ParseSet(v.Executed)
 	if err != nil {
-		return []Finding{{"gtids", Fail, "gtid_executed cannot be read: " + err.Error(), "report this"}}
+		return []cluster.Check{{Subject: "gtids", State: cluster.CheckFail, Found: "gtid_executed cannot be read: " + err.Error(), Do: "report this"}}
 	}
 	intervals, sources := 0, map[gtid.Source]bool{}
 	for source := range executed.Intervals() {
 		intervals++
 		sources[source] = true
 	}
-	return []Finding{
-		judgeOf("gtids", executed.IsEmpty(), Fail, "gtid_executed is empty: this server has not written with GTIDs",
+	return []cluster.Check{
+		judgeOf("gtids", executed.IsEmpty(), cluster.CheckFail, "gtid_executed is empty: this server has not written with GTIDs",
 			"turn gtid_mode on, step by step, as MySQL's manual says (\"Enabling GTID Transactions Online\"), and write something",
 			fmt.Sprintf("%s of %s", units.Count(executed.Count(), "transaction", "transactions"), units.Count(len(sources), "server", "servers"))),
-		judgeOf("holes", intervals > len(sources), Warn,
+		judgeOf("holes", intervals > len(sources), cluster.CheckWarn,
 			fmt.Sprintf("gtid_executed has %s: transactions that this server does not have", units.Count(intervals-len(sources), "hole", "holes")),
 			"make sure that this server is the one with all data: what it lacks is lost. (A group gives its members numbers in blocks: where its primary has moved, such a hole is none.)",
 			"gtid_executed has no holes"),
-		judgeOf("xa", v.PreparedXA > 0, Fail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
+		judgeOf("xa", v.PreparedXA > 0, cluster.CheckFail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
 			"start the server again, and end each one: XA RECOVER, XA COMMIT or XA ROLLBACK", "no prepared XA transactions"),
 	}
 }
 
-func judgeData(v *mysqld.Survey) []Finding {
-	return []Finding{
-		judgeOf("engines", len(v.NotInnoDB) > 0, Fail, "tables that are not InnoDB's, which no replica could follow: "+shown(v.NotInnoDB),
+func judgeData(v *mysqld.Survey) []cluster.Check {
+	return []cluster.Check{
+		judgeOf("engines", len(v.NotInnoDB) > 0, cluster.CheckFail, "tables that are not InnoDB's, which no replica could follow: "+shown(v.NotInnoDB),
 			"ALTER TABLE … ENGINE = InnoDB, or drop them", "all tables are InnoDB's"),
-		judgeOf("encryption", len(v.Encrypted) > 0, Fail, "encrypted: "+shown(v.Encrypted),
+		judgeOf("encryption", len(v.Encrypted) > 0, cluster.CheckFail, "encrypted: "+shown(v.Encrypted),
 			"quorate has not been tried with a keyring: ALTER TABLE … ENCRYPTION = 'N'", "nothing is encrypted"),
-		judgeOf("outside", len(v.Outside) > 0, Fail, "files of tables elsewhere: "+shown(v.Outside),
+		judgeOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
-		judgeOf("definers", len(v.NoDefiner) > 0, Warn, "by accounts that are not there: "+shown(v.NoDefiner),
+		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "by accounts that are not there: "+shown(v.NoDefiner),
 			"they fail now as they will then: create the account, or define them anew", "every definer is an account"),
-		judgeOf("events", len(v.Events) > 0, Warn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
+		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
 			"disable those that are to wait: ALTER EVENT … DISABLE, or later quorate cluster set --events off", "no enabled events"),
-		judgeOf("router metadata", v.RouterMetadata, Fail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
+		judgeOf("router metadata", v.RouterMetadata, cluster.CheckFail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
 			"dissolve the InnoDB Cluster, and drop the schema", "no InnoDB Cluster"),
 	}
 }
 
-func judgeServer(v *mysqld.Survey) []Finding {
+func judgeServer(v *mysqld.Survey) []cluster.Check {
 	other := func(name string) bool { return !ofReplication(name) }
 	bad := slices.DeleteFunc(slices.Clone(v.Plugins), other)
 	known := slices.DeleteFunc(slices.Clone(v.Plugins), ofReplication)
 	ofGroup := func(urn string) bool { return strings.Contains(urn, "group_replication") }
 	needGroup := slices.DeleteFunc(slices.Clone(v.Components), func(urn string) bool { return !ofGroup(urn) })
 	components := slices.DeleteFunc(slices.Clone(v.Components), ofGroup)
-	return []Finding{
+	return []cluster.Check{
 		judgeChannels(v.Channels),
-		judgeOf("plugins", len(bad) > 0, Fail, "installed for good, and not beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
-		judgeOf("group components", len(needGroup) > 0, Fail, "installed for good, and not without Group Replication: "+shown(needGroup),
+		judgeOf("plugins", len(bad) > 0, cluster.CheckFail, "installed for good, and not beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
+		judgeOf("group components", len(needGroup) > 0, cluster.CheckFail, "installed for good, and not without Group Replication: "+shown(needGroup),
 			"start it again, and UNINSTALL COMPONENT '"+strings.Join(needGroup, "', '")+"'", "no components of Group Replication"),
-		judgeOf("components", len(components) > 0, Warn, "installed for good: "+shown(components)+"; every node needs their files",
+		judgeOf("components", len(components) > 0, cluster.CheckWarn, "installed for good: "+shown(components)+"; every node needs their files",
 			"install the same MySQL on all nodes, or UNINSTALL COMPONENT", "no components"),
 	}
 }
 
 // judgeChannels asks for what was received first: to forget a channel is to forget that.
-func judgeChannels(channels []string) Finding {
+func judgeChannels(channels []string) cluster.Check {
 	stop := "STOP REPLICA"
 	if slices.ContainsFunc(channels, ofReplication) {
 		stop = "STOP GROUP_REPLICATION"
 	}
-	return judgeOf("replication", len(channels) > 0, Fail, "it replicates: "+shown(channels),
+	return judgeOf("replication", len(channels) > 0, cluster.CheckFail, "it replicates: "+shown(channels),
 		"start it again; once it has applied all that it has received: "+stop+"; RESET REPLICA ALL, which forgets the rest", "it replicates from nobody")
 }
 
@@ -241,15 +211,15 @@ func orNone(none string, list []string) string {
 	return "of INSTALL PLUGIN: " + shown(list)
 }
 
-func judgeAccounts(v *mysqld.Survey) []Finding {
-	findings := []Finding{
-		judgeOf("own accounts", len(v.Reserved) > 0, Fail, "accounts with names of quorate's own: "+shown(v.Reserved),
+func judgeAccounts(v *mysqld.Survey) []cluster.Check {
+	findings := []cluster.Check{
+		judgeOf("own accounts", len(v.Reserved) > 0, cluster.CheckFail, "accounts with names of quorate's own: "+shown(v.Reserved),
 			"RENAME USER, or drop them: quorate makes its own at each start", "no account has a name of quorate's own"),
-		judgeOf("hosts", len(v.FarHosts) > 0, Warn, "accounts that cannot log in through quorate's ports, where all clients come from 127.0.0.1: "+shown(v.FarHosts),
+		judgeOf("hosts", len(v.FarHosts) > 0, cluster.CheckWarn, "accounts that cannot log in through quorate's ports, where all clients come from 127.0.0.1: "+shown(v.FarHosts),
 			"RENAME USER … TO …@'%', unless they use mysqld's own port (mysql.bind)", "every account can log in from 127.0.0.1"),
 	}
 	if len(v.Grants) == 0 {
-		return append(findings, Finding{Subject: "privileges", State: OK, Found: "no account could bypass the acknowledgement, but root, which is locked"})
+		return append(findings, cluster.Check{Subject: "privileges", State: cluster.CheckOK, Found: "no account could bypass the acknowledgement, but root, which is locked"})
 	}
 	for _, some := range byAccount(v.Grants) {
 		findings = append(findings, judgeGrants(some))
@@ -271,7 +241,7 @@ func byAccount(grants []mysqld.Grant) (all [][]mysqld.Grant) {
 // revokedMax is how many privileges are revoked one by one. Who has more administers.
 const revokedMax = 3
 
-func judgeGrants(grants []mysqld.Grant) Finding {
+func judgeGrants(grants []mysqld.Grant) cluster.Check {
 	account := grants[0].Account
 	var names []string
 	plain := true
@@ -283,5 +253,5 @@ func judgeGrants(grants []mysqld.Grant) Finding {
 	if !plain || len(names) > revokedMax {
 		do = fmt.Sprintf("REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s, and its roles; once the cluster runs, GRANT quorate_dba TO it", account)
 	}
-	return Finding{"privileges", Fail, account + " could bypass the acknowledgement: " + shown(names), do}
+	return cluster.Check{Subject: "privileges", State: cluster.CheckFail, Found: account + " could bypass the acknowledgement: " + shown(names), Do: do}
 }

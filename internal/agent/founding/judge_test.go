@@ -28,10 +28,10 @@ func TestJudgeReplicationsVariables(t *testing.T) {
 	s := sound()
 	s.Files.Persisted = []string{"group_replication_group_name", "rpl_semi_sync_source_enabled"}
 	findings := Judge(s)
-	if got := Worst(findings); got != OK {
+	if got := cluster.Worst(findings); got != cluster.CheckOK {
 		t.Errorf("at worst %s", got)
 	}
-	if !slices.ContainsFunc(findings, func(f Finding) bool {
+	if !slices.ContainsFunc(findings, func(f cluster.Check) bool {
 		return strings.HasPrefix(f.Found, "SET PERSIST has kept 2 variables of replication alone")
 	}) {
 		t.Errorf("not named: %+v", findings)
@@ -40,11 +40,11 @@ func TestJudgeReplicationsVariables(t *testing.T) {
 
 func TestJudgeSound(t *testing.T) {
 	for _, f := range Judge(sound()) {
-		if f.State != OK || f.Do != "" || f.Found == "" {
+		if f.State != cluster.CheckOK || f.Do != "" || f.Found == "" {
 			t.Errorf("%+v", f)
 		}
 	}
-	if got := Worst(Judge(sound())); got != OK {
+	if got := cluster.Worst(Judge(sound())); got != cluster.CheckOK {
 		t.Errorf("at worst %s", got)
 	}
 }
@@ -54,74 +54,74 @@ func TestJudge(t *testing.T) {
 	many := strings.Split("a b c d e f g", " ")
 	for name, c := range map[string]struct {
 		change  func(*Situation)
-		state   State
+		state   cluster.CheckState
 		subject string
 		found   string // part of it
 		do      string // part of it
 	}{
-		"three members": {func(s *Situation) { s.Members = append(s.Members, s.Members[0], s.Members[0]) }, Fail, "members", "has 3 [[member]]s", "leave one [[member]]"},
-		"another":       {func(s *Situation) { s.Self = "b" }, Fail, "members", "this node alone", "leave one"},
-		"logger":        {func(s *Situation) { s.Members[0].Kind = cluster.KindLogger }, Fail, "members", "this node alone", "this full node"},
-		"nested":        {func(s *Situation) { s.Place.Nested = true }, Fail, "place", "below the other", "beside it"},
-		"mount":         {func(s *Situation) { s.Place.MountPoint = true }, Fail, "place", "is a mount point", "a directory below it"},
-		"disk":          {func(s *Situation) { s.Place.OtherDisk = true }, Fail, "place", "different file systems", "on the data's"},
-		"unmovable":     {func(s *Situation) { s.Place.Unmovable = "/var/lib is not writable" }, Fail, "place", "not writable", "as root"},
-		"older":         {func(s *Situation) { s.Files.Version.Patch = 3 }, Fail, "version", "of MySQL 9.7.3, and mysqld here is 9.7.4", "it upgrades them"},
-		"links":         {func(s *Situation) { s.Files.Links = many }, Fail, "links", "a, b, c, d, e and 2 more", "in their places"},
-		"owner":         {func(s *Situation) { s.Files.Foreign = many[:1] }, Fail, "owner", "not of the account mysql: a", "chown -R mysql /var/lib/mysql"},
-		"binlogs":       {func(s *Situation) { s.Files.Binlogs, s.Files.BinlogBytes = 2, 3<<20 }, Warn, "binlogs", "2 binlog and relay log files of 3MiB", "delete them"},
-		"persisted":     {func(s *Situation) { s.Files.Persisted = many[:1] }, Warn, "persisted", "has kept a", "[mysql.variables]"},
+		"three members": {func(s *Situation) { s.Members = append(s.Members, s.Members[0], s.Members[0]) }, cluster.CheckFail, "members", "has 3 [[member]]s", "leave one [[member]]"},
+		"another":       {func(s *Situation) { s.Self = "b" }, cluster.CheckFail, "members", "this node alone", "leave one"},
+		"logger":        {func(s *Situation) { s.Members[0].Kind = cluster.KindLogger }, cluster.CheckFail, "members", "this node alone", "this full node"},
+		"nested":        {func(s *Situation) { s.Place.Nested = true }, cluster.CheckFail, "place", "below the other", "beside it"},
+		"mount":         {func(s *Situation) { s.Place.MountPoint = true }, cluster.CheckFail, "place", "is a mount point", "a directory below it"},
+		"disk":          {func(s *Situation) { s.Place.OtherDisk = true }, cluster.CheckFail, "place", "different file systems", "on the data's"},
+		"unmovable":     {func(s *Situation) { s.Place.Unmovable = "/var/lib is not writable" }, cluster.CheckFail, "place", "not writable", "as root"},
+		"older":         {func(s *Situation) { s.Files.Version.Patch = 3 }, cluster.CheckFail, "version", "of MySQL 9.7.3, and mysqld here is 9.7.4", "it upgrades them"},
+		"links":         {func(s *Situation) { s.Files.Links = many }, cluster.CheckFail, "links", "a, b, c, d, e and 2 more", "in their places"},
+		"owner":         {func(s *Situation) { s.Files.Foreign = many[:1] }, cluster.CheckFail, "owner", "not of the account mysql: a", "chown -R mysql /var/lib/mysql"},
+		"binlogs":       {func(s *Situation) { s.Files.Binlogs, s.Files.BinlogBytes = 2, 3<<20 }, cluster.CheckWarn, "binlogs", "2 binlog and relay log files of 3MiB", "delete them"},
+		"persisted":     {func(s *Situation) { s.Files.Persisted = many[:1] }, cluster.CheckWarn, "persisted", "has kept a", "[mysql.variables]"},
 		"persisted beside a group's": {func(s *Situation) { s.Files.Persisted = []string{"group_replication_group_name", "long_query_time"} },
-			Warn, "persisted", "has kept long_query_time,", "[mysql.variables]"},
-		"no GTIDs":        {func(s *Situation) { s.Survey.Executed = "" }, Fail, "gtids", "is empty", "turn gtid_mode on"},
-		"bad GTIDs":       {func(s *Situation) { s.Survey.Executed = "x" }, Fail, "gtids", "cannot be read", "report"},
-		"hole":            {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:7-9," + newUUID + ":1" }, Warn, "holes", "1 hole", "all data"},
-		"xa":              {func(s *Situation) { s.Survey.PreparedXA = 1 }, Fail, "xa", "1 prepared XA transaction", "XA ROLLBACK"},
-		"engine":          {func(s *Situation) { s.Survey.NotInnoDB = []string{"shop.t (MyISAM)"} }, Fail, "engines", "shop.t (MyISAM)", "ENGINE = InnoDB"},
-		"encrypted":       {func(s *Situation) { s.Survey.Encrypted = many[:1] }, Fail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
-		"outside":         {func(s *Situation) { s.Survey.Outside = many[:1] }, Fail, "outside", "elsewhere: a", "into the data directory"},
-		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, Warn, "definers", "not there: a", "define them anew"},
-		"events":          {func(s *Situation) { s.Survey.Events = many[:1] }, Warn, "events", "run on the primary", "DISABLE"},
-		"innodb cluster":  {func(s *Situation) { s.Survey.RouterMetadata = true }, Fail, "router metadata", "InnoDB Cluster", "dissolve"},
-		"hole of a group": {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:1000001-1000003" }, Warn, "holes", "1 hole", "its primary has moved"},
-		"replica":         {func(s *Situation) { s.Survey.Channels = []string{"x from h"} }, Fail, "replication", "x from h", "received: STOP REPLICA; RESET REPLICA ALL"},
-		"member": {func(s *Situation) { s.Survey.Channels = []string{"group_replication_applier from <NULL>"} }, Fail, "replication",
+			cluster.CheckWarn, "persisted", "has kept long_query_time,", "[mysql.variables]"},
+		"no GTIDs":        {func(s *Situation) { s.Survey.Executed = "" }, cluster.CheckFail, "gtids", "is empty", "turn gtid_mode on"},
+		"bad GTIDs":       {func(s *Situation) { s.Survey.Executed = "x" }, cluster.CheckFail, "gtids", "cannot be read", "report"},
+		"hole":            {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:7-9," + newUUID + ":1" }, cluster.CheckWarn, "holes", "1 hole", "all data"},
+		"xa":              {func(s *Situation) { s.Survey.PreparedXA = 1 }, cluster.CheckFail, "xa", "1 prepared XA transaction", "XA ROLLBACK"},
+		"engine":          {func(s *Situation) { s.Survey.NotInnoDB = []string{"shop.t (MyISAM)"} }, cluster.CheckFail, "engines", "shop.t (MyISAM)", "ENGINE = InnoDB"},
+		"encrypted":       {func(s *Situation) { s.Survey.Encrypted = many[:1] }, cluster.CheckFail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
+		"outside":         {func(s *Situation) { s.Survey.Outside = many[:1] }, cluster.CheckFail, "outside", "elsewhere: a", "into the data directory"},
+		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "not there: a", "define them anew"},
+		"events":          {func(s *Situation) { s.Survey.Events = many[:1] }, cluster.CheckWarn, "events", "run on the primary", "DISABLE"},
+		"innodb cluster":  {func(s *Situation) { s.Survey.RouterMetadata = true }, cluster.CheckFail, "router metadata", "InnoDB Cluster", "dissolve"},
+		"hole of a group": {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:1000001-1000003" }, cluster.CheckWarn, "holes", "1 hole", "its primary has moved"},
+		"replica":         {func(s *Situation) { s.Survey.Channels = []string{"x from h"} }, cluster.CheckFail, "replication", "x from h", "received: STOP REPLICA; RESET REPLICA ALL"},
+		"member": {func(s *Situation) { s.Survey.Channels = []string{"group_replication_applier from <NULL>"} }, cluster.CheckFail, "replication",
 			"group_replication_applier", "received: STOP GROUP_REPLICATION; RESET REPLICA ALL"},
-		"group":        {func(s *Situation) { s.Survey.Plugins = []string{"audit", "group_replication"} }, Fail, "plugins", ": group_replication", "super_read_only = OFF; UNINSTALL PLUGIN group_replication"},
-		"semi-sync":    {func(s *Situation) { s.Survey.Plugins = []string{"rpl_semi_sync_source"} }, Fail, "plugins", "rpl_semi_sync_source", "stop its replicas; UNINSTALL PLUGIN rpl_semi_sync_source"},
-		"of the group": {func(s *Situation) { s.Survey.Components = []string{"file://component_group_replication_x"} }, Fail, "group components", "group_replication_x", "UNINSTALL COMPONENT 'file://component_group_replication_x'"},
-		"component":    {func(s *Situation) { s.Survey.Components = many[:1] }, Warn, "components", "a; every node", "UNINSTALL COMPONENT"},
-		"own name":     {func(s *Situation) { s.Survey.Reserved = []string{"'dba'@'localhost'"} }, Fail, "own accounts", "'dba'@'localhost'", "RENAME USER"},
-		"host":         {func(s *Situation) { s.Survey.FarHosts = many[:1] }, Warn, "hosts", "127.0.0.1: a", "RENAME USER"},
+		"group":        {func(s *Situation) { s.Survey.Plugins = []string{"audit", "group_replication"} }, cluster.CheckFail, "plugins", ": group_replication", "super_read_only = OFF; UNINSTALL PLUGIN group_replication"},
+		"semi-sync":    {func(s *Situation) { s.Survey.Plugins = []string{"rpl_semi_sync_source"} }, cluster.CheckFail, "plugins", "rpl_semi_sync_source", "stop its replicas; UNINSTALL PLUGIN rpl_semi_sync_source"},
+		"of the group": {func(s *Situation) { s.Survey.Components = []string{"file://component_group_replication_x"} }, cluster.CheckFail, "group components", "group_replication_x", "UNINSTALL COMPONENT 'file://component_group_replication_x'"},
+		"component":    {func(s *Situation) { s.Survey.Components = many[:1] }, cluster.CheckWarn, "components", "a; every node", "UNINSTALL COMPONENT"},
+		"own name":     {func(s *Situation) { s.Survey.Reserved = []string{"'dba'@'localhost'"} }, cluster.CheckFail, "own accounts", "'dba'@'localhost'", "RENAME USER"},
+		"host":         {func(s *Situation) { s.Survey.FarHosts = many[:1] }, cluster.CheckWarn, "hosts", "127.0.0.1: a", "RENAME USER"},
 		"replication account": {func(s *Situation) {
 			s.Survey.Grants = []mysqld.Grant{{Account: "'r'@'%'", Privilege: "REPLICATION SLAVE"}}
 		},
-			Fail, "privileges", "'r'@'%' could bypass", "REVOKE REPLICATION SLAVE ON *.* FROM 'r'@'%'"},
+			cluster.CheckFail, "privileges", "'r'@'%' could bypass", "REVOKE REPLICATION SLAVE ON *.* FROM 'r'@'%'"},
 		"administrator": {func(s *Situation) {
 			for _, p := range []string{"SUPER", "RELOAD", "SHUTDOWN", "BINLOG_ADMIN"} {
 				s.Survey.Grants = append(s.Survey.Grants, mysqld.Grant{Account: "'ann'@'%'", Privilege: p})
 			}
-		}, Fail, "privileges", "SUPER, RELOAD, SHUTDOWN, BINLOG_ADMIN", "GRANT quorate_dba TO it"},
+		}, cluster.CheckFail, "privileges", "SUPER, RELOAD, SHUTDOWN, BINLOG_ADMIN", "GRANT quorate_dba TO it"},
 		"writes grants": {func(s *Situation) { s.Survey.Grants = []mysqld.Grant{{Account: "'r'@'%'", Privilege: "write mysql.*"}} },
-			Fail, "privileges", "write mysql.*", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'r'@'%'"},
+			cluster.CheckFail, "privileges", "write mysql.*", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'r'@'%'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sound()
 			c.change(&s)
-			wantOne(t, Judge(s), Finding{State: c.state, Subject: c.subject, Found: c.found, Do: c.do})
+			wantOne(t, Judge(s), cluster.Check{State: c.state, Subject: c.subject, Found: c.found, Do: c.do})
 		})
 	}
 }
 
 // wantOne wants one finding that is not OK; the texts of want are parts of its own.
-func wantOne(t *testing.T, all []Finding, want Finding) {
+func wantOne(t *testing.T, all []cluster.Check, want cluster.Check) {
 	t.Helper()
-	if got := Worst(all); got != want.State {
+	if got := cluster.Worst(all); got != want.State {
 		t.Errorf("at worst %s, want %s", got, want.State)
 	}
-	var bad []Finding
+	var bad []cluster.Check
 	for _, f := range all {
-		if f.State != OK {
+		if f.State != cluster.CheckOK {
 			bad = append(bad, f)
 		}
 	}
@@ -137,7 +137,7 @@ func TestJudgeEachAccount(t *testing.T) {
 	s.Survey.Grants = []mysqld.Grant{{Account: "a", Privilege: "SUPER"}, {Account: "a", Privilege: "RELOAD"}, {Account: "b", Privilege: "SUPER"}}
 	var got []string
 	for _, f := range Judge(s) {
-		if f.State == Fail {
+		if f.State == cluster.CheckFail {
 			got = append(got, f.Do)
 		}
 	}
@@ -146,7 +146,7 @@ func TestJudgeEachAccount(t *testing.T) {
 	}
 	// What was not read is not judged.
 	s.Survey = nil
-	if got := Worst(Judge(s)); got != OK {
+	if got := cluster.Worst(Judge(s)); got != cluster.CheckOK {
 		t.Errorf("without a survey at worst %s", got)
 	}
 }

@@ -65,24 +65,24 @@ func (h Host) places() (all []place, err error) {
 }
 
 // unseen is the Check of what could not be looked at.
-func unseen(subject string, err error) Check {
-	return Check{Subject: subject, State: Unknown, Found: fmt.Sprintf("not looked at: %v", err)}
+func unseen(subject string, err error) cluster.Check {
+	return cluster.Check{Subject: subject, State: cluster.CheckUnknown, Found: fmt.Sprintf("not looked at: %v", err)}
 }
 
 // disks measures fdatasync where log and data are. It returns the median of the log's, 0 = not
 // known.
-func (h Host) disks(ctx context.Context) (checks []Check, median time.Duration) {
+func (h Host) disks(ctx context.Context) (checks []cluster.Check, median time.Duration) {
 	places, err := h.places()
 	if err != nil {
-		return []Check{unseen("disk", err)}, 0
+		return []cluster.Check{unseen("disk", err)}, 0
 	}
 	for i, p := range places {
 		subject := "disk of " + p.name
 		samples, err := measureSync(ctx, p.dir, measureTime/time.Duration(len(places)))
-		var c Check
+		var c cluster.Check
 		switch {
 		case errors.Is(err, errHangs):
-			c = Check{Subject: subject, State: Fail, Found: fmt.Sprintf("a write in %s has taken more than %s", p.dir, measureTime), Do: "look at the kernel's log (dmesg): the disk hangs"}
+			c = cluster.Check{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("a write in %s has taken more than %s", p.dir, measureTime), Do: "look at the kernel's log (dmesg): the disk hangs"}
 		case errors.Is(err, fs.ErrPermission):
 			c = unseen(subject, fmt.Errorf("uid %d may not write in %s: run this as the agent's account", os.Geteuid(), p.dir))
 		case err != nil:
@@ -155,7 +155,7 @@ func timeSyncs(ctx context.Context, dir string, most time.Duration) (samples []t
 }
 
 // space looks at the file systems of log and data, and what is free there.
-func (h Host) space() (checks []Check) {
+func (h Host) space() (checks []cluster.Check) {
 	places, err := h.places()
 	if err != nil {
 		return nil // disks says it

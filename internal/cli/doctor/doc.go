@@ -10,7 +10,7 @@
 // It changes nothing on the host that stays: a file in the data directory while the disk is
 // measured, ports that are opened for a moment, and for who may do so an nftables table about an
 // address that nobody has. It never needs root. A Check that could not be made has the state
-// Unknown, and says what it could not look at.
+// CheckUnknown, and says what it could not look at.
 //
 // Examine takes measureTime for the disks, and its other measures go on meanwhile. A disk that
 // does not answer is left to itself: the goroutine that waits for it ends with the process.

@@ -5,36 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
-
-// State is how a subject was found.
-type State string
-
-// The states of a subject.
-const (
-	// OK: nothing is to be done.
-	OK State = "ok"
-	// Warn: it works, and may hurt some day.
-	Warn State = "warn"
-	// Fail: the agent would not start, or the node could not do its part.
-	Fail State = "fail"
-	// Unknown: it could not be looked at.
-	Unknown State = "unknown"
-)
-
-// Check is what was found of one subject.
-type Check struct {
-	Subject string `json:"subject"`
-	State   State  `json:"state"`
-	// Found says in a line what was found, Do what to do about it; "" = nothing.
-	Found string `json:"found"`
-	Do    string `json:"do,omitempty"`
-	// Figures are what was measured, with the unit last in each name.
-	Figures map[string]float64 `json:"figures,omitempty"`
-}
 
 // Report is what was found of a host.
 type Report struct {
@@ -42,9 +17,9 @@ type Report struct {
 	Node    string `json:"node"`
 	// AgentRuns: this node's agent has answered, so what it says was looked at, too.
 	AgentRuns bool `json:"agent_runs"`
-	// Result is the worst state of Checks, of which Unknown counts as OK.
-	Result State   `json:"result"`
-	Checks []Check `json:"checks"`
+	// Result is the worst state of Checks, of which CheckUnknown counts as CheckOK.
+	Result cluster.CheckState `json:"result"`
+	Checks []cluster.Check    `json:"checks"`
 }
 
 // Host is what Examine needs.
@@ -64,7 +39,7 @@ const measureTime = 2 * time.Second
 // Examine looks at everything. Ending ctx ends the measures early.
 func Examine(ctx context.Context, h Host) Report {
 	r := Report{Cluster: h.Config.Cluster, Node: h.Config.Node, AgentRuns: h.Agent != nil}
-	var disks, peers, clock []Check
+	var disks, peers, clock []cluster.Check
 	var median time.Duration
 	var rounds []time.Duration
 	var all sync.WaitGroup
@@ -72,23 +47,12 @@ func Examine(ctx context.Context, h Host) Report {
 	all.Go(func() { peers, rounds = h.peers(ctx) })
 	all.Go(func() { clock = h.clock(ctx) })
 	all.Wait()
-	for _, checks := range [][]Check{h.mysql(), disks, h.space(), peers, {h.latency(median, rounds)}, clock, h.ports(), {h.fence()},
+	for _, checks := range [][]cluster.Check{h.mysql(), disks, h.space(), peers, {h.latency(median, rounds)}, clock, h.ports(), {h.fence()},
 		h.confinement(), h.limits(), h.memory()} {
 		r.Checks = append(r.Checks, checks...)
 	}
-	r.Result = Worst(r.Checks)
+	r.Result = cluster.Worst(r.Checks)
 	return r
-}
-
-// Worst returns the worst state of checks, of which Unknown counts as OK.
-func Worst(checks []Check) State {
-	worst := OK
-	for _, c := range checks {
-		if c.State == Fail || c.State == Warn && worst == OK {
-			worst = c.State
-		}
-	}
-	return worst
 }
 
 // self is what the agent says of this node; nil = it does not run.

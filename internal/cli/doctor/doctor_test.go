@@ -39,17 +39,17 @@ func TestJudgeSync(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		samples []time.Duration
-		want    State
+		want    cluster.CheckState
 		found   string
 	}{
-		{"fast", steady(347 * time.Microsecond), OK, "p50 350µs, p99 350µs"},
-		{"fast, with a pause", withTail(ms, 99*ms), OK, "p50 1ms, p99 99ms"},
-		{"a pause longer than a heartbeat", withTail(ms, 100*ms), Warn, "p99 100ms"},
-		{"a slow disk", steady(10 * ms), Warn, "p50 10ms"},
-		{"leaders would be deposed", withTail(ms, 500*ms), Fail, "p99 500ms"},
+		{"fast", steady(347 * time.Microsecond), cluster.CheckOK, "p50 350µs, p99 350µs"},
+		{"fast, with a pause", withTail(ms, 99*ms), cluster.CheckOK, "p50 1ms, p99 99ms"},
+		{"a pause longer than a heartbeat", withTail(ms, 100*ms), cluster.CheckWarn, "p99 100ms"},
+		{"a slow disk", steady(10 * ms), cluster.CheckWarn, "p50 10ms"},
+		{"leaders would be deposed", withTail(ms, 500*ms), cluster.CheckFail, "p99 500ms"},
 	} {
 		got := judgeSync("disk", c.samples, raft)
-		if got.State != c.want || !strings.Contains(got.Found, c.found) || (got.Do == "") != (c.want == OK) {
+		if got.State != c.want || !strings.Contains(got.Found, c.found) || (got.Do == "") != (c.want == cluster.CheckOK) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -80,43 +80,43 @@ func TestCommitLatency(t *testing.T) {
 
 func TestJudges(t *testing.T) {
 	const gib = 1 << 30
-	first := func(c Check, bad bool) Check {
+	first := func(c cluster.Check, bad bool) cluster.Check {
 		if !bad {
-			c = Check{State: OK}
+			c = cluster.Check{State: cluster.CheckOK}
 		}
 		return c
 	}
 	ids := []cluster.NodeID{1, 2, 3}
 	raft := config.Default().Raft
 	for name, c := range map[string]struct {
-		got   Check
-		state State
+		got   cluster.Check
+		state cluster.CheckState
 		text  string
 	}{
-		"ext4":            {judgeFileSystem("fs", 0xef53), OK, "ext4"},
-		"unknown":         {judgeFileSystem("fs", 0x1234), OK, "0x1234"},
-		"tmpfs":           {judgeFileSystem("fs", 0x01021994), Warn, "copied anew"},
-		"overlay":         {judgeFileSystem("fs", 0x794c7630), Warn, "mount a volume"},
-		"NFS":             {judgeFileSystem("fs", 0x6969), Warn, "network's pause"},
-		"room":            {judgeSpace("s", 17*gib, 100*gib, 0, 16*gib), OK, "17GiB of 100GiB free"},
-		"room, it grew":   {judgeSpace("s", 2*gib, 100*gib, 15*gib, 16*gib), OK, "2GiB"},
-		"little room":     {judgeSpace("s", 15*gib, 100*gib, 0, 16*gib), Warn, "may grow by 16GiB"},
-		"full":            {judgeSpace("s", gib-1, 100*gib, 0, 0), Fail, "stops writes"},
-		"near":            {judgeRound(Check{State: OK}, 100*ms, raft), OK, ""},
-		"far":             {judgeRound(Check{State: OK}, 101*ms, raft), Warn, "ten round trips"},
-		"majority":        {first(judgeMajority(map[cluster.NodeID]bool{1: true, 3: true}, ids)), OK, ""},
-		"no majority":     {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids)), Fail, "fewer than 2 of 3"},
-		"alone":           {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids[:1])), OK, ""},
-		"files":           {judgeFiles("mysqld", 65536, 65536), OK, "mysqld may open 65536"},
-		"few files":       {judgeFiles("mysqld", 1024, 65535), Warn, "LimitNOFILE=65536"},
-		"huge pages":      {first(judgeHugePages("[always] madvise never", "[always] defer madvise never")), Warn, "madvise"},
-		"no huge pages":   {first(judgeHugePages("[always] madvise never", "always defer [madvise] never")), OK, ""},
-		"swap":            {first(judgeSwap(gib, 60)), Warn, "vm.swappiness is 60"},
-		"swap, reluctant": {first(judgeSwap(gib, 1)), OK, ""},
-		"no swap":         {first(judgeSwap(0, 60)), OK, ""},
-		"clock":           {judgeClock(true, 0)[0], OK, "NTP"},
-		"clock alone":     {judgeClock(false, 0)[0], Warn, "chrony"},
-		"clock set":       {judgeClock(true, -70*ms)[1], Warn, "set by 70ms"},
+		"ext4":            {judgeFileSystem("fs", 0xef53), cluster.CheckOK, "ext4"},
+		"unknown":         {judgeFileSystem("fs", 0x1234), cluster.CheckOK, "0x1234"},
+		"tmpfs":           {judgeFileSystem("fs", 0x01021994), cluster.CheckWarn, "copied anew"},
+		"overlay":         {judgeFileSystem("fs", 0x794c7630), cluster.CheckWarn, "mount a volume"},
+		"NFS":             {judgeFileSystem("fs", 0x6969), cluster.CheckWarn, "network's pause"},
+		"room":            {judgeSpace("s", 17*gib, 100*gib, 0, 16*gib), cluster.CheckOK, "17GiB of 100GiB free"},
+		"room, it grew":   {judgeSpace("s", 2*gib, 100*gib, 15*gib, 16*gib), cluster.CheckOK, "2GiB"},
+		"little room":     {judgeSpace("s", 15*gib, 100*gib, 0, 16*gib), cluster.CheckWarn, "may grow by 16GiB"},
+		"full":            {judgeSpace("s", gib-1, 100*gib, 0, 0), cluster.CheckFail, "stops writes"},
+		"near":            {judgeRound(cluster.Check{State: cluster.CheckOK}, 100*ms, raft), cluster.CheckOK, ""},
+		"far":             {judgeRound(cluster.Check{State: cluster.CheckOK}, 101*ms, raft), cluster.CheckWarn, "ten round trips"},
+		"majority":        {first(judgeMajority(map[cluster.NodeID]bool{1: true, 3: true}, ids)), cluster.CheckOK, ""},
+		"no majority":     {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids)), cluster.CheckFail, "fewer than 2 of 3"},
+		"alone":           {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids[:1])), cluster.CheckOK, ""},
+		"files":           {judgeFiles("mysqld", 65536, 65536), cluster.CheckOK, "mysqld may open 65536"},
+		"few files":       {judgeFiles("mysqld", 1024, 65535), cluster.CheckWarn, "LimitNOFILE=65536"},
+		"huge pages":      {first(judgeHugePages("[always] madvise never", "[always] defer madvise never")), cluster.CheckWarn, "madvise"},
+		"no huge pages":   {first(judgeHugePages("[always] madvise never", "always defer [madvise] never")), cluster.CheckOK, ""},
+		"swap":            {first(judgeSwap(gib, 60)), cluster.CheckWarn, "vm.swappiness is 60"},
+		"swap, reluctant": {first(judgeSwap(gib, 1)), cluster.CheckOK, ""},
+		"no swap":         {first(judgeSwap(0, 60)), cluster.CheckOK, ""},
+		"clock":           {judgeClock(true, 0)[0], cluster.CheckOK, "NTP"},
+		"clock alone":     {judgeClock(false, 0)[0], cluster.CheckWarn, "chrony"},
+		"clock set":       {judgeClock(true, -70*ms)[1], cluster.CheckWarn, "set by 70ms"},
 	} {
 		if text := c.got.Found + c.got.Do; c.got.State != c.state || !strings.Contains(text, c.text) {
 			t.Errorf("%s: %+v", name, c.got)
@@ -125,10 +125,10 @@ func TestJudges(t *testing.T) {
 	if got := judgeClock(true, 49*ms); len(got) != 1 {
 		t.Errorf("a clock that is only slewed: %+v", got)
 	}
-	if got := Worst([]Check{{State: Unknown}, {State: Warn}, {State: OK}}); got != Warn {
+	if got := cluster.Worst([]cluster.Check{{State: cluster.CheckUnknown}, {State: cluster.CheckWarn}, {State: cluster.CheckOK}}); got != cluster.CheckWarn {
 		t.Errorf("the worst is %s", got)
 	}
-	if got := Worst([]Check{{State: Fail}, {State: Warn}}); got != Fail {
+	if got := cluster.Worst([]cluster.Check{{State: cluster.CheckFail}, {State: cluster.CheckWarn}}); got != cluster.CheckFail {
 		t.Errorf("the worst is %s", got)
 	}
 }
@@ -197,18 +197,18 @@ func TestJudgePeer(t *testing.T) {
 		status *status.Node
 		round  time.Duration
 		err    error
-		state  State
+		state  cluster.CheckState
 		found  string
 	}{
-		{"before", nil, ms, nil, OK, "something listens"},
-		{"silent", nil, 0, os.ErrDeadlineExceeded, Warn, "does not answer"},
-		{"no agent there", nil, ms, syscall.ECONNREFUSED, Warn, "no agent listens"},
-		{"heard", key(status.Node{Name: "b", Reachable: true}), ms, nil, OK, "1ms at h:1, heard of, TLS, its key fits"},
-		{"plain", key(status.Node{Name: "plain", Reachable: true}), ms, nil, OK, "without TLS"},
-		{"not heard", key(status.Node{Name: "b"}), ms, nil, Warn, "does not hear of it"},
-		{"refused", key(status.Node{Name: "b", Refusal: &status.Refusal{By: "b", Of: "a", Why: "its key differs"}}), ms, nil, Fail, "its key differs"},
-		{"one direction", key(status.Node{Name: "b", Reachable: true, Unreached: "a cannot reach it"}), ms, nil, Fail, "a cannot reach it"},
-		{"far", key(status.Node{Name: "b", Reachable: true}), 200 * ms, nil, Warn, "200ms"},
+		{"before", nil, ms, nil, cluster.CheckOK, "something listens"},
+		{"silent", nil, 0, os.ErrDeadlineExceeded, cluster.CheckWarn, "does not answer"},
+		{"no agent there", nil, ms, syscall.ECONNREFUSED, cluster.CheckWarn, "no agent listens"},
+		{"heard", key(status.Node{Name: "b", Reachable: true}), ms, nil, cluster.CheckOK, "1ms at h:1, heard of, TLS, its key fits"},
+		{"plain", key(status.Node{Name: "plain", Reachable: true}), ms, nil, cluster.CheckOK, "without TLS"},
+		{"not heard", key(status.Node{Name: "b"}), ms, nil, cluster.CheckWarn, "does not hear of it"},
+		{"refused", key(status.Node{Name: "b", Refusal: &status.Refusal{By: "b", Of: "a", Why: "its key differs"}}), ms, nil, cluster.CheckFail, "its key differs"},
+		{"one direction", key(status.Node{Name: "b", Reachable: true, Unreached: "a cannot reach it"}), ms, nil, cluster.CheckFail, "a cannot reach it"},
+		{"far", key(status.Node{Name: "b", Reachable: true}), 200 * ms, nil, cluster.CheckWarn, "200ms"},
 	} {
 		got := h.judgePeer(peer{name: "b", at: "h:1", votes: true, status: c.status}, c.round, c.err)
 		if got.State != c.state || !strings.Contains(got.Found, c.found) {
@@ -253,15 +253,15 @@ func TestPorts(t *testing.T) {
 	h.Config.Members[0].Kind = cluster.KindLogger
 	h.Config.Members[0].Peer, h.Config.Router.ReadWrite, h.Config.API.Listen = "127.0.0.1:0", l.Addr().String(), "127.0.0.1:0"
 	got := h.ports()
-	if len(got) != 1 || got[0].State != Fail || got[0].Subject != "port of router.read_write" || !strings.Contains(got[0].Found, fmt.Sprintf("pid %d", os.Getpid())) {
+	if len(got) != 1 || got[0].State != cluster.CheckFail || got[0].Subject != "port of router.read_write" || !strings.Contains(got[0].Found, fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("%+v", got)
 	}
 	h.Agent = &status.Cluster{}
-	if got := h.ports(); len(got) != 1 || got[0].State != OK {
+	if got := h.ports(); len(got) != 1 || got[0].State != cluster.CheckOK {
 		t.Errorf("of the agent: %+v", got)
 	}
 	h.Config.API.Listen = "192.0.2.1:1"
-	if got := h.ports(); got[0].State != Fail || !strings.Contains(got[0].Do, "give this host that address") {
+	if got := h.ports(); got[0].State != cluster.CheckFail || !strings.Contains(got[0].Do, "give this host that address") {
 		t.Errorf("another host's address: %+v", got)
 	}
 }

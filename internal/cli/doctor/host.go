@@ -23,39 +23,39 @@ import (
 func (h Host) isLogger() bool { return h.Config.Self().Kind == cluster.KindLogger }
 
 // mysql looks at the installation, and at the server if it runs.
-func (h Host) mysql() []Check {
+func (h Host) mysql() []cluster.Check {
 	if h.isLogger() {
-		return []Check{{Subject: "MySQL", State: OK, Found: "a logger needs none"}}
+		return []cluster.Check{{Subject: "MySQL", State: cluster.CheckOK, Found: "a logger needs none"}}
 	}
 	in, err := h.Discover()
 	if err != nil {
-		return []Check{{Subject: "MySQL", State: Fail, Found: err.Error(), Do: fmt.Sprintf("install MySQL %v or later, or set mysql.base_dir", install.VersionMin())}}
+		return []cluster.Check{{Subject: "MySQL", State: cluster.CheckFail, Found: err.Error(), Do: fmt.Sprintf("install MySQL %v or later, or set mysql.base_dir", install.VersionMin())}}
 	}
-	c := Check{Subject: "MySQL", State: OK, Found: fmt.Sprintf("%v, %s, semi-sync and clone plugins", in.Version, in.Mysqld)}
+	c := cluster.Check{Subject: "MySQL", State: cluster.CheckOK, Found: fmt.Sprintf("%v, %s, semi-sync and clone plugins", in.Version, in.Mysqld)}
 	if _, err := os.Stat(filepath.Join(in.PluginDir, "mysql_clone.so")); err != nil {
-		c.State, c.Found = Warn, fmt.Sprintf("%v, %s, without mysql_clone.so", in.Version, in.Mysqld)
+		c.State, c.Found = cluster.CheckWarn, fmt.Sprintf("%v, %s, without mysql_clone.so", in.Version, in.Mysqld)
 		c.Do = "install the clone plugin: mysqld would not start without it"
 		if errors.Is(err, fs.ErrNotExist) {
-			c.State = Fail
+			c.State = cluster.CheckFail
 		}
 	}
-	checks := []Check{c}
+	checks := []cluster.Check{c}
 	n := h.self()
 	switch {
 	case n == nil:
 	case n.ServerVersion != "" && !strings.HasPrefix(n.ServerVersion, in.Version.String()):
-		checks = append(checks, Check{Subject: "mysqld", State: Warn, Found: fmt.Sprintf("%s runs, and %v is installed", n.ServerVersion, in.Version),
+		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckWarn, Found: fmt.Sprintf("%s runs, and %v is installed", n.ServerVersion, in.Version),
 			Do: "restart the agent, to run what is installed"})
 	case n.Mysqld != status.MysqldRunning:
-		checks = append(checks, Check{Subject: "mysqld", State: Warn, Found: fmt.Sprintf("it does not run: %s", n.Role), Do: "quorate status says why"})
+		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckWarn, Found: fmt.Sprintf("it does not run: %s", n.Role), Do: "quorate status says why"})
 	default:
-		checks = append(checks, Check{Subject: "mysqld", State: OK, Found: fmt.Sprintf("runs, pid %d, as %s", n.MysqldPID, n.Role)})
+		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckOK, Found: fmt.Sprintf("runs, pid %d, as %s", n.MysqldPID, n.Role)})
 	}
 	return checks
 }
 
 // clock looks whether the wall clock is kept by NTP, and whether it is set while others measure.
-func (h Host) clock(ctx context.Context) []Check {
+func (h Host) clock(ctx context.Context) []cluster.Check {
 	offset := func() time.Duration { return time.Duration(time.Now().UnixNano()) - bootTime() }
 	before := offset()
 	pause := time.NewTimer(measureTime / 2)
@@ -68,7 +68,7 @@ func (h Host) clock(ctx context.Context) []Check {
 	var t unix.Timex // modes 0: it is only read
 	state, err := unix.Adjtimex(&t)
 	if err != nil {
-		return []Check{unseen("clock", fmt.Errorf("read the kernel's clock: %w", err))}
+		return []cluster.Check{unseen("clock", fmt.Errorf("read the kernel's clock: %w", err))}
 	}
 	const timeError, unsynchronised = 5, 0x40 // TIME_ERROR, STA_UNSYNC of timex.h
 	return judgeClock(state != timeError && t.Status&unsynchronised == 0, step)
@@ -82,8 +82,8 @@ func bootTime() time.Duration {
 }
 
 // fence tries whether the kernel could fence mysqld's own port.
-func (h Host) fence() Check {
-	c := Check{Subject: "mysqld's own port", State: OK}
+func (h Host) fence() cluster.Check {
+	c := cluster.Check{Subject: "mysqld's own port", State: cluster.CheckOK}
 	bind, err := netip.ParseAddr(h.Config.MySQL.Bind)
 	wanted, stale := err == nil && !bind.IsLoopback() && !h.isLogger(), h.Config.MySQL.BindUnfencedStaleReads
 	if n := h.self(); n != nil && n.MysqldPort != "" && !stale {
@@ -98,11 +98,11 @@ func (h Host) fence() Check {
 		_ = f.Close()
 		c.Found = "the kernel can fence it (mysql.bind)"
 	case errors.Is(err, netfence.ErrNotAllowed):
-		c.State, c.Found = Unknown, fmt.Sprintf("whether the kernel can fence it was not looked at: uid %d has no CAP_NET_ADMIN", os.Geteuid())
+		c.State, c.Found = cluster.CheckUnknown, fmt.Sprintf("whether the kernel can fence it was not looked at: uid %d has no CAP_NET_ADMIN", os.Geteuid())
 	default:
 		c.Found = fmt.Sprintf("the kernel cannot fence it: %v", err)
 		if wanted {
-			c.State, c.Do = Warn, "clients reach mysqld through the router only; "+fenceRemedy
+			c.State, c.Do = cluster.CheckWarn, "clients reach mysqld through the router only; "+fenceRemedy
 		}
 		if wanted && stale {
 			c.Do = "it is open unfenced (mysql.bind_unfenced_stale_reads): while this node is frozen or cut off, reads there are stale; " + fenceRemedy
@@ -114,13 +114,13 @@ func (h Host) fence() Check {
 const fenceRemedy = "take mysql.bind out, or load nf_tables, nft_ct, nft_nat, nft_redir and nft_reject"
 
 // confinement looks for rules of the kernel that keep mysqld from its files.
-func (h Host) confinement() (checks []Check) {
+func (h Host) confinement() (checks []cluster.Check) {
 	n := h.self()
 	if n != nil && n.Mysqld == status.MysqldRunning || h.isLogger() {
 		return nil // it runs: nothing keeps it
 	}
 	if enforcing, err := os.ReadFile(h.Root + "/sys/fs/selinux/enforce"); err == nil && strings.TrimSpace(string(enforcing)) == "1" {
-		checks = append(checks, Check{Subject: "SELinux", State: Warn, Found: "enforcing",
+		checks = append(checks, cluster.Check{Subject: "SELinux", State: cluster.CheckWarn, Found: "enforcing",
 			Do: fmt.Sprintf("semanage fcontext -a -t mysqld_db_t '%s/(mysql|seed)(/.*)?'; restorecon -R %s", h.Config.DataDir, h.Config.DataDir)})
 	}
 	enabled, err := os.ReadFile(h.Root + "/sys/module/apparmor/parameters/enabled")
@@ -139,28 +139,28 @@ func (h Host) confinement() (checks []Check) {
 	case err != nil:
 		return append(checks, unseen("AppArmor", err))
 	case strings.Contains(string(text)+string(local), strings.TrimSuffix(h.Config.DataDir, "/")+"/"):
-		return append(checks, Check{Subject: "AppArmor", State: OK, Found: "the profile " + profile + " names data_dir"})
+		return append(checks, cluster.Check{Subject: "AppArmor", State: cluster.CheckOK, Found: "the profile " + profile + " names data_dir"})
 	}
-	return append(checks, Check{Subject: "AppArmor", State: Warn, Found: "the profile " + profile + " does not name data_dir",
+	return append(checks, cluster.Check{Subject: "AppArmor", State: cluster.CheckWarn, Found: "the profile " + profile + " does not name data_dir",
 		Do: fmt.Sprintf("add \"%s/** rwk,\" to /etc/apparmor.d/local/%s, and apparmor_parser -r /etc/apparmor.d/%s", h.Config.DataDir, profile, profile)})
 }
 
 // limits looks how many files mysqld may open, or the shell from which this is run.
-func (h Host) limits() []Check {
+func (h Host) limits() []cluster.Check {
 	if n := h.self(); n != nil && n.MysqldPID > 0 {
 		text, err := os.ReadFile(fmt.Sprintf("%s/proc/%d/limits", h.Root, n.MysqldPID))
 		if err != nil {
-			return []Check{unseen("open files", err)}
+			return []cluster.Check{unseen("open files", err)}
 		}
 		if soft, hard, ok := filesOf(string(text)); ok {
-			return []Check{judgeFiles("mysqld", soft, hard)}
+			return []cluster.Check{judgeFiles("mysqld", soft, hard)}
 		}
 	}
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return []Check{unseen("open files", err)}
+		return []cluster.Check{unseen("open files", err)}
 	}
-	return []Check{judgeFiles("a process of this shell", max(l.Cur, l.Max), l.Max)} // Go raises its own
+	return []cluster.Check{judgeFiles("a process of this shell", max(l.Cur, l.Max), l.Max)} // Go raises its own
 }
 
 // filesOf reads the limit on open files of /proc/PID/limits.
@@ -180,7 +180,7 @@ func filesOf(text string) (soft, hard uint64, ok bool) {
 }
 
 // memory looks at what may have a process wait for memory. What does not matter is not named.
-func (h Host) memory() (checks []Check) {
+func (h Host) memory() (checks []cluster.Check) {
 	read := func(path string) string {
 		text, _ := os.ReadFile(h.Root + path)
 		return strings.TrimSpace(string(text))

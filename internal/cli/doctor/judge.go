@@ -42,27 +42,27 @@ func shown(d time.Duration) string {
 }
 
 // judgeSync judges what fdatasync takes on one disk.
-func judgeSync(subject string, samples []time.Duration, raft config.Raft) Check {
+func judgeSync(subject string, samples []time.Duration, raft config.Raft) cluster.Check {
 	sorted := slices.Sorted(slices.Values(samples))
 	p50, p99 := quantile(sorted, 0.5), quantile(sorted, 0.99)
-	c := Check{Subject: subject, State: OK, Found: fmt.Sprintf("fdatasync p50 %s, p99 %s (%d of 4KiB)", shown(p50), shown(p99), len(samples)),
+	c := cluster.Check{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("fdatasync p50 %s, p99 %s (%d of 4KiB)", shown(p50), shown(p99), len(samples)),
 		Figures: map[string]float64{"fdatasync_p50_seconds": p50.Seconds(), "fdatasync_p99_seconds": p99.Seconds()}}
 	switch {
 	case p99 >= raft.ElectionTimeout/2:
-		c.State = Fail
+		c.State = cluster.CheckFail
 		c.Do = fmt.Sprintf("take a faster disk: such waits come near raft.election_timeout (%s), and leaders would be deposed", units.Duration(raft.ElectionTimeout))
 	case p99 >= raft.Heartbeat:
-		c.State = Warn
+		c.State = cluster.CheckWarn
 		c.Do = fmt.Sprintf("look what else writes there: some waits are longer than raft.heartbeat (%s)", units.Duration(raft.Heartbeat))
 	case p50 >= syncSlow:
-		c.State = Warn
+		c.State = cluster.CheckWarn
 		c.Do = "take a disk whose write cache survives a power failure: each commit waits so long"
 	}
 	return c
 }
 
 // judgeFileSystem judges a file system by the number that statfs(2) gives.
-func judgeFileSystem(subject string, magic int64) Check {
+func judgeFileSystem(subject string, magic int64) cluster.Check {
 	const persistent = "put data_dir on a file system of a disk (ext4, XFS)"
 	odd := map[int64][2]string{
 		0x01021994: {"tmpfs", "it is gone after a restart of the host, and the node is copied anew each time: " + persistent},
@@ -75,25 +75,25 @@ func judgeFileSystem(subject string, magic int64) Check {
 	}
 	usual := map[int64]string{0xef53: "ext4", 0x58465342: "XFS", 0x9123683e: "Btrfs", 0x2fc12fc1: "ZFS", 0xf2f52010: "F2FS", 0xca451a4e: "bcachefs"}
 	if o, is := odd[magic]; is {
-		return Check{Subject: subject, State: Warn, Found: o[0], Do: o[1]}
+		return cluster.Check{Subject: subject, State: cluster.CheckWarn, Found: o[0], Do: o[1]}
 	}
 	name := usual[magic]
 	if name == "" {
 		name = fmt.Sprintf("file system 0x%x", magic)
 	}
-	return Check{Subject: subject, State: OK, Found: name}
+	return cluster.Check{Subject: subject, State: cluster.CheckOK, Found: name}
 }
 
 // judgeSpace judges how much is free where the log may still grow to its retention.
-func judgeSpace(subject string, free, total, logHas, retention int64) Check {
-	c := Check{Subject: subject, State: OK, Found: fmt.Sprintf("%s of %s free", units.Size(free), units.Size(total)),
+func judgeSpace(subject string, free, total, logHas, retention int64) cluster.Check {
+	c := cluster.Check{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("%s of %s free", units.Size(free), units.Size(total)),
 		Figures: map[string]float64{"free_bytes": float64(free), "total_bytes": float64(total)}}
 	const spaceMin = 1 << 30 // some segments, and a redo log that grows
 	switch grows := max(0, retention-logHas); {
 	case free < spaceMin:
-		c.State, c.Do = Fail, "make room: a log that cannot grow stops writes on this node"
+		c.State, c.Do = cluster.CheckFail, "make room: a log that cannot grow stops writes on this node"
 	case free < grows:
-		c.State = Warn
+		c.State = cluster.CheckWarn
 		c.Do = fmt.Sprintf("make room, or lower log.retention_size: the log may grow by %s", units.Size(grows))
 	}
 	return c
@@ -116,64 +116,64 @@ func commitLatency(sync time.Duration, rounds []time.Duration, voters int) (one,
 }
 
 // judgeRound judges the round trip to a peer.
-func judgeRound(c Check, round time.Duration, raft config.Raft) Check {
-	if c.State == OK && round*roundTripsMin > raft.ElectionTimeout {
-		c.State = Warn
+func judgeRound(c cluster.Check, round time.Duration, raft config.Raft) cluster.Check {
+	if c.State == cluster.CheckOK && round*roundTripsMin > raft.ElectionTimeout {
+		c.State = cluster.CheckWarn
 		c.Do = fmt.Sprintf("raise raft.election_timeout on every node to %s at least: ten round trips", units.Duration((round * roundTripsMin).Round(100*time.Millisecond)))
 	}
 	return c
 }
 
 // judgeMajority fails where a majority of the voters cannot be reached.
-func judgeMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (Check, bool) {
+func judgeMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (cluster.Check, bool) {
 	if len(voters) < 2 || cluster.Majority(voters, nil, func(id cluster.NodeID) bool { return answered[id] }) {
-		return Check{}, false
+		return cluster.Check{}, false
 	}
-	return Check{Subject: "majority", State: Fail, Found: fmt.Sprintf("fewer than %d of %d hosts with a vote answer from here", len(voters)/2+1, len(voters)),
+	return cluster.Check{Subject: "majority", State: cluster.CheckFail, Found: fmt.Sprintf("fewer than %d of %d hosts with a vote answer from here", len(voters)/2+1, len(voters)),
 		Do: "look at the network and the firewalls: without a majority nothing is committed"}, true
 }
 
 // judgeClock judges what adjtimex(2) says, and a step seen meanwhile.
-func judgeClock(synced bool, step time.Duration) []Check {
-	sync := Check{Subject: "clock", State: OK, Found: "kept by NTP, as the kernel says"}
+func judgeClock(synced bool, step time.Duration) []cluster.Check {
+	sync := cluster.Check{Subject: "clock", State: cluster.CheckOK, Found: "kept by NTP, as the kernel says"}
 	if !synced {
-		sync.State, sync.Found = Warn, "the kernel does not take it for synchronised"
+		sync.State, sync.Found = cluster.CheckWarn, "the kernel does not take it for synchronised"
 		sync.Do = "run chrony or systemd-timesyncd: nothing is lost by a wrong clock, but times in history and logs do not fit together"
 	}
 	const stepMin = 50 * time.Millisecond
 	if step > -stepMin && step < stepMin {
-		return []Check{sync}
+		return []cluster.Check{sync}
 	}
-	return []Check{sync, {Subject: "clock steps", State: Warn, Found: "it was set by " + shown(max(step, -step)) + " while this ran",
+	return []cluster.Check{sync, {Subject: "clock steps", State: cluster.CheckWarn, Found: "it was set by " + shown(max(step, -step)) + " while this ran",
 		Do: "find who sets it (two NTP clients, the hypervisor): a step ends the kernel's fence of mysqld's port, until the lease is renewed"}}
 }
 
 // judgeFiles judges how many files a process may open.
-func judgeFiles(whose string, soft, hard uint64) Check {
+func judgeFiles(whose string, soft, hard uint64) cluster.Check {
 	const filesWanted = 65536 // as packaging/quorate.service sets it
-	c := Check{Subject: "open files", State: OK, Found: fmt.Sprintf("%s may open %d", whose, soft)}
+	c := cluster.Check{Subject: "open files", State: cluster.CheckOK, Found: fmt.Sprintf("%s may open %d", whose, soft)}
 	if max(soft, hard) < filesWanted {
-		c.State = Warn
+		c.State = cluster.CheckWarn
 		c.Do = fmt.Sprintf("set LimitNOFILE=%d in the unit: connections and tables need descriptors", filesWanted)
 	}
 	return c
 }
 
 // judgeHugePages judges /sys/kernel/mm/transparent_hugepage: enabled and defrag.
-func judgeHugePages(enabled, defrag string) (Check, bool) {
+func judgeHugePages(enabled, defrag string) (cluster.Check, bool) {
 	if !strings.Contains(enabled, "[always]") || !strings.Contains(defrag, "[always]") {
-		return Check{}, false
+		return cluster.Check{}, false
 	}
-	return Check{Subject: "huge pages", State: Warn, Found: "transparent, always, and made while a process waits (defrag)",
+	return cluster.Check{Subject: "huge pages", State: cluster.CheckWarn, Found: "transparent, always, and made while a process waits (defrag)",
 		Do: "echo madvise > /sys/kernel/mm/transparent_hugepage/defrag: an allocation may take as long as a heartbeat"}, true
 }
 
 // judgeSwap judges how ready the kernel is to swap what it has no need to.
-func judgeSwap(swapBytes int64, swappiness int) (Check, bool) {
+func judgeSwap(swapBytes int64, swappiness int) (cluster.Check, bool) {
 	const swappinessMax = 10
 	if swapBytes == 0 || swappiness <= swappinessMax {
-		return Check{}, false
+		return cluster.Check{}, false
 	}
-	return Check{Subject: "swap", State: Warn, Found: fmt.Sprintf("%s, and vm.swappiness is %d", units.Size(swapBytes), swappiness),
+	return cluster.Check{Subject: "swap", State: cluster.CheckWarn, Found: fmt.Sprintf("%s, and vm.swappiness is %d", units.Size(swapBytes), swappiness),
 		Do: "sysctl vm.swappiness=1: a buffer pool or an agent that was swapped out costs seconds"}, true
 }

@@ -54,7 +54,7 @@ func (h Host) peerList() (all []peer) {
 }
 
 // peers measures the way to each other node. It returns the round trips to those with a vote.
-func (h Host) peers(ctx context.Context) (checks []Check, rounds []time.Duration) {
+func (h Host) peers(ctx context.Context) (checks []cluster.Check, rounds []time.Duration) {
 	all := h.peerList()
 	found := make([]time.Duration, len(all))
 	errs := make([]error, len(all))
@@ -87,8 +87,8 @@ func (h Host) peers(ctx context.Context) (checks []Check, rounds []time.Duration
 }
 
 // judgePeer says what there is to say of the way to another node.
-func (h Host) judgePeer(p peer, round time.Duration, err error) Check {
-	c := Check{Subject: "peer " + p.name, State: OK}
+func (h Host) judgePeer(p peer, round time.Duration, err error) cluster.Check {
+	c := cluster.Check{Subject: "peer " + p.name, State: cluster.CheckOK}
 	if round > 0 {
 		c.Found = fmt.Sprintf("%s at %s", shown(round), p.at)
 		c.Figures = map[string]float64{"round_trip_seconds": round.Seconds()}
@@ -96,16 +96,16 @@ func (h Host) judgePeer(p peer, round time.Duration, err error) Check {
 	n := p.status
 	switch {
 	case round == 0:
-		c.State, c.Found, c.Do = Warn, fmt.Sprintf("%s does not answer: %v", p.at, err), "look whether its host runs, and at the firewalls on the way"
+		c.State, c.Found, c.Do = cluster.CheckWarn, fmt.Sprintf("%s does not answer: %v", p.at, err), "look whether its host runs, and at the firewalls on the way"
 	case n != nil && n.Refusal != nil:
-		c.State, c.Found, c.Do = Fail, c.Found+": "+n.Refusal.String(), "quorate status there says more"
+		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Refusal.String(), "quorate status there says more"
 	case n != nil && n.Unreached != "":
-		c.State, c.Found, c.Do = Fail, c.Found+": "+n.Unreached, "compare the address, the key (quorate key show there) and the firewalls"
+		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Unreached, "compare the address, the key (quorate key show there) and the firewalls"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		c.State, c.Found = Warn, c.Found+": the host answers, and no agent listens"
+		c.State, c.Found = cluster.CheckWarn, c.Found+": the host answers, and no agent listens"
 		c.Do = "start the agent there"
 	case n != nil && !n.Reachable:
-		c.State, c.Found, c.Do = Warn, c.Found+": it listens, and this node's agent does not hear of it", "quorate status says why"
+		c.State, c.Found, c.Do = cluster.CheckWarn, c.Found+": it listens, and this node's agent does not hear of it", "quorate status says why"
 	case n != nil:
 		c.Found += ", " + h.security(n)
 	default:
@@ -158,8 +158,8 @@ func roundTrip(ctx context.Context, address string) (best time.Duration, err err
 }
 
 // latency says what a commit takes at least while this node leads.
-func (h Host) latency(median time.Duration, rounds []time.Duration) Check {
-	c := Check{Subject: "commit latency", State: Unknown, Found: "not known: the disk or a majority of the peers could not be measured"}
+func (h Host) latency(median time.Duration, rounds []time.Duration) cluster.Check {
+	c := cluster.Check{Subject: "commit latency", State: cluster.CheckUnknown, Found: "not known: the disk or a majority of the peers could not be measured"}
 	voters := 0
 	for _, p := range h.peerList() {
 		if p.votes {
@@ -173,7 +173,7 @@ func (h Host) latency(median time.Duration, rounds []time.Duration) Check {
 	if !known {
 		return c
 	}
-	c.State = OK
+	c.State = cluster.CheckOK
 	c.Found = fmt.Sprintf("≈ %s if this node leads; up to %s if it waits for another commit; mysqld's own time comes on top", shown(one), shown(behind))
 	c.Figures = map[string]float64{"commit_seconds": one.Seconds(), "commit_behind_seconds": behind.Seconds()}
 	return c
@@ -205,7 +205,7 @@ func (h Host) listens() (all [][2]string) {
 }
 
 // ports looks whether the node's ports are free, or who has them.
-func (h Host) ports() (checks []Check) {
+func (h Host) ports() (checks []cluster.Check) {
 	free := 0
 	for _, l := range h.listens() {
 		setting, address := l[0], l[1]
@@ -216,7 +216,7 @@ func (h Host) ports() (checks []Check) {
 			free++
 			continue
 		}
-		c := Check{Subject: subject, State: Fail, Found: fmt.Sprintf("%s: %v", address, errors.Unwrap(err))}
+		c := cluster.Check{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("%s: %v", address, errors.Unwrap(err))}
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE) && h.Agent != nil:
 			continue
@@ -230,16 +230,16 @@ func (h Host) ports() (checks []Check) {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			c.Do = "give this host that address, or correct " + setting
 		case errors.Is(err, fs.ErrPermission):
-			c.State, c.Do = Unknown, "run this as the agent's account"
+			c.State, c.Do = cluster.CheckUnknown, "run this as the agent's account"
 		}
 		checks = append(checks, c)
 	}
 	n := units.Count(free, "port is free", "ports are free")
 	switch {
 	case h.Agent != nil:
-		return append(checks, Check{Subject: "ports", State: OK, Found: "this node's agent and mysqld have theirs"})
+		return append(checks, cluster.Check{Subject: "ports", State: cluster.CheckOK, Found: "this node's agent and mysqld have theirs"})
 	case len(checks) == 0:
-		return []Check{{Subject: "ports", State: OK, Found: "all " + n}}
+		return []cluster.Check{{Subject: "ports", State: cluster.CheckOK, Found: "all " + n}}
 	}
 	return checks
 }
