@@ -115,12 +115,7 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 		}
 		result.Done = adoptedText(cfg, r)
 	}
-	if o.asJSON {
-		err = printJSON(out, result)
-	} else {
-		err = printText(out, verdictText(result, o.check))
-	}
-	if err == nil && report.Result == cluster.CheckFail {
+	if err = show(out, o.asJSON, result, verdictText(result, o.check)); err == nil && report.Result == cluster.CheckFail {
 		err = &exitError{code: exitFailure}
 	}
 	return err
@@ -189,10 +184,7 @@ func (o *adoptOptions) runUndo(ctx context.Context, cfg config.Config, out, errO
 }
 
 func (o *adoptOptions) printDone(out io.Writer, done string) error {
-	if o.asJSON {
-		return printJSON(out, adopted{Done: done})
-	}
-	return printText(out, done+"\n")
+	return show(out, o.asJSON, adopted{Done: done}, done+"\n")
 }
 
 // adoptText shows what was found: a line for each subject, and what to do below it.

@@ -138,11 +138,8 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 	logger := slog.New(slog.NewTextHandler(errOut, nil))
 	var printed error
 	c := ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval, Shipped: func(piece archive.Piece) {
-		if p.control.asJSON {
-			printed = errors.Join(printed, printJSON(out, archived{piece.Name(), piece.First, piece.Last, piece.Time}))
-			return
-		}
-		printed = errors.Join(printed, printText(out, fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
+		printed = errors.Join(printed, show(out, p.control.asJSON, archived{piece.Name(), piece.First, piece.Last, piece.Time},
+			fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
 	}}
 	said, saidAt := "", time.Time{}
 	c.Reached = (&archiveTeller{p: p, store: store, logger: logger}).reached(ctx)

@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -57,31 +57,20 @@ func (o *controlOptions) printAudit(out io.Writer, lines []cluster.AuditEntry) e
 		}
 		return nil
 	}
-	if _, err := io.WriteString(out, auditTable(lines)); err != nil {
-		return fmt.Errorf("print audit log: %w", err)
-	}
-	return nil
+	return printText(out, auditTable(lines))
 }
 
 // auditTable shows one action in a line, and below it why it was not done.
 func auditTable(lines []cluster.AuditEntry) string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TIME\tBY\tNODE\tRESULT\tWHAT")
+	var rows [][]string
 	var whys []string
 	for _, l := range lines {
 		result, why, _ := strings.Cut(oneLine(l.Result), ": ")
-		node := l.Node
-		if node == "" {
-			node = "all" // a change of the cluster state: of every node's log
-		}
-		fmt.Fprintln(table, strings.Join([]string{
-			units.Time(l.At), oneLine(l.By), node, result, oneLine(l.What),
-		}, "\t"))
+		node := cmp.Or(l.Node, "all") // a change of the cluster state: of every node's log
+		rows = append(rows, []string{units.Time(l.At), oneLine(l.By), node, result, oneLine(l.What)})
 		whys = append(whys, why)
 	}
-	table.Flush() // it writes to memory
-	shown := strings.SplitAfter(text.String(), "\n")
+	shown := strings.SplitAfter(table("TIME\tBY\tNODE\tRESULT\tWHAT", rows), "\n")
 	for i, why := range whys {
 		if why != "" {
 			shown[i+1] += "    " + why + "\n"

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,10 +166,7 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 		_ = printText(errOut, fmt.Sprintf("the backup counts; its agent could not be told of it, for its metrics: %v\n", err))
 	}
 	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds()}
-	if p.control.asJSON {
-		return printJSON(out, done)
-	}
-	return printText(out, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
+	return show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
 		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), units.Duration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
 }
 
@@ -220,10 +216,7 @@ can be restored with it, without a gap in the log.`,
 			if err != nil {
 				return err
 			}
-			if p.control.asJSON {
-				return printJSON(cmd.OutOrStdout(), all)
-			}
-			return printText(cmd.OutOrStdout(), fullsText(all))
+			return show(cmd.OutOrStdout(), p.control.asJSON, all, fullsText(all))
 		},
 	}
 	p.flags(cmd)
@@ -235,14 +228,11 @@ func fullsText(all []ship.FullBackup) string {
 	if len(all) == 0 {
 		return "there is no full backup\n"
 	}
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FULL BACKUP\tNODE\tSIZE\tRESTORES FROM\tTO\tPROBLEM")
+	var rows [][]string
 	for _, f := range all {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, cmp.Or(f.Node, "-"), units.Size(f.Bytes), orNoTime(f.From), orNoTime(f.To), cmp.Or(oneLine(f.Problem), "-"))
+		rows = append(rows, []string{f.Name, cmp.Or(f.Node, "-"), units.Size(f.Bytes), orNoTime(f.From), orNoTime(f.To), cmp.Or(oneLine(f.Problem), "-")})
 	}
-	table.Flush() // it writes to memory
-	return text.String()
+	return table("FULL BACKUP\tNODE\tSIZE\tRESTORES FROM\tTO\tPROBLEM", rows)
 }
 
 func newBackupPruneCommand() *cobra.Command {
@@ -267,9 +257,6 @@ func newBackupPruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p.control.asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"dry_run": dryRun, "deleted": names})
-			}
 			verb := "deleted"
 			if dryRun {
 				verb = "would be deleted"
@@ -279,7 +266,7 @@ func newBackupPruneCommand() *cobra.Command {
 				fmt.Fprintln(&text, name)
 			}
 			fmt.Fprintf(&text, "%s %s\n", units.Count(len(names), "object", "objects"), verb)
-			return printText(cmd.OutOrStdout(), text.String())
+			return show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": names}, text.String())
 		},
 	}
 	p.flags(cmd)

@@ -118,12 +118,7 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 		return err
 	}
 	v.Seconds = time.Since(began).Seconds()
-	if o.place.control.asJSON {
-		err = printJSON(out, v)
-	} else {
-		err = printText(out, v.text(time.Since(began)))
-	}
-	if err == nil && len(v.Problems) > 0 {
+	if err = show(out, o.place.control.asJSON, v, v.text(time.Since(began))); err == nil && len(v.Problems) > 0 {
 		err = &exitError{code: exitFailure}
 	}
 	return err

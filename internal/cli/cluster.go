@@ -14,18 +14,14 @@ import (
 )
 
 func newClusterCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "cluster",
 		Short: "Show and change what the whole cluster has agreed on",
 		Long: `Shows and changes what the whole cluster has agreed on; "quorate node list" and
 "quorate node set" are for its nodes.`,
 		Example: `  quorate cluster show
   quorate cluster set --durability all`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newClusterShowCommand(), newClusterSetCommand())
-	return cmd
+	}, newClusterShowCommand(), newClusterSetCommand())
 }
 
 // clusterSettings is what "quorate cluster show --json" prints.
@@ -73,10 +69,7 @@ node list", the variables' values in "quorate variables list".`,
 					s.RequireAck[n.Name] = n.RequireAck
 				}
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return printText(cmd.OutOrStdout(), s.String())
+			return show(cmd.OutOrStdout(), o.asJSON, s, s.String())
 		},
 	}
 	o.flags(cmd)

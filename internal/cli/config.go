@@ -23,17 +23,13 @@ import (
 )
 
 func newConfigCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "config",
 		Short: "Show the settings of a node, check a file, or write an example",
 		Example: `  quorate config example > node.toml
   quorate config check node.toml
   quorate config show`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newConfigExampleCommand(), newConfigCheckCommand(), newConfigShowCommand())
-	return cmd
+	}, newConfigExampleCommand(), newConfigCheckCommand(), newConfigShowCommand())
 }
 
 func newConfigExampleCommand() *cobra.Command {

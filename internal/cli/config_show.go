@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,10 +53,7 @@ The cluster's variables are shown if the agent runs; if not, a line on stderr sa
 				return err
 			}
 			all := shownSettings(c, o.clusterVariables(cmd))
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), all)
-			}
-			return printText(cmd.OutOrStdout(), settingsTable(name, all))
+			return show(cmd.OutOrStdout(), o.asJSON, all, settingsTable(name, all))
 		},
 	}
 	configFlag(cmd, &o.path)
@@ -106,9 +102,7 @@ func shownSettings(c config.Config, variables map[string]string) (all []shownSet
 }
 
 func settingsTable(file string, all []shownSetting) string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	var rows [][]string
 	for _, s := range all {
 		from := s.From
 		switch {
@@ -119,8 +113,7 @@ func settingsTable(file string, all []shownSetting) string {
 		case s.From == install.EnvBaseDir:
 			from = "$" + s.From
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Key, oneLine(cmp.Or(s.Value, "\"\"")), from)
+		rows = append(rows, []string{s.Key, oneLine(cmp.Or(s.Value, "\"\"")), from})
 	}
-	table.Flush() // it writes to memory
-	return text.String()
+	return table("SETTING\tVALUE\tFROM", rows)
 }

@@ -91,9 +91,6 @@ func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster
 }
 
 func printDidCommit(out io.Writer, r cluster.DidCommitRequest, answer cluster.DidCommit, asJSON bool) error {
-	if asJSON {
-		return printJSON(out, answer)
-	}
 	word := "not known"
 	switch {
 	case answer.Outcome == cluster.OutcomeCommitted:
@@ -103,8 +100,5 @@ func printDidCommit(out io.Writer, r cluster.DidCommitRequest, answer cluster.Di
 	case answer.Outcome == cluster.OutcomeNotCommitted:
 		word = "not committed, and never will be"
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n", word, oneLine(answer.Reason)); err != nil {
-		return fmt.Errorf("print answer: %w", err)
-	}
-	return nil
+	return show(out, asJSON, answer, fmt.Sprintf("%s: %s\n", word, oneLine(answer.Reason)))
 }

@@ -82,12 +82,7 @@ func settings(file string, warnings []string) (checks []cluster.Check) {
 }
 
 func printReport(out io.Writer, r doctor.Report, asJSON bool) error {
-	err := error(nil)
-	if asJSON {
-		err = printJSON(out, r)
-	} else {
-		err = printText(out, reportText(r, coloured(out)))
-	}
+	err := show(out, asJSON, r, reportText(r, coloured(out)))
 	if err == nil && r.Result == cluster.CheckFail {
 		err = &exitError{code: exitFailure}
 	}

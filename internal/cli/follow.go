@@ -9,7 +9,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,12 +131,7 @@ func (o *followOptions) start(ctx context.Context, out io.Writer, request string
 	default:
 		text += "\nit could be followed: the same without --check\n"
 	}
-	err := error(nil)
-	if o.asJSON {
-		err = printJSON(out, result)
-	} else {
-		err = printText(out, text)
-	}
+	err := show(out, o.asJSON, result, text)
 	if err == nil && o.args.Check && len(failed) > 0 {
 		err = &exitError{code: exitFailure}
 	}
@@ -146,16 +140,14 @@ func (o *followOptions) start(ctx context.Context, out io.Writer, request string
 
 // checksText shows what was found: a line for each subject, and what to do below it.
 func checksText(checks []cluster.Check) string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	for _, c := range checks {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
+		rows = append(rows, []string{string(c.State), c.Subject, oneLine(c.Found)})
 		if c.Do != "" {
-			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
+			rows = append(rows, []string{"", "", "-> " + oneLine(c.Do)})
 		}
 	}
-	table.Flush() // it writes to memory
-	return text.String()
+	return table("", rows)
 }
 
 func (o *followOptions) show(ctx context.Context, out io.Writer) error {
@@ -229,10 +221,7 @@ again, or see "quorate status", before you open the source.`,
 			if err := o.ask(cmd.Context(), "cutover", args, &done); err != nil {
 				return err
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), done)
-			}
-			return printText(cmd.OutOrStdout(), cutoverText(done))
+			return show(cmd.OutOrStdout(), o.asJSON, done, cutoverText(done))
 		},
 	}
 	o.flags(cmd)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -26,17 +25,13 @@ type shownKey struct {
 }
 
 func newKeyCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "key",
 		Short: "Show, make or change this node's key, by which others know it",
 		Example: `  quorate key show
   quorate key rotate
   quorate key new --config /etc/quorate/node.toml`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newKeyShowCommand(), newKeyNewCommand(), newKeyRotateCommand())
-	return cmd
+	}, newKeyShowCommand(), newKeyNewCommand(), newKeyRotateCommand())
 }
 
 func newKeyShowCommand() *cobra.Command {
@@ -151,18 +146,10 @@ func keyCommand(name, short, long string, get func(c config.Config) (shownKey, e
 			if k.note != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: note: %s\n", k.note)
 			}
-			return printKey(cmd.OutOrStdout(), k, asJSON)
+			return show(cmd.OutOrStdout(), asJSON, k, string(k.Key)+"\n")
 		},
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for machines")
 	return cmd
-}
-
-func printKey(w io.Writer, k shownKey, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, k)
-	}
-	_, err := fmt.Fprintln(w, k.Key)
-	return err
 }

@@ -3,7 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 func newLogCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "log",
 		Short: "Work with a node's replicated log",
 		Long: `Works with the log of one node: the segments in DATA_DIR/log, which are binlog
@@ -13,9 +13,5 @@ files that mysqlbinlog can read.`,
   quorate log export --config node.toml --out all.binlog
   quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newLogLsCommand(), newLogDumpCommand(), newLogVerifyCommand(), newLogExportCommand(), newLogPurgeCommand())
-	return cmd
+	}, newLogLsCommand(), newLogDumpCommand(), newLogVerifyCommand(), newLogExportCommand(), newLogPurgeCommand())
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,8 +123,7 @@ func segmentState(s *seglog.SegmentSummary) string {
 func logTable(dir string, hs seglog.HardState, segments []seglog.SegmentSummary) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "log in %s, term %d, committed up to entry %d\n\n", dir, hs.Term, hs.Commit)
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SEGMENT\tENTRIES\tTERM\tTX\tFIRST COMMIT\tLAST COMMIT\tSIZE\tSTATE\tSERVER\tGTIDS")
+	var rows [][]string
 	for i := range segments {
 		s := &segments[i]
 		cells := []string{
@@ -135,9 +133,9 @@ func logTable(dir string, hs seglog.HardState, segments []seglog.SegmentSummary)
 		if s.LastIndex < s.FirstIndex {
 			cells[2] = "-"
 		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	table.Flush() // it writes to memory
+	text.WriteString(table("SEGMENT\tENTRIES\tTERM\tTX\tFIRST COMMIT\tLAST COMMIT\tSIZE\tSTATE\tSERVER\tGTIDS", rows))
 	for i := range segments {
 		if s := &segments[i]; s.Problem != nil {
 			fmt.Fprintf(&text, "\n%s: %s\n", s.Name, oneLine(s.Problem.Error()))

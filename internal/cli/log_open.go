@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -60,16 +58,6 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 		return nil, usage(fmt.Errorf("%s holds no log of a node: name its DATA_DIR/log", s.dir))
 	}
 	return in, err
-}
-
-// printJSON prints a document for programs.
-func printJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print JSON: %w", err)
-	}
-	return nil
 }
 
 // indexRange prints the entries from one index to another.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,8 +82,8 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	if err := o.ask(ctx, "log.purge", dry, &plan); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(out, purgeTable(plan)); err != nil {
-		return fmt.Errorf("print plan: %w", err)
+	if err := printText(out, purgeTable(plan)); err != nil {
+		return err
 	}
 	if o.request.DryRun || plan.UpTo == 0 {
 		return nil
@@ -114,8 +113,7 @@ func purgeTable(p cluster.PurgePlan) string {
 		}
 	}
 	fmt.Fprintf(&text, "node %s: %d of %d segments can go, %s\n\n", p.Node, n, len(p.Segments), units.Size(p.Bytes))
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ENTRIES\tSIZE\tLAST COMMIT\tPLAN")
+	var rows [][]string
 	for _, s := range p.Segments {
 		written, why := "-", s.Why
 		if !s.Written.IsZero() {
@@ -124,9 +122,9 @@ func purgeTable(p cluster.PurgePlan) string {
 		if s.Purge {
 			why = "goes: " + why
 		}
-		fmt.Fprintf(table, "%d-%d\t%s\t%s\t%s\n", s.First, s.Last, units.Size(s.Bytes), written, why)
+		rows = append(rows, []string{fmt.Sprintf("%d-%d", s.First, s.Last), units.Size(s.Bytes), written, why})
 	}
-	table.Flush() // it writes to memory
+	text.WriteString(table("ENTRIES\tSIZE\tLAST COMMIT\tPLAN", rows))
 	if p.Blocked != "" {
 		fmt.Fprintf(&text, "\nblocked: %s\n", p.Blocked)
 	}

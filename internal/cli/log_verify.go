@@ -79,14 +79,8 @@ func printVerified(out io.Writer, v *seglog.Verified, asJSON bool) error {
 	for _, f := range v.Findings {
 		result.Findings = append(result.Findings, findingLine{f.Segment, f.Offset, f.Index, f.Torn, f.Detail})
 	}
-	var err error
-	if asJSON {
-		err = printJSON(out, result)
-	} else {
-		_, err = io.WriteString(out, verifyText(&result))
-	}
-	if err != nil {
-		return fmt.Errorf("print findings: %w", err)
+	if err := show(out, asJSON, result, verifyText(&result)); err != nil {
+		return err
 	}
 	if result.Damaged {
 		return errors.New("the log is damaged")

@@ -1,12 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,19 +14,15 @@ import (
 )
 
 func newNodeCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "node",
 		Short: "Show and change the cluster's nodes",
 		Long: `Shows the nodes, and changes what the cluster has agreed on about them. Any
 node's agent can be asked, on its own host; it passes a change on to the leader.`,
 		Example: `  quorate node list
   quorate node set db2 --weight 7`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newNodeListCommand(), newNodeSetCommand(), newNodeAddCommand(), newNodePromoteCommand(),
+	}, newNodeListCommand(), newNodeSetCommand(), newNodeAddCommand(), newNodePromoteCommand(),
 		newNodeDemoteCommand(), newNodeRebuildCommand(), newNodeRemoveCommand())
-	return cmd
 }
 
 // nodeList is what "quorate node list --json" prints.
@@ -97,37 +92,21 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.asJSON {
-		list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
-		for _, n := range st.Nodes {
-			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Shown(), n.Reachable, n.AgentVersion, n.Key})
-		}
-		return printJSON(out, list)
+	list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
+	for _, n := range st.Nodes {
+		list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Shown(), n.Reachable, n.AgentVersion, n.Key})
 	}
-	if _, err := io.WriteString(out, nodeTable(st)); err != nil {
-		return fmt.Errorf("print nodes: %w", err)
-	}
-	return nil
+	return show(out, o.asJSON, list, nodeTable(st))
 }
 
 func nodeTable(st status.Cluster) string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION")
+	var rows [][]string
 	for _, n := range st.Nodes {
-		fmt.Fprintln(table, strings.Join([]string{
-			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), orDash(n.RequireAck), orDash(n.Source), n.Peer, string(n.Shown()), orDash(n.AgentVersion),
-		}, "\t"))
+		rows = append(rows, []string{
+			n.Name, string(n.Kind), weightCell(n), cmp.Or(n.Site, "-"), cmp.Or(n.RequireAck, "-"), cmp.Or(n.Source, "-"), n.Peer, string(n.Shown()), cmp.Or(n.AgentVersion, "-"),
+		})
 	}
-	table.Flush() // it writes to memory
-	return text.String()
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return table("NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION", rows)
 }
 
 // nodeSetHelp says what can be set, and how all changes of the cluster state end.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"log/slog"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -112,8 +112,8 @@ func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reade
 		return usage(fmt.Errorf("--accept-loss: %w", err))
 	}
 	if !o.asJSON {
-		if _, err := io.WriteString(out, recoverText(v)); err != nil {
-			return fmt.Errorf("print what was found: %w", err)
+		if err := printText(out, recoverText(v)); err != nil {
+			return err
 		}
 	}
 	if result.Refused == "" && !o.dryRun {
@@ -202,25 +202,22 @@ func (o *recoverOptions) print(r recovered, out io.Writer) error {
 func recoverText(v recovery.Verdict) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "cluster %s, to go on with node %s alone\n\n", v.Cluster, v.Survivor)
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tLOG\tTERM\tCOMMITTED\tTRANSACTIONS\tNOT HERE")
-	row := func(name string, l recovery.Log, lacking string) {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\n",
-			name, indexRange(l.First, l.Last), l.Term, l.Commit, orDash(l.GTIDs), orDash(lacking))
+	row := func(name string, l recovery.Log, lacking string) []string {
+		return []string{name, indexRange(l.First, l.Last), fmt.Sprint(l.Term), fmt.Sprint(l.Commit), cmp.Or(l.GTIDs, "-"), cmp.Or(lacking, "-")}
 	}
-	row(v.Survivor, v.Log, "")
+	rows := [][]string{row(v.Survivor, v.Log, "")}
 	for _, n := range v.Nodes {
 		if n.Report != nil {
-			row(n.Name, n.Report.Log, n.Lacking)
+			rows = append(rows, row(n.Name, n.Report.Log, n.Lacking))
 			continue
 		}
 		what := "unreachable"
 		if n.Reachable {
 			what = "answers, and does not say"
 		}
-		fmt.Fprintf(table, "%s\t%s: %s\n", n.Name, what, oneLine(n.Problem))
+		rows = append(rows, []string{n.Name, what + ": " + oneLine(n.Problem)})
 	}
-	table.Flush() // it writes to memory
+	text.WriteString(table("NODE\tLOG\tTERM\tCOMMITTED\tTRANSACTIONS\tNOT HERE", rows))
 	if sayers := v.Sayers(); len(sayers) > 0 {
 		fmt.Fprintf(&text, "\ntransactions of %s that node %s lacks: %s\n", strings.Join(sayers, ", "), v.Survivor, v.Loss())
 	} else {

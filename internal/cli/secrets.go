@@ -9,15 +9,11 @@ import (
 )
 
 func newSecretsCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "secrets",
 		Short:   "Change the passwords that the agent uses for its mysqld",
 		Example: "  quorate secrets rotate",
-		Args:    noArgs,
-		RunE:    showHelp,
-	}
-	cmd.AddCommand(newSecretsRotateCommand())
-	return cmd
+	}, newSecretsRotateCommand())
 }
 
 func newSecretsRotateCommand() *cobra.Command {

@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -144,18 +144,15 @@ func joinSessions(answers []cluster.Sessions, last int) sessionsView {
 // sessionsText shows one client in a line, and then what is not there.
 func sessionsText(v sessionsView) string {
 	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CLIENT\tPORT\tNODE\tTARGET\tSTATE\tSINCE\tSERVER SEES")
+	var rows [][]string
 	for _, s := range v.Sessions {
 		port := "rw"
 		if s.Port == "read_only" {
 			port = "ro"
 		}
-		fmt.Fprintln(table, strings.Join([]string{
-			orDash(s.Client), port, s.Node, orDash(s.Target), string(s.State), units.Time(s.Since), orDash(s.Server),
-		}, "\t"))
+		rows = append(rows, []string{cmp.Or(s.Client, "-"), port, s.Node, cmp.Or(s.Target, "-"), string(s.State), units.Time(s.Since), cmp.Or(s.Server, "-")})
 	}
-	table.Flush() // it writes to memory
+	text.WriteString(table("CLIENT\tPORT\tNODE\tTARGET\tSTATE\tSINCE\tSERVER SEES", rows))
 	if v.LeftOut > 0 {
 		fmt.Fprintf(&text, "%d more, older, are left out: --last shows more of all %d\n", v.LeftOut, v.Clients)
 	}

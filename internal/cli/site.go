@@ -38,10 +38,7 @@ Exit codes are those of "quorate node set".`,
 			if err := o.ask(cmd.Context(), "site.show", struct{}{}, &s); err != nil {
 				return err
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return printText(cmd.OutOrStdout(), siteText(s))
+			return show(cmd.OutOrStdout(), o.asJSON, s, siteText(s))
 		},
 	}
 	o.flags(cmd)
@@ -146,13 +143,11 @@ there is no leader, 4 if it is not known: ask again, or see "quorate site" at bo
 			if err := o.ask(cmd.Context(), "site.switch", args, &done); err != nil {
 				return err
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), done)
-			}
+			text := fmt.Sprintf("this site goes on in place of site %s, which follows it: clients write to %s. Writes stood for %.1f s.\n", oneLine(done.Source), done.Node, done.Seconds)
 			if done.Already {
-				return printText(cmd.OutOrStdout(), fmt.Sprintf("it was done before: this site has taken over from site %s, and clients write to %s. To go back, switch at that site.\n", oneLine(done.Source), done.Node))
+				text = fmt.Sprintf("it was done before: this site has taken over from site %s, and clients write to %s. To go back, switch at that site.\n", oneLine(done.Source), done.Node)
 			}
-			return printText(cmd.OutOrStdout(), fmt.Sprintf("this site goes on in place of site %s, which follows it: clients write to %s. Writes stood for %.1f s.\n", oneLine(done.Source), done.Node, done.Seconds))
+			return show(cmd.OutOrStdout(), o.asJSON, done, text)
 		},
 	}
 	o.flags(cmd)
@@ -216,10 +211,7 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	if err := o.ask(ctx, "site.promote", o.args, &done); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(out, done)
-	}
-	return printText(out, promotionText(done))
+	return show(out, o.asJSON, done, promotionText(done))
 }
 
 // promotionText says what a promotion means, or has come to.

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -151,15 +149,8 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(st)
-	} else {
-		_, err = io.WriteString(out, statusTable(st, coloured(out)))
-	}
-	if err != nil {
-		return fmt.Errorf("print status: %w", err)
+	if err := show(out, asJSON, st, statusTable(st, coloured(out))); err != nil {
+		return err
 	}
 	if st.Primary == "" {
 		return &exitError{exitNoPrimary, errors.New(noPrimaryText(st))}
@@ -191,16 +182,15 @@ func statusTable(st status.Cluster, colour bool) string {
 	}
 	text.WriteString("\n")
 	header := strings.Count(text.String(), "\n")
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
+	var rows [][]string
 	reasons := ""
 	for _, n := range st.Nodes {
-		fmt.Fprintln(table, strings.Join(statusRow(n, st.Nodes), "\t"))
+		rows = append(rows, statusRow(n, st.Nodes))
 		for _, r := range st.AboutNode(n) {
 			reasons += fmt.Sprintf("%s: %s\n", n.Name, r)
 		}
 	}
-	table.Flush() // it writes to memory
+	text.WriteString(table("NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD", rows))
 	if reasons != "" {
 		text.WriteString("\n" + reasons)
 	}

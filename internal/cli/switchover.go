@@ -222,10 +222,3 @@ func fenceText(name, node string, f cluster.FenceResult) string {
 	}
 	return text + "\n" + noteLines(f.Notes)
 }
-
-func printText(out io.Writer, text string) error {
-	if _, err := io.WriteString(out, text); err != nil {
-		return fmt.Errorf("print result: %w", err)
-	}
-	return nil
-}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
@@ -216,14 +215,12 @@ func topView(samples []topSample) (lines []topLine) {
 		lines = append(lines, topLine{text: line})
 	}
 	lines = append(lines, topLine{})
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tROLE\tTPS\tWAITING\tLAG\tENTRIES/S\tLOG\tMYSQLD")
+	var rows [][]string
 	for _, n := range st.Nodes {
-		fmt.Fprintln(w, strings.Join(topRow(n, first, last), "\t"))
+		rows = append(rows, topRow(n, first, last))
 	}
-	w.Flush() // it writes to memory
-	for i, row := range strings.Split(strings.TrimRight(table.String(), "\n"), "\n") {
+	text := table("NODE\tROLE\tTPS\tWAITING\tLAG\tENTRIES/S\tLOG\tMYSQLD", rows)
+	for i, row := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		code := "1" // bold
 		if i > 0 {
 			code = nodeColour(st.Nodes[i-1])

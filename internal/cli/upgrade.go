@@ -1,13 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +28,7 @@ const (
 )
 
 func newUpgradeCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "upgrade",
 		Short: "Take the mysqlds of the cluster to another version, node by node",
 		Long: `Restarts each mysqld from what its node's disk holds now. First install the new
@@ -38,11 +38,7 @@ refuses: an older version, and a jump over a series with long-term support (8.0 
 8.4 to 9.7).`,
 		Example: `  quorate upgrade plan
   quorate upgrade next`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newUpgradePlanCommand(), newUpgradeNextCommand())
-	return cmd
+	}, newUpgradePlanCommand(), newUpgradeNextCommand())
 }
 
 func newUpgradePlanCommand() *cobra.Command {
@@ -276,25 +272,17 @@ func (u *upgrader) say(text string) {
 // upgradeTable shows a plan.
 func upgradeTable(p upgradePlan) string {
 	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tROLE\tRUNS\tINSTALLED\tSTEP")
-	cell := func(s string) string {
-		if s == "" {
-			return "-"
-		}
-		return s
-	}
+	var rows [][]string
 	reasons := ""
 	for _, n := range p.Nodes {
-		step := cell(string(n.Does))
+		step := cmp.Or(string(n.Does), "-")
 		if n.Refused != "" {
 			step = "refused"
 			reasons += fmt.Sprintf("%s: %s\n", n.Name, n.Refused)
 		}
-		fmt.Fprintln(table, strings.Join([]string{n.Name, cell(string(n.Role)), cell(n.Runs), cell(n.Disk), step}, "\t"))
+		rows = append(rows, []string{n.Name, cmp.Or(string(n.Role), "-"), cmp.Or(n.Runs, "-"), cmp.Or(n.Disk, "-"), step})
 	}
-	table.Flush() // it writes to memory
-	text.WriteString("\n" + reasons)
+	text.WriteString(table("NODE\tROLE\tRUNS\tINSTALLED\tSTEP", rows) + "\n" + reasons)
 	for _, why := range p.Refused {
 		text.WriteString("in the way: " + why + "\n")
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,7 @@ import (
 const variablesWait = 90 * time.Second
 
 func newVariablesCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "variables",
 		Short: "Set server variables on all nodes at once",
 		Long: `Sets server variables (max_connections, innodb_buffer_pool_size, ...) on all nodes,
@@ -28,11 +27,7 @@ without a restart where mysqld can, and keeps them for its next starts. They are
 part of the cluster state: a node that is away takes them when it is back.`,
 		Example: `  quorate variables set max_connections=500 long_query_time=0.5
   quorate variables list`,
-		Args: noArgs,
-		RunE: showHelp,
-	}
-	cmd.AddCommand(newVariablesSetCommand(), newVariablesUnsetCommand(), newVariablesListCommand())
-	return cmd
+	}, newVariablesSetCommand(), newVariablesUnsetCommand(), newVariablesListCommand())
 }
 
 func newVariablesSetCommand() *cobra.Command {
@@ -141,10 +136,7 @@ of each node whose mysqld does not run with them why. What a node's own
 			if err := o.ask(cmd.Context(), "variables.list", struct{}{}, &list); err != nil {
 				return err
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			return printText(cmd.OutOrStdout(), variablesTable(list))
+			return show(cmd.OutOrStdout(), o.asJSON, list, variablesTable(list))
 		},
 	}
 	o.flags(cmd)
@@ -156,12 +148,11 @@ func variablesTable(list cluster.VariablesList) string {
 	if len(list.Variables) == 0 {
 		text.WriteString("the cluster has no variables: each node runs with its [mysql.variables]\n")
 	} else {
-		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NAME\tVALUE")
+		var rows [][]string
 		for _, name := range slices.Sorted(maps.Keys(list.Variables)) {
-			fmt.Fprintf(table, "%s\t%s\n", name, oneLine(list.Variables[name]))
+			rows = append(rows, []string{name, oneLine(list.Variables[name])})
 		}
-		table.Flush() // it writes to memory
+		text.WriteString(table("NAME\tVALUE", rows))
 	}
 	if lines, _ := nodesText(list.Nodes); lines != "" {
 		text.WriteString("\n" + lines)
