@@ -193,6 +193,5 @@ func FinishRecovery(cfg config.Config) (found bool, err error) {
 	if err := d.TakeLock(); err != nil {
 		return true, err
 	}
-	_, err = quorumloss.Finish(vfs.OS{}, cfg.DataDir)
-	return true, errors.Join(err, d.Close())
+	return true, errors.Join(quorumloss.Finish(vfs.OS{}, cfg.DataDir), d.Close())
 }

@@ -76,20 +76,28 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s has format %d, this quorate reads up to %d: install the newer quorate again", e.Path, e.Has, e.Newest)
 }
 
-// file is how one file is read.
-type file struct {
-	name string
-	// format is the newest version of its layout; 0 = it has none.
-	format int
-	// remedy says what a person does if it is damaged.
-	remedy string
+// File is how one file is read.
+type File struct {
+	Name string
+	// Format is the newest version of its layout; 0 = it has none.
+	Format int
+	// Remedy says what a person does if it is damaged.
+	Remedy string
+	// Again says what takes it up if a command has left it that was killed, as root perhaps: then an agent of another account may not
+	// read it. "" = no command does.
+	Again string
 }
 
-// load reads a file into v, a pointer.
-func (d Dir) load(f file, v any) (found bool, err error) {
-	b, err := ReadFile(d.fs, d.Join(f.name))
+// Load reads a file into v, a pointer.
+func (d Dir) Load(f File, v any) (found bool, err error) {
+	b, err := ReadFile(d.fs, d.Join(f.Name))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
+	}
+	if errors.Is(err, iofs.ErrPermission) && f.Again != "" {
+		if _, noStat := d.fs.Stat(d.Join(f.Name)); noStat == nil { // it is there
+			err = fmt.Errorf("%s is another account's: a command of root's was killed here, perhaps. As root, %s: %w", d.Join(f.Name), f.Again, err)
+		}
 	}
 	if err != nil {
 		return false, err // it names the file
@@ -97,8 +105,8 @@ func (d Dir) load(f file, v any) (found bool, err error) {
 	var head struct {
 		Format int `json:"format"`
 	}
-	if f.format > 0 && json.Unmarshal(b, &head) == nil && head.Format > f.format {
-		return true, &VersionError{d.Join(f.name), head.Format, f.format}
+	if f.Format > 0 && json.Unmarshal(b, &head) == nil && head.Format > f.Format {
+		return true, &VersionError{d.Join(f.Name), head.Format, f.Format}
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return true, d.damaged(f, problem(b, err))
@@ -106,8 +114,8 @@ func (d Dir) load(f file, v any) (found bool, err error) {
 	return true, nil
 }
 
-func (d Dir) damaged(f file, problem string) error {
-	return &DamageError{Path: d.Join(f.name), Problem: problem, Remedy: f.remedy}
+func (d Dir) damaged(f File, problem string) error {
+	return &DamageError{Path: d.Join(f.Name), Problem: problem, Remedy: f.Remedy}
 }
 
 // problem says what is wrong with a file that is no JSON, or not the expected one.
@@ -155,18 +163,6 @@ func Replace(fs vfs.FS, dir, name string, v any) (err error) {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
-}
-
-// ReadLeft reads a small file that a command may have left that was killed, as root perhaps: then an agent of another account may not
-// read it. again says what takes it up.
-func ReadLeft(fs vfs.FS, path, again string) ([]byte, error) {
-	b, err := ReadFile(fs, path)
-	if errors.Is(err, iofs.ErrPermission) {
-		if _, noStat := fs.Stat(path); noStat == nil { // it is there
-			err = fmt.Errorf("%s is another account's: a command of root's was killed here, perhaps. As root, %s: %w", path, again, err)
-		}
-	}
-	return b, err
 }
 
 // ReadFile reads a small file.

@@ -115,11 +115,11 @@ func (id Identity) AsMember(recovered bool) Identity {
 	return id
 }
 
-var identityRules = file{name: IdentityFile, format: formatMax, remedy: "put it back, or move the data directory away and rebuild this node"}
+var identityRules = File{Name: IdentityFile, Format: formatMax, Remedy: "put it back, or move the data directory away and rebuild this node"}
 
 // Identity reads whose directory this is. found=false: it has no identity.
 func (d Dir) Identity() (id Identity, found bool, err error) {
-	if found, err = d.load(identityRules, &id); err != nil || !found {
+	if found, err = d.Load(identityRules, &id); err != nil || !found {
 		return Identity{}, found, err
 	}
 	if _, err := id.Life(); err != nil {

@@ -25,10 +25,10 @@ func (d Dir) WriteMet(met Instances) error { return d.replace(Met, met) }
 // directory; that is then noted.
 func (d Dir) Known() (pins, met Instances, err error) {
 	pins, met = Instances{}, Instances{}
-	if _, err := d.load(file{name: Peers, remedy: "put it back, or rebuild this node"}, &pins); err != nil {
+	if _, err := d.Load(File{Name: Peers, Remedy: "put it back, or rebuild this node"}, &pins); err != nil {
 		return nil, nil, err
 	}
-	noted, err := d.load(file{name: Met, remedy: "remove it, and the agent goes by " + Peers}, &met)
+	noted, err := d.Load(File{Name: Met, Remedy: "remove it, and the agent goes by " + Peers}, &met)
 	if err == nil && !noted {
 		met = pins
 		err = d.WriteMet(met)

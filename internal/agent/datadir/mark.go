@@ -46,8 +46,8 @@ func (m *Mark) Load(d Dir) error {
 
 // MarkRecord reads durable.json.
 func (d Dir) MarkRecord() (r MarkRecord, found bool, err error) {
-	f := file{name: Durable, remedy: "remove it, the node makes a new one"}
-	found, err = d.load(f, &r)
+	f := File{Name: Durable, Remedy: "remove it, the node makes a new one"}
+	found, err = d.Load(f, &r)
 	if err == nil && found {
 		if _, parsed := gtid.ParseGTID(r.Witness); parsed != nil {
 			err = d.damaged(f, parsed.Error())

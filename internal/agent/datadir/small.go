@@ -24,7 +24,7 @@ const (
 // Fence reads an operator's fence; nil = there is none.
 func (d Dir) Fence() (*cluster.Fence, error) {
 	f := &cluster.Fence{}
-	found, err := d.load(file{name: Fence, remedy: "remove it, and fence this node again if no mysqld is to run here"}, f)
+	found, err := d.Load(File{Name: Fence, Remedy: "remove it, and fence this node again if no mysqld is to run here"}, f)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ type HeardNeed struct {
 // without.
 func (d Dir) Heard() (map[cluster.NodeID]HeardNeed, error) {
 	need := map[cluster.NodeID]HeardNeed{}
-	if _, err := d.load(file{name: Heard, remedy: "it is begun anew"}, &need); err != nil {
+	if _, err := d.Load(File{Name: Heard, Remedy: "it is begun anew"}, &need); err != nil {
 		return map[cluster.NodeID]HeardNeed{}, err
 	}
 	return need, nil
@@ -71,7 +71,7 @@ type siteRecord struct {
 // SiteHeard reads what another site was heard to have; zero = nothing is known.
 func (d Dir) SiteHeard() (cluster.SiteHeard, error) {
 	var r siteRecord
-	_, err := d.load(file{name: Site, format: siteFormat, remedy: "remove it"}, &r)
+	_, err := d.Load(File{Name: Site, Format: siteFormat, Remedy: "remove it"}, &r)
 	return r.SiteHeard, err
 }
 
@@ -89,7 +89,7 @@ type refusedRecord struct {
 // Refused reads the recoveries that the node refuses.
 func (d Dir) Refused() ([]cluster.Recovery, error) {
 	var r refusedRecord
-	_, err := d.load(file{name: Refused, format: refusedFormat, remedy: "put it back, or rebuild this node"}, &r)
+	_, err := d.Load(File{Name: Refused, Format: refusedFormat, Remedy: "put it back, or rebuild this node"}, &r)
 	return r.Refused, err
 }
 
@@ -116,7 +116,7 @@ type hookRecord struct {
 // HookNote reads what the hook was told; zero = nothing so far.
 func (d Dir) HookNote() (HookNote, error) {
 	var r hookRecord
-	_, err := d.load(file{name: Hook, format: hookFormat, remedy: "remove it: the hook is told anew"}, &r)
+	_, err := d.Load(File{Name: Hook, Format: hookFormat, Remedy: "remove it: the hook is told anew"}, &r)
 	return r.HookNote, err
 }
 

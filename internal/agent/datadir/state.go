@@ -116,8 +116,8 @@ func (d Dir) LastState() (cluster.StatePoint, error) {
 
 func (d Dir) state() (p cluster.StatePoint, found bool, err error) {
 	var r StateRecord
-	f := file{name: ClusterState, format: stateFormat, remedy: "copy it from another node of the cluster"}
-	found, err = d.load(f, &r)
+	f := File{Name: ClusterState, Format: stateFormat, Remedy: "copy it from another node of the cluster"}
+	found, err = d.Load(f, &r)
 	if err == nil && r.State.Version > 0 && len(r.State.Members) == 0 {
 		err = d.damaged(f, "it has no members")
 	}

@@ -2,7 +2,6 @@ package founding
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -109,24 +108,17 @@ func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 		name  string
 		phase Phase
 	}{{File, Underway}, {DoneFile, Done}} {
-		b, err := datadir.ReadLeft(fs, filepath.Join(dir, f.name), `run the same "quorate adopt DATADIR" again, or "quorate adopt --undo"`)
-		if errors.Is(err, iofs.ErrNotExist) {
-			continue
-		}
 		var r Record
-		if err == nil {
-			err = json.Unmarshal(b, &r)
-		}
-		if err != nil {
-			return r, f.phase, fmt.Errorf("read %s: %w", filepath.Join(dir, f.name), err)
-		}
-		if r.Format > format {
-			return r, f.phase, &datadir.VersionError{Path: filepath.Join(dir, f.name), Has: r.Format, Newest: format}
-		}
-		if f.phase == Underway && r.Undo {
+		found, err := datadir.New(fs, dir).Load(datadir.File{Name: f.name, Format: format, Remedy: "put it back",
+			Again: `run the same "quorate adopt DATADIR" again, or "quorate adopt --undo"`}, &r)
+		switch {
+		case err != nil:
+			return Record{}, f.phase, err
+		case found && f.phase == Underway && r.Undo:
 			return r, Undoing, nil
+		case found:
+			return r, f.phase, nil
 		}
-		return r, f.phase, nil
 	}
 	return Record{}, None, nil
 }

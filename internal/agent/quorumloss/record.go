@@ -3,7 +3,6 @@ package quorumloss
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -90,26 +89,15 @@ func (r *Record) Make(fs vfs.FS, dir string) error {
 	if err := datadir.Replace(fs, dir, File, r); err != nil {
 		return err
 	}
-	_, err := Finish(fs, dir)
-	return err
+	return Finish(fs, dir)
 }
 
 // Finish makes what recovery.json says, if there is one. It can be done again,
 // from the beginning, wherever it was interrupted.
-func Finish(fs vfs.FS, dir string) (found bool, err error) {
-	b, err := datadir.ReadFile(fs, filepath.Join(dir, File))
-	if errors.Is(err, iofs.ErrNotExist) {
-		return false, nil
-	}
+func Finish(fs vfs.FS, dir string) error {
 	var r Record
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	if err != nil {
-		return true, fmt.Errorf("read %s: %w", File, err)
-	}
-	if r.Format > Format {
-		return true, &datadir.VersionError{Path: File, Has: r.Format, Newest: Format}
+	if found, err := datadir.New(fs, dir).Load(datadir.File{Name: File, Format: Format, Remedy: "put it back"}, &r); err != nil || !found {
+		return err
 	}
 	steps := []func() error{
 		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", AutoFile)) },
@@ -130,10 +118,10 @@ func Finish(fs vfs.FS, dir string) (found bool, err error) {
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return true, fmt.Errorf("finish the recovery, which the next start of the agent goes on with: %w", err)
+			return fmt.Errorf("finish the recovery, which the next start of the agent goes on with: %w", err)
 		}
 	}
-	return true, nil
+	return nil
 }
 
 func (r *Record) writeUUID(fs vfs.FS, path string) (err error) {

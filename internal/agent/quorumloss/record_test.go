@@ -134,7 +134,7 @@ func TestRecoveryCrashes(t *testing.T) {
 			}
 			// The next start may be interrupted as well.
 			_ = interrupted(disk, n, broken)
-			if _, err := Finish(disk, "data"); err != nil {
+			if err := Finish(disk, "data"); err != nil {
 				t.Fatalf("step %d, disk %d: %v", n, seed, err)
 			}
 			before, after, why := look(t, disk, record)
@@ -157,8 +157,7 @@ func TestRecoveryCrashes(t *testing.T) {
 }
 
 func interrupted(fs vfs.FS, n int64, broken error) error {
-	_, err := Finish(vfs.Wrap(fs, vfs.FailNth(n%7+1, broken, func(op vfs.Op, _ string) bool { return op.Changes() })), "data")
-	return err
+	return Finish(vfs.Wrap(fs, vfs.FailNth(n%7+1, broken, func(op vfs.Op, _ string) bool { return op.Changes() })), "data")
 }
 
 // TestRecoveryIsBehindAllLines: nodes that have copies of this node's lines take that of

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	iofs "io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -45,20 +44,9 @@ type Record struct {
 
 // Underway tells whether a restore into a directory was interrupted, and which.
 func Underway(fs vfs.FS, dir string) (r Record, found bool, err error) {
-	b, err := datadir.ReadLeft(fs, filepath.Join(dir, File), `run the same "quorate restore" again`)
-	if errors.Is(err, iofs.ErrNotExist) {
-		return r, false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	if err != nil {
-		return r, true, fmt.Errorf("read %s: %w", filepath.Join(dir, File), err)
-	}
-	if r.Format > format {
-		return r, true, &datadir.VersionError{Path: filepath.Join(dir, File), Has: r.Format, Newest: format}
-	}
-	return r, true, nil
+	found, err = datadir.New(fs, dir).Load(datadir.File{Name: File, Format: format, Remedy: `empty the directory, and run the same "quorate restore" again`,
+		Again: `run the same "quorate restore" again`}, &r)
+	return r, found, err
 }
 
 // Clear throws away what an interrupted restore has left. The directory is locked.

@@ -267,7 +267,7 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	_, err = s.Do("operator", v, time.Unix(0, int64(l.w.sched.now)), n.newInstance())
 	if err != nil {
 		n.log("recovery", "cut off: %v", err)
-		_, finish := quorumloss.Finish(n.disk.open(), ".")
+		finish := quorumloss.Finish(n.disk.open(), ".")
 		// The record may be gone already: its removal is the last step but one.
 		if made := n.state(s.Log.FirstIndex()).State.Version > s.Survey.State.State.Version; !made || finish != nil {
 			return errors.Join(finish, err)
