@@ -30,7 +30,7 @@ const (
 // same data directory, because one whose log turns out to be damaged while it
 // runs ends, and is started again to be healed.
 func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
-	if _, err := FinishRecovery(cfg); err != nil {
+	if err := FinishRecovery(cfg); err != nil {
 		return err
 	}
 	for {

@@ -180,18 +180,17 @@ func RecoveryInterrupted(cfg config.Config) (bool, error) {
 	return quorumloss.Interrupted(datadir.New(vfs.OS{}, cfg.DataDir))
 }
 
-// FinishRecovery finishes the recovery of a node that was interrupted; found says that
-// there was one.
-func FinishRecovery(cfg config.Config) (found bool, err error) {
+// FinishRecovery finishes the recovery of a node that was interrupted, if there is one.
+func FinishRecovery(cfg config.Config) error {
 	if found, err := RecoveryInterrupted(cfg); err != nil || !found {
-		return false, err
+		return err
 	}
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
-		return true, err
+		return err
 	}
 	d := datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false))
 	if err := d.TakeLock(); err != nil {
-		return true, err
+		return err
 	}
-	return true, errors.Join(quorumloss.Finish(vfs.OS{}, cfg.DataDir), d.Close())
+	return errors.Join(quorumloss.Finish(vfs.OS{}, cfg.DataDir), d.Close())
 }

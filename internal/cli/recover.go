@@ -136,7 +136,7 @@ func (o *recoverOptions) finish(cfg config.Config, out io.Writer) error {
 	what := fmt.Sprintf("a recovery of node %s that was interrupted is finished: start its agent", cfg.Node)
 	if o.dryRun {
 		what = fmt.Sprintf("a recovery of node %s was interrupted: its agent finishes it when it starts, or this command without --dry-run", cfg.Node)
-	} else if _, err := agent.FinishRecovery(cfg); err != nil {
+	} else if err := agent.FinishRecovery(cfg); err != nil {
 		return err
 	}
 	shown := controlOptions{asJSON: o.asJSON}

@@ -70,7 +70,6 @@ const (
 	MysqldStopped  MysqldState = "stopped"
 	MysqldStarting MysqldState = "starting"
 	MysqldRunning  MysqldState = "running"
-	MysqldStopping MysqldState = "stopping"
 )
 
 // LogState is how a node's log is.

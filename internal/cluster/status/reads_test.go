@@ -33,7 +33,7 @@ func TestUnreadable(t *testing.T) {
 		{func(n *Node) { n.Reachable = false }, "it is not heard of"},
 		{func(n *Node) { n.Role = RolePromoting }, "it is no replica, but promoting"},
 		{func(n *Node) { n.Role = RolePrimary }, "it is no replica, but primary"},
-		{func(n *Node) { n.Mysqld = MysqldStopping }, "its mysqld does not run"},
+		{func(n *Node) { n.Mysqld = MysqldStopped }, "its mysqld does not run"},
 		{func(n *Node) { n.Leader = 0 }, "it has no leader, so nobody knows how old its data are"},
 		{func(n *Node) { n.LagUnknown = true }, "its lag is not known"},
 		{func(n *Node) { n.ApplierStopped = "replication has stopped" }, "it does not apply: replication has stopped"},

@@ -132,7 +132,7 @@ func TestHealthEndpoints(t *testing.T) {
 		{status.RoleUnverified, status.MysqldRunning, 2, "/health /liveness", ""},
 		{status.RolePromoting, status.MysqldRunning, 2, "/health /liveness", ""},
 		{status.RoleErrant, status.MysqldRunning, 2, "/health /liveness", ""},
-		{status.RoleDemoting, status.MysqldStopping, 2, "/liveness", ""},
+		{status.RoleDemoting, status.MysqldStopped, 2, "/liveness", ""},
 		{status.RoleStarting, status.MysqldStarting, 2, "/liveness", ""},
 		{status.RoleFenced, status.MysqldStopped, 2, "/liveness", ""},
 	} {

@@ -146,7 +146,7 @@ func parseSegmentHeader(w *window) (*segmentHeader, error) {
 	if err != nil {
 		return nil, damaged("segment header", err)
 	}
-	p := own.Body(true)
+	p := own.Body()
 	if len(p) < 8 || string(p[:4]) != segmentMagic {
 		return nil, fmt.Errorf("%w: no segment header", errDamage)
 	}

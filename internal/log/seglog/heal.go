@@ -47,15 +47,14 @@ type healing struct {
 	Detail string `json:"detail"`
 }
 
-// Healing reports whether the log lacks what it once had, and so may take no
-// part in Raft: it was damaged, and was cut before the damage. Append what is
-// missing, then call FinishHealing.
-func (l *Log) Healing() (Healing, bool) {
+// Healing says what a log lacks that may take no part in Raft, as it was damaged, and was cut before
+// the damage: append what is missing, then call FinishHealing. It is zero for any other log.
+func (l *Log) Healing() Healing {
 	if l.healing == nil {
-		return Healing{}, false
+		return Healing{}
 	}
 	h := l.healing
-	return Healing{CorruptError{File: h.File, Offset: h.Offset, Index: h.Index, Detail: h.Detail}, l.state.current}, true
+	return Healing{CorruptError{File: h.File, Offset: h.Offset, Index: h.Index, Detail: h.Detail}, l.state.current}
 }
 
 // FinishHealing says that the log holds everything that it had promised to keep

@@ -23,8 +23,8 @@ func healOptions(fs vfs.FS) Options {
 // entries are, and compares.
 func finish(t *testing.T, l *Log, entries []Entry) {
 	t.Helper()
-	h, ok := l.Healing()
-	if !ok {
+	h := l.Healing()
+	if l.healing == nil {
 		t.Fatal("the log is not being healed")
 	}
 	for _, e := range entries[l.LastIndex():] {
@@ -35,7 +35,7 @@ func finish(t *testing.T, l *Log, entries []Entry) {
 	if err := l.FinishHealing(hs); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := l.Healing(); ok {
+	if l.healing != nil {
 		t.Fatal("the log is still being healed")
 	}
 	if got := all(t, l); !sameEntries(got, entries) {
@@ -234,8 +234,8 @@ func healOnce(fs vfs.FS, entries []Entry) bool {
 		return false
 	}
 	defer func() { _ = l.Close() }()
-	h, ok := l.Healing()
-	if !ok {
+	h := l.Healing()
+	if l.healing == nil {
 		panic("no damage")
 	}
 	for _, e := range entries[l.LastIndex():] {
@@ -255,7 +255,7 @@ func TestHealKeepsItsPromises(t *testing.T) {
 	content[len(content)-20] ^= 1
 	writeFile(t, d.fs, first, content)
 	l := mustOpen(t, healOptions(d.fs))
-	h, _ := l.Healing()
+	h := l.Healing()
 	if h.Promised != d.hs[len(d.hs)-1] || h.Damage.File != first || h.Damage.Index == 0 {
 		t.Fatalf("healing is %+v", h)
 	}

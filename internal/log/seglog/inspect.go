@@ -417,7 +417,7 @@ func (s *inspected) stagedSummary(sum *SegmentSummary) error {
 	if err != nil {
 		return s.damage(c.end, s.first, err)
 	}
-	_, n, err := s.naming(c.end, &r)
+	n, err := s.naming(c.end, &r)
 	if err != nil {
 		return s.damage(c.end, s.first, err)
 	}

@@ -201,16 +201,17 @@ func (s *inspected) inline(offset int64, r *record) ([]byte, error) {
 }
 
 // naming returns what the record of a staged segment says of its stage.
-func (s *inspected) naming(offset int64, r *record) (inline []byte, n naming, err error) {
-	if inline, err = s.inline(offset, r); err != nil {
-		return nil, naming{}, err
+func (s *inspected) naming(offset int64, r *record) (naming, error) {
+	inline, err := s.inline(offset, r)
+	if err != nil {
+		return naming{}, err
 	}
 	n, ok := namingOf(&Entry{Type: r.raftType, Data: inline})
 	n.at = int64(r.durable) - n.bytes
 	if !ok || int64(r.durable) != s.window.size || n.at < offset+r.bytes() {
-		return nil, naming{}, fmt.Errorf("%w: record of a stage of %d bytes, up to %d of %d", errDamage, n.bytes, r.durable, s.window.size)
+		return naming{}, fmt.Errorf("%w: record of a stage of %d bytes, up to %d of %d", errDamage, n.bytes, r.durable, s.window.size)
 	}
-	return inline, n, nil
+	return n, nil
 }
 
 // time is when the transaction was committed.
@@ -224,7 +225,7 @@ func (n *naming) time() time.Time {
 
 // readStage reads the stage behind a record and adds its transaction to e.
 func (e *InspectedEntry) readStage(offset int64, r *record) error {
-	_, n, err := e.segment.naming(offset, r)
+	n, err := e.segment.naming(offset, r)
 	if err != nil {
 		return err
 	}

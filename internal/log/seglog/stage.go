@@ -1,13 +1,15 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -59,15 +61,6 @@ type Stage struct {
 	complete bool
 	// claimed: a call of Append is about to name it.
 	claimed bool
-}
-
-// StageInfo describes a stage that is not in the log.
-type StageInfo struct {
-	ID entry.StageID
-	// Bytes is how much of the transaction there is, Complete whether it is all
-	// of it, and durable.
-	Bytes    int64
-	Complete bool
 }
 
 // CreateStage begins a stage. It returns ErrStageExists if there is one with
@@ -243,32 +236,25 @@ func (l *Log) stagedSegment(id entry.StageID) *segment {
 	return nil
 }
 
-// Stages describes the stages that are not in the log, in the order of their
-// ids.
-func (l *Log) Stages() []StageInfo {
+// stageIDs are the stages that are not in the log, in order.
+func (l *Log) stageIDs() []entry.StageID {
 	l.stagesMu.Lock()
 	defer l.stagesMu.Unlock()
-	infos := make([]StageInfo, 0, len(l.stages))
-	for id, s := range l.stages {
-		infos = append(infos, StageInfo{id, s.bytes, s.complete})
-	}
-	sort.Slice(infos, func(i, j int) bool {
-		a, b := infos[i].ID, infos[j].ID
-		return a.Term < b.Term || a.Term == b.Term && a.Number < b.Number
+	return slices.SortedFunc(maps.Keys(l.stages), func(a, b entry.StageID) int {
+		return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Number, b.Number))
 	})
-	return infos
 }
 
 // DropStages removes the stages that are not in the log and for which keep
 // returns false. Who writes one gets ErrNoStage.
 func (l *Log) DropStages(keep func(entry.StageID) bool) error {
 	var errs error
-	for _, info := range l.Stages() {
-		if keep(info.ID) {
+	for _, id := range l.stageIDs() {
+		if keep(id) {
 			continue
 		}
 		l.stagesMu.Lock()
-		if s := l.stages[info.ID]; s != nil && !s.claimed {
+		if s := l.stages[id]; s != nil && !s.claimed {
 			errs = errors.Join(errs, s.remove())
 		}
 		l.stagesMu.Unlock()

@@ -209,7 +209,7 @@ func kindOfHead(head Event) (kind, error) {
 // server, so that their case is known; ROLLBACK and XA ROLLBACK may be as a
 // client wrote them.
 func kindOfQuery(e Event) (kind, error) {
-	q, err := parseQuery(e, true)
+	q, err := parseQuery(e)
 	if err != nil {
 		return 0, err
 	}

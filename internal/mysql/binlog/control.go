@@ -10,7 +10,7 @@ import (
 // ParseRotate parses a ROTATE event, fake or not: the file that follows and the
 // position in it.
 func ParseRotate(e Event) (name string, pos uint64, err error) {
-	body := e.Body(true)
+	body := e.Body()
 	if e.Type() != TypeRotate || len(body) < 9 {
 		return "", 0, fmt.Errorf("parse ROTATE: %w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
 	}
@@ -32,7 +32,7 @@ func ParsePreviousGTIDs(e Event) (*gtid.Set, error) {
 	if e.Type() != TypePreviousGTIDs {
 		return nil, fmt.Errorf("parse PREVIOUS_GTIDS: %w: type %d", ErrMalformed, e.Type())
 	}
-	set, err := gtid.DecodeBinary(e.Body(true))
+	set, err := gtid.DecodeBinary(e.Body())
 	if err != nil {
 		return nil, fmt.Errorf("parse PREVIOUS_GTIDS: %w: %w", ErrMalformed, err)
 	}
@@ -67,7 +67,7 @@ const (
 // file and the position up to which it has sent, or skipped, everything. The
 // position of version 1 has 32 bits.
 func ParseHeartbeat(e Event) (name string, pos uint64, err error) {
-	switch body := e.Body(true); e.Type() {
+	switch body := e.Body(); e.Type() {
 	case TypeHeartbeat:
 		if len(body) == 0 {
 			return "", 0, fmt.Errorf("parse heartbeat: %w: no file name", ErrMalformed)

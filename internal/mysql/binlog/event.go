@@ -153,13 +153,9 @@ func (e Event) LogPos() uint32 { return binary.LittleEndian.Uint32(e[offsetLogPo
 // Flags are the header's flags.
 func (e Event) Flags() uint16 { return binary.LittleEndian.Uint16(e[offsetFlags:]) }
 
-// Body returns what is behind the header, without the checksum if the event has
-// one. It is empty, never nil, if there is nothing.
-func (e Event) Body(checksum bool) []byte {
-	end := len(e)
-	if checksum {
-		end = max(HeaderBytes, end-ChecksumBytes)
-	}
+// Body returns what is between the header and the checksum. It is empty, never nil, if there is nothing.
+func (e Event) Body() []byte {
+	end := max(HeaderBytes, len(e)-ChecksumBytes)
 	return e[HeaderBytes:end:end]
 }
 

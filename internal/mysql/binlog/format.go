@@ -54,7 +54,7 @@ type FormatDescription struct {
 // aliases e. It returns ErrMalformed for another event, binlog version or
 // header length.
 func ParseFormatDescription(e Event) (FormatDescription, error) {
-	body := e.Body(true)
+	body := e.Body()
 	if e.Type() != TypeFormatDescription || len(body) < formatPostHeaders+1 {
 		return FormatDescription{}, fmt.Errorf("parse FORMAT_DESCRIPTION: %w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
 	}

@@ -65,9 +65,9 @@ func ParseGTID(e Event) (GTIDInfo, error) {
 	var err error
 	switch e.Type() {
 	case TypeGTID:
-		info, _, err = parseUntagged(e.Body(true))
+		info, _, err = parseUntagged(e.Body())
 	case TypeGTIDTagged:
-		info, err = parseTagged(e.Body(true))
+		info, err = parseTagged(e.Body())
 	default:
 		err = fmt.Errorf("%w: type %d", ErrMalformed, e.Type())
 	}

@@ -21,7 +21,7 @@ func LimitParallel(dst []byte, e Event, workers int) Event {
 	if workers <= 0 || e.Type() != TypeGTID || VerifyChecksum(e) != nil {
 		return e
 	}
-	info, _, err := parseUntagged(e.Body(true))
+	info, _, err := parseUntagged(e.Body())
 	last := info.SequenceNumber - int64(workers)
 	if err != nil || info.SequenceNumber <= 0 || info.LastCommitted <= 0 || last <= info.LastCommitted {
 		return e

@@ -45,7 +45,7 @@ type payload struct {
 }
 
 func parsePayload(e Event) (payload, error) {
-	p, size, rest, err := cutPayloadHead(e.Body(true))
+	p, size, rest, err := cutPayloadHead(e.Body())
 	if err != nil {
 		return payload{}, err
 	}
@@ -199,7 +199,7 @@ func WrapPayload(dst []byte, raw []byte) ([]byte, bool) {
 	if err != nil || first.Type() != TypeGTID || VerifyChecksum(first) != nil {
 		return dst, false
 	}
-	_, lengthAt, err := parseUntagged(first.Body(true))
+	_, lengthAt, err := parseUntagged(first.Body())
 	last, events, ok := wrappable(rest)
 	if err != nil || !ok {
 		return dst, false
@@ -251,7 +251,7 @@ func appendGTIDWithLength(dst []byte, e Event, at int, othersBytes uint64) []byt
 		return append(dst, e...)
 	}
 	start := len(dst)
-	body := e.Body(true)
+	body := e.Body()
 	_, behind, _ := CutNetInt(body[at:]) // parsed before, cannot fail
 	// The length of the field depends on its value, which includes the field: a
 	// second round settles it.

@@ -24,7 +24,7 @@ const queryPostHeaderBytes = 13
 
 // ParseQuery parses a QUERY event that has a checksum.
 func ParseQuery(e Event) (Query, error) {
-	q, err := parseQuery(e, true)
+	q, err := parseQuery(e)
 	if err != nil {
 		return Query{}, fmt.Errorf("parse QUERY: %w", err)
 	}
@@ -37,8 +37,8 @@ type queryView struct {
 	errorCode    uint16
 }
 
-func parseQuery(e Event, checksum bool) (queryView, error) {
-	body := e.Body(checksum)
+func parseQuery(e Event) (queryView, error) {
+	body := e.Body()
 	if e.Type() != TypeQuery || len(body) < queryPostHeaderBytes {
 		return queryView{}, fmt.Errorf("%w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
 	}

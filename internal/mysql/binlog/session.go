@@ -81,11 +81,11 @@ const (
 
 // ParseSessionQuery parses a QUERY event that has a checksum.
 func ParseSessionQuery(e Event) (SessionQuery, error) {
-	view, err := parseQuery(e, true)
+	view, err := parseQuery(e)
 	if err != nil {
 		return SessionQuery{}, fmt.Errorf("parse QUERY: %w", err)
 	}
-	body := e.Body(true)
+	body := e.Body()
 	q := SessionQuery{
 		Query:  Query{Schema: string(view.schema), Text: string(view.text), ErrorCode: view.errorCode},
 		Thread: binary.LittleEndian.Uint32(body), Flags: e.Flags(),
@@ -265,13 +265,13 @@ const (
 
 // EndsStatement tells whether a row event is its statement's last.
 func EndsStatement(e Event) bool {
-	body := e.Body(true)
+	body := e.Body()
 	return len(body) > rowsFlagsAt && body[rowsFlagsAt]&stmtEnd != 0
 }
 
 // EndStatement makes a row event its statement's last, in place.
 func EndStatement(e Event) {
-	if len(e.Body(true)) > rowsFlagsAt {
+	if len(e.Body()) > rowsFlagsAt {
 		e[HeaderBytes+rowsFlagsAt] |= stmtEnd
 		PutChecksum(e)
 	}
@@ -289,7 +289,7 @@ type TableMap struct {
 // ParseTableMap parses the begin of one.
 func ParseTableMap(e Event) (TableMap, error) {
 	const schemaAt = tableIDBytes + 2 // behind flags
-	body := e.Body(true)
+	body := e.Body()
 	if e.Type() != TypeTableMap || len(body) <= schemaAt || len(body) < schemaAt+1+int(body[schemaAt]) {
 		return TableMap{}, fmt.Errorf("parse TABLE_MAP: %w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
 	}
@@ -298,7 +298,7 @@ func ParseTableMap(e Event) (TableMap, error) {
 
 // RowsTable is the table of a row event, by the number of its TABLE_MAP; 0 = it is too short.
 func RowsTable(e Event) uint64 {
-	body := e.Body(true)
+	body := e.Body()
 	if len(body) < tableIDBytes {
 		return 0
 	}

@@ -17,7 +17,7 @@ func ThreadID(raw []byte) (uint32, error) {
 		}
 		switch e.Type() {
 		case TypeQuery:
-			return queryThread(e.Body(true))
+			return queryThread(e.Body())
 		case TypeTransactionPayload:
 			r, err := openPayload(e)
 			if err != nil {

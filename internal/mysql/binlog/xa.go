@@ -31,7 +31,7 @@ const xaPartBytesMax = 64
 func ParseXAPrepare(raw []byte) (xid XID, prepares bool, err error) {
 	for e, err := range Events(raw) {
 		if err == nil && e.Type() == TypeXAPrepare {
-			return parseXAPrepare(e.Body(true))
+			return parseXAPrepare(e.Body())
 		}
 		if err == nil && e.Type() == TypeTransactionPayload {
 			return payloadXAPrepare(e)
@@ -178,7 +178,7 @@ func ParseXAEnd(raw []byte) (xid XID, ends bool, err error) {
 	if e.Type() != TypeQuery { // mysqld does not compress these
 		return XID{}, false, nil
 	}
-	q, err := parseQuery(e, true)
+	q, err := parseQuery(e)
 	if err != nil {
 		return XID{}, false, fmt.Errorf("look for the end of XA: %w", err)
 	}

@@ -7,5 +7,5 @@ func ParseXAPrepareEvent(e Event) (xid XID, prepares bool, err error) {
 	if e.Type() != TypeXAPrepare {
 		return XID{}, false, nil
 	}
-	return parseXAPrepare(e.Body(true))
+	return parseXAPrepare(e.Body())
 }

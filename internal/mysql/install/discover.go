@@ -71,11 +71,6 @@ func (in *Installation) MysqlbinlogArgv() ([]string, error) {
 	return in.clientArgv("mysqlbinlog", in.Mysqlbinlog)
 }
 
-// MysqldumpArgv is ClientArgv for mysqldump.
-func (in *Installation) MysqldumpArgv() ([]string, error) {
-	return in.clientArgv("mysqldump", in.Mysqldump)
-}
-
 func (in *Installation) argv(program string, args ...string) []string {
 	return append(append(append([]string(nil), in.Loader...), program), args...)
 }

@@ -58,11 +58,11 @@ func TestDiscoverNormalPrefix(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("installation (-want +got):\n%s", diff)
 	}
-	argv, err := got.MysqldumpArgv()
+	argv, err := got.MysqlbinlogArgv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantArgv := []string{base + "/bin/mysqldump", "--no-defaults", "--plugin-dir=" + base + "/lib/plugin", "--character-sets-dir=" + base + "/share/charsets"}
+	wantArgv := []string{base + "/bin/mysqlbinlog", "--no-defaults", "--plugin-dir=" + base + "/lib/plugin", "--character-sets-dir=" + base + "/share/charsets"}
 	if diff := cmp.Diff(wantArgv, argv); diff != "" {
 		t.Fatalf("argv (-want +got):\n%s", diff)
 	}
@@ -181,9 +181,7 @@ func TestDiscoverPrivatePrefix(t *testing.T) {
 	if len(in.Loader) != 3 || !strings.HasPrefix(in.Loader[0], base) || in.ShareDir == "" || in.CharsetsDir == "" {
 		t.Fatalf("installation %+v", in)
 	}
-	for name, argv := range map[string]func() ([]string, error){
-		"mysql": in.ClientArgv, "mysqlbinlog": in.MysqlbinlogArgv, "mysqldump": in.MysqldumpArgv,
-	} {
+	for name, argv := range map[string]func() ([]string, error){"mysql": in.ClientArgv, "mysqlbinlog": in.MysqlbinlogArgv} {
 		args, err := argv()
 		if err != nil {
 			t.Fatal(err)

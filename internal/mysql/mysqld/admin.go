@@ -181,13 +181,6 @@ func (a *Admin) HasSession(ctx context.Context, id uint64) (bool, error) {
 	return n > 0, err
 }
 
-// Version returns @@version.
-func (a *Admin) Version(ctx context.Context) (string, error) {
-	var s string
-	err := a.query1(ctx, "version", "SELECT @@version", nil, &s)
-	return s, err
-}
-
 // SetSuperReadOnly closes (on) or opens the server for writes. Closing waits
 // for every commit in progress, at most lockWait (rounded up to whole seconds,
 // at least 1 s) and at most as long as ctx; if that is not enough it returns

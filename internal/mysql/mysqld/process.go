@@ -19,7 +19,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
@@ -168,9 +167,6 @@ func (p *Process) Options() StartOptions { return p.options }
 
 // PID is mysqld's process id.
 func (p *Process) PID() int { return p.pid }
-
-// BinlogBase is the base name of this incarnation's binlog files, without path.
-func (p *Process) BinlogBase() string { return binlog.IncarnationBase(p.incarnation) }
 
 // Done is closed when mysqld and every goroutine of the Process have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

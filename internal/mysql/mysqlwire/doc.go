@@ -109,7 +109,7 @@
 // caching_sha2_password or mysql_native_password, a dump by GTID. Without TLS the password goes out encrypted by the
 // server's own key. It has no goroutine: Next waits, for four heartbeats at most. It holds one event.
 //
-// Bounds: the tap holds one batch of max(BatchBytesMax, one transaction that is
+// Bounds: the tap holds one batch of max(1 MiB, one transaction that is
 // not staged), the read buffer, and one event of at most 1 MiB or one statement;
 // a dump holds three pieces, writeBytesMin and, of a stage, 1 MiB. Events have at
 // most 1 GiB, commands of a client 16 MiB, packets before login 64 KiB.

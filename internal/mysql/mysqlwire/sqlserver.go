@@ -102,7 +102,7 @@ func (q *sqlServer) value(query string) (value string, err error) {
 		case isEOF(payload):
 			ends++
 		case ends == 1:
-			text, _, ok := cutString(payload)
+			text, ok := firstString(payload)
 			if rows++; !ok || rows > 1 {
 				return "", fmt.Errorf("%w: no value in a row", ErrMalformed)
 			}
@@ -283,22 +283,22 @@ func (r *relay) prepared() error {
 	return r.out.Flush()
 }
 
-// cutString cuts a length-encoded string off.
-func cutString(b []byte) (text, rest []byte, ok bool) {
+// firstString returns the length-encoded string with which b begins.
+func firstString(b []byte) (text []byte, ok bool) {
 	if len(b) > 0 && b[0] == 0xfb { // NULL
-		return nil, b[1:], true
+		return nil, true
 	}
 	n, rest, err := binlog.CutNetInt(b)
 	if err != nil || n > uint64(len(rest)) {
-		return nil, nil, false
+		return nil, false
 	}
-	return rest[:n], rest[n:], true
+	return rest[:n], true
 }
 
 // editVariables is an edit of SHOW VARIABLES: what is the feed's is not mysqld's.
 func editVariables(values map[string]string) func(row []byte) []byte {
 	return func(row []byte) []byte {
-		name, _, ok := cutString(row)
+		name, ok := firstString(row)
 		value, known := values[strings.ToLower(string(name))]
 		if !ok || !known {
 			return row

@@ -62,9 +62,6 @@ type TapConfig struct {
 	// Exclude holds the GTIDs committed in Raft and nothing more: positions of
 	// these transactions are acknowledged without having been seen.
 	Exclude *gtid.Set
-	// BatchBytesMax is the length in bytes above which a batch is not grown;
-	// 0 means 1 MiB.
-	BatchBytesMax int
 	// EntryBytesMax is the length in bytes of the longest entry; 0 means no
 	// limit.
 	EntryBytesMax int
@@ -206,7 +203,7 @@ func newTap(conn net.Conn, cfg TapConfig) *Tap {
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
 		machine: tap.New(tap.Config{
 			Term: cfg.Term, Exclude: cfg.Exclude,
-			BatchBytesMax: cfg.BatchBytesMax, EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
+			EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
 		}),
 	}
 	t.intake = tap.Intake{Machine: t.machine, Lock: &t.mu}

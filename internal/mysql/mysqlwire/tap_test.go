@@ -531,14 +531,12 @@ func TestTapRotates(t *testing.T) {
 // the rest stays with the source. Nothing is lost by the wait.
 func TestTapBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const bytesMax, transactions = 10 << 10, 1000
+		const bytesMax, transactions, rowBytes = 1 << 20, 200, 50_000
 		a, b := net.Pipe()
 		s := newFakeSource(t)
 		served := make(chan error, 1)
 		go func() { served <- s.serve(b) }()
-		cfg := fakeTapConfig()
-		cfg.BatchBytesMax = bytesMax
-		tap, err := attachTap(t.Context(), a, cfg)
+		tap, err := attachTap(t.Context(), a, fakeTapConfig())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -547,11 +545,11 @@ func TestTapBackPressure(t *testing.T) {
 		go func() {
 			err := <-served // the start of the file, with the pipe's reader gone
 			for i := 0; i < transactions && err == nil; i++ {
-				err = s.write(s.binlog.Rows(1000)...)
+				err = s.write(s.binlog.Rows(rowBytes)...)
 			}
 			served <- err
 		}()
-		count, each := 0, len(binlogtest.Join(binlogtest.New("").Rows(1000)...))
+		count, each := 0, len(binlogtest.Join(binlogtest.New("").Rows(rowBytes)...))
 		for count < transactions {
 			synctest.Wait() // everything that can go on has
 			if held := tap.Stats().Bytes; held > uint64((count+1)*each+2*bytesMax) {

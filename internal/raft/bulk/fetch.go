@@ -166,7 +166,7 @@ func (b *Bulk) fetchOnce(ctx context.Context, s entry.Staged, peer cluster.NodeI
 	if b.cfg.Stages.HasStage(s.ID) {
 		return nil
 	}
-	st, hangUp, err := b.open(ctx, peer, frameGet, appendID(nil, s.ID))
+	st, hangUp, err := b.open(ctx, peer, frameGet, encodeID(s.ID))
 	if err != nil {
 		return err
 	}

@@ -317,9 +317,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func appendID(dst []byte, id entry.StageID) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, id.Term)
-	return binary.LittleEndian.AppendUint64(dst, id.Number)
+func encodeID(id entry.StageID) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, id.Term), id.Number)
 }
 
 func parseID(b []byte) (entry.StageID, error) {

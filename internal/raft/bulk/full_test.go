@@ -277,7 +277,7 @@ func TestRefusedSenderIsHeardOut(t *testing.T) {
 		w := newWorld(t, 2, 0)
 		w.nodes[nodeB].stages.fill(0)
 		s := w.rawDial(t, nodeB)
-		s.mustSend(t, framePut, appendID(nil, id1))
+		s.mustSend(t, framePut, encodeID(id1))
 		if _, err := s.expect(frameReady, time.Hour); err != nil {
 			t.Fatal(err)
 		}

@@ -100,11 +100,11 @@ func left(t *testing.T, b *Bulk, stages *fakeStages) {
 // and ends.
 func FuzzServe(f *testing.F) {
 	index := binary.LittleEndian.AppendUint64(nil, 41)
-	f.Add(frames(append([]said{{framePut, appendID(nil, id1)}}, copyOf(content(300))...)...))
-	f.Add(frames(said{framePut, appendID(nil, id1)}, said{frameData, content(300)})) // and no more
-	f.Add(frames(said{framePut, appendID(nil, id2)}))
-	f.Add(frames(said{frameGet, appendID(nil, id2)}, said{framePing, nil}))
-	f.Add(frames(said{frameGet, appendID(nil, id1)}))
+	f.Add(frames(append([]said{{framePut, encodeID(id1)}}, copyOf(content(300))...)...))
+	f.Add(frames(said{framePut, encodeID(id1)}, said{frameData, content(300)})) // and no more
+	f.Add(frames(said{framePut, encodeID(id2)}))
+	f.Add(frames(said{frameGet, encodeID(id2)}, said{framePing, nil}))
+	f.Add(frames(said{frameGet, encodeID(id1)}))
 	f.Add(frames(said{frameEntries, index}))
 	f.Add(frames(said{frameFollow, index}))
 	f.Add(frames(said{frameTail, nil}))

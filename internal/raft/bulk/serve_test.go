@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 			payload []byte
 			want    refusalCode
 		}{
-			{frameGet, appendID(nil, id1), refusedMissing},
+			{frameGet, encodeID(id1), refusedMissing},
 			{frameEntries, index, refusedCompacted},
 			{frameData, nil, refusedFailed},
 			{77, nil, refusedFailed},
@@ -83,7 +83,7 @@ func TestStageOfAnother(t *testing.T) {
 		w.nodes[nodeB].cfg.Leads = func(id cluster.NodeID, term uint64) bool { return id == leader && term == 7 }
 		put := func(id entry.StageID) *stream {
 			s := w.rawDial(t, nodeB)
-			s.mustSend(t, framePut, appendID(nil, id))
+			s.mustSend(t, framePut, encodeID(id))
 			return s
 		}
 		put(entry.StageID{Term: 6, Number: 1}).refused(t, refusedFailed)
@@ -103,14 +103,14 @@ func TestOneStageIsReceivedOnceAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
 		first, second := w.rawDial(t, nodeB), w.rawDial(t, nodeB)
-		first.mustSend(t, framePut, appendID(nil, id1))
+		first.mustSend(t, framePut, encodeID(id1))
 		if _, err := first.expect(frameReady, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		second.mustSend(t, framePut, appendID(nil, id1))
+		second.mustSend(t, framePut, encodeID(id1))
 		second.refused(t, refusedBusy)
 		third := w.rawDial(t, nodeB)
-		third.mustSend(t, framePut, appendID(nil, id2))
+		third.mustSend(t, framePut, encodeID(id2))
 		if _, err := third.expect(frameReady, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestSilentSenderIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
 		s := w.rawDial(t, nodeB)
-		s.mustSend(t, framePut, appendID(nil, id1))
+		s.mustSend(t, framePut, encodeID(id1))
 		if _, err := s.expect(frameReady, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestEndThatDoesNotFitIsRefused(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			w := newWorld(t, 2, 0)
 			s := w.rawDial(t, nodeB)
-			s.mustSend(t, framePut, appendID(nil, id1))
+			s.mustSend(t, framePut, encodeID(id1))
 			if _, err := s.expect(frameReady, time.Hour); err != nil {
 				t.Fatal(err)
 			}

@@ -332,7 +332,7 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	defer func() { _ = r.Close() }()
 	ctx, cancel := context.WithCancelCause(u.attempts)
 	defer cancel(nil)
-	s, hangUp, err := u.b.open(ctx, peer, framePut, appendID(nil, u.id))
+	s, hangUp, err := u.b.open(ctx, peer, framePut, encodeID(u.id))
 	if err != nil {
 		return err
 	}

@@ -85,8 +85,8 @@ func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 func writeOneOfEach(s *stream, id entry.StageID, tail Tail, e *seglog.Entry) error {
 	out := bodyWriter{s: s}
 	for _, send := range []func() error{
-		func() error { return s.send(framePut, appendID(nil, id)) },
-		func() error { return s.send(frameGet, appendID(nil, id)) },
+		func() error { return s.send(framePut, encodeID(id)) },
+		func() error { return s.send(frameGet, encodeID(id)) },
 		func() error { return s.send(frameEntries, []byte{9, 0, 0, 0, 0, 0, 0, 0}) },
 		func() error { return s.send(frameTail, nil) },
 		func() error { return s.send(frameTail, appendTail(nil, tail)) },

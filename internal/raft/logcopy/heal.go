@@ -55,8 +55,7 @@ func Heal(ctx context.Context, c HealConfig, damage error) (last uint64, err err
 	}
 	defer func() { _ = log.Close() }()
 	err = c.Node.Serve(ctx, log, func(ctx context.Context, to Log, peers Peers) error {
-		was, _ := log.Healing()
-		h := healing{node: c.Node, target: consensus.NewHealTarget(was.Promised)}
+		h := healing{node: c.Node, target: consensus.NewHealTarget(log.Healing().Promised)}
 		h.Copy = Copy{
 			Log: to, Peers: peers, Clock: c.Clock, Others: c.Node.Others, Copied: log.HardState().Commit, GroupBytesMax: c.GroupBytesMax,
 			Progress: func(from cluster.NodeID) { c.Node.Copies(from, h.Copied, h.until) },

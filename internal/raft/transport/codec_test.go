@@ -252,7 +252,7 @@ func FuzzFrame(f *testing.F) {
 }
 
 func FuzzGreeting(f *testing.F) {
-	f.Add(appendHello(nil, hello{class: classRoute, target: nodeB, id: Identity{ClusterName: "shop", NodeName: "a", Version: "1"}}))
+	f.Add(encodeHello(hello{class: classRoute, target: nodeB, id: Identity{ClusterName: "shop", NodeName: "a", Version: "1"}}))
 	f.Add([]byte("QRTE"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if g, err := readGreeting(bytes.NewReader(data)); err == nil {
@@ -268,7 +268,7 @@ func FuzzGreeting(f *testing.F) {
 			}
 			return
 		}
-		g, err := readGreeting(bytes.NewReader(appendHello(nil, h)))
+		g, err := readGreeting(bytes.NewReader(encodeHello(h)))
 		if err != nil || !bytes.Equal(g.body, data) {
 			t.Fatalf("hello %+v: body % x, was % x (%v)", h, g.body, data, err)
 		}

@@ -107,12 +107,12 @@ func answered(t *testing.T, told []byte, h *taken, mayEnter bool) {
 // firstBytes are beginnings of connections.
 func firstBytes(f *testing.F) (all [][]byte) {
 	for _, c := range []class{classControl, classAppend, classRoute, classBulk, classCall, classRead} {
-		all = append(all, appendHello(nil, helloFrom(nodeA, nodeB, c)))
+		all = append(all, encodeHello(helloFrom(nodeA, nodeB, c)))
 	}
 	old := helloFrom(nodeC, nodeB, classControl)
 	old.speaks = versions{versionFirst, versionFirst}
-	all = append(all, appendHello(nil, old), appendHello(nil, helloFrom(nodeA, nodeC, classControl)),
-		appendHello(nil, helloFrom(nodeB, nodeB, classControl)), appendHello(nil, helloFrom(4, nodeB, classCall)),
+	all = append(all, encodeHello(old), encodeHello(helloFrom(nodeA, nodeC, classControl)),
+		encodeHello(helloFrom(nodeB, nodeB, classControl)), encodeHello(helloFrom(4, nodeB, classCall)),
 		[]byte("QRTE"), []byte("GET /status HTTP/1.1\r\n\r\n"), []byte{tlsRecord}, []byte{0}, nil)
 	// What a TLS client says first.
 	near, far := net.Pipe()
@@ -226,7 +226,7 @@ func FuzzConnection(f *testing.F) {
 			sent = hostile.Mend(sent, frameFormat)
 		}
 		h, serve := listening(cluster.PeersPlain, nil)
-		whole := append(appendHello(nil, helloFrom(nodeA, nodeB, c)), sent...)
+		whole := append(encodeHello(helloFrom(nodeA, nodeB, c)), sent...)
 		told := hostile.Say(t, roomBytes(whole), whole, serve)
 		answered(t, told, h, true)
 		if len(told) == 0 {

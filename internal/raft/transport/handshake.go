@@ -150,10 +150,10 @@ type hello struct {
 	key cluster.Key
 }
 
-func appendHello(dst []byte, h hello) []byte {
+func encodeHello(h hello) []byte {
 	body := binary.LittleEndian.AppendUint64(nil, uint64(h.target))
 	body = appendIdentity(body, h.id)
-	return appendGreeting(dst, greeting{version: h.speaks.least, most: uint8(h.speaks.most), word: uint8(h.class), body: body})
+	return appendGreeting(nil, greeting{version: h.speaks.least, most: uint8(h.speaks.most), word: uint8(h.class), body: body})
 }
 
 // parseHello decodes a greeting to which version was chosen. The body is the same in
@@ -209,7 +209,7 @@ func parseIdentity(b []byte) (Identity, error) {
 // side refuses.
 func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	speaks := t.speaks.from(c)
-	msg := appendHello(nil, hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
+	msg := encodeHello(hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
 	if _, err := conn.Write(msg); err != nil {
 		return accepted{}, fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
 	}

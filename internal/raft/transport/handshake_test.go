@@ -71,7 +71,7 @@ func TestRejectedGreetings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := helloFrom(nodeB, nodeA, classControl)
 			c.change(&h)
-			conn, g := rawDial(t, a, appendHello(nil, h))
+			conn, g := rawDial(t, a, encodeHello(h))
 			got, err := parseRejection(g)
 			if diff := cmp.Diff(&c.want, got); diff != "" || err != nil {
 				t.Errorf("%v (-want +got)\n%s", err, diff)
@@ -101,7 +101,7 @@ func TestOtherProtocolVersionIsToldSo(t *testing.T) {
 func TestWhatIsNoGreetingIsClosedAndCounted(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)
-	good := appendHello(nil, helloFrom(nodeB, nodeA, classControl))
+	good := encodeHello(helloFrom(nodeB, nodeA, classControl))
 	damaged := append([]byte{}, good...)
 	damaged[len(damaged)-1] ^= 1
 	huge := append([]byte{}, good[:greetingHeaderBytes]...)

@@ -238,7 +238,7 @@ func TestHangupInTheHandshake(t *testing.T) {
 		a.tune.idleTimeout = 2 * patience // which would end it, too
 		a.check = func(Identity) error { a.Hangup(nodeB); return nil }
 		a.start(t)
-		conn, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, c)))
+		conn, g := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, c)))
 		if Code(g.word) != codeAccepted {
 			t.Fatalf("%v: answered with %d", c, g.word)
 		}

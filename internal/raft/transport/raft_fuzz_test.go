@@ -174,7 +174,7 @@ func FuzzRaft(f *testing.F) {
 		f.Add(encoded(f, classAppend, messages...))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		sent = bytes.Join([][]byte{appendHello(nil, helloFrom(nodeA, nodeB, classAppend)), hostile.Mend(sent, frameFormat)}, nil)
+		sent = bytes.Join([][]byte{encodeHello(helloFrom(nodeA, nodeB, classAppend)), hostile.Mend(sent, frameFormat)}, nil)
 		log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{byte(nodeB)}, CacheBytesMax: 1 << 16})
 		if err != nil {
 			t.Fatal(err)

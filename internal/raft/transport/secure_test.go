@@ -203,7 +203,7 @@ func TestPlainAgainstRequire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.Write(appendHello(nil, hello{class: classControl, target: nodeB, id: identity(nodeA), speaks: a.speaks})); err != nil {
+	if _, err := conn.Write(encodeHello(hello{class: classControl, target: nodeB, id: identity(nodeA), speaks: a.speaks})); err != nil {
 		t.Fatal(err)
 	}
 	if told, _ := io.ReadAll(conn); len(told) > 0 {

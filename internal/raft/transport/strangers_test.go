@@ -39,7 +39,7 @@ func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	a.start(t)
 	const more = 20
 	stayers(t, a, strangersMax+more)
-	_, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	_, g := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
 	if Code(g.word) != codeAccepted {
 		t.Fatal("the peer was rejected")
 	}
@@ -211,7 +211,7 @@ func TestRejectionsOfOneSourceAreBounded(t *testing.T) {
 	for i := range 50 {
 		h := helloFrom(nodeB, nodeA, classControl)
 		h.id.NodeName = fmt.Sprintf("name-%d", i)
-		conn, _ := rawDial(t, a, appendHello(nil, h))
+		conn, _ := rawDial(t, a, encodeHello(h))
 		expectClosed(t, conn)
 	}
 	if n := strings.Count(out.String(), "rejected connection"); n == 0 || n > 10 {
@@ -225,7 +225,7 @@ func TestEachStrangerIsLogged(t *testing.T) {
 	secured(t, cluster.PeersRequire, b)
 	b.start(t)
 	old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*newKey(t).Certificate()}}
-	says := appendHello(nil, helloFrom(nodeA, nodeB, classControl))
+	says := encodeHello(helloFrom(nodeA, nodeB, classControl))
 	for n, c := range []struct {
 		tls  *tls.Config
 		says []byte
@@ -264,7 +264,7 @@ func TestCorruptPeerIsBounded(t *testing.T) {
 	a, out := logging(t, nodeA, nodeB)
 	a.start(t)
 	for range 50 {
-		conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+		conn, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
 		if _, err := conn.Write([]byte("no frame is here")); err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func TestCorruptPeerIsBounded(t *testing.T) {
 func TestRefusedStatusIsBounded(t *testing.T) {
 	a, out := logging(t, nodeA, nodeB)
 	a.start(t)
-	conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	conn, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
 	var frames batch
 	for range 50 {
 		if err := frames.add(frameStatus, []byte("none"), classControl); err != nil {
@@ -332,7 +332,7 @@ func TestRemovedIsToldThatAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := conn.Write(appendHello(nil, h)); err != nil {
+		if _, err := conn.Write(encodeHello(h)); err != nil {
 			t.Fatal(err)
 		}
 		g, err := readGreeting(conn)

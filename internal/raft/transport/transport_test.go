@@ -366,7 +366,7 @@ func TestCorruptFrameClosesTheConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newNode(t, nodeA, nodeB)
 			a.start(t)
-			conn, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, c.class)))
+			conn, g := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, c.class)))
 			if Code(g.word) != codeAccepted {
 				t.Fatalf("rejected: %s", g.body)
 			}
@@ -397,7 +397,7 @@ func TestReconnectKeepsTheOrder(t *testing.T) {
 		}
 	}
 	a.start(t)
-	hello := appendHello(nil, helloFrom(nodeB, nodeA, classControl))
+	hello := encodeHello(helloFrom(nodeB, nodeA, classControl))
 	first, _ := rawDial(t, a, hello)
 	if _, err := first.Write(encoded(t, classControl, heartbeat(nodeB, nodeA, 1))); err != nil {
 		t.Fatal(err)
@@ -436,7 +436,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.tune.idleTimeout = 20 * time.Millisecond
 	a.start(t)
-	conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classAppend)))
+	conn, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classAppend)))
 	expectClosed(t, conn)
 }
 
@@ -548,7 +548,7 @@ func rawStream(t *testing.T, b *node, dial func(context.Context, cluster.NodeID)
 func TestRouteKeepsEarlyBytes(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)
-	conn, _ := rawDial(t, a, append(appendHello(nil, helloFrom(nodeB, nodeA, classRoute)), "early"...))
+	conn, _ := rawDial(t, a, append(encodeHello(helloFrom(nodeB, nodeA, classRoute)), "early"...))
 	far := within(t, a.routes, "the route")
 	defer func() { _ = far.Close() }()
 	_ = conn.Close()

@@ -78,14 +78,14 @@ func TestUnsentMessageEndsConnection(t *testing.T) {
 	a.start(t)
 	snap := heartbeat(nodeB, nodeA, 1)
 	snap.Type = pb.MsgSnap.Enum()
-	conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	conn, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
 	if _, err := conn.Write(encoded(t, classControl, snap, heartbeat(nodeB, nodeA, 2))); err != nil {
 		t.Fatal(err)
 	}
 	expectClosed(t, conn)
 	bad := appendMessage(1, []byte("x"))
 	bad.From, bad.To, bad.Entries[0].Index = new(uint64(nodeB)), new(uint64(nodeA)), new(uint64(9))
-	conn, _ = rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classAppend)))
+	conn, _ = rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classAppend)))
 	if _, err := conn.Write(encoded(t, classAppend, bad)); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestUnsentMessageEndsConnection(t *testing.T) {
 	if n := a.Stats().Unexpected; n != 2 {
 		t.Errorf("%d messages are counted", n)
 	}
-	conn, _ = rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	conn, _ = rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
 	if _, err := conn.Write(encoded(t, classControl, heartbeat(nodeB, nodeA, 3))); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestGreetingsOfVersion2(t *testing.T) {
 	for _, c := range []class{classControl, classAppend, classRoute, classBulk, classCall} {
 		h := helloFrom(nodeB, nodeA, c)
 		h.speaks = versions{versionFirst, versionCall}.from(c)
-		b := appendHello(nil, h)
+		b := encodeHello(h)
 		expect("hello-"+c.String(), b)
 		g, err := readGreeting(bytes.NewReader(b))
 		if err != nil {

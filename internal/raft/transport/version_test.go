@@ -262,19 +262,19 @@ func TestPreviousVersionIsDialled(t *testing.T) {
 // TestCallBeforeTheVersionIsKnown: an agent of version 1 refuses it by the version
 // that it names, and not as a class that makes no sense.
 func TestCallBeforeTheVersionIsKnown(t *testing.T) {
-	hello := appendHello(nil, helloFrom(nodeA, nodeB, classCall))
+	hello := encodeHello(helloFrom(nodeA, nodeB, classCall))
 	if _, _, err := frozenReadHello(hello); err == nil || err.Error() != "protocol version 2" {
 		t.Errorf("version 1 says %v", err)
 	}
 	a := newNode(t, nodeA, nodeB)
 	a.speaks = versions{1, 1}
 	a.start(t)
-	_, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classCall)))
+	_, g := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classCall)))
 	if Code(g.word) != CodeVersion {
 		t.Errorf("code %d: %s", g.word, g.body)
 	}
 	// One that calls in version 1 all the same is not served.
-	_, g = rawDial(t, a, appendHello(nil, hello1(classCall)))
+	_, g = rawDial(t, a, encodeHello(hello1(classCall)))
 	if Code(g.word) != CodeMalformed {
 		t.Errorf("code %d: %s", g.word, g.body)
 	}

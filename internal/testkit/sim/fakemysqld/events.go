@@ -175,7 +175,7 @@ func (r *operationReader) take(e binlog.Event) error {
 		}
 		return r.statement(q.Text)
 	case binlog.TypeWriteRows:
-		return r.row(e.Body(true))
+		return r.row(e.Body())
 	case binlog.TypeXAPrepare:
 		_, prepares, err := binlog.ParseXAPrepareEvent(e)
 		if r.kind = XAOnePhase; prepares {

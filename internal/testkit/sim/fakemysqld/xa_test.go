@@ -51,7 +51,7 @@ func shape(t *testing.T, raw []byte) (all []string) {
 			}
 			all = append(all, q.Text)
 		default:
-			all = append(all, string(rune('0'+e.Type()))+string(e.Body(true)))
+			all = append(all, string(rune('0'+e.Type()))+string(e.Body()))
 		}
 	}
 	return all
