@@ -73,7 +73,7 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	if err.Order.Recovery == nil { // else hearOfRecovery says what to do, which is no rebuild perhaps
+	if err.Order.Recovery == nil { // else the stance, which is given it below, says what to do: no rebuild perhaps
 		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
 	if err.Code == transport.CodeRebuild && h.a.board.JoinsBlind() {

@@ -299,7 +299,7 @@ func checkKind(l *problemList, key string, kind cluster.Kind) {
 	switch kind {
 	case cluster.KindFull, cluster.KindLogger:
 	case cluster.KindLearner:
-		l.add(key, "member.kind %q is not supported yet: this version has \"full\" and \"logger\" members", kind)
+		l.add(key, "member.kind %q has no vote, and each initial member has one: write \"full\" or \"logger\"; a learner joins later, with [join] kind and \"quorate node add\"", kind)
 	default:
 		l.add(key, "member.kind %q is unknown: write \"full\" or \"logger\"", kind)
 	}

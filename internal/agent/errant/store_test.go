@@ -54,7 +54,7 @@ func setOf(numbers ...uint64) *gtid.Set {
 	return set
 }
 
-// saved returns the numbers of the transactions in a save's file, which is read as
+// savedIn returns the numbers of the transactions in a save's file, which is read as
 // any binlog file is.
 func savedIn(t *testing.T, path string) (numbers []uint64) {
 	t.Helper()

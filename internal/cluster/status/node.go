@@ -141,7 +141,7 @@ type OldData struct {
 	Until time.Time `json:"until"`
 }
 
-// NodeStatus is what a node says of itself. Nodes send it to each other, so
+// Node is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
 type Node struct {
 	// ID is text in JSON: it has more digits than a JavaScript number keeps.

@@ -31,7 +31,7 @@ const (
 
 	// prepareBytes is how far zeros are written ahead. A write into zeros that
 	// are on disk needs no new blocks, so its fdatasync has no journal commit
-	// to wait for: two thirds of the time at 1 KiB, measured (BenchmarkBareWrite).
+	// to wait for: two thirds of the time at 1 KiB, measured.
 	// The chunk shares the fdatasync of the group that first passes the
 	// prepared region. At 2 MiB that is one group of 16 KiB in 128: it stays
 	// out of the 99th percentile, in which with 1 MiB it was. Groups of 128 KiB

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// damaged is a log with known groups, on a disk that tests may spoil.
+// damagedLog is a log with known groups, on a disk that tests may spoil.
 type damagedLog struct {
 	fs      *vfs.Mem
 	entries []Entry

@@ -44,7 +44,7 @@ type Survey struct {
 // ownSchemas are those of the server itself.
 const ownSchemas = "('mysql', 'sys', 'information_schema', 'performance_schema')"
 
-// surveyQueries yield one text a row.
+// queries yield one text a row.
 func (s *Survey) queries() []struct {
 	into  *[]string
 	query string

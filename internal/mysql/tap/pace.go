@@ -11,7 +11,7 @@ const (
 	// paceFrom is the part of the bound from which on the tap slows down. Up to
 	// there a backlog comes and goes by itself.
 	paceFrom = 0.5
-	// paceTo is where nothing more is let through but the least (see paceWait):
+	// paceTo is where nothing more is let through but the least (see paceWaitMin):
 	// half a bound above it, so that what overshoots comes back.
 	paceTo = 1.5
 	// paceFactorMax is how much faster than the replica applies the tap may be at

@@ -19,7 +19,7 @@ import (
 // its own vote is its own. It must not end the others. So a message that no sound member
 // sends in its place is refused before raft sees it: one that raft would panic at, one that
 // would wind the terms up, and entries that each node would panic at once they are committed.
-// Nothing more of that member is taken for refusedTicks, its heartbeats neither, so that a
+// Nothing more of that member is taken for refusedElections, its heartbeats neither, so that a
 // broken leader is replaced; and the caller ends its connections.
 //
 // What is committed already is not refused: the commit check panics at that, for nobody may

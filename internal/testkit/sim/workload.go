@@ -37,7 +37,7 @@ type workload struct {
 	idle    int // the number of faults that make clients only read
 	stopped bool
 	xa      []*xaTransaction
-	// okSince is when the last write was answered with OK.
+	// lastOK is when the last write was answered with OK.
 	lastOK time.Duration
 }
 
