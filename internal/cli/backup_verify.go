@@ -26,6 +26,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/rows"
@@ -333,9 +334,8 @@ func baseTables(ctx context.Context, db *sql.DB) (tables []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the tables: %w", err)
 	}
-	quoted := strings.NewReplacer("`", "``")
 	for _, n := range names {
-		tables = append(tables, "`"+quoted.Replace(n.schema)+"`.`"+quoted.Replace(n.table)+"`")
+		tables = append(tables, binlog.QuoteName(n.schema)+"."+binlog.QuoteName(n.table))
 	}
 	return tables, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,26 +196,28 @@ func setKey(v *cluster.Key) func(string) error {
 	return func(text string) error { *v = cluster.Key(text); return v.Check() }
 }
 
-func setInt(v *int) func(string) error {
+// setParsed takes what parse makes of a text. what says what the text is that is refused; "" = parse says it.
+func setParsed[T any](v *T, parse func(string) (T, error), what string) func(string) error {
 	return func(text string) (err error) {
-		if *v, err = strconv.Atoi(text); err != nil {
-			return fmt.Errorf("%q is not a whole number", text)
+		if *v, err = parse(text); err != nil && what != "" {
+			return fmt.Errorf("%q is %s", text, what)
 		}
-		return nil
+		return err
 	}
 }
 
-func setBytes(v *Bytes) func(string) error {
-	return func(text string) (err error) { *v, err = ParseBytes(text); return err }
+func setInt(v *int) func(string) error { return setParsed(v, strconv.Atoi, "not a whole number") }
+
+func setBool(v *bool) func(string) error {
+	return setParsed(v, strconv.ParseBool, "neither true nor false")
 }
+
+func setBytes(v *Bytes) func(string) error { return setParsed(v, ParseBytes, "") }
+
+func setNetworks(v *[]netip.Prefix) func(string) error { return setParsed(v, parseNetworks, "") }
 
 func setDuration(v *time.Duration) func(string) error {
-	return func(text string) (err error) {
-		if *v, err = units.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is not a duration: write a number with a unit, such as \"100ms\", \"5m\" or \"30d\"", text)
-		}
-		return nil
-	}
+	return setParsed(v, units.ParseDuration, `not a duration: write a number with a unit, such as "100ms", "5m" or "30d"`)
 }
 
 func setLevel(v *slog.Level) func(string) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -53,19 +52,6 @@ func (r *Reader) fields() map[string]func(string) error {
 		"sql":        setBool(&r.SQL),
 		"site":       setBool(&r.Site),
 	}
-}
-
-func setBool(v *bool) func(string) error {
-	return func(text string) (err error) {
-		if *v, err = strconv.ParseBool(text); err != nil {
-			return fmt.Errorf("%q is neither true nor false", text)
-		}
-		return nil
-	}
-}
-
-func setNetworks(v *[]netip.Prefix) func(string) error {
-	return func(text string) (err error) { *v, err = parseNetworks(text); return err }
 }
 
 // parseNetworks reads addresses and networks with commas between them.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 )
 
@@ -70,7 +71,7 @@ func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("Trailer")
 		s.refuseCopy(w, err)
 	default:
-		w.Header().Set(trailerError, oneLine(err.Error()))
+		w.Header().Set(trailerError, units.Line(err.Error()))
 	}
 }
 
@@ -81,17 +82,6 @@ func (s *Server) refuseCopy(w http.ResponseWriter, err error) {
 		answer.Code = e.Code
 	}
 	s.reply(w, httpStatus(answer.Code), answer)
-}
-
-// oneLine is a text as a header may have it.
-func oneLine(text string) string {
-	line := []rune(text)
-	for i, r := range line {
-		if r < ' ' || r == 0x7f {
-			line[i] = ' '
-		}
-	}
-	return string(line)
 }
 
 // copyWriter sends what is written at once, and gives each write its time.

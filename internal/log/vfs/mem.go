@@ -3,6 +3,7 @@ package vfs
 import (
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -122,12 +123,10 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 
 	clone := &Mem{dirs: map[string]*memDir{}}
 	inodes, across := map[*memInode]*memInode{}, map[*[2]*memDir]bool{}
-	for _, path := range sortedKeys(m.dirs) {
+	for _, path := range slices.Sorted(maps.Keys(m.dirs)) {
 		d := m.dirs[path]
 		left := map[string]*memInode{}
-		for name, inode := range d.durable {
-			left[name] = inode
-		}
+		maps.Copy(left, d.durable)
 		for _, op := range d.pending {
 			kept, decided := across[op.across]
 			if !decided || op.across == nil {
@@ -139,7 +138,7 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 			}
 		}
 		after := newMemDir()
-		for _, name := range sortedKeys(left) {
+		for _, name := range slices.Sorted(maps.Keys(left)) {
 			inode := left[name]
 			if inodes[inode] == nil {
 				inodes[inode] = inode.crash(survives)
@@ -158,7 +157,7 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 
 // moveDirs gives a directory and what is below it another path.
 func (m *Mem) moveDirs(from, to string) {
-	for _, path := range sortedKeys(m.dirs) {
+	for _, path := range slices.Sorted(maps.Keys(m.dirs)) {
 		if path == from || strings.HasPrefix(path, from+"/") {
 			m.dirs[to+path[len(from):]] = m.dirs[path]
 			delete(m.dirs, path)
@@ -202,15 +201,6 @@ func (m *Mem) ForgetUnsynced(name string) error {
 	}
 	inode.pending = nil
 	return nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
 
 // find returns the directory of name and name's last element.
@@ -367,7 +357,7 @@ func (m *Mem) List(dir string) ([]string, error) {
 	if d == nil {
 		return nil, &fs.PathError{Op: "list", Path: dir, Err: fs.ErrNotExist}
 	}
-	names := sortedKeys(d.names)
+	names := slices.Sorted(maps.Keys(d.names))
 	for path := range m.dirs {
 		if path != dir && filepath.Dir(path) == dir {
 			names = append(names, filepath.Base(path))

@@ -23,9 +23,11 @@ type Account struct{ User, Host string }
 
 // String is how SQL text names it: that does not depend on sql_mode.
 func (a Account) String() string {
-	quoted := func(s string) string { return "`" + strings.ReplaceAll(s, "`", "``") + "`" }
-	return quoted(a.User) + "@" + quoted(a.Host)
+	return QuoteName(a.User) + "@" + QuoteName(a.Host)
 }
+
+// QuoteName is a name as SQL text has it.
+func QuoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // CutKeyword returns the first word of a statement, "" if there is none, and what is behind it. Comments may stand before it; what
 // a /*! comment holds counts as text, as it does for mysqld.

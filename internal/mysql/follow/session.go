@@ -70,7 +70,7 @@ func binlogStatement(events []byte) string {
 func (s *Session) statement(q binlog.SessionQuery) (ours []string) {
 	if q.Schema != "" && q.Schema != s.schema && q.Flags&binlog.FlagSuppressUse == 0 {
 		// The name is in UTF-8, whatever the statements before were in.
-		ours = append(ours, "SET @@SESSION.character_set_client=utf8mb4", "USE `"+strings.ReplaceAll(q.Schema, "`", "``")+"`")
+		ours = append(ours, "SET @@SESSION.character_set_client=utf8mb4", "USE "+binlog.QuoteName(q.Schema))
 		s.schema = q.Schema
 		delete(s.settings, "character_set_client")
 		delete(s.settings, "collation_database") // USE sets it

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -121,7 +122,7 @@ func (c Config) validate() error {
 // joined (ErrGuarded, ErrConfig).
 func CheckVariables(variables map[string]string) error {
 	var errs []error
-	for _, name := range sortedKeys(variables) {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		errs = append(errs, checkVariable(name, variables[name]))
 	}
 	return errors.Join(errs...)
@@ -237,13 +238,13 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	}
 	if len(c.Variables) > 0 {
 		fmt.Fprintf(&b, "\n# mysql.variables of the node's configuration.\n")
-		for _, name := range sortedKeys(c.Variables) {
+		for _, name := range slices.Sorted(maps.Keys(c.Variables)) {
 			writeOption(&b, name, c.Variables[name])
 		}
 	}
 	if len(o.Variables) > 0 {
 		fmt.Fprintf(&b, "\n# Of the whole cluster (quorate variables set).\n")
-		for _, name := range sortedKeys(o.Variables) {
+		for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
 			writeOption(&b, "loose_"+name, o.Variables[name])
 		}
 	}
@@ -284,7 +285,7 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 
 // sets says whether the operator sets an option.
 func (c Config) sets(option string) bool {
-	return slices.ContainsFunc(sortedKeys(c.Variables), func(name string) bool { return normalizeOption(name) == option })
+	return slices.ContainsFunc(slices.Sorted(maps.Keys(c.Variables)), func(name string) bool { return normalizeOption(name) == option })
 }
 
 // installationOptions names the installation's own directories.
@@ -311,7 +312,7 @@ func (c Config) renderInitialize(asRoot bool) string {
 		"lower_case_table_names", "innodb_page_size", "innodb_data_file_path",
 		"innodb_redo_log_capacity", "character_set_server", "collation_server",
 	} {
-		for _, key := range sortedKeys(c.Variables) {
+		for _, key := range slices.Sorted(maps.Keys(c.Variables)) {
 			if strings.ReplaceAll(strings.ToLower(key), "-", "_") == name {
 				writeOption(&b, name, c.Variables[key])
 			}
@@ -333,13 +334,4 @@ func writeOption(b *strings.Builder, name, value string) {
 		value = `"` + value + `"`
 	}
 	fmt.Fprintf(b, "%s=%s\n", name, value)
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

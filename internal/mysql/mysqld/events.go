@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
@@ -127,11 +128,11 @@ func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error
 		return err
 	}
 	var alter []byte // in that character set
-	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+quoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
+	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+binlog.QuoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
 		return err
 	}
 	for _, statement := range []string{
-		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, quoteName(e.Charset), quoteName(e.Collation)),
+		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, binlog.QuoteName(e.Charset), binlog.QuoteName(e.Collation)),
 		string(alter),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
@@ -157,10 +158,8 @@ func (e Event) alter(v install.Version) string {
 	if at := strings.LastIndexByte(e.Definer, '@'); at >= 0 {
 		user, host = e.Definer[:at], e.Definer[at+1:]
 	}
-	return fmt.Sprintf("ALTER DEFINER=%s@%s EVENT %s.%s %s", quoteName(user), quoteName(host), quoteName(e.Schema), quoteName(e.Name), status)
+	return fmt.Sprintf("ALTER DEFINER=%s@%s EVENT %s.%s %s", binlog.QuoteName(user), binlog.QuoteName(host), binlog.QuoteName(e.Schema), binlog.QuoteName(e.Name), status)
 }
-
-func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // RecordEvents writes rows, and removes those of forgotten events: a transaction of the log, as a client's.
 func (p *Process) RecordEvents(ctx context.Context, rows []EventRow, forget []EventName) error {

@@ -77,7 +77,7 @@ func CheckGlobals(set, has map[string]string) error {
 	for name := range has {
 		names[normalizeOption(name)] = name
 	}
-	for _, name := range sortedKeys(set) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if err := CheckGlobal(name, set[name]); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func CheckGlobals(set, has map[string]string) error {
 // Own returns the value that a variable has among an operator's settings, whatever its spelling
 // there, or else among quorate's defaults; false = it is the server's own default.
 func Own(variables map[string]string, name string) (value string, operator, known bool) {
-	for _, n := range sortedKeys(variables) {
+	for _, n := range slices.Sorted(maps.Keys(variables)) {
 		if normalizeOption(n) == normalizeOption(name) {
 			value, operator, known = variables[n], true, true
 		}
@@ -209,7 +209,7 @@ func (e *PutBackError) Error() string {
 // KnowGlobals has the running server say whether it has variables: the first that it has not is a
 // *RefusedError. It sets nothing.
 func (a *Admin) KnowGlobals(ctx context.Context, values map[string]string) error {
-	for _, name := range sortedKeys(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if _, err := getGlobal(ctx, a.db, name, values[name]); err != nil {
 			return err
 		}
@@ -267,7 +267,7 @@ func (a *Admin) TryGlobals(ctx context.Context, values map[string]string) (atSta
 	if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = 'STRICT_ALL_TABLES'"); err != nil {
 		return nil, nil, fmt.Errorf("try variables: %w", err)
 	}
-	for _, name := range sortedKeys(values) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if slices.Contains(notTried(), name) {
 			continue
 		}

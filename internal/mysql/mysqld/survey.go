@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -73,7 +75,7 @@ func (c Config) Survey(ctx context.Context, dir string) (s Survey, err error) {
 func (c Config) renderSurvey(asRoot bool, dir, scratch string) string {
 	var b strings.Builder
 	b.WriteString("[mysqld]\n")
-	for _, name := range sortedKeys(c.Variables) { // some say how the data are read
+	for _, name := range slices.Sorted(maps.Keys(c.Variables)) { // some say how the data are read
 		if !strings.Contains(name, ".") {
 			writeOption(&b, name, c.Variables[name])
 		}

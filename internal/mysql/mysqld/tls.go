@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +52,7 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 		return nil, err
 	}
 	content := map[string][]byte{} // by value
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if content[files[name]], err = id.readFile(ctx, c.inData(files[name])); err != nil {
 			texts = append(texts, fmt.Sprintf("%s: %s cannot read it: %v", name, cmp.Or(c.OSUser, "this account"), err))
 		}
@@ -227,7 +228,7 @@ func (p *Process) TLS(ctx context.Context) (off []string, ends time.Time, err er
 	case err != nil:
 		return nil, ends, err
 	case !on:
-		return sortedKeys(files), ends, nil
+		return slices.Sorted(maps.Keys(files)), ends, nil
 	}
 	ends, err = time.Parse("Jan _2 15:04:05 2006 MST", notAfter)
 	if err != nil {

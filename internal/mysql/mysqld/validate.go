@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func ValidateVariables(ctx context.Context, in *install.Installation, variables 
 func runValidation(ctx context.Context, in *install.Installation, dir string, variables map[string]string) ([]string, error) {
 	var text strings.Builder
 	text.WriteString("[mysqld]\n")
-	for _, name := range sortedKeys(variables) {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		writeOption(&text, name, variables[name])
 	}
 	if os.Geteuid() == 0 {
@@ -102,7 +103,7 @@ func runValidation(ctx context.Context, in *install.Installation, dir string, va
 // that is known already. The server writes - for _ in some.
 func namedIn(line string, variables map[string]string) string {
 	words := regexp.MustCompile(`[A-Za-z0-9_]+`).FindAllString(strings.ReplaceAll(line, "-", "_"), -1)
-	for _, name := range sortedKeys(variables) {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		plain := strings.ReplaceAll(name, "-", "_")
 		for _, word := range words {
 			if strings.EqualFold(word, plain) || strings.EqualFold("loose_"+word, plain) {
@@ -111,7 +112,7 @@ func namedIn(line string, variables map[string]string) string {
 		}
 	}
 	// A bad value is named alone, such as that of character_set_server.
-	for _, name := range sortedKeys(variables) {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		if strings.Contains(line, "'"+variables[name]+"'") {
 			return name
 		}

@@ -67,7 +67,7 @@ func DialForeign(ctx context.Context, cfg ForeignConfig) (*Foreign, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	w := &wire{conn: conn, in: newPacketReader(conn, streamBufferBytes, eventBytesMax)}
-	err = startDump(ctx, w, cfg)
+	err = startForeign(ctx, w, cfg)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
@@ -77,7 +77,7 @@ func DialForeign(ctx context.Context, cfg ForeignConfig) (*Foreign, error) {
 	return &Foreign{conn: w.conn, in: w.in, silence: silenceMax * cfg.HeartbeatPeriod}, nil
 }
 
-func startDump(ctx context.Context, w *wire, cfg ForeignConfig) error {
+func startForeign(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	if err := sourceLogin(ctx, w, cfg); err != nil {
 		return err
 	}
@@ -85,19 +85,7 @@ func startDump(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	settings := fmt.Sprintf("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32', @master_heartbeat_period=%[1]d, "+
 		"@source_heartbeat_period=%[1]d, @slave_uuid='%[2]s', @replica_uuid='%[2]s', SESSION net_write_timeout=%[3]d",
 		cfg.HeartbeatPeriod.Nanoseconds(), cfg.ReplicaUUID, netWriteTimeoutSeconds)
-	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(cfg.ServerID)} {
-		if err := w.command(command); err != nil {
-			return fmt.Errorf("send settings: %w", err)
-		}
-		if err := w.expectOK(); err != nil {
-			return fmt.Errorf("apply settings: %w", err)
-		}
-	}
-	dump := dumpRequest{serverID: cfg.ServerID, offset: binlogMagicBytes, exclude: cfg.Exclude}
-	if err := w.command(dump.payload()); err != nil {
-		return fmt.Errorf("request dump: %w", err)
-	}
-	return nil
+	return w.startDump(settings, dumpRequest{serverID: cfg.ServerID, offset: binlogMagicBytes, exclude: cfg.Exclude})
 }
 
 // Next returns the next event, which is valid until the next call. It returns an error where the server says

@@ -218,7 +218,15 @@ func (t *Tap) open(ctx context.Context) error {
 	settings := fmt.Sprintf("SET @source_binlog_checksum='CRC32', @source_heartbeat_period=%d, "+
 		"@rpl_semi_sync_replica=1, @replica_uuid='%s', SESSION net_write_timeout=%d",
 		t.cfg.HeartbeatPeriod.Nanoseconds(), t.cfg.ReplicaUUID, netWriteTimeoutSeconds)
-	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(t.cfg.ServerID)} {
+	if err := w.startDump(settings, dumpRequest{flags: flagHeartbeatV2, serverID: t.cfg.ServerID, offset: binlogMagicBytes, exclude: t.cfg.Exclude}); err != nil {
+		return err
+	}
+	return t.begin(ctx)
+}
+
+// startDump has the server, which is logged in to, take settings of the session, and send its binlog.
+func (w *wire) startDump(settings string, dump dumpRequest) error {
+	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(dump.serverID)} {
 		if err := w.command(command); err != nil {
 			return fmt.Errorf("send settings: %w", err)
 		}
@@ -226,16 +234,10 @@ func (t *Tap) open(ctx context.Context) error {
 			return fmt.Errorf("apply settings: %w", err)
 		}
 	}
-	dump := dumpRequest{
-		flags:    flagHeartbeatV2,
-		serverID: t.cfg.ServerID,
-		offset:   binlogMagicBytes,
-		exclude:  t.cfg.Exclude,
-	}
 	if err := w.command(dump.payload()); err != nil {
 		return fmt.Errorf("request dump: %w", err)
 	}
-	return t.begin(ctx)
+	return nil
 }
 
 // begin reads how the stream begins.
