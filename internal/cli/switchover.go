@@ -16,6 +16,9 @@ import (
 // by less.
 const actionTimeout = 115 * time.Second
 
+// restartWait is actionTimeout for a restart: a replica's mysqld may take minutes to shut down.
+const restartWait = 6*time.Minute + 10*time.Second
+
 func newSwitchoverCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var args cluster.SwitchoverRequest
@@ -89,7 +92,7 @@ func switchoverText(s cluster.Switchover) string {
 }
 
 func newRestartMysqldCommand() *cobra.Command {
-	o := controlOptions{timeout: actionTimeout}
+	o := controlOptions{timeout: restartWait}
 	var request cluster.RestartRequest
 	cmd := &cobra.Command{
 		Use:   "restart-mysqld NODE [--in-place]",

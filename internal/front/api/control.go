@@ -13,8 +13,8 @@ import (
 )
 
 // ControlTimeout bounds an operator's request, and so how long whoever sent it
-// waits for the answer.
-const ControlTimeout = 2 * time.Minute
+// waits for the answer. It is more than any request's own time, which a restart has most of.
+const ControlTimeout = 7 * time.Minute
 
 // httpStatus is the HTTP status of an answer, for callers that look no further.
 func httpStatus(code control.Code) int {
