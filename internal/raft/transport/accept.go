@@ -95,12 +95,8 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 		return
 	}
 	defer stop()
-	switch h.class {
-	case classBulk:
-		t.serveBulk(ctx, conn, p)
-		return
-	case classCall:
-		t.serveCall(ctx, conn, p)
+	if h.class == classBulk || h.class == classCall {
+		t.serve(ctx, conn, p, h.class)
 		return
 	}
 	for _, l := range p.links {
@@ -132,20 +128,24 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 	t.cfg.Logger.Debug("connection from peer ended", attributes...)
 }
 
-// serveBulk has the handler serve a bulk stream, which it closes then, unless
-// the peer has bulkStreamsMax open already.
-func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
+// serve has the handler serve a bulk stream, or answer a call, which is closed then, unless the peer has as many
+// open as it may.
+func (t *Transport) serve(ctx context.Context, conn net.Conn, p *peer, c class) {
+	s, most, goneFor, handle := &p.bulk, int64(bulkStreamsMax), time.Duration(0), t.cfg.Handler.Bulk
+	if c == classCall {
+		s, most, goneFor, handle = &p.calls, callStreamsMax, t.tune.leaverCallTime, t.cfg.Handler.Call
+	}
 	defer func() { _ = conn.Close() }()
-	defer p.bulkStreams.Add(-1)
-	if p.bulkStreams.Add(1) > bulkStreamsMax {
-		p.bulkRefused.Add(1)
-		t.warnOfMore(conn, p, classBulk)
+	defer s.open.Add(-1)
+	if s.open.Add(1) > most {
+		s.refused.Add(1)
+		t.warnOfMore(conn, p, c)
 		return
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	defer p.closeWhenGone(conn, end, 0)()
-	t.cfg.Handler.Bulk(ctx, p.ID, conn)
+	defer p.closeWhenGone(conn, end, goneFor)()
+	handle(ctx, p.ID, conn)
 }
 
 // warnOfMore logs that a peer opens more streams of a class than it may: an agent that comes again, or somebody

@@ -15,20 +15,9 @@ const callStreamsMax = 8
 
 // DialCall opens a stream for one question and one answer between agents (package
 // control): the peer's Handler.Call gets the other end. All else is as with
-// DialRoute. A peer that knows no calls is not asked: a *RejectedError says so.
+// DialBulk. A peer that knows no calls is not asked: a *RejectedError says so.
 func (t *Transport) DialCall(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	p := t.peer(id)
-	if p == nil {
-		return nil, fmt.Errorf("open call to node %d: %w", id, ErrUnknownPeer)
-	}
-	if err := p.knows(classCall); err != nil {
-		return nil, fmt.Errorf("open call to node %q: %w", p.Name, err)
-	}
-	conn, _, err := t.connect(ctx, p.Peer, classCall)
-	if err != nil {
-		return nil, fmt.Errorf("open call to node %q: %w", p.Name, err)
-	}
-	return conn, nil
+	return t.open(ctx, id, classCall)
 }
 
 // AnswersAt shakes hands at an address as if the peer were there, with its key; nil = it is.
@@ -53,20 +42,4 @@ func (p *peer) knows(c class) error {
 		return reject(CodeVersion, "it goes on in protocol version %d, which has no %ss: upgrade it first", v, c)
 	}
 	return nil
-}
-
-// serveCall has the handler answer a call, which it closes then, unless the peer
-// has callStreamsMax open already.
-func (t *Transport) serveCall(ctx context.Context, conn net.Conn, p *peer) {
-	defer func() { _ = conn.Close() }()
-	defer p.callStreams.Add(-1)
-	if p.callStreams.Add(1) > callStreamsMax {
-		p.callRefused.Add(1)
-		t.warnOfMore(conn, p, classCall)
-		return
-	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	defer p.closeWhenGone(conn, end, t.tune.leaverCallTime)()
-	t.cfg.Handler.Call(ctx, p.ID, conn)
 }

@@ -153,17 +153,23 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 // while routesOpenedMax others are being opened. It returns ErrUnknownPeer, a *RejectedError,
 // ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	return t.openRoute(ctx, id, classRoute)
+	return t.open(ctx, id, classRoute)
 }
 
 // DialRead opens a stream to the peer's router for a client that reads: its Handler.RouteRead gets the other
 // end. All else is as with DialRoute, and both count together. A peer that knows no such streams is not asked: a
 // *RejectedError says so.
 func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	return t.openRoute(ctx, id, classRead)
+	return t.open(ctx, id, classRead)
 }
 
-func (t *Transport) openRoute(ctx context.Context, id cluster.NodeID, c class) (net.Conn, error) {
+// DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the
+// other end. All else is as with DialRoute, but for the wait.
+func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	return t.open(ctx, id, classBulk)
+}
+
+func (t *Transport) open(ctx context.Context, id cluster.NodeID, c class) (net.Conn, error) {
 	p := t.peer(id)
 	if p == nil {
 		return nil, fmt.Errorf("open %v stream to node %d: %w", c, id, ErrUnknownPeer)
@@ -171,29 +177,17 @@ func (t *Transport) openRoute(ctx context.Context, id cluster.NodeID, c class) (
 	if err := p.knows(c); err != nil {
 		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
 	}
-	select {
-	case p.opening <- struct{}{}:
-		defer func() { <-p.opening }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, context.Cause(ctx))
+	if c == classRoute || c == classRead { // clients ask for these, as many as there are
+		select {
+		case p.opening <- struct{}{}:
+			defer func() { <-p.opening }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, context.Cause(ctx))
+		}
 	}
 	conn, _, err := t.connect(ctx, p.Peer, c)
 	if err != nil {
 		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
-	}
-	return conn, nil
-}
-
-// DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the
-// other end. All else is as with DialRoute.
-func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	p := t.peer(id)
-	if p == nil {
-		return nil, fmt.Errorf("open bulk stream to node %d: %w", id, ErrUnknownPeer)
-	}
-	conn, _, err := t.connect(ctx, p.Peer, classBulk)
-	if err != nil {
-		return nil, fmt.Errorf("open bulk stream to node %q: %w", p.Name, err)
 	}
 	return conn, nil
 }

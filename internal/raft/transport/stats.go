@@ -81,9 +81,9 @@ func (t *Transport) Stats() Stats {
 	for _, p := range t.allPeers() {
 		s.Peers = append(s.Peers, PeerStats{
 			ID: p.ID, Version: uint16(p.version.Load()), Control: p.classStats(classControl), Append: p.classStats(classAppend),
-			BulkStreams: p.bulkStreams.Load(), BulkRefused: p.bulkRefused.Load(),
+			BulkStreams: p.bulk.open.Load(), BulkRefused: p.bulk.refused.Load(),
 			Plain:       slices.ContainsFunc(p.links[:], (*link).isPlain),
-			CallStreams: p.callStreams.Load(), CallRefused: p.callRefused.Load(),
+			CallStreams: p.calls.open.Load(), CallRefused: p.calls.refused.Load(),
 		})
 	}
 	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return cmp.Compare(a.ID, b.ID) })

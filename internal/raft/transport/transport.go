@@ -186,14 +186,8 @@ type peer struct {
 	in      [2]received
 	inbound [2]*inbound
 	// reading has a value while one of them is read, by class-1.
-	reading [2]chan struct{}
-	// bulkStreams are the accepted ones now, bulkRefused counts those that were
-	// too many.
-	bulkStreams atomic.Int64
-	bulkRefused atomic.Uint64
-	// callStreams and callRefused likewise.
-	callStreams atomic.Int64
-	callRefused atomic.Uint64
+	reading     [2]chan struct{}
+	bulk, calls streams
 	// version is the protocol version of our control connection; 0 = there is none.
 	version atomic.Uint32
 	// opening has a value for each route that is being opened.
@@ -213,6 +207,12 @@ type peer struct {
 	// gone ends, by leave, when it is no peer any more.
 	gone  context.Context
 	leave context.CancelFunc
+}
+
+// streams are the accepted ones of a class that are open; refused counts those that were too many.
+type streams struct {
+	open    atomic.Int64
+	refused atomic.Uint64
 }
 
 func (p *peer) received(c class) *received { return &p.in[c-1] }
