@@ -209,28 +209,15 @@ func (s *inspected) heads(from, to int64, visit func(offset int64, r record) boo
 		}
 		// The window is used again for the events.
 		piece := bytes.Clone(b)
-		for next := 0; ; {
-			i := bytes.Index(piece[next:], []byte(recordMagic))
-			if i < 0 {
-				break
-			}
-			start := next + i - binlog.HeaderBytes
-			next += i + 1
-			if start < 0 {
-				continue
-			}
-			r, err := parseRecordHead(piece[start:], at+int64(start), s.seed)
-			if err != nil {
-				continue
-			}
-			event, err := s.window.bytes(at+int64(start), r.eventBytes())
+		for offset, r := range s.headsIn(piece, at) {
+			event, err := s.window.bytes(offset, r.eventBytes())
 			if errors.Is(err, errDamage) || err == nil && binlog.VerifyChecksum(event) != nil {
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			if !visit(at+int64(start), r) {
+			if !visit(offset, r) {
 				return nil
 			}
 		}

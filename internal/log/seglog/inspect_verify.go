@@ -359,12 +359,11 @@ func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, er
 }
 
 // rules are what holds of committed entries: the commit check of package
-// consensus, without the panics. gtids is nil, and known false, where what came
+// consensus, without the panics. gtids is nil, and order not known, where what came
 // before is not known.
 type rules struct {
-	epoch, number uint64
-	known         bool
-	gtids         *gtid.Set
+	order entry.Order
+	gtids *gtid.Set
 }
 
 func (r *rules) clone() rules {
@@ -393,11 +392,11 @@ func (r *rules) check(e *InspectedEntry) (problem string) {
 		problem = fmt.Sprintf("entry of term %d says term %d", e.Term, h.Term)
 	case h.Kind == entry.KindState:
 		return problem // of no epoch
-	case h.Kind == entry.KindEpoch && (h.Number != 0 || h.Term <= r.epoch):
-		problem = fmt.Sprintf("epoch %d opens with number %d after epoch %d", h.Term, h.Number, r.epoch)
-	case h.Kind != entry.KindEpoch && r.known && (h.Term != r.epoch || h.Number != r.number+1):
-		problem = fmt.Sprintf("entry has epoch %d and number %d after epoch %d and number %d", h.Term, h.Number, r.epoch, r.number)
+	default:
+		if _, err := r.order.Next(h); err != nil {
+			problem = err.Error()
+		}
 	}
-	r.epoch, r.number, r.known = h.Term, h.Number, true
+	r.order = entry.OrderAt(h)
 	return problem
 }

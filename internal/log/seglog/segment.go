@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"syscall"
 
@@ -171,6 +172,28 @@ func newerRecord(w *window, offset int64, newer error) error {
 	return fmt.Errorf("%w: %v: it was written by a newer quorate", ErrFormat, newer)
 }
 
+// headsIn yields what looks like the head of a record in a piece of the file that begins at an offset, and where
+// in the file. Whether the rest of the record's event is intact nobody has looked.
+func (h *segmentHeader) headsIn(piece []byte, at int64) iter.Seq2[int64, record] {
+	return func(yield func(int64, record) bool) {
+		for next := 0; ; {
+			i := bytes.Index(piece[next:], []byte(recordMagic))
+			if i < 0 {
+				return
+			}
+			start := next + i - binlog.HeaderBytes
+			next += i + 1
+			if start < 0 {
+				continue
+			}
+			r, err := parseRecordHead(piece[start:], at+int64(start), h.seed)
+			if err == nil && !yield(at+int64(start), r) {
+				return
+			}
+		}
+	}
+}
+
 // searchBehind looks at what is behind a damaged record, at any offset: how
 // far valid records say that the file was durable, and where the last byte
 // that is not zero ends.
@@ -188,22 +211,11 @@ func (h *segmentHeader) searchBehind(w *window, damage int64) (durable, nonZeroE
 		if last := bytes.TrimRight(piece, "\x00"); len(last) > 0 {
 			nonZeroEnd = at + int64(len(last))
 		}
-		for from := 0; ; {
-			i := bytes.Index(piece[from:], []byte(recordMagic))
-			if i < 0 {
-				break
-			}
-			magic := from + i
-			from = magic + 1
-			if magic < binlog.HeaderBytes {
+		for offset, r := range h.headsIn(piece, at) {
+			if r.staged {
 				continue
 			}
-			start := magic - binlog.HeaderBytes
-			r, err := parseRecordHead(piece[start:], at+int64(start), h.seed)
-			if err != nil || r.staged {
-				continue
-			}
-			event, err := w.bytes(at+int64(start), r.eventBytes())
+			event, err := w.bytes(offset, r.eventBytes())
 			if errors.Is(err, errDamage) && !errors.Is(err, syscall.EIO) {
 				continue
 			}

@@ -144,13 +144,13 @@ func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 
 // checkOrder is the commit-time half of I2.
 func (c *Committed) checkOrder(index uint64, h entry.Header) {
-	_, err := c.order().next(h)
+	_, err := c.order().Next(h)
 	invariant.Check(err == nil, "I2", "entry %d: %v", index, err)
 }
 
 // order is where the epoch's sequence is. c.mu is held.
-func (c *Committed) order() order {
-	return order{epoch: c.mark.Epoch, number: c.mark.Number, known: c.known}
+func (c *Committed) order() entry.Order {
+	return entry.Order{Epoch: c.mark.Epoch, Number: c.mark.Number, Known: c.known}
 }
 
 // admits tells whether the commit check would take a proposal's body.

@@ -66,34 +66,8 @@ type guard struct {
 // tail is the end of a log: an entry, and what must follow it.
 type tail struct {
 	index, term uint64
-	order       order
+	order       entry.Order
 }
-
-// order is where a sequence of entries is: in which epoch, and at which of its numbers.
-type order struct {
-	epoch, number uint64
-	known         bool
-}
-
-// next returns where the sequence is with one more entry of an epoch, or why that entry may
-// not follow (I2).
-func (o order) next(h entry.Header) (order, error) {
-	switch {
-	case h.Kind == entry.KindEpoch && h.Number != 0:
-		return o, fmt.Errorf("it opens epoch %d with number %d", h.Term, h.Number)
-	case h.Kind == entry.KindEpoch && h.Term <= o.epoch:
-		return o, fmt.Errorf("it opens epoch %d after epoch %d", h.Term, o.epoch)
-	case h.Kind == entry.KindEpoch || !o.known: // unknown: the sequence starts in the middle of an epoch
-	case h.Term != o.epoch:
-		return o, fmt.Errorf("it is of epoch %d, in force is %d", h.Term, o.epoch)
-	case h.Number != o.number+1:
-		return o, fmt.Errorf("its number in epoch %d is %d after %d", h.Term, h.Number, o.number)
-	}
-	return order{epoch: h.Term, number: h.Number, known: true}, nil
-}
-
-// isOrdered tells whether an entry with such a header counts in its epoch.
-func isOrdered(h entry.Header) bool { return h.Kind != entry.KindEmpty && h.Kind != entry.KindState }
 
 // refuses tells whether raft may not see a peer's message, and says so to the caller.
 func (g *Group) refuses(m *pb.Message) bool {
@@ -164,8 +138,8 @@ func (g *Group) examineEntries(m *pb.Message) error {
 			at.order = known.order
 		case e.GetIndex() == 1 && h.Kind == entry.KindStaged:
 			err = errors.New("a log begins with no stage")
-		case isOrdered(h):
-			at.order, err = at.order.next(h)
+		case h.Counts():
+			at.order, err = at.order.Next(h)
 		}
 		if err != nil {
 			return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
@@ -287,8 +261,8 @@ func (g *Group) noteTail(entries []*pb.Entry) {
 		at = c
 	}
 	for _, e := range entries {
-		if h, _, err := entry.Parse(e.GetData()); err == nil && e.GetType() == pb.EntryNormal && isOrdered(h) {
-			at.order = order{epoch: h.Term, number: h.Number, known: true}
+		if h, _, err := entry.Parse(e.GetData()); err == nil && e.GetType() == pb.EntryNormal && h.Counts() {
+			at.order = entry.OrderAt(h)
 		}
 		at.index, at.term = e.GetIndex(), e.GetTerm()
 	}

@@ -1,0 +1,33 @@
+package entry
+
+import "fmt"
+
+// Order is where a sequence of entries is: in which epoch, and at which of its numbers.
+type Order struct {
+	Epoch, Number uint64
+	// Known is false where the sequence starts in the middle of an epoch, before its first entry.
+	Known bool
+}
+
+// OrderAt is where a sequence is whose last entry has this header, which counts.
+func OrderAt(h Header) Order { return Order{Epoch: h.Term, Number: h.Number, Known: true} }
+
+// Next returns where the sequence is with one more entry of an epoch, or why that entry may
+// not follow (I2).
+func (o Order) Next(h Header) (Order, error) {
+	switch {
+	case h.Kind == KindEpoch && h.Number != 0:
+		return o, fmt.Errorf("it opens epoch %d with number %d", h.Term, h.Number)
+	case h.Kind == KindEpoch && h.Term <= o.Epoch:
+		return o, fmt.Errorf("it opens epoch %d after epoch %d", h.Term, o.Epoch)
+	case h.Kind == KindEpoch || !o.Known:
+	case h.Term != o.Epoch:
+		return o, fmt.Errorf("it is of epoch %d, in force is %d", h.Term, o.Epoch)
+	case h.Number != o.Number+1:
+		return o, fmt.Errorf("its number in epoch %d is %d after %d", h.Term, h.Number, o.Number)
+	}
+	return OrderAt(h), nil
+}
+
+// Counts tells whether an entry with such a header counts in its epoch.
+func (h Header) Counts() bool { return h.Kind != KindEmpty && h.Kind != KindState }
