@@ -123,7 +123,7 @@ func payloadHasRowEvents(e Event) (bool, error) {
 		return false, fmt.Errorf("look for row events: %w", err)
 	}
 	defer r.Close()
-	found, err := streamHasRowEvents(r, scanBytesMax)
+	_, found, err := findEvent(r, scanBytesMax, IsRowEvent)
 	if err != nil {
 		return false, fmt.Errorf("look for row events: %w: %w", ErrMalformed, err)
 	}
@@ -155,27 +155,26 @@ func decompress(compression uint64, r io.Reader) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%w: compression %d", ErrMalformed, compression)
 }
 
-// streamHasRowEvents reads events without checksums up to the first row event.
-// It is an error if there is none in the first bytesMax bytes and r goes on.
-func streamHasRowEvents(r io.Reader, bytesMax int64) (bool, error) {
-	var header [HeaderBytes]byte
+// findEvent reads events without checksums up to the first of a type that is wanted. It returns the header of
+// that, behind which r stands then. It is an error if there is none in the first bytesMax bytes and r goes on.
+func findEvent(r io.Reader, bytesMax int64, wanted func(Type) bool) (head Event, found bool, err error) {
+	head = make(Event, HeaderBytes)
 	for {
-		if _, err := io.ReadFull(r, header[:]); errors.Is(err, io.EOF) {
-			return false, nil
+		if _, err := io.ReadFull(r, head); errors.Is(err, io.EOF) {
+			return head, false, nil
 		} else if err != nil {
-			return false, err
+			return head, false, err
 		}
-		e := Event(header[:])
-		if IsRowEvent(e.Type()) {
-			return true, nil
+		if wanted(head.Type()) {
+			return head, true, nil
 		}
-		n := int64(e.Length())
+		n := int64(head.Length())
 		if n < HeaderBytes || n > bytesMax {
-			return false, fmt.Errorf("event of %d bytes, %d left to look into", n, bytesMax)
+			return head, false, fmt.Errorf("event of %d bytes, %d left to look into", n, bytesMax)
 		}
 		bytesMax -= n
 		if _, err := io.CopyN(io.Discard, r, n-HeaderBytes); err != nil {
-			return false, err
+			return head, false, err
 		}
 	}
 }

@@ -74,14 +74,14 @@ func TestScanBound(t *testing.T) {
 	stream := concat(query("a"), query("b"), event(TypeWriteRows, 1))
 	edge := int64(2 * len(query("a")))
 	for bytesMax := range edge {
-		if found, err := streamHasRowEvents(bytes.NewReader(stream), bytesMax); found || err == nil {
+		if _, found, err := findEvent(bytes.NewReader(stream), bytesMax, IsRowEvent); found || err == nil {
 			t.Fatalf("bound %d: %v, %v", bytesMax, found, err)
 		}
 	}
-	if found, err := streamHasRowEvents(bytes.NewReader(stream), edge); !found || err != nil {
+	if _, found, err := findEvent(bytes.NewReader(stream), edge, IsRowEvent); !found || err != nil {
 		t.Errorf("bound %d: %v, %v", edge, found, err)
 	}
-	if found, err := streamHasRowEvents(bytes.NewReader(stream[:edge]), edge); found || err != nil {
+	if _, found, err := findEvent(bytes.NewReader(stream[:edge]), edge, IsRowEvent); found || err != nil {
 		t.Errorf("all read: %v, %v", found, err)
 	}
 }

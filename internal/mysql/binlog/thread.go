@@ -59,18 +59,7 @@ func readPayloadThread(in *bufio.Reader, length int64) (uint32, error) {
 	if _, err := in.Discard(HeaderBytes); err != nil {
 		return 0, fmt.Errorf("look for a connection's id: %w", err)
 	}
-	head, err := in.Peek(int(min(length-HeaderBytes-ChecksumBytes, payloadHeadBytesMax)))
-	if err != nil {
-		return 0, fmt.Errorf("look for a connection's id: %w", err)
-	}
-	p, size, rest, err := cutPayloadHead(head)
-	if err != nil {
-		return 0, fmt.Errorf("look for a connection's id: %w", err)
-	}
-	if _, err := in.Discard(len(head) - len(rest)); err != nil {
-		return 0, fmt.Errorf("look for a connection's id: %w", err)
-	}
-	r, err := decompress(p.compression, io.LimitReader(in, int64(min(size, uint64(length)))))
+	r, err := OpenPayload(in, length)
 	if err != nil {
 		return 0, fmt.Errorf("look for a connection's id: %w", err)
 	}

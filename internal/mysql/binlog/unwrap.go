@@ -12,26 +12,33 @@ import (
 // header, which says that the event has length bytes. The event's own checksum
 // is the caller's to verify, before.
 func OpenPayload(in *bufio.Reader, length int64) (io.ReadCloser, error) {
+	r, _, err := openPayloadIn(in, length)
+	if err != nil {
+		return nil, fmt.Errorf("open payload: %w", err)
+	}
+	return r, nil
+}
+
+// openPayloadIn is OpenPayload; data is what is left of the payload as it is in the event.
+func openPayloadIn(in *bufio.Reader, length int64) (r io.ReadCloser, data *io.LimitedReader, err error) {
 	body := length - HeaderBytes - ChecksumBytes
 	head, err := in.Peek(int(min(max(body, 0), payloadHeadBytesMax)))
 	if err != nil {
-		return nil, fmt.Errorf("open payload: %w", err)
+		return nil, nil, err
 	}
 	p, size, rest, err := cutPayloadHead(head)
 	if left := body - int64(len(head)-len(rest)); err == nil && size > uint64(left) {
 		err = fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, left)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open payload: %w", err)
+		return nil, nil, err
 	}
 	if _, err := in.Discard(len(head) - len(rest)); err != nil {
-		return nil, fmt.Errorf("open payload: %w", err)
+		return nil, nil, err
 	}
-	r, err := decompress(p.compression, io.LimitReader(in, int64(size)))
-	if err != nil {
-		return nil, fmt.Errorf("open payload: %w", err)
-	}
-	return r, nil
+	data = &io.LimitedReader{R: in, N: int64(size)}
+	r, err = decompress(p.compression, data)
+	return r, data, err
 }
 
 // Relocated returns the header of an event that stands elsewhere: with another

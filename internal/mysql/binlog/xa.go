@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -55,33 +54,22 @@ func payloadXAPrepare(e Event) (XID, bool, error) {
 // scanXAPrepare looks through the events of a payload, of bytesMax bytes at
 // most.
 func scanXAPrepare(r io.Reader, bytesMax int64) (XID, bool, error) {
-	var event [HeaderBytes + xaPrepareBytes + 2*xaPartBytesMax]byte
-	for left := bytesMax; ; {
-		_, err := io.ReadFull(r, event[:HeaderBytes])
-		if errors.Is(err, io.EOF) {
-			return XID{}, false, nil
-		}
-		if err != nil {
-			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
-		}
-		n := int64(Event(event[:]).Length())
-		left -= n
-		isPrepare := Event(event[:]).Type() == TypeXAPrepare
-		if n < HeaderBytes || left < 0 || isPrepare && n > int64(len(event)) {
-			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: event of %d bytes", ErrMalformed, n)
-		}
-		if isPrepare {
-			_, err = io.ReadFull(r, event[HeaderBytes:n])
-		} else {
-			_, err = io.CopyN(io.Discard, r, n-HeaderBytes)
-		}
-		if err != nil {
-			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
-		}
-		if isPrepare {
-			return parseXAPrepare(event[HeaderBytes:n])
-		}
+	head, found, err := findEvent(r, bytesMax, func(t Type) bool { return t == TypeXAPrepare })
+	if err == nil && !found {
+		return XID{}, false, nil
 	}
+	var body [xaPrepareBytes + 2*xaPartBytesMax]byte
+	n := int64(head.Length()) - HeaderBytes
+	if err == nil && (n < 0 || n > int64(len(body))) {
+		err = fmt.Errorf("event of %d bytes", head.Length())
+	}
+	if err == nil {
+		_, err = io.ReadFull(r, body[:n])
+	}
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
+	}
+	return parseXAPrepare(body[:n])
 }
 
 // payloadHeadBytesMax bounds the fields in front of a payload's data: three of 11
@@ -116,27 +104,10 @@ func ReadXAPrepare(r io.Reader) (xid XID, prepares bool, err error) {
 }
 
 func readPayloadXAPrepare(in *bufio.Reader, length int64) (XID, bool, error) {
-	_, err := in.Discard(HeaderBytes)
-	if err != nil {
+	if _, err := in.Discard(HeaderBytes); err != nil {
 		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
 	}
-	body := length - HeaderBytes - ChecksumBytes
-	head, err := in.Peek(int(min(body, payloadHeadBytesMax)))
-	if err != nil {
-		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
-	}
-	p, size, rest, err := cutPayloadHead(head)
-	if data := body - int64(len(head)-len(rest)); err == nil && size > uint64(data) {
-		err = fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, data)
-	}
-	if err != nil {
-		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
-	}
-	if _, err := in.Discard(len(head) - len(rest)); err != nil {
-		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
-	}
-	data := &io.LimitedReader{R: in, N: int64(size)}
-	r, err := decompress(p.compression, data)
+	r, data, err := openPayloadIn(in, length)
 	if err != nil {
 		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
 	}
