@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -65,6 +66,18 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 		want := "node a: only the mysqld of a replica or of the primary can be started again, and it is unverified: no leader: waiting for a majority"
 		if err == nil || err.Error() != want || d.ReadOnly != dryRun {
 			t.Errorf("dry run %v: %v, %+v; want %s", dryRun, err, d, want)
+		}
+	}
+}
+
+// TestAnswersAreWaitedFor: who asks waits as long as a request may take. The answer of a restart came too late.
+func TestAnswersAreWaitedFor(t *testing.T) {
+	a := openLone(t)
+	for _, all := range []map[string]operate.Handler{a.actions(), a.memberRequests(), a.variables.Handlers(), a.switchover.Handlers(), a.following.Handlers()} {
+		for name, h := range all {
+			if h.Timeout+2*time.Second > api.ControlTimeout {
+				t.Errorf("%s may take %v, and its answer is waited for for %v", name, h.Timeout, api.ControlTimeout)
+			}
 		}
 	}
 }

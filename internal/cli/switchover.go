@@ -16,8 +16,8 @@ import (
 // by less.
 const actionTimeout = 115 * time.Second
 
-// restartWait is actionTimeout for a restart: a replica's mysqld may take minutes to shut down.
-const restartWait = 6*time.Minute + 10*time.Second
+// restartWait is actionTimeout for a restart.
+const restartWait = cluster.RestartMax + 10*time.Second
 
 func newSwitchoverCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}

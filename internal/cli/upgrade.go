@@ -72,7 +72,7 @@ type upgradeRun struct {
 }
 
 func newUpgradeNextCommand() *cobra.Command {
-	o := controlOptions{timeout: actionTimeout}
+	o := controlOptions{timeout: restartWait}
 	u := upgrader{o: &o}
 	cmd := &cobra.Command{
 		Use:   "next [--all]",

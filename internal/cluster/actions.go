@@ -63,6 +63,9 @@ func (r RestartRequest) String() string {
 	return "restart mysqld of " + r.Node
 }
 
+// RestartMax bounds a restart of mysqld from its request to its answer: that of a replica may take 4 min to shut down.
+const RestartMax = 6 * time.Minute
+
 // Restarted says what a restart did.
 type Restarted struct {
 	Node string `json:"node"`

@@ -6,8 +6,8 @@ type CheckState string
 // The states of a subject.
 const (
 	CheckOK   CheckState = "ok"
-	CheckWarn CheckState = "warn" // it works, and may hurt
-	CheckFail CheckState = "fail" // it speaks against what is asked for
+	CheckWarn CheckState = "warn" // it works, and may hurt, or is otherwise afterwards
+	CheckFail CheckState = "fail" // the node could not do its part, or it speaks against what is asked for
 	// CheckUnknown: it could not be looked at.
 	CheckUnknown CheckState = "unknown"
 )

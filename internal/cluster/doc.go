@@ -6,7 +6,7 @@
 // the repair rules what a node may do by itself.
 //
 // The requests and their answers (a switchover, a fence, a purge), the audit log's lines and the
-// history are types that agents and the command line share. Their JSON field names are an
+// history are types that agents and the command line share. So is a Check, of a host or a server. Their JSON field names are an
 // interface: fields are added, and never renamed. What a node says of itself is in
 // cluster/status.
 //

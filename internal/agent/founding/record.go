@@ -109,7 +109,7 @@ func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 		phase Phase
 	}{{File, Underway}, {DoneFile, Done}} {
 		var r Record
-		found, err := datadir.New(fs, dir).Load(datadir.File{Name: f.name, Format: format, Remedy: "put it back",
+		found, err := datadir.New(fs, dir).Load(datadir.File{Name: f.name, Format: format, Remedy: "nobody has another one, so begin anew with a backup of the data",
 			Again: `run the same "quorate adopt DATADIR" again, or "quorate adopt --undo"`}, &r)
 		switch {
 		case err != nil:

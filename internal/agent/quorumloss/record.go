@@ -96,7 +96,7 @@ func (r *Record) Make(fs vfs.FS, dir string) error {
 // from the beginning, wherever it was interrupted.
 func Finish(fs vfs.FS, dir string) error {
 	var r Record
-	if found, err := datadir.New(fs, dir).Load(datadir.File{Name: File, Format: Format, Remedy: "put it back"}, &r); err != nil || !found {
+	if found, err := datadir.New(fs, dir).Load(datadir.File{Name: File, Format: Format, Remedy: "keep this directory, and recover on another node that is left"}, &r); err != nil || !found {
 		return err
 	}
 	steps := []func() error{

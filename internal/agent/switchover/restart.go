@@ -30,6 +30,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 		return d, control.Errorf(control.CodeInvalid, "--max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	}
 	d.ReadOnly = args.DryRun
+	ends := time.Now().Add(cluster.RestartMax - applierWait) // all that it waits for, so that who asks hears the end
 	result := cluster.Restarted{Node: v.self.Name, DryRun: args.DryRun}
 	was := v.board.Own().Role
 	if was == status.RolePrimary && !args.InPlace {
@@ -41,7 +42,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 	}
 	began := time.Now()
 	m := primary.NewOrder(r.By, false, args.MaxPause, clock.Machine{})
-	if err := v.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m, restartTimeout); err != nil {
+	if err := v.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m, time.Until(ends)); err != nil {
 		if args.InPlace {
 			err = v.calledOff(m, err)
 		}
@@ -60,7 +61,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 		d.Result = result
 		return d, nil
 	}
-	inc, err := v.awaitMysqld(p.Incarnation(), args.InPlace && was == status.RolePrimary)
+	inc, err := v.awaitMysqld(p.Incarnation(), args.InPlace && was == status.RolePrimary, ends)
 	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()
 	if err == nil {
 		result.Notes = v.replicationNotes(ctx)
@@ -70,9 +71,9 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 }
 
 // awaitMysqld waits until a newer mysqld than the given one replicates or serves: serves
-// again, if it is to and no other node leads. Its node is elected anew for that.
-func (v *Service) awaitMysqld(than uint64, serves bool) (incarnation uint64, err error) {
-	ctx, cancel := context.WithTimeout(v.node.Base(), v.promotionTimeout)
+// again, if it is to and no other node leads. Its node is elected anew for that. It ends at a time.
+func (v *Service) awaitMysqld(than uint64, serves bool, ends time.Time) (incarnation uint64, err error) {
+	ctx, cancel := context.WithTimeout(v.node.Base(), min(v.promotionTimeout, time.Until(ends)))
 	defer cancel()
 	for {
 		changed := v.board.Changes()

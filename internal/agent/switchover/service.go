@@ -19,8 +19,6 @@ import (
 const (
 	// timeout bounds a switchover from its request to its answer.
 	timeout = 100 * time.Second
-	// restartTimeout is timeout for a restart: mysqld of a replica may take 4 min to shut down.
-	restartTimeout = 6 * time.Minute
 	// Bounds of what a switchover may be asked for.
 	maxPauseMin = 500 * time.Millisecond
 	maxPauseMax = 20 * time.Second
@@ -91,7 +89,7 @@ func (v *Service) Handlers() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		"switchover":  {Leader: true, Audited: true, Timeout: timeout, Run: operate.Typed(v.switchover)},
 		requestTarget: {Timeout: waitMax, Run: operate.Typed(v.target)},
-		"restart":     {OnNode: true, Audited: true, Timeout: restartTimeout, Run: operate.Typed(v.restart)},
+		"restart":     {OnNode: true, Audited: true, Timeout: cluster.RestartMax, Run: operate.Typed(v.restart)},
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -151,15 +150,6 @@ func TestFarTarget(t *testing.T) {
 	for _, older := range []string{"", "null", "{}", `{"took_ns": -1}`, "x"} {
 		if got := waited(control.Answer{Result: []byte(older)}, time.Minute); got != time.Minute {
 			t.Errorf("%q: %v, want all of it", older, got)
-		}
-	}
-}
-
-// TestAnswersAreWaitedFor: the API gives each request its own time.
-func TestAnswersAreWaitedFor(t *testing.T) {
-	for name, h := range newService(t).Handlers() {
-		if h.Timeout >= api.ControlTimeout {
-			t.Errorf("%s may take %v, and its answer is waited for for %v", name, h.Timeout, api.ControlTimeout)
 		}
 	}
 }

@@ -34,7 +34,7 @@ const (
 	benchTurnsTime = 6 * time.Second
 
 	// groupEntriesMax and groupBytesMax end a group, queueMax is how much may
-	// wait for one: as in consensus (driver_write.go).
+	// wait for one: as in consensus (driver.go, driver_write.go).
 	groupEntriesMax = 1024
 	groupBytesMax   = 8 << 20
 	queueMax        = 1024

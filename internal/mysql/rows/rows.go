@@ -49,3 +49,16 @@ func Map[V any](ctx context.Context, from Querier, query string, args ...any) (m
 	}
 	return all, nil
 }
+
+// Count returns how many rows there are.
+func Count(ctx context.Context, from Querier, query string, args ...any) (n int, err error) {
+	rows, err := from.QueryContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = rows.Close() }() // Err says what there is to say
+	for rows.Next() {
+		n++
+	}
+	return n, rows.Err()
+}

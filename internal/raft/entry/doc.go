@@ -8,7 +8,8 @@
 // campaigns first. number counts the epoch's proposals from 1 without a gap
 // (the epoch entry itself has number 0). Both fields are checked when the
 // entry is proposed and again when it commits. State entries belong to
-// no epoch and are not counted.
+// no epoch and are not counted. Order is that rule, for whoever reads a sequence
+// of entries: consensus, and those who verify a log.
 //
 // Raft's own empty entry (the no-op of a new leader) has no header: empty data.
 //

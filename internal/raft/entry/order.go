@@ -20,9 +20,9 @@ func (o Order) Next(h Header) (Order, error) {
 		return o, fmt.Errorf("it opens epoch %d with number %d", h.Term, h.Number)
 	case h.Kind == KindEpoch && h.Term <= o.Epoch:
 		return o, fmt.Errorf("it opens epoch %d after epoch %d", h.Term, o.Epoch)
-	case h.Kind == KindEpoch || !o.Known:
+	case h.Kind == KindEpoch || !o.Known: // a new epoch, or none of its entries was seen before
 	case h.Term != o.Epoch:
-		return o, fmt.Errorf("it is of epoch %d, in force is %d", h.Term, o.Epoch)
+		return o, fmt.Errorf("it has number %d of epoch %d, in force is epoch %d, at number %d", h.Number, h.Term, o.Epoch, o.Number)
 	case h.Number != o.Number+1:
 		return o, fmt.Errorf("its number in epoch %d is %d after %d", h.Term, h.Number, o.Number)
 	}

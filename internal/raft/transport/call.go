@@ -9,7 +9,7 @@ import (
 )
 
 // callStreamsMax bounds the calls that one peer may have open here: each is an
-// operator's request, and takes seconds at most. A dialler beyond it finds its
+// operator's request, and takes seconds; a restart, of which a node has one, minutes. A dialler beyond it finds its
 // stream closed at once.
 const callStreamsMax = 8
 
