@@ -266,6 +266,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Durability = begun.Durability
 	state.Follow, state.Closing, state.CutOver, state.Site = nil, nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
 	state.EventsOff = true                                                      // one that deletes what is old, or drops, would do so to what was restored
+	state.MySQLRouter = false                                                   // what it writes the backed-up cluster lacks, and could not be followed then
 	maps.DeleteFunc(state.Variables, func(name, _ string) bool { return n.Sets(name) })
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)

@@ -202,7 +202,7 @@ func wantNode(t *testing.T, fs vfs.FS) {
 	}
 	point, err := d.State(nil, true, 5)
 	want := cluster.StatePoint{Index: 9, Through: 9, State: cluster.State{
-		Version: 1_000_000, Durability: cluster.DurabilityMajority, MySQLRouter: true, EventsOff: true, SiteBallot: cluster.Ballot{Number: 2, Site: "east"},
+		Version: 1_000_000, Durability: cluster.DurabilityMajority, EventsOff: true, SiteBallot: cluster.Ballot{Number: 2, Site: "east"},
 		Variables: map[string]string{"max_connections": "500"},
 		Members:   []cluster.Member{{ID: 9, Name: "r", Peer: "h:9", Kind: cluster.KindFull, Weight: 5}},
 	}}

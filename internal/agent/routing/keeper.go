@@ -115,7 +115,9 @@ func (k *Keeper) Is() routermeta.Metadata { return k.is }
 func (k *Keeper) Want(s Sight, found routermeta.Metadata) routermeta.Metadata {
 	want := routermeta.Metadata{ClusterID: s.ClusterID, Cluster: s.Cluster, View: found.View + 1}
 	if !s.State.MySQLRouter {
-		if len(found.Instances) == 0 {
+		// Another cluster's were restored with a backup, say, or came from the site that was followed. To remove them would be a
+		// transaction that no other cluster has, and this one could follow none.
+		if len(found.Instances) == 0 || found.ClusterID != s.ClusterID {
 			return found
 		}
 		return want

@@ -148,6 +148,22 @@ func TestOff(t *testing.T) {
 	}
 }
 
+// TestOffIsNotWritten: what another cluster has told Router, and a backup has brought here, is left as it is while router is off. Its
+// removal would be a transaction of this cluster's own, which could then follow no site.
+func TestOffIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.look()
+	w.sight.ClusterID, w.sight.State.MySQLRouter, w.keeper = "restored", false, Keeper{}
+	if n := w.pass(5 * time.Minute); n != 0 || w.there.ClusterID != "id" {
+		t.Errorf("%d writes: %+v", n, w.there)
+	}
+	w.sight.State.MySQLRouter = true
+	w.pass(10 * time.Second)
+	if w.there.ClusterID != "restored" {
+		t.Errorf("switched on: %+v", w.there)
+	}
+}
+
 // TestMembers: who is no member for Router, and what is known of a node that is away.
 func TestMembers(t *testing.T) {
 	w := newWorld(t)
