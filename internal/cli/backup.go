@@ -144,6 +144,8 @@ type backupTaken struct {
 	Index   uint64    `json:"index"`
 	Time    time.Time `json:"time"`
 	Seconds float64   `json:"seconds"`
+	// FromPrimary: the node was the primary when it was asked.
+	FromPrimary bool `json:"from_primary"`
 }
 
 func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Writer) error {
@@ -165,7 +167,7 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 	if err := p.tellFull(ctx, m.At); err != nil { // the backup counts all the same
 		_ = printText(errOut, fmt.Sprintf("the backup counts; its agent could not be told of it, for its metrics: %v\n", err))
 	}
-	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds()}
+	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds(), m.FromPrimary}
 	return show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
 		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), units.Duration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
 }
@@ -187,6 +189,9 @@ type copyShown struct {
 // Begun implements ship.Progress.
 func (s *copyShown) Begun(start archive.Start) {
 	s.total = start.DataBytes
+	if start.FromPrimary {
+		_ = printText(s.out, fmt.Sprintf("node %s is the primary: the copy reads all of its data beside the clients' work. Take backups on a replica\n", start.Node))
+	}
 	if isTerminal(s.out) {
 		_ = printText(s.out, fmt.Sprintf("mysqld of node %s copies its data, about %s\n", start.Node, units.Size(start.DataBytes)))
 	}

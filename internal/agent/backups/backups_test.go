@@ -216,6 +216,22 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestDataOfPrimary: a copy says that it is the primary's.
+func TestDataOfPrimary(t *testing.T) {
+	for role, want := range map[status.Role]bool{status.RolePrimary: true, status.RoleReplica: false} {
+		s := source(t, func(c *Config) {
+			c.Own = func() status.Node { return status.Node{Role: role, LogState: status.LogOK} }
+		})
+		var out bytes.Buffer
+		if err := s.Data(t.Context(), &out); err != nil {
+			t.Fatalf("%s: %v", role, err)
+		}
+		if start, err := archive.NewData(&out).Start(); err != nil || start.FromPrimary != want {
+			t.Errorf("%s: from the primary: %v, want %v; %v", role, start.FromPrimary, want, err)
+		}
+	}
+}
+
 // TestDataRefused: nothing is copied where that would be of no use, or harm.
 func TestDataRefused(t *testing.T) {
 	broken := errors.New("broken")

@@ -168,7 +168,7 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	if !own.Role.Judged() || own.LogState != status.LogOK || server == nil {
 		return nil, start, fmt.Errorf("node %s is %s, and its log is %s: a backup is taken of a replica, or of the primary, with a log that is ok", s.c.Node, own.Role, own.LogState)
 	}
-	start.MySQL = version
+	start.MySQL, start.FromPrimary = version, own.Role == status.RolePrimary
 	var err error
 	if start.DataBytes, err = server.DataBytes(ctx); err != nil {
 		return nil, start, err

@@ -34,6 +34,8 @@ type Start struct {
 	Quorate string    `json:"quorate"`
 	MySQL   string    `json:"mysql"`
 	At      time.Time `json:"at"`
+	// FromPrimary: the node was the primary when it was asked.
+	FromPrimary bool `json:"from_primary,omitempty"`
 	// Begin is where the log begins that the data need.
 	Begin replay.LogBegin `json:"begin"`
 	// What the mysqld had on disk before it was copied.
