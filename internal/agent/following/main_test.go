@@ -41,10 +41,16 @@ type server struct {
 // newServer starts a server; the test is skipped where there is none.
 func newServer(t *testing.T, name string, options ...string) *server {
 	t.Helper()
+	return newServerOf(t, "", name, options...)
+}
+
+// newServerOf starts one of the MySQL in base; "" = of the one that all tests use.
+func newServerOf(t *testing.T, base, name string, options ...string) *server {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a mysqld")
 	}
-	in, err := install.Discover("")
+	in, err := install.Discover(base)
 	if err != nil {
 		t.Skip("no MySQL: run `make mysql` or set QUORATE_MYSQL_BASE: ", err)
 	}

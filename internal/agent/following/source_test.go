@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -279,6 +280,27 @@ func TestApplies(t *testing.T) {
 	}
 	if why, err := sourceOf(s).Applies(t.Context()); err != nil || !strings.Contains(why, "STOP REPLICA") {
 		t.Errorf("a replica: %q, %v", why, err)
+	}
+}
+
+// TestFilterAndEngines: what a source's binlog leaves out, and its tables of other engines than InnoDB, are seen at a real server, and speak
+// against following it.
+func TestFilterAndEngines(t *testing.T) {
+	server := newServer(t, "source", "binlog_ignore_db=x")
+	server.do(t, "CREATE DATABASE shop", "CREATE TABLE shop.i (id INT)", "CREATE TABLE shop.m (id INT) ENGINE = MyISAM")
+	l, err := sourceOf(server).Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := map[string]string{}
+	for _, c := range Judge(l, Here{Version: l.Version, UUID: "here", Executed: new(gtid.Set), Fixed: l.Fixed}) {
+		if c.State == cluster.CheckFail {
+			failed[c.Subject] = c.Found
+		}
+	}
+	want := map[string]string{"filters": "its binlog leaves out: binlog_ignore_db x", "engines": "tables that are not InnoDB's: shop.m (MyISAM)"}
+	if d := cmp.Diff(want, failed); d != "" {
+		t.Errorf("what speaks against it (-want +got):\n%s", d)
 	}
 }
 
