@@ -10,14 +10,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -29,47 +32,72 @@ func TestBackup(t *testing.T) {
 	var d drill
 	f.scenario(t, "DroppedTable", func(t *testing.T, ctx context.Context) {
 		f.createTable(t, ctx)
-		d = f.newDrill(t, 0, 1, 2)
+		d = f.newDrill(t, (f.heal(t, ctx)+1)%3)
 		f.droppedTable(t, ctx, d)
 	})
 	f.scenario(t, "AllLost", func(t *testing.T, ctx context.Context) { f.allLost(t, ctx, d) })
 }
 
-// drill is a repository, with the key for it.
+// drill is a repository, with the key for it. One node has it as a directory. The others reach the same one by commands.
 type drill struct {
-	repo, key string
+	repo, key, recipient string
+	directory            int
 }
 
-// newDrill makes a repository whose objects are encrypted, and has node i's configuration name it.
-func (f *fixture) newDrill(t *testing.T, nodes ...int) drill {
+// newDrill makes a repository whose objects are encrypted, and has the configurations name it.
+func (f *fixture) newDrill(t *testing.T, directory int) drill {
 	t.Helper()
 	own, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := drill{repo: filepath.Join(f.Dir(), "repository"), key: filepath.Join(f.Dir(), "repository.key")} // all scenarios'
-	if err := os.Mkdir(d.repo, 0o755); err != nil {
-		t.Fatal(err)
+	d := drill{filepath.Join(f.Dir(), "repository"), filepath.Join(f.Dir(), "repository.key"), own.Recipient().String(), directory} // all scenarios'
+	for _, dir := range []string{d.repo, d.parts()} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(d.key, []byte(own.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range nodes {
-		file, err := os.OpenFile(f.ConfigPath(i), os.O_APPEND|os.O_WRONLY, 0)
-		if err == nil {
-			_, err = fmt.Fprintf(file, "[backup]\ndirectory = %q\nrecipients = [%q]\ninterval = \"1s\"\n", d.repo, own.Recipient())
-			err = errors.Join(err, file.Close())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	f.configure(t, directory, fmt.Sprintf("[backup]\ndirectory = %q\n%s", d.repo, d.settings()))
+	for _, i := range f.others(directory) {
+		f.configure(t, i, d.commands())
 	}
 	return d
 }
 
+// parts is where put_command writes: it renames what is whole, as docs/backup.md wants it.
+func (d drill) parts() string { return d.repo + ".parts" }
+
+func (d drill) settings() string {
+	return fmt.Sprintf("recipients = [%q]\ninterval = \"1s\"\n", d.recipient)
+}
+
+func (d drill) commands() string {
+	return strings.NewReplacer("REPO", d.repo, "PARTS", d.parts()).Replace(`[backup]
+put_command    = 'cat >"PARTS/$QUORATE_OBJECT" && mv "PARTS/$QUORATE_OBJECT" "REPO/$QUORATE_OBJECT"'
+get_command    = 'cat "REPO/$QUORATE_OBJECT"'
+list_command   = 'ls "REPO"'
+delete_command = 'rm "REPO/$QUORATE_OBJECT"'
+`) + d.settings()
+}
+
+// configure adds to the configuration of a node.
+func (f *fixture) configure(t *testing.T, i int, text string) {
+	t.Helper()
+	file, err := os.OpenFile(f.ConfigPath(i), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString(text)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
-	primary := f.heal(t, ctx)
-	replica := (primary + 1) % 3
+	primary, replica := f.heal(t, ctx), d.directory
 	f.refused(t, ctx, replica, []int{1}, "no full backup", "archive", "--once")
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 100)
@@ -92,9 +120,10 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	if at := f.metric(t, ctx, replica, "quorate_backup_full_timestamp_seconds"); at < float64(began.Unix()) || at > float64(time.Now().Unix()) {
 		t.Errorf("the newest full backup is of %v, it was begun at %v", at, began)
 	}
-	archives := f.archives(t, ctx, replica, (primary+2)%3)
+	archives := f.archives(t, ctx, replica, 3-primary-replica)
 	f.killFull(t, ctx, replica, d)
 	t.Log("full backups that were killed")
+	f.killPrune(t, ctx, primary) // by commands: it takes longer
 	mustDo(t, ctx, local, "INSERT INTO shop.orders VALUES (1, 'small'), (2, REPEAT('y', 20000000))", "XA COMMIT 'x'")
 	load.awaitAcks(t, ctx, 100)
 	if err := f.KillBoth(primary); err != nil { // with what was in flight
@@ -106,27 +135,69 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	local = f.local(t, primary)
 	rows := "SELECT CONCAT_WS(' ', COUNT(*), SUM(LENGTH(x)), SUM(id)) FROM shop.orders"
 	want := queryStrings(t, ctx, local, rows)[0]
-	drop := f.nextGTID(t, ctx, local)
+	drop := dropped{gtid: f.nextGTID(t, ctx, local), rows: rows, want: want}
 	mustDo(t, ctx, local, "DROP TABLE shop.orders", "CREATE TABLE shop.after (id INT PRIMARY KEY)")
+	drop.at = f.findDrop(t, ctx, primary, drop.gtid)
 	for _, stop := range archives {
 		stop()
 	}
 	f.must(t, ctx, replica, "archive", "--once")
 	t.Log("the archive ends")
+	f.verified(t, ctx, replica, d)
+	f.restored(t, ctx, d, drop)
+}
+
+// dropped is a table that was dropped: by which transaction, when, and what a query says of its rows that were there.
+type dropped struct {
+	gtid, rows, want string
+	at               time.Time
+}
+
+// findDropCommand is the command of docs/backup.md that finds a DROP.
+var findDropCommand = regexp.MustCompile(`(?m)^\$ sudo (quorate log dump .*)$`)
+
+// findDrop finds the DROP as docs/backup.md says, and returns when that was.
+func (f *fixture) findDrop(t *testing.T, ctx context.Context, i int, want string) (at time.Time) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/backup.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := findDropCommand.FindSubmatch(page)
+	if found == nil {
+		t.Fatal("docs/backup.md has no command that finds a DROP")
+	}
+	command := strings.NewReplacer("/etc/quorate/node.toml", f.ConfigPath(i), "quorate", os.Getenv(binaryVariable)).Replace(string(found[1]))
+	if err := devcluster.Poll(ctx, "the DROP is found", func(ctx context.Context) (bool, string, error) { // the node's log may not say yet that it is committed
+		out, err := exec.CommandContext(ctx, "/bin/sh", "-c", command).CombinedOutput()
+		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		if found := strings.Fields(line); len(found) > 2 && found[0] == want {
+			at, err = time.Parse(time.DateTime, found[1]+" "+found[2])
+			return err == nil, line, err
+		}
+		return false, fmt.Sprintf("%s: %v: %s, want %s", command, err, out, want), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// verified verifies the newest full backup, behind a verification that was killed.
+func (f *fixture) verified(t *testing.T, ctx context.Context, i int, d drill) {
+	t.Helper()
 	scratch, err := os.MkdirTemp("", "qv-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(scratch) })
-	f.killVerify(t, ctx, replica, scratch, d)
-	out := f.must(t, ctx, replica, "backup", "verify", "--scratch", scratch, "--identity", d.key)
+	f.killVerify(t, ctx, i, scratch, d)
+	out := f.must(t, ctx, i, "backup", "verify", "--scratch", scratch, "--identity", d.key)
 	if !strings.Contains(out, "is whole") || !strings.Contains(out, "2 tables") || !strings.Contains(out, "was left by a verification that was killed, and is removed") {
 		t.Errorf("verify: %s", out)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("a verification has left %v, %v", left, err)
 	}
-	f.restored(t, ctx, d, drop, rows, want)
 }
 
 // archives run beside each other on some nodes, and are killed and started again now and then.
@@ -202,6 +273,7 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 			t.Fatal(err)
 		}
 	}
+	f.killCloned(t, ctx, i, copied)
 	// The agent ends what was begun for a command that is gone, and then takes the next one.
 	if err := devcluster.Poll(ctx, "a backup behind those that were killed", func(ctx context.Context) (bool, string, error) {
 		out, err := f.quorate(t, ctx, i, "backup", "--json")
@@ -215,19 +287,61 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	if left, err := filepath.Glob(filepath.Join(d.repo, ".full-*.part")); err != nil || len(left) > 0 {
 		t.Errorf("what was killed has left %v, %v", left, err)
 	}
+	if whole := f.fulls(t, ctx, i); len(whole) < 2 {
+		t.Errorf("the full backups %v are whole", whole)
+	}
+}
+
+// fulls are the names of the full backups that are whole.
+func (f *fixture) fulls(t *testing.T, ctx context.Context, i int) (whole []string) {
+	t.Helper()
 	var all []struct{ Name, Problem string }
 	out := f.must(t, ctx, i, "backup", "list", "--json")
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	whole := 0
 	for _, full := range all {
 		if full.Problem == "" {
-			whole++
+			whole = append(whole, full.Name)
 		}
 	}
-	if whole < 2 {
-		t.Errorf("%d full backups are whole: %s", whole, out)
+	return whole
+}
+
+// killCloned kills the mysqld that is copied: the full backup fails, and does not count.
+func (f *fixture) killCloned(t *testing.T, ctx context.Context, i int, copied string) {
+	t.Helper()
+	for range 20 {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := f.quorate(t, ctx, i, "backup")
+			ended <- err
+		}()
+		awaitFile(ctx, copied, ended)
+		wait := time.NewTimer(rand.N(100 * time.Millisecond))
+		<-wait.C
+		if err := f.KillMysqld(i); err != nil {
+			t.Fatal(err)
+		}
+		if exitCode(<-ended) == 1 {
+			return
+		} // else the data were copied before
+		f.heal(t, ctx)
+	}
+	t.Fatal("no mysqld was killed while it was copied")
+}
+
+// killPrune kills the command at random: the next one does what is left, and the newest full backup stays.
+func (f *fixture) killPrune(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	whole := f.fulls(t, ctx, i)
+	prune := []string{"backup", "prune", "--keep", "1"}
+	for range 4 {
+		f.killed(t, ctx, i, 60*time.Millisecond, prune...)
+	}
+	f.must(t, ctx, i, prune...)
+	if d := cmp.Diff(whole[len(whole)-1:], f.fulls(t, ctx, i)); d != "" {
+		t.Errorf("what is left by prune (-want +got):\n%s", d)
 	}
 }
 
@@ -260,58 +374,99 @@ func killedAt(t *testing.T, ctx context.Context, file string, within time.Durati
 	}
 }
 
-// restored makes a new cluster of what was before a transaction, and lets others join.
-func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop, rows, want string) {
+// restoredTo makes a cluster of one node that has all up to a point, and returns how long the command took.
+func (f *fixture) restoredTo(t *testing.T, ctx context.Context, d drill, drop dropped, point ...string) time.Duration {
 	t.Helper()
 	g := newCluster(t, devcluster.Options{Nodes: 1})
+	g.configure(t, 0, d.commands())
+	began := time.Now()
+	g.must(t, ctx, 0, append([]string{"restore", "--identity", d.key}, point...)...)
+	took := time.Since(began)
+	g.heal(t, ctx)
+	g.holdsDropped(t, ctx, drop)
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	return took
+}
+
+// holdsDropped wants the table to be there as it was, and nothing from behind the DROP.
+func (f *fixture) holdsDropped(t *testing.T, ctx context.Context, drop dropped) {
+	t.Helper()
+	local := f.local(t, 0)
+	if got := queryStrings(t, ctx, local, drop.rows)[0]; got != drop.want {
+		t.Errorf("the restored table has %s, want %s", got, drop.want)
+	}
+	if got := queryStrings(t, ctx, local, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'shop'")[0]; got != "1" {
+		t.Errorf("%s tables, want 1", got)
+	}
+}
+
+// before is the GTID before another one, of the same server.
+func before(t *testing.T, text string) string {
+	t.Helper()
+	id, err := gtid.ParseGTID(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.N--
+	return id.String()
+}
+
+// restored makes new clusters of what was before a transaction, and lets others join one.
+func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop dropped) {
+	t.Helper()
+	f.restoredTo(t, ctx, d, drop, "--to-time", drop.at.Add(-time.Microsecond).Format(time.RFC3339Nano))
+	took := f.restoredTo(t, ctx, d, drop, "--to-gtid", before(t, drop.gtid))
+	g := newCluster(t, devcluster.Options{Nodes: 1})
 	g.history = f.history
-	args := []string{"restore", "--before-gtid", drop, "--directory", d.repo}
+	args := []string{"restore", "--before-gtid", drop.gtid, "--directory", d.repo}
 	g.refused(t, ctx, 0, []int{1}, "it is encrypted", args...)
 	args = append(args, "--identity", d.key)
 	half, killed := filepath.Join(g.DataDir(0), "restoring.json"), 0
-	for try := range 5 {
-		if !killedAt(t, ctx, half, 10*time.Millisecond<<try, append(args, "--config", g.ConfigPath(0))...) {
+	for range 3 {
+		if !killedAt(t, ctx, half, took, append(args, "--config", g.ConfigPath(0))...) {
 			break // it was faster
 		}
 		killed++
 		g.refused(t, ctx, 0, []int{1}, "was interrupted", "run")
 	}
-	if killed == 0 {
-		t.Error("no restore was killed half-way")
-	}
+	t.Logf("%d restores were killed within %.1f s", killed, took.Seconds())
 	if _, err := os.Stat(filepath.Join(g.DataDir(0), "identity.json")); err != nil {
 		g.must(t, ctx, 0, args...)
 	}
 	g.refused(t, ctx, 0, []int{1}, "a node's already", args...)
 	g.heal(t, ctx)
 	g.check(t, ctx)
-	local := g.local(t, 0)
-	if got := queryStrings(t, ctx, local, rows)[0]; got != want {
-		t.Errorf("the restored table has %s, want %s", got, want)
-	}
-	if got := queryStrings(t, ctx, local, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'shop'")[0]; got != "1" {
-		t.Errorf("%s tables, want 1", got)
-	}
+	g.holdsDropped(t, ctx, drop)
 	g.refused(t, ctx, 0, []int{1}, "another history", "archive", "--once", "--directory", d.repo)
 	g.awaitMember(t, ctx, g.Name(g.grow(t, ctx, cluster.KindFull)), cluster.KindFull)
 	g.check(t, ctx)
 	g.refused(t, ctx, 0, []int{1}, "another history", "backup", "--directory", d.repo)
-	g.must(t, ctx, 0, "backup", "--new", "--directory", t.TempDir())
+	if out := g.must(t, ctx, 0, "backup", "--new", "--directory", t.TempDir()); !strings.Contains(out, "is the primary: the copy reads all of its data") {
+		t.Errorf("a backup of the primary says %q", out)
+	}
 }
 
 // lossMax is how old what is missing may be after the loss of all hosts: the archive's interval is 1 s, and this machine has
-// more to do. Ticks go on for lossTicks.
+// more to do. Ticks go on for lossTicks. Within agentDiesWithin from their beginning the agent dies that the archive reads from, and is
+// started again: the archive tries again every 5 s.
 const (
-	lossMax   = 9 * time.Second
-	lossTicks = 12 * time.Second
+	lossMax         = 9 * time.Second
+	lossTicks       = 14 * time.Second
+	agentDiesWithin = 3 * time.Second
 )
 
-// allLost kills everything at once while an archive runs, and looks what a new cluster has of what was acknowledged.
+// allLost kills everything at once while an archive runs that has gone on behind its agent's death, and looks what a new cluster has of what was acknowledged.
 func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 	primary := f.heal(t, ctx)
 	local := f.local(t, primary)
 	mustDo(t, ctx, local, "CREATE TABLE shop.ticks (id INT PRIMARY KEY)")
-	archive := exec.CommandContext(ctx, os.Getenv(binaryVariable), "archive", "--config", f.ConfigPath((primary+1)%3))
+	from := (primary + 1) % 3
+	if from == d.directory {
+		from = (primary + 2) % 3
+	}
+	archive := exec.CommandContext(ctx, os.Getenv(binaryVariable), "archive", "--config", f.ConfigPath(from))
 	if err := archive.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +474,14 @@ func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 	go func() { ended <- archive.Wait() }()
 	load := f.start(t, 2)
 	var acked []time.Time // when the tick of that number was
+	agentDies := rand.N(agentDiesWithin)
 	for began := time.Now(); time.Since(began) < lossTicks; {
+		if time.Since(began) > agentDies {
+			agentDies = lossTicks
+			if err := errors.Join(f.KillAgent(from), f.Start(ctx, from)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		mustDo(t, ctx, local, fmt.Sprintf("INSERT INTO shop.ticks VALUES (%d)", len(acked)))
 		acked = append(acked, time.Now())
 	}
@@ -338,7 +500,8 @@ func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 	<-ended
 	load.stop(t)
 	g := newCluster(t, devcluster.Options{Nodes: 1})
-	g.must(t, ctx, 0, "restore", "--latest", "--directory", d.repo, "--identity", d.key)
+	g.configure(t, 0, d.commands())
+	g.must(t, ctx, 0, "restore", "--latest", "--identity", d.key)
 	g.heal(t, ctx)
 	var n, last int
 	if err := g.local(t, 0).QueryRowContext(ctx, "SELECT COUNT(*), MAX(id) FROM shop.ticks").Scan(&n, &last); err != nil {

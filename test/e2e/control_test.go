@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -34,6 +37,21 @@ func (f *fixture) must(t *testing.T, ctx context.Context, i int, args ...string)
 		t.Fatalf("quorate %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return out
+}
+
+// killed runs the program, and kills it at any time within one that is about how long it takes. What it has asked for may be done all the same.
+func (f *fixture) killed(t *testing.T, ctx context.Context, i int, within time.Duration, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", f.ConfigPath(i))...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	after := rand.N(within)
+	time.Sleep(after)
+	_ = cmd.Process.Kill() // else it has ended
+	if err := cmd.Wait(); err != nil {
+		t.Logf("quorate %s was killed after %v", strings.Join(args, " "), after.Round(time.Millisecond))
+	}
 }
 
 // refused runs the program, which has to fail with one of the codes, in one line
