@@ -108,7 +108,7 @@ drivers: mysql rivals ## four drivers through the clients' ports, Debezium, Cana
 	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/e2e -run 'TestDebezium$$|TestCanal$$|TestGhOst$$'
 
 MYSQL80 ?= $(CURDIR)/.mysql80
-mysql80: ## what goes without plugins, with mysqld 8.0.31 from Maven
+mysql80: mysql ## what goes without plugins, with mysqld 8.0.31 from Maven
 	scripts/mysql80.sh "$(MYSQL80)"
 
 rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVALS names a directory

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests what can be tested with mysqld 8.0.31, which Maven's registry has without plugins: scripts/mysql80.sh DIR, where it is kept.
 # No semi-sync plugin means no tap, no primary and no clone: what remains is that it takes the configuration, initialises,
-# gets its accounts and settings, and is a source that is followed, and a server that follows. It needs mvn, python3, go.
+# gets its accounts and settings, is a source that is followed, also by the MySQL of the other tests, and a server that follows; a source that is
+# closed at a cutover, and opened again; and a replica that a feed serves, which holds a prefix of the log whenever it is killed. It needs mvn, python3, go.
 set -euo pipefail
 [[ $# == 1 ]] || { echo "usage: $0 DIR" >&2; exit 2; }
 mkdir -p "$1"
@@ -38,12 +39,22 @@ if ldd "$dir/real/bin/mysqld" | grep 'not found'; then
 	echo "mysqld 8.0.31 lacks a library of the system (Debian: libaio1)" >&2
 	exit 1
 fi
+newer=${QUORATE_MYSQL_BASE:-$PWD/.mysql}
 export QUORATE_MYSQL_BASE=$dir
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 servers='Init|Ready|OneServerPerDirectory|SurveyUnclean|Globals(OfTLS|PutBack|KeepTheDoorOpen|NotTried)|Instruments|EveryPrivilege|Answering|PasswordsAreReset|TLS$|ServerCertificate|Canary|RotateSecrets|AddPurged|ReplicaBinlogForgets'
-go test -count=1 -v ./internal/mysql/mysqld -run "^Test($servers)" | tee "$out" | grep -e '^---' -e '^ok' -e '^FAIL' || { cat "$out"; exit 1; }
-go test -count=1 -v ./internal/agent/following -run '^TestFollower$/^(Statements|Definers|Large|Parallel)$' | tee -a "$out" | grep -e '^ *---' -e '^ok' -e '^FAIL' || { cat "$out"; exit 1; }
+sources='Shut|Hold|KeepShut|LeftClosed|ClosedByOthers|Applies|FilterAndEngines|XAAtSource|XANeedsPrivileges'
+run() { # run PACKAGE PATTERN
+	go test -count=1 -v "./internal/$1" -run "$2" | tee -a "$out" | grep -e '^ *---' -e '^ok' -e '^FAIL' || { cat "$out"; exit 1; }
+}
+run mysql/mysqld "^Test($servers)"
+run agent/following "^Test($sources)\$"
+run mysql/mysqlwire '^Test(FeedRefusesMysqld|FedReplicaHoldsPrefix)$'
+followed='^TestFollower$/^(Statements|Definers|Large|Parallel)$'
+run agent/following "$followed"
+# It is followed by the MySQL of the other tests.
+QUORATE_SOURCE_BASE=$dir QUORATE_MYSQL_BASE=$newer run agent/following "$followed"
 if grep -q -e '^ *--- SKIP' -e '^FAIL' "$out"; then
 	grep -v -e '^=== ' "$out"
 	exit 1
