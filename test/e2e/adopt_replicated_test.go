@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,12 +65,14 @@ func (f *fixture) semiSyncPair(t *testing.T, ctx context.Context) (source, repli
 }
 
 // TestAdoptGroup: the primary of a group of three is adopted, after the primary has moved, and was cleared of the group as
-// docs/adopt.md says. What the group acknowledged is on all nodes.
+// docs/adopt.md says. What the group acknowledged is on all nodes. Another cluster has followed that member before, as a secondary and as
+// the primary, until its cutover.
 func TestAdoptGroup(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1, Variables: map[string]string{"sql_require_primary_key": "ON"}})
 	ctx := adoptContext(t)
 	members := f.group(t, ctx)
+	g := followsMember(t, ctx, members[0], members[1])
 	var dsns []string
 	for _, p := range members {
 		dsns = append(dsns, f.plainDSN(t, ctx, p))
@@ -87,16 +91,55 @@ func TestAdoptGroup(t *testing.T) {
 		"not beside quorate: group_replication", "SET GLOBAL super_read_only = OFF; UNINSTALL PLUGIN group_replication", "GROUP_REPLICATION_STREAM",
 		"SET PERSIST has kept sql_require_primary_key,")
 	load.awaitAcks(t, ctx, 20)
+	load.stop(t)
+	g.takesOverFrom(t, ctx, primary, f.history)
+	load = f.startAt(t, 6, dsns...)
+	load.awaitAcks(t, ctx, 20)
 	plainDo(t, ctx, primary, "STOP GROUP_REPLICATION") // beneath the writers
 	load.stop(t)
 	f.awaitPlain(t, ctx, primary, "all that was received is applied", "SELECT COUNT(*) FROM performance_schema.replication_connection_status "+
 		"WHERE NOT GTID_SUBSET(received_transaction_set, @@GLOBAL.gtid_executed)", "0")
 	plainDo(t, ctx, primary, "SET GLOBAL super_read_only = OFF", "SET sql_log_bin = 0", "RESET REPLICA ALL",
-		"UNINSTALL PLUGIN group_replication", "DROP USER rep@'%'")
+		"UNINSTALL PLUGIN group_replication", "DROP USER rep@'%', fol@'%'")
 	want := holdingOf(t, ctx, primary)
 	t.Log("gtid_executed", want.executed)
 	f.takeOver(t, ctx, primary)
 	f.growAdopted(t, ctx, want)
+}
+
+// followsMember is a new cluster that follows a member of a group, who is a secondary now. first is the primary.
+func followsMember(t *testing.T, ctx context.Context, first, member *mysqldtest.Plain) *fixture {
+	t.Helper()
+	g := newCluster(t, devcluster.Options{Nodes: 1, Name: "other"})
+	g.heal(t, ctx)
+	plainDo(t, ctx, first, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT SELECT ON *.* TO fol@'%'",
+		"GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, XA_RECOVER_ADMIN ON *.* TO fol@'%'")
+	file := filepath.Join(g.Dir(), "source.password")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	follow := []string{"follow", "127.0.0.1:" + plainQuery(t, ctx, member, "SELECT @@port"), "--user", "fol", "--password-file", file}
+	if out := g.must(t, ctx, 0, append(follow, "--check")...); !strings.Contains(out, "it is a member of a group, in which another one may go on: shut the others down first") {
+		t.Errorf("the check says %q", out)
+	}
+	g.must(t, ctx, 0, follow...)
+	g.awaitNear(t, ctx)
+	g.refused(t, ctx, 0, []int{1}, "shut the others down first", "cutover")
+	return g
+}
+
+// takesOverFrom: the cluster goes on in place of the member that is left of a group, and has all that the group has acknowledged. Then
+// that takes writes again.
+func (f *fixture) takesOverFrom(t *testing.T, ctx context.Context, member *mysqldtest.Plain, all []ledger.Attempt) {
+	t.Helper()
+	f.awaitNear(t, ctx)
+	t.Log(strings.TrimSpace(f.must(t, ctx, 0, "cutover", "--verify", "rows")))
+	f.history = all
+	f.check(t, ctx)
+	if err := f.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	plainDo(t, ctx, member, "RESET PERSIST super_read_only", "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 }
 
 // group is a group of three with one primary, the first one, as MySQL Shell leaves it: all is of INSTALL PLUGIN and SET PERSIST.

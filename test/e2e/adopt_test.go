@@ -163,6 +163,7 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 			}
 		}
 		if n%4 < 2 { // else the next one takes it up
+			f.killed(t, ctx, 0, 100*time.Millisecond, "adopt", "--undo")
 			if out, err := f.quorate(t, ctx, 0, "adopt", "--undo"); err != nil && !strings.Contains(out, "there is nothing to undo") {
 				t.Fatalf("undo: %v: %s", err, out)
 			}

@@ -24,11 +24,14 @@ import (
 // followTimeout bounds TestFollow: five servers, and more work than a scenario has.
 const followTimeout = 12 * time.Minute
 
+// commandTakes is about how long a command takes that asks for a change.
+const commandTakes = 300 * time.Millisecond
+
 // errReadOnlyServer is ER_OPTION_PREVENTS_STATEMENT.
 const errReadOnlyServer = 1290
 
 // TestFollow: a cluster that was adopted from a copy follows the source, to which writers write, until the cutover. Its primary is
-// killed meanwhile, also in the middle of a cutover, and a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
+// killed meanwhile, also in the middle of a cutover, and so is the source; a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
@@ -51,7 +54,8 @@ func TestFollow(t *testing.T) {
 	f.must(t, ctx, 0, append(follow, "--check")...)
 	load := f.startAt(t, 4, dsn)
 	load.awaitAcks(t, ctx, 50)
-	f.must(t, ctx, 0, follow...)
+	f.killed(t, ctx, 0, commandTakes, follow...)
+	f.must(t, ctx, 0, follow...) // who had no answer asks again
 	f.awaitNear(t, ctx)
 	f.clientsCannotWrite(t, ctx)
 	f.followIsShown(t, ctx)
@@ -60,6 +64,7 @@ func TestFollow(t *testing.T) {
 	f.cutoverCalledOff(t, ctx, source, load)
 	f.cutoverInterrupted(t, ctx, source, load, false, f.KillBoth, func(int) error { return nil })
 	f.cutoverInterrupted(t, ctx, source, load, true, f.PauseAgent, f.ResumeAgent)
+	f.cutoverInterrupted(t, ctx, source, load, false, func(int) error { return errors.Join(source.Kill(), source.Start(ctx)) }, func(int) error { return nil })
 	f.cutoverCommandKilled(t, ctx, source, load, 0)
 	f.cutoverCommandKilled(t, ctx, source, load, 1)
 	f.awaitNear(t, ctx)

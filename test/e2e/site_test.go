@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
@@ -35,12 +37,13 @@ type site struct {
 
 // TestSites: a cluster follows another one while writers write, over failovers of both; a switch that is called off, one that is killed
 // half-way, one there and one back, while the site that is closed fails over, lose nothing. Then all of the first is killed, the second is promoted, and says what is lost;
-// the first comes back, is closed, and does not follow with what it alone has.
+// the first comes back, is closed, and does not follow with what it alone has. That is kept, the first begins anew with a backup of the second, follows,
+// and takes over.
 func TestSites(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), sitesTimeout)
 	defer cancel()
-	east, west := newSite(t, "east"), newSite(t, "west")
+	east, west := newSite(t, "east", 3), newSite(t, "west", 3)
 	file := filepath.Join(east.Dir(), "site.password")
 	if err := os.WriteFile(file, []byte(readerPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -81,15 +84,17 @@ func TestSites(t *testing.T) {
 	west.awaitNear(t, ctx)
 	load.stop(t)
 	west.forceKilled(t, ctx, east)
-	t.Log(strings.TrimSpace(east.must(t, ctx, 0, "site", "switch")))
+	east.killed(t, ctx, 0, commandTakes, "site", "switch")
+	t.Log(strings.TrimSpace(east.must(t, ctx, 0, "site", "switch"))) // who had no answer asks again
 	west.says(t, ctx, "(this one) follows site east")
 	west.awaitNear(t, ctx)
-	west.disaster(t, ctx, east)
+	lost := west.disaster(t, ctx, east)
+	west.comesBack(t, ctx, east, lost, file)
 }
 
-func newSite(t *testing.T, name string) *site {
+func newSite(t *testing.T, name string, nodes int) *site {
 	t.Helper()
-	s := &site{fixture: newCluster(t, devcluster.Options{Nodes: 3, Name: name}), name: name}
+	s := &site{fixture: newCluster(t, devcluster.Options{Nodes: nodes, Name: name}), name: name}
 	for i := range s.Len() {
 		host, _, err := net.SplitHostPort(s.APIAddr(i))
 		if err != nil {
@@ -337,18 +342,21 @@ func (s *site) awaitHeard(t *testing.T, ctx context.Context, but int, other *sit
 	}
 }
 
+// lostTable has rows that the other site alone has.
+const lostTable = ledger.Database + ".lost"
+
 // disaster: all of the other site dies, with what was acknowledged there alone, and this one's primary, which had got that and not
-// written it.
-func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
+// written it. It returns the GTIDs of that.
+func (s *site) disaster(t *testing.T, ctx context.Context, other *site) (lost string) {
 	t.Helper()
-	app, table := openDSN(t, other.DSN(0), nil), ledger.Database+".lost"
-	if _, err := app.ExecContext(ctx, "CREATE TABLE "+table+" (id INT PRIMARY KEY)"); err != nil {
+	app := openDSN(t, other.DSN(0), nil)
+	if _, err := app.ExecContext(ctx, "CREATE TABLE "+lostTable+" (id INT PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitNear(t, ctx)
-	primary, _ := s.holdUp(t, ctx, table, nil)
+	primary, _ := s.holdUp(t, ctx, lostTable, nil)
 	for n := range 3 {
-		if _, err := app.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, n)); err != nil {
+		if _, err := app.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", lostTable, n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -361,11 +369,15 @@ func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
 		t.Fatal(err)
 	}
 	s.heal(t, ctx)
+	s.killed(t, ctx, 0, promoteTakes, "site", "promote", "--yes")
 	s.promoteKilled(t, ctx)
 	out := s.must(t, ctx, 0, "site", "promote", "--yes")
 	t.Log(out)
 	if !strings.Contains(out, "goes on without site east") && !strings.Contains(out, "it was done before: site west has taken over from site east") || !strings.Contains(out, "lost:  3 transactions: ") || !strings.Contains(out, "was heard last at ") {
 		t.Errorf("the promotion says %q", out)
+	}
+	if found := regexp.MustCompile(`lost:  3 transactions: (\S+)`).FindStringSubmatch(out); found != nil {
+		lost = found[1]
 	}
 	s.says(t, ctx, "it MAY TAKE WRITES until it answers")
 	here := other.startAt(t, 4, other.dsns(s)...)
@@ -380,4 +392,73 @@ func (s *site) disaster(t *testing.T, ctx context.Context, other *site) {
 	here.stop(t)
 	s.history = other.history
 	s.check(t, ctx)
+	return lost
+}
+
+// comesBack: what the old site alone has is kept, and brought here by hand. Then that site begins anew with a backup of this one, as
+// docs/site.md says, follows, and takes over in order.
+func (s *site) comesBack(t *testing.T, ctx context.Context, old *site, lost, password string) {
+	t.Helper()
+	kept := t.TempDir()
+	old.must(t, ctx, 0, "log", "export", "--out-dir", kept)
+	rows := rowsOf(t, ctx, kept, lost)
+	if len(rows) != 3 {
+		t.Fatalf("the old site's log has the rows %v of %s, want 3", rows, lost)
+	}
+	app := openDSN(t, old.dsns(s)[0], nil)
+	for _, row := range rows {
+		mustDo(t, ctx, app, fmt.Sprintf("INSERT INTO %s VALUES (%s)", lostTable, row))
+	}
+	if err := old.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	primary, err := s.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo := t.TempDir()
+	s.must(t, ctx, (primary+1)%s.Len(), "backup", "--new", "--directory", repo)
+	anew := newSite(t, old.name, 1)
+	anew.readers = old.readers[:1]
+	anew.addPort(t, s, password)
+	anew.must(t, ctx, 0, "restore", "--latest", "--directory", repo)
+	anew.heal(t, ctx)
+	anew.must(t, ctx, 0, "site", "follow")
+	anew.must(t, ctx, 0, "cluster", "set", "--events", "on")
+	load := old.startAt(t, 2, old.dsns(s)...)
+	load.awaitAcks(t, ctx, 50)
+	anew.awaitNear(t, ctx)
+	load.stop(t)
+	t.Log(strings.TrimSpace(anew.must(t, ctx, 0, "site", "switch")))
+	anew.history = old.history
+	anew.check(t, ctx)
+	if got := queryStrings(t, ctx, anew.local(t, 0), "SELECT COUNT(*) FROM "+lostTable)[0]; got != "3" {
+		t.Errorf("%s rows that were lost are at the site that came back, want 3", got)
+	}
+}
+
+// rowsOf are the first columns of the rows that transactions have inserted, in binlogs that were exported.
+func rowsOf(t *testing.T, ctx context.Context, dir, gtids string) (rows []string) {
+	t.Helper()
+	in, err := install.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, err := in.MysqlbinlogArgv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "export.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv = append(append(argv, "-v", "--base64-output=DECODE-ROWS", "--include-gtids="+gtids), files...)
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("mysqlbinlog: %v: %s", err, out)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^### INSERT INTO .*\n### SET\n###   @1=(.*)$`).FindAllStringSubmatch(string(out), -1) {
+		rows = append(rows, found[1])
+	}
+	return rows
 }
