@@ -25,7 +25,7 @@ import (
 const followTimeout = 12 * time.Minute
 
 // commandTakes is about how long a command takes that asks for a change.
-const commandTakes = 300 * time.Millisecond
+const commandTakes = 150 * time.Millisecond
 
 // errReadOnlyServer is ER_OPTION_PREVENTS_STATEMENT.
 const errReadOnlyServer = 1290
