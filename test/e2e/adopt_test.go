@@ -255,7 +255,7 @@ func (f *fixture) startAdoption(t *testing.T, ctx context.Context, data string) 
 func (f *fixture) killBeforeMove(t *testing.T, ctx context.Context, data string) {
 	t.Helper()
 	const tries = 20
-	for range tries {
+	for n := range tries {
 		cmd, intention, ended := f.startAdoption(t, ctx, data)
 		awaitFile(ctx, intention, ended)
 		_ = cmd.Process.Kill()
@@ -263,6 +263,7 @@ func (f *fixture) killBeforeMove(t *testing.T, ctx context.Context, data string)
 		_, begun := os.Stat(intention)
 		_, there := os.Stat(filepath.Join(data, "auto.cnf"))
 		if begun == nil && there == nil {
+			t.Logf("the adoption number %d was killed before it moved the data", n+1)
 			return
 		}
 		f.must(t, ctx, 0, "adopt", "--undo")
