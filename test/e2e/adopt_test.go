@@ -186,7 +186,8 @@ func (f *fixture) firstStartFails(t *testing.T, ctx context.Context, data string
 		t.Fatal(err)
 	}
 	config := regexp.MustCompile(`(?m)^(innodb_buffer_pool_size|"innodb_buffer_pool_size") *=.*\n`).ReplaceAllString(string(before), "")
-	config = strings.Replace(config, "[mysql.variables]\n", "[mysql.variables]\ninnodb_buffer_pool_size = \"900T\"\n", 1)
+	// As one chunk: in the usual ones mysqld would fill all the memory that there is before it fails, in minutes.
+	config = strings.Replace(config, "[mysql.variables]\n", "[mysql.variables]\ninnodb_buffer_pool_size = \"900T\"\ninnodb_buffer_pool_chunk_size = \"900T\"\n", 1)
 	if err := os.WriteFile(f.ConfigPath(0), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
