@@ -217,7 +217,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	case args.Verify != cluster.VerifyNothing && args.Verify != cluster.VerifyRows && args.Verify != cluster.VerifyChecksum:
 		return d, control.Errorf(control.CodeInvalid, "--verify must be %s or %s", cluster.VerifyRows, cluster.VerifyChecksum)
 	case f == nil && state.CutOver != nil:
-		return s.cutOverBefore(ctx, d, *state.CutOver)
+		return s.doneBefore(ctx, d, "the cluster has taken over from "+state.CutOver.Source, cluster.Cutover{Source: state.CutOver.Source, At: state.CutOver.At})
 	case f == nil:
 		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster follows nobody, and takes writes")
 	case f.Site != "":
@@ -239,12 +239,13 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	return d, err
 }
 
-// cutOverBefore answers where the cluster has taken over: who asked for that may have had no answer, and asks again.
-func (s *Service) cutOverBefore(ctx context.Context, d operate.Done, was cluster.CutOver) (operate.Done, error) {
+// doneBefore answers where it was done before, and clients write here: who asked for it may have had no answer, and asks again.
+func (s *Service) doneBefore(ctx context.Context, d operate.Done, done string, result cluster.Cutover) (operate.Done, error) {
 	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
-		return d, control.Errorf(control.CodeUncertain, "the cluster has taken over from %s before, and it is not known whether clients can write: see quorate status", was.Source)
+		return d, control.Errorf(control.CodeUncertain, "%s before, and it is not known whether clients can write: see quorate status", done)
 	}
-	d.ReadOnly, d.Result = true, cluster.Cutover{Source: was.Source, Node: s.node.Own().Name, Already: true, At: was.At}
+	result.Node, result.Already = s.node.Own().Name, true
+	d.ReadOnly, d.Result = true, result
 	return d, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -228,32 +229,23 @@ func TestTookOver(t *testing.T) {
 
 // TestSwitchedBefore: a switch that is asked for again was done, if clients can write. It was refused: who had no answer could not tell.
 func TestSwitchedBefore(t *testing.T) {
-	for writers, code := range map[mysqld.Writers]control.Code{mysqld.Everybody: "", mysqld.Nobody: control.CodeUncertain} {
-		s := NewService(sitedNode{state: cluster.State{Site: &cluster.OtherSite{Site: "west"}}, process: new(mysqld.Process)}, barred{}, nil)
-		s.doors.Writers = writers
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		d, err := s.siteSwitch(ctx, control.Request{Name: "site.switch", Args: []byte(`{"within_ns":10000000000}`)})
-		cancel()
-		if code != "" {
-			if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != code {
-				t.Errorf("%v may write: %v", writers, err)
-			}
-			continue
-		}
-		if diff := cmp.Diff(cluster.Cutover{Source: "west", Node: "a", Already: true}, d.Result); diff != "" || err != nil || !d.ReadOnly {
-			t.Errorf("%v, %+v (-want +got):\n%s", err, d, diff)
-		}
-	}
+	doneBefore(t, (*Service).siteSwitch, cluster.State{Site: &cluster.OtherSite{Site: "west"}}, cluster.Cutover{Source: "west", Node: "a", Already: true})
 }
 
-// TestCutOverBefore: a cutover that is asked for again was done, if clients can write. It was refused: who had no answer could not tell.
+// TestCutOverBefore: likewise a cutover.
 func TestCutOverBefore(t *testing.T) {
 	at := time.Date(2026, 11, 29, 21, 0, 0, 0, time.UTC)
+	doneBefore(t, (*Service).takeOver, cluster.State{CutOver: &cluster.CutOver{Source: "db0:3306", At: at}},
+		cluster.Cutover{Source: "db0:3306", Node: "a", Already: true, At: at})
+}
+
+func doneBefore(t *testing.T, ask func(*Service, context.Context, control.Request) (operate.Done, error), state cluster.State, want cluster.Cutover) {
+	t.Helper()
 	for writers, code := range map[mysqld.Writers]control.Code{mysqld.Everybody: "", mysqld.Nobody: control.CodeUncertain} {
-		s := NewService(sitedNode{state: cluster.State{CutOver: &cluster.CutOver{Source: "db0:3306", At: at}}, process: new(mysqld.Process)}, barred{}, nil)
+		s := NewService(sitedNode{state: state, process: new(mysqld.Process)}, barred{}, nil)
 		s.doors.Writers = writers
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		d, err := s.takeOver(ctx, control.Request{Name: "cutover", Args: []byte(`{"within_ns":10000000000}`)})
+		d, err := ask(s, ctx, control.Request{Args: []byte(`{"within_ns":10000000000}`)})
 		cancel()
 		if code != "" {
 			if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != code {
@@ -261,7 +253,7 @@ func TestCutOverBefore(t *testing.T) {
 			}
 			continue
 		}
-		if diff := cmp.Diff(cluster.Cutover{Source: "db0:3306", Node: "a", Already: true, At: at}, d.Result); diff != "" || err != nil || !d.ReadOnly {
+		if diff := cmp.Diff(want, d.Result); diff != "" || err != nil || !d.ReadOnly {
 			t.Errorf("%v, %+v (-want +got):\n%s", err, d, diff)
 		}
 	}

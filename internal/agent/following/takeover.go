@@ -219,7 +219,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	case was != nil && was.Fence:
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this site was promoted, and takes writes; site %s was not closed so far: see quorate site", was.Site)
 	case was != nil:
-		return s.switchedBefore(ctx, d, *was)
+		return s.doneBefore(ctx, d, "this site has taken over from site "+was.Site, cluster.Cutover{Source: was.Site})
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site; ask the site that is to take over")
 	case !f.Follows() && p != nil: // both are closed; this one is so for a switch that did not end
@@ -346,16 +346,6 @@ func (s *Service) promotedBefore(ctx context.Context, d operate.Done, p *mysqld.
 	known, result := s.knownOf(ctx, cluster.Follow{Site: was.Site})
 	result.Done, result.Already, result.Fence = true, true, was.Fence
 	return d, s.tellLost(ctx, p, &d, result, known)
-}
-
-// switchedBefore answers where this site takes writes, and the other one is closed: who asked for that may have had no answer, and asks
-// again.
-func (s *Service) switchedBefore(ctx context.Context, d operate.Done, was cluster.OtherSite) (operate.Done, error) {
-	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
-		return d, control.Errorf(control.CodeUncertain, "this site has taken over from site %s before, and it is not known whether clients can write: see quorate status", was.Site)
-	}
-	d.ReadOnly, d.Result = true, cluster.Cutover{Source: was.Site, Node: s.node.Own().Name, Already: true}
-	return d, nil
 }
 
 // tellLost has a promotion's result say what is known, and is not here.
