@@ -207,9 +207,14 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 		return operate.Done{What: "cutover"}, errCutting
 	}
 	defer s.cutting.Unlock()
+	d, name := operate.Done{What: "cutover"}, s.node.Own().Name
+	if s.node.State().Follow == nil { // so it says, if this node was not replaced
+		if err := s.barrier(ctx); err != nil {
+			return d, err
+		}
+	}
 	state := s.node.State()
 	f := state.Follow
-	d, name := operate.Done{What: "cutover"}, s.node.Own().Name
 	p, _ := s.node.Serving()
 	switch st := s.get(); {
 	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.CutoverWithinMax:

@@ -239,6 +239,17 @@ func TestCutOverBefore(t *testing.T) {
 		cluster.Cutover{Source: "db0:3306", Node: "a", Already: true, At: at})
 }
 
+// TestCutOverBeforeBehindBarrier: a primary that was replaced does not say that a cutover was done: its successor may follow another server.
+func TestCutOverBeforeBehindBarrier(t *testing.T) {
+	state := cluster.State{CutOver: &cluster.CutOver{Source: "db0:3306"}}
+	s := NewService(sitedNode{state: state, process: new(mysqld.Process)}, barred{err: errors.New("no majority")}, nil)
+	s.doors.Writers = mysqld.Everybody
+	_, err := s.takeOver(t.Context(), control.Request{Args: []byte(`{"within_ns":10000000000}`)})
+	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeNoLeader {
+		t.Errorf("a primary that hears no majority says %v", err)
+	}
+}
+
 func doneBefore(t *testing.T, ask func(*Service, context.Context, control.Request) (operate.Done, error), state cluster.State, want cluster.Cutover) {
 	t.Helper()
 	for writers, code := range map[mysqld.Writers]control.Code{mysqld.Everybody: "", mysqld.Nobody: control.CodeUncertain} {

@@ -331,13 +331,21 @@ func (s *Service) tookOver(ctx context.Context) (*cluster.OtherSite, error) {
 	if f, _ := s.node.Committed(); f != nil || s.node.State().Site == nil {
 		return nil, nil
 	}
-	if err := s.requests.Barrier(ctx); err != nil { // this node may have been replaced
-		return nil, control.Errorf(control.CodeNoLeader, "nothing was done: node %s hears no majority: %v", s.node.Own().Name, err)
+	if err := s.barrier(ctx); err != nil {
+		return nil, err
 	}
 	if f, _ := s.node.Committed(); f != nil {
 		return nil, nil
 	}
 	return s.node.State().Site, nil
+}
+
+// barrier returns once this node knows all that was committed before: it may have been replaced as the primary.
+func (s *Service) barrier(ctx context.Context) error {
+	if err := s.requests.Barrier(ctx); err != nil {
+		return control.Errorf(control.CodeNoLeader, "nothing was done: node %s hears no majority: %v", s.node.Own().Name, err)
+	}
+	return nil
 }
 
 // promotedBefore answers where this site has taken over: who asked for that may have had no answer, and asks again.
