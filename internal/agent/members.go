@@ -44,7 +44,7 @@ func (n followed) SetPeers(former transport.Former) {
 }
 
 // Hangup implements member.Peers.
-func (n followed) Hangup(id cluster.NodeID) { n.peers.Hangup(id) }
+func (n followed) Hangup(id cluster.NodeID) bool { return n.peers.Hangup(id) }
 
 // AskState implements member.Peers.
 func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.StatePoint, err error) {

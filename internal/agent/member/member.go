@@ -81,7 +81,7 @@ type Host interface {
 type Peers interface {
 	AsSelf() membership.Self
 	SetPeers(former transport.Former)
-	Hangup(id cluster.NodeID)
+	Hangup(id cluster.NodeID) (ended bool)
 	AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error)
 	Change(ctx context.Context, c cluster.Change) error
 }

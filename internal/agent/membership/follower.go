@@ -54,8 +54,8 @@ type Node interface {
 	Keep()
 	// SetPeers has the node talk to the members in its table, and tell others by former.
 	SetPeers(former transport.Former)
-	// Hangup ends the connection with a member, which then dials again.
-	Hangup(id cluster.NodeID)
+	// Hangup ends the connections that a member has made, which then dials again; false = there was none.
+	Hangup(id cluster.NodeID) (ended bool)
 	// AskState asks a member for the cluster state on its disk.
 	AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error)
 	// Change has the cluster change its state, in the name of the node itself.
@@ -145,8 +145,9 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.learn(ctx)
 	f.promote(ctx)
 	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), f.cfg.Table.Nodes()) {
-		f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
-		f.cfg.Node.Hangup(id)
+		if f.cfg.Node.Hangup(id) {
+			f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
+		}
 	}
 	if f.cfg.Also != nil {
 		f.cfg.Also(ctx)

@@ -73,8 +73,11 @@ func (n *fakeNode) Keep() {
 	}
 }
 func (n *fakeNode) SetPeers(f transport.Former) { n.former = append(n.former, f) }
-func (n *fakeNode) Hangup(id cluster.NodeID)    { n.hungUp = append(n.hungUp, id) }
-func (n *fakeNode) Leave(d Departure)           { n.left = append(n.left, d) }
+func (n *fakeNode) Hangup(id cluster.NodeID) bool {
+	n.hungUp = append(n.hungUp, id)
+	return true
+}
+func (n *fakeNode) Leave(d Departure) { n.left = append(n.left, d) }
 func (n *fakeNode) Change(_ context.Context, c cluster.Change) error {
 	n.promoted = append(n.promoted, c.Membership.Name)
 	return n.cannotPromote

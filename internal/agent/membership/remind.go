@@ -15,6 +15,9 @@ const remindAfter = 5 * time.Second
 // from the log. A node whose log disk is full, or that lacks what was purged since,
 // gets none, and a connection that stands tells it nothing: only a handshake does. The
 // zero value is ready.
+//
+// Whether this node hears the other one does not matter: once it expects the new data directory it refuses to
+// dial, and the connection that the other one has made stands.
 type Reminder struct {
 	since map[cluster.NodeID]time.Duration
 }
@@ -24,7 +27,7 @@ type Reminder struct {
 func (r *Reminder) Due(now time.Duration, nodes []status.Node) (due []cluster.NodeID) {
 	since := map[cluster.NodeID]time.Duration{}
 	for _, n := range nodes {
-		if !n.Leaving || !n.Reachable {
+		if !n.Leaving {
 			continue
 		}
 		began, ok := r.since[n.ID]

@@ -10,7 +10,7 @@ import (
 )
 
 // TestReminder: a node that is to begin anew, and is still there as it was, is told again
-// and again; not one that has gone, or that learns it from the log at once.
+// and again; not one that learns it from the log at once.
 func TestReminder(t *testing.T) {
 	node := func(leaving, reachable bool) []status.Node {
 		return []status.Node{{ID: 1, Reachable: true}, {ID: 2, Leaving: leaving, Reachable: reachable}}
@@ -27,9 +27,9 @@ func TestReminder(t *testing.T) {
 		{time.Hour + remindAfter, node(true, true), []cluster.NodeID{2}},
 		{time.Hour + remindAfter + 1, node(true, true), nil},
 		{time.Hour + 2*remindAfter, node(true, true), []cluster.NodeID{2}},
-		{2 * time.Hour, node(true, false), nil},
-		{3 * time.Hour, node(true, true), nil}, // it is back
-		{3*time.Hour + remindAfter, node(false, true), nil},
+		{2 * time.Hour, node(true, false), []cluster.NodeID{2}}, // this node does not dial it any more
+		{3 * time.Hour, node(false, true), nil},
+		{3*time.Hour + remindAfter, node(true, true), nil}, // anew
 	} {
 		if got := r.Due(c.at, c.nodes); !slices.Equal(got, c.want) {
 			t.Errorf("at %v: %v, want %v", c.at, got, c.want)

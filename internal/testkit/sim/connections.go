@@ -239,11 +239,13 @@ func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 }
 
 // hangup ends the connection with a peer, on both sides.
-func (a *agent) hangup(id cluster.NodeID) {
-	if peer := a.conns[id]; peer != nil {
+func (a *agent) hangup(id cluster.NodeID) (ended bool) {
+	peer := a.conns[id]
+	if peer != nil {
 		a.disconnected(id)
 		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
 	}
+	return peer != nil
 }
 
 // disconnected ends the connection with a peer.

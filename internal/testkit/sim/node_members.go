@@ -83,7 +83,7 @@ func (f followed) SetPeers(former transport.Former) {
 }
 
 // Hangup implements member.Peers.
-func (f followed) Hangup(id cluster.NodeID) { f.hangup(id) }
+func (f followed) Hangup(id cluster.NodeID) bool { return f.hangup(id) }
 
 // AskState implements member.Peers.
 func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
