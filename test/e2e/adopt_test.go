@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -365,12 +363,11 @@ func onLoopback(t *testing.T, options []string) []string {
 // freePort is one that nobody listens at now.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := devcluster.FreeAddr("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return addr[strings.LastIndexByte(addr, ':')+1:]
 }
 
 func started(t *testing.T, ctx context.Context, p *mysqldtest.Plain, err error) *mysqldtest.Plain {

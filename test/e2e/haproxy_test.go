@@ -100,12 +100,11 @@ func (f *fixture) freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	addr, err := devcluster.FreeAddr(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
 }
 
 // through is node 0's DSN with another address.

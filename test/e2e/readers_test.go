@@ -126,18 +126,7 @@ func newReadersFixture(t *testing.T) *readersFixture {
 // addReaders gives node i a port for readers, and their accounts.
 func (f *readersFixture) addReaders(t *testing.T, i int, password string) {
 	t.Helper()
-	host, _, err := net.SplitHostPort(f.APIAddr(i))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.addrs = append(f.addrs, l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	f.addrs = append(f.addrs, f.freeAddress(t))
 	text, err := os.ReadFile(f.ConfigPath(i))
 	if err != nil {
 		t.Fatal(err)

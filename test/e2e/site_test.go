@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,19 +94,8 @@ func TestSites(t *testing.T) {
 func newSite(t *testing.T, name string, nodes int) *site {
 	t.Helper()
 	s := &site{fixture: newCluster(t, devcluster.Options{Nodes: nodes, Name: name}), name: name}
-	for i := range s.Len() {
-		host, _, err := net.SplitHostPort(s.APIAddr(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.readers = append(s.readers, l.Addr().String())
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+	for range s.Len() {
+		s.readers = append(s.readers, s.freeAddress(t))
 	}
 	return s
 }

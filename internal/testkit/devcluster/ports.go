@@ -46,6 +46,15 @@ func freePorts(host string, n int) (ports []int, err error) {
 	return ports, err
 }
 
+// FreeAddr returns an address of a host, where nobody listened a moment ago.
+func FreeAddr(host string) (string, error) {
+	ports, err := freePorts(host, 1)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, strconv.Itoa(ports[0])), nil
+}
+
 // The kernel gives none of these ports to who asks for any (ip_local_port_range), on whatever address: that
 // could come between the choice of a port and its use.
 const (

@@ -110,19 +110,24 @@ func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 // WaitReady waits until node i is a replica or the primary, or a logger that
 // knows a leader.
 func (c *Cluster) WaitReady(ctx context.Context, i int) error {
-	return c.waitNode(ctx, i, "ready", lastingIntervalMax, func(st status.Node) bool {
-		return st.Role == status.RoleReplica || st.Role == status.RolePrimary || st.Role == status.RoleLogger && st.Leader != 0
-	})
+	return c.waitNode(ctx, i, "ready", lastingIntervalMax, isReady, i)
+}
+
+func isReady(st status.Node) bool {
+	return st.Role == status.RoleReplica || st.Role == status.RolePrimary || st.Role == status.RoleLogger && st.Leader != 0
 }
 
 // WaitAllReady waits until every started node is ready and there is a primary,
-// whose index it returns.
+// whose index it returns. It ends at once when an agent exits.
 func (c *Cluster) WaitAllReady(ctx context.Context) (int, error) {
+	var started []int
 	for i, n := range c.nodes {
-		if n.running() == nil {
-			continue
+		if n.running() != nil {
+			started = append(started, i)
 		}
-		if err := c.WaitReady(ctx, i); err != nil {
+	}
+	for _, i := range started {
+		if err := c.waitNode(ctx, i, "ready", lastingIntervalMax, isReady, started...); err != nil {
 			return -1, err
 		}
 	}
@@ -135,20 +140,23 @@ func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 	what := fmt.Sprintf("ready with index %d applied", index)
 	return c.waitNode(ctx, i, what, lastingIntervalMax, func(st status.Node) bool {
 		return (st.Role == status.RoleReplica || st.Role == status.RolePrimary) && st.Applied >= index
-	})
+	}, i)
 }
 
 // WaitNode waits until cond holds for what node i says of itself. It ends at
 // once when the agent has exited.
 func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(status.Node) bool) error {
-	return c.waitNode(ctx, i, what, pollInterval, cond)
+	return c.waitNode(ctx, i, what, pollInterval, cond, i)
 }
 
-func (c *Cluster) waitNode(ctx context.Context, i int, what string, intervalMax time.Duration, cond func(status.Node) bool) error {
+// waitNode is WaitNode that ends when an agent of needed exits.
+func (c *Cluster) waitNode(ctx context.Context, i int, what string, intervalMax time.Duration, cond func(status.Node) bool, needed ...int) error {
 	n := c.nodes[i]
 	return poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), intervalMax, func(ctx context.Context) (bool, string, error) {
-		if n.running() == nil {
-			return false, "", c.exitOf(n)
+		for _, k := range needed {
+			if c.nodes[k].running() == nil {
+				return false, "", c.exitOf(c.nodes[k])
+			}
 		}
 		st, err := c.NodeStatus(ctx, i)
 		if err != nil {
