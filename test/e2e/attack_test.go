@@ -33,6 +33,7 @@ import (
 // of a node that is down, and with a member's key, of a node that is down and of one that runs. Nothing is told, nothing is lost, nobody goes
 // down, and each attack is in the log of the node, in a few lines.
 func TestAttack(t *testing.T) {
+	t.Parallel()
 	f := newAttacked(t, false)
 	f.scenario(t, "Listener", f.listener)
 	f.scenario(t, "NoKey", f.noKey)

@@ -22,6 +22,7 @@ import (
 // binlog goes on, no election starts, every node has every row, the log of every
 // node holds the transaction, and no stage stays beside it.
 func TestLarge(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = fullSpeed
 	f.scenario(t, "Rows", func(t *testing.T, ctx context.Context) {

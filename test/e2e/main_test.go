@@ -47,7 +47,7 @@ const (
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
-	if err := threeAtOnce(); err != nil {
+	if err := fourAtOnce(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -57,16 +57,16 @@ func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
-// threeAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
-// and three clusters use all of two cores.
-func threeAtOnce() error {
+// fourAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
+// waits a third of its time, and four clusters use all of two cores.
+func fourAtOnce() error {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if given {
 		return nil
 	}
-	return flag.Set("test.parallel", "3")
+	return flag.Set("test.parallel", "4")
 }
 
 // buildAndRun builds the program once for all tests. What a test leaves that failed, or that

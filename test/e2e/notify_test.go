@@ -15,6 +15,7 @@ import (
 // TestServiceManager has a node tell its service manager how it is, as systemd has it: from its
 // start to its end.
 func TestServiceManager(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 // TestOperate does to a cluster under load what operators do: nothing that was
 // acknowledged is lost, and no mysqld dies of it.
 func TestOperate(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	f.scenario(t, "Switchover", f.switchovers)
