@@ -160,6 +160,7 @@ func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, sp
 	}
 	f.refused(t, ctx, primary, []int{1}, "does not apply", "switchover", "--to", f.Name(replica))
 	mend()
+	l.rest()
 	if err := f.WaitNode(ctx, replica, "applying again", func(n status.Node) bool { return n.ApplierStopped == "" }); err != nil {
 		t.Fatal(err)
 	}

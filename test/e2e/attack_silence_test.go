@@ -198,13 +198,16 @@ func (b *bareServers) close() {
 }
 
 // silence has many connections that say nothing on each port of the primary, and on the port where a
-// replica's mysqld replicates from; before that, as many on servers that do nothing with them. Writers go on, and
+// replica's mysqld replicates from; before that, where it runs for long, as many on servers that do nothing with them. Writers go on, and
 // whoever has a right to come gets in.
 func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
 	think := f.think
-	f.think = fullSpeed
+	f.think = busy // beside other tests, what all can write changes by half
+	if long() {
+		f.think = fullSpeed
+	}
 	defer func() { f.think = think }()
 	l := f.start(t, 8)
 	l.awaitAcks(t, ctx, 500)
@@ -222,11 +225,13 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	come := func(to []string) (coming float64) {
 		return rate(func() { c = comeToAll(t, ctx, to) })
 	}
-	first := rate(pass)
-	bare := newBareServers(t, len(ports))
-	control := come(bare.addrs)
-	c.leave()
-	bare.close()
+	if long() { // it is reported only
+		first := rate(pass)
+		bare := newBareServers(t, len(ports))
+		t.Logf("rows a second: %.0f, and %.0f while as many come to bare servers", first, come(bare.addrs))
+		c.leave()
+		bare.close()
+	}
 	before := rate(pass)
 	l.ResetGap()
 	coming := come(ports)
@@ -247,8 +252,6 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	without := (before + after) / 2
 	t.Logf("rows a second: %.0f before, %.0f (%.2f) while %v come and %d of them stay, %.0f (%.2f) while those stay, %.0f after; longest gap %v, reconnects %d",
 		before, coming, coming/without, came, open, staying, staying/without, after, gap.Round(time.Millisecond), l.Stats().Reconnects)
-	ofControl := control / ((first + before) / 2)
-	t.Logf("while as many come to bare servers: %.0f (%.2f); so quorate's part is %.2f", control, ofControl, coming/without/ofControl)
 	if slices.Min(came) < silentPerPort/2 {
 		t.Errorf("only so many could come to each port: %v", came)
 	}

@@ -484,6 +484,7 @@ func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 		}
 		mustDo(t, ctx, local, fmt.Sprintf("INSERT INTO shop.ticks VALUES (%d)", len(acked)))
 		acked = append(acked, time.Now())
+		time.Sleep(awaited)
 	}
 	lost := time.Now()
 	select {

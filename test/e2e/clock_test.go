@@ -122,7 +122,7 @@ func (f *fixture) jumps(t *testing.T, ctx context.Context, i int, jump func(*tes
 	for _, offset := range []time.Duration{time.Hour, -time.Hour, time.Hour} {
 		l.ResetGap()
 		jump(t, ctx, i, offset)
-		l.awaitAcks(t, ctx, 2000)
+		l.awaitAcks(t, ctx, 500)
 		t.Logf("clock of %s at %+v: longest write gap %v", f.Name(i), offset, l.Gap().Round(time.Millisecond))
 	}
 	if st := f.status(t, ctx, primary); st.Term != before.Term || st.MysqldPID != before.MysqldPID {
@@ -137,7 +137,7 @@ func (f *fixture) jumps(t *testing.T, ctx context.Context, i int, jump func(*tes
 	l.awaitAcks(t, ctx, 100)
 	f.heal(t, ctx)
 	jump(t, ctx, i, 0)
-	l.awaitAcks(t, ctx, 500)
+	l.awaitAcks(t, ctx, 100)
 	l.stop(t)
 	f.check(t, ctx)
 }

@@ -236,7 +236,7 @@ func (f *fixture) didCommitSessionGone(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	for i := range f.Len() {
-		if err := devcluster.Poll(ctx, "the session is known to be gone", func(ctx context.Context) (bool, string, error) {
+		if err := devcluster.PollCommand(ctx, "the session is known to be gone", func(ctx context.Context) (bool, string, error) {
 			answer, exit := f.didCommit(t, ctx, i, "--session-token", s.token)
 			return exit == 1, fmt.Sprintf("exit %d, %+v", exit, answer), nil
 		}); err != nil {

@@ -161,8 +161,9 @@ func (f *fixture) breakDisk(t *testing.T, ctx context.Context, disks []*faultmou
 	} else {
 		f.awaitSaid(t, ctx, next, victim, c.says)
 	}
-	l.awaitAcks(t, ctx, 500)
+	l.awaitAcks(t, ctx, 200)
 	gap := l.Gap()
+	l.rest()
 	if st := f.status(t, ctx, next); c.follower && (st.Term != term || st.Role != status.RolePrimary) {
 		t.Errorf("a follower's disk broke, and %s is %s in term %d: it was the primary of term %d", f.Name(next), st.Role, st.Term, term)
 	}

@@ -15,7 +15,7 @@
 // the primary's process list while the followers are stopped. In those tests
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
-// A test calls Parallel unless it measures (rates, pauses, a write gap that it judges). Three
+// A test calls Parallel unless it measures (rates, pauses, a write gap that it judges). Five
 // clusters run at once, or as many as -parallel says, after the tests that run alone; their
 // writers pause, so that servers are held up by faults and not by each other. The servers are
 // copies of one that was initialised (package mysqldtest), but where a cluster's beginning is the
@@ -51,7 +51,7 @@
 // With QUORATE_E2E_KEEP=1 a failed test leaves its whole directory; otherwise
 // only the logs stay. With QUORATE_E2E_LONG=1 frozen nodes stay frozen for half a
 // minute, and crash loops go on. TestClock needs libfaketime (package faketime, or
-// QUORATE_FAKETIME names the library), TestUnderLoad/Memory the right to make a
+// QUORATE_FAKETIME names the library), TestKill/Memory the right to make a
 // control group, TestLogDisk, TestMysqlDisk and TestPowerLoss /dev/fuse and the right
 // to mount (package faultmount); they are skipped without.
 package e2e

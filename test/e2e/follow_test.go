@@ -121,7 +121,7 @@ func (f *fixture) adoptCopy(t *testing.T, ctx context.Context) *mysqldtest.Plain
 // awaitNear waits until the primary has followed nearly all of the source.
 func (f *fixture) awaitNear(t *testing.T, ctx context.Context) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "the cluster follows", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "the cluster follows", func(ctx context.Context) (bool, string, error) {
 		out, err := f.quorate(t, ctx, 0, "follow")
 		if err != nil {
 			return false, out, nil

@@ -80,7 +80,7 @@ func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 // awaitSameHistory waits until all nodes tell the same, and returns it.
 func (f *fixture) awaitSameHistory(t *testing.T, ctx context.Context) (rows []cluster.HistoryRow) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "all nodes tell the same history", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "all nodes tell the same history", func(ctx context.Context) (bool, string, error) {
 		first := f.must(t, ctx, 0, "history", "--json")
 		for i := 1; i < f.Len(); i++ {
 			if d := cmp.Diff(first, f.must(t, ctx, i, "history", "--json")); d != "" {

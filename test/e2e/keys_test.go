@@ -52,7 +52,7 @@ func (f *fixture) keyOf(t *testing.T, i int) cluster.Key {
 // that are not ready for it.
 func (f *fixture) awaitSecurity(t *testing.T, ctx context.Context, i int, step string) (out string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "peer-security "+step, func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "peer-security "+step, func(ctx context.Context) (bool, string, error) {
 		var err error
 		out, err = f.quorate(t, ctx, i, "cluster", "set", "--peer-security", step)
 		return err == nil, out, nil

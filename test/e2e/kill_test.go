@@ -17,7 +17,7 @@ import (
 // says, and no data directory was made anew.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, Variables: map[string]string{"local_infile": "ON"}})
 	f.think = busy
 	for _, sc := range []struct {
 		name string
@@ -57,6 +57,10 @@ func TestKill(t *testing.T) {
 			f.mustNotBeRebuilt(t, ctx, before)
 		})
 	}
+	f.scenario(t, "FollowerNoticedByNobody", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillMysqld) })
+	f.scenario(t, "CrashLoop", f.crashLoop)
+	f.inFlight(t)
+	f.scenario(t, "Memory", f.littleMemory)
 }
 
 func same(i int) int { return i }

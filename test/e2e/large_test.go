@@ -22,7 +22,6 @@ import (
 // binlog goes on, no election starts, every node has every row, the log of every
 // node holds the transaction, and no stage stays beside it.
 func TestLarge(t *testing.T) {
-	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = fullSpeed
 	f.scenario(t, "Rows", func(t *testing.T, ctx context.Context) {
@@ -39,6 +38,13 @@ func TestLarge(t *testing.T) {
 	f.scenario(t, "XA", func(t *testing.T, ctx context.Context) {
 		f.large(t, ctx, "xa", "XA START 'large'", largeRows(20<<20), "XA END 'large'", "XA PREPARE 'large'")
 	})
+}
+
+// TestLargeInterrupted: a transaction that is staged, and whose primary is lost, whose client goes, or that a node has missed.
+func TestLargeInterrupted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
+	f.think = busy
 	f.scenario(t, "LostPrimary", f.largeLostPrimary)
 	f.scenario(t, "Abandoned", f.largeAbandoned)
 	f.scenario(t, "MissedStage", f.largeMissedStage)

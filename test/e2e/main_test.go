@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +48,7 @@ const (
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
-	if err := fourAtOnce(); err != nil {
+	if err := fiveAtOnce(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -57,16 +58,16 @@ func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
-// fourAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
-// waits a third of its time, and four clusters use all of two cores.
-func fourAtOnce() error {
+// fiveAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
+// waits for most of its time, and five clusters use all of two cores.
+func fiveAtOnce() error {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if given {
 		return nil
 	}
-	return flag.Set("test.parallel", "4")
+	return flag.Set("test.parallel", "5")
 }
 
 // buildAndRun builds the program once for all tests. What a test leaves that failed, or that
@@ -145,6 +146,7 @@ type fixture struct {
 	history []ledger.Attempt
 	writers uint32        // next writer's number
 	think   time.Duration // of the writers, after a transaction: normally quiet
+	loads   []*load       // at work
 	joining func()        // told once a node has joined
 }
 
@@ -188,6 +190,9 @@ func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 		opts.MySQLBase = copiedMySQL(t)
 	}
 	opts.Logger = slog.New(slog.DiscardHandler)
+	variables := map[string]string{"innodb_redo_log_capacity": "32M"} // each start makes its spare files
+	maps.Copy(variables, opts.Variables)
+	opts.Variables = variables
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
@@ -256,9 +261,13 @@ func (f *fixture) scenario(t *testing.T, name string, run func(t *testing.T, ctx
 }
 
 // heal starts every agent that does not run, waits until all nodes are ready
-// and returns the primary.
+// and returns the primary. Writers are quiet meanwhile: what they write is not waited for.
 func (f *fixture) heal(t *testing.T, ctx context.Context) int {
 	t.Helper()
+	for _, l := range f.loads {
+		l.SetPause(max(quiet, l.pause))
+		defer l.SetPause(l.pause)
+	}
 	if err := f.StartAll(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -318,6 +327,7 @@ func (f *fixture) startAt(t *testing.T, writers int, dsns ...string) *load {
 	l := &load{Workload: w, fixture: f, first: f.writers, last: f.writers + uint32(writers) - 1, pause: f.think,
 		cancel: cancel, ended: make(chan error, 1)}
 	f.writers += uint32(writers)
+	f.loads = append(f.loads, l)
 	go func() { l.ended <- w.Run(ctx) }()
 	t.Cleanup(func() { l.stop(t) })
 	return l
@@ -332,7 +342,14 @@ func (l *load) stop(t *testing.T) {
 			t.Error(err)
 		}
 		l.fixture.history = append(l.fixture.history, l.History()...)
+		l.fixture.loads = slices.DeleteFunc(l.fixture.loads, func(o *load) bool { return o == l })
 	})
+}
+
+// rest has the writers write no more than is needed to see that they can.
+func (l *load) rest() {
+	l.pause = max(quiet, l.pause)
+	l.SetPause(l.pause)
 }
 
 // awaitAcks waits for n more acknowledged rows.

@@ -82,7 +82,7 @@ func (f *fixture) readdress(t *testing.T, ctx context.Context, i int, from, to s
 // awaitStatus waits until the status that node i shows has a text.
 func (f *fixture) awaitStatus(t *testing.T, ctx context.Context, i int, want string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "status shows "+want, func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "status shows "+want, func(ctx context.Context) (bool, string, error) {
 		out, _ := f.quorate(t, ctx, i, "status")
 		return strings.Contains(out, want), out, nil
 	}); err != nil {
@@ -94,7 +94,7 @@ func (f *fixture) awaitStatus(t *testing.T, ctx context.Context, i int, want str
 func (f *fixture) awaitReached(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	for via := range f.Len() {
-		if err := devcluster.Poll(ctx, f.Name(via)+" hears of "+f.Name(i), func(ctx context.Context) (bool, string, error) {
+		if err := devcluster.PollCommand(ctx, f.Name(via)+" hears of "+f.Name(i), func(ctx context.Context) (bool, string, error) {
 			out, _ := f.quorate(t, ctx, via, "status", "--json")
 			var st status.Cluster
 			if err := json.Unmarshal([]byte(out), &st); err != nil {

@@ -28,7 +28,7 @@ func (f *fixture) awaitAudited(t *testing.T, ctx context.Context, i, of int, wha
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := devcluster.Poll(ctx, fmt.Sprintf("the audit log of %s has %q", f.Name(i), what), func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, fmt.Sprintf("the audit log of %s has %q", f.Name(i), what), func(ctx context.Context) (bool, string, error) {
 		lines := f.audited(t, ctx, i)
 		return slices.ContainsFunc(lines, func(l cluster.AuditEntry) bool {
 			return l.What == what && l.Node == f.Name(of) && strings.HasPrefix(l.By, me.Username+"@")
@@ -124,7 +124,7 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 // refusedSoon is refused, with exit code 1, for what the agents learn in a moment.
 func (f *fixture) refusedSoon(t *testing.T, ctx context.Context, i int, why string, args ...string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, strings.Join(args, " ")+" would be refused", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, strings.Join(args, " ")+" would be refused", func(ctx context.Context) (bool, string, error) {
 		out, err := f.quorate(t, ctx, i, append(args, "--dry-run")...)
 		return err != nil && strings.Contains(out, why), out, nil
 	}); err != nil {

@@ -116,8 +116,8 @@ func (f *fixture) followerCut(t *testing.T, ctx context.Context, cut func(int, [
 func (f *fixture) awaitElectionTimeouts(t *testing.T, ctx context.Context, l *load) {
 	t.Helper()
 	const electionTimeout = time.Second // the product's
-	for end := time.Now().Add(2 * electionTimeout); time.Now().Before(end); {
-		l.awaitAcks(t, ctx, 50)
+	for end := time.Now().Add(2 * electionTimeout); time.Now().Before(end); time.Sleep(awaited) {
+		l.awaitAcks(t, ctx, 1)
 	}
 }
 

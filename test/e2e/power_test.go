@@ -41,7 +41,7 @@ type power struct {
 func (p *power) lose(t *testing.T, ctx context.Context, nodes ...int) {
 	before := p.dataIdentity(t, ctx)
 	l := p.start(t, 6)
-	l.awaitAcks(t, ctx, 500)
+	l.awaitAcks(t, ctx, 200)
 	l.ResetGap()
 	p.cut(t, nodes...)
 	if len(nodes) < p.Len() {

@@ -104,7 +104,7 @@ func (f *fixture) toldAlone(t *testing.T, ctx context.Context, alone, down, next
 // with a code.
 func (f *fixture) awaitTold(t *testing.T, ctx context.Context, i, code int, texts ...string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "the status of "+f.Name(i)+" tells so", func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "the status of "+f.Name(i)+" tells so", func(ctx context.Context) (bool, string, error) {
 		out, err := f.quorate(t, ctx, i, "status")
 		got := 0
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -110,7 +110,7 @@ func newReadersFixture(t *testing.T) *readersFixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeCluster(t, c) })
-	f := &readersFixture{fixture: &fixture{Cluster: c}, install: install}
+	f := &readersFixture{fixture: &fixture{Cluster: c, think: busy}, install: install}
 	password := filepath.Join(dir, "password")
 	if err := os.WriteFile(password, []byte(readerPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func TestRepair(t *testing.T) {
 // awaitAudit wants a line in a node's audit log.
 func (f *fixture) awaitAudit(t *testing.T, ctx context.Context, i int, what string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "the audit log has "+what, func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "the audit log has "+what, func(ctx context.Context) (bool, string, error) {
 		out, err := f.quorate(t, ctx, i, "audit")
 		return err == nil && strings.Contains(out, what), out, nil
 	}); err != nil {
@@ -157,7 +157,7 @@ func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
 func (f *fixture) awaitPurged(t *testing.T, ctx context.Context, index uint64, nodes ...int) {
 	t.Helper()
 	for _, n := range nodes {
-		if err := devcluster.Poll(ctx, fmt.Sprintf("the log up to %d is purged on %s", index, f.Name(n)), func(ctx context.Context) (bool, string, error) {
+		if err := devcluster.PollCommand(ctx, fmt.Sprintf("the log up to %d is purged on %s", index, f.Name(n)), func(ctx context.Context) (bool, string, error) {
 			out, err := f.quorate(t, ctx, n, "log", "purge", "--yes", "--keep", "0")
 			if err != nil {
 				return false, out, nil

@@ -145,7 +145,7 @@ func (s *site) failOver(t *testing.T, ctx context.Context, load *load) {
 // says waits until node 0 says something of the sites.
 func (s *site) says(t *testing.T, ctx context.Context, what string) {
 	t.Helper()
-	if err := devcluster.Poll(ctx, "quorate site says "+what, func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.PollCommand(ctx, "quorate site says "+what, func(ctx context.Context) (bool, string, error) {
 		out, err := s.quorate(t, ctx, 0, "site")
 		return err == nil && strings.Contains(out, what), out, nil
 	}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
@@ -73,7 +74,7 @@ func TestUpgradeMySQL(t *testing.T) {
 	fourth := third
 	fourth.Patch++
 	release(first)
-	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLBase: base})
+	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLBase: base, PromotionTimeout: 10 * time.Second}) // Broken waits for it twice
 	f.scenario(t, "All", func(t *testing.T, ctx context.Context) { f.upgradeAll(t, ctx, release, first, second) })
 	f.scenario(t, "Broken", func(t *testing.T, ctx context.Context) {
 		f.upgradeBroken(t, ctx, filepath.Join(base, "broken"), release, second, third)

@@ -20,6 +20,8 @@ const (
 	// the agent and this process a millisecond each, and a start takes seconds. It bounds the
 	// error of the times that the demo prints.
 	lastingIntervalMax = 100 * time.Millisecond
+	// primaryIntervalMax is likewise, where somebody measures how long there was no primary.
+	primaryIntervalMax = 50 * time.Millisecond
 	// statusTimeout bounds one status request: a stopped agent does not answer.
 	statusTimeout = 500 * time.Millisecond
 	// logTailBytes is how much of an agent's log goes into an error.
@@ -31,6 +33,11 @@ const (
 // when cond returns an error.
 func Poll(ctx context.Context, what string, cond condition) error {
 	return poll(ctx, what, pollInterval, cond)
+}
+
+// PollCommand is Poll with fewer looks: each starts a process.
+func PollCommand(ctx context.Context, what string, cond condition) error {
+	return poll(ctx, what, lastingIntervalMax, cond)
 }
 
 // condition says whether it holds, and if not, why.
@@ -85,7 +92,7 @@ func (c *Cluster) NodeStatus(ctx context.Context, i int) (status.Node, error) {
 // being killed.
 func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 	primary := -1
-	err := Poll(ctx, "there is a primary", func(ctx context.Context) (bool, string, error) {
+	err := poll(ctx, "there is a primary", primaryIntervalMax, func(ctx context.Context) (bool, string, error) {
 		why := ""
 		for i, n := range c.nodes {
 			if n.running() == nil || slices.Contains(except, i) {

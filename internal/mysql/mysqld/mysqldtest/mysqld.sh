@@ -3,6 +3,7 @@
 # with the same options, as the same user. All else is mysqld's.
 set -eu
 case " $* " in
+" --no-defaults --version ") exec cat @VERSION@ ;; # asked at each start of an agent, and of a command
 *" --initialize-insecure "*) ;;
 *) exec @PROGRAM@ "$@" ;;
 esac

@@ -42,11 +42,28 @@ func NewPlain(in *install.Installation, dir string, options ...string) (*Plain, 
 	if err != nil {
 		return nil, err
 	}
-	argv := append(in.MysqldArgv(), "--defaults-file="+p.config(), "--initialize-insecure")
+	// Where a server is to be found has nothing to do with its first data: so these are copies (Prefix), too.
+	lines := slices.DeleteFunc(strings.Split(p.render(), "\n"), func(l string) bool {
+		name, _, _ := strings.Cut(l, "=")
+		return slices.Contains([]string{"socket", "pid_file", "port", "bind_address"}, name)
+	})
+	first := filepath.Join(p.dir, "initialise.cnf")
+	if err := os.WriteFile(first, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		return nil, fmt.Errorf("initialise server: %w", err)
+	}
+	argv := append(in.MysqldArgv(), "--defaults-file="+first, "--initialize-insecure")
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initialise server: %w\n%s", err, out)
 	}
-	return p, nil
+	return p, p.asNew()
+}
+
+// asNew has a server whose data is a copy get a UUID of its own.
+func (p *Plain) asNew() error {
+	if err := os.Remove(filepath.Join(p.Data(), "auto.cnf")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("copy server: %w", err)
+	}
+	return nil
 }
 
 // Copy makes another server in a directory, of a copy of this one's data. This one does not run.
@@ -59,10 +76,7 @@ func (p *Plain) Copy(dir string, options ...string) (*Plain, error) {
 	if out, err := exec.Command("cp", "-a", "--reflink=auto", "--sparse=always", p.Data(), c.Data()).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("copy server: %w\n%s", err, out)
 	}
-	if err := os.Remove(filepath.Join(c.Data(), "auto.cnf")); err != nil {
-		return nil, fmt.Errorf("copy server: %w", err)
-	}
-	return c, nil
+	return c, c.asNew()
 }
 
 // configured is a server that has its option file, and no data yet.

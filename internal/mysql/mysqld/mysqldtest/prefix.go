@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 var mysqldScript string
 
 // Prefix makes a MySQL installation in the directory dir, whose mysqld copies what
-// --initialize-insecure has made before with the same options. base is the real
+// --initialize-insecure has made before with the same options, and says its version at once. base is the real
 // installation's prefix; "" = as install.Discover finds it. Every user of the machine can
 // use it, where dir can be entered.
 func Prefix(dir, base string) error {
@@ -30,7 +31,15 @@ func Prefix(dir, base string) error {
 			return fmt.Errorf("make MySQL prefix: %w", err)
 		}
 	}
-	templates := filepath.Join(dir, "templates")
+	templates, version := filepath.Join(dir, "templates"), filepath.Join(dir, "version")
+	argv := append(in.MysqldArgv(), "--no-defaults", "--version")
+	said, err := exec.Command(argv[0], argv[1:]...).Output()
+	if err == nil {
+		err = os.WriteFile(version, said, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("make MySQL prefix: %w", err)
+	}
 	if err := os.Chmod(templates, 0o777|os.ModeSticky); err != nil { // each user has templates of its own
 		return fmt.Errorf("make MySQL prefix: %w", err)
 	}
@@ -49,7 +58,7 @@ func Prefix(dir, base string) error {
 			return
 		}
 		argv := quote(append(in.Loader[:len(in.Loader):len(in.Loader)], program)...)
-		text = strings.NewReplacer("@PROGRAM@", argv, "@TEMPLATES@", quote(templates)).Replace(text)
+		text = strings.NewReplacer("@PROGRAM@", argv, "@TEMPLATES@", quote(templates), "@VERSION@", quote(version)).Replace(text)
 		errs = append(errs, os.WriteFile(filepath.Join(dir, "bin", name), []byte(text), 0o755))
 	}
 	const plain = "#!/bin/sh\nexec @PROGRAM@ \"$@\"\n"
