@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -126,34 +127,40 @@ func TestWeights(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, Weights: weights})
 	for _, name := range []string{"Kill", "Stall", "Stall"} {
 		f.scenario(t, name, func(t *testing.T, ctx context.Context) {
-			primary := f.heal(t, ctx)
-			l := f.start(t, 2)
-			l.awaitAcks(t, ctx, 100)
-			l.stop(t)
-			best := f.heaviestReplica(t, ctx, primary, weights)
-			term := f.status(t, ctx, best).Term
-			if name == "Stall" {
-				f.pause(t, ctx, primary)
-			} else if err := f.KillBoth(primary); err != nil {
-				t.Fatal(err)
-			}
-			now, err := f.WaitPrimary(ctx, primary)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if now != best {
-				t.Errorf("after %s of %s the primary is %s, not %s", name, f.Name(primary), f.Name(now), f.Name(best))
-			}
-			t.Logf("%s took over from %s, %d terms later", f.Name(now), f.Name(primary), f.status(t, ctx, now).Term-term)
-			if name == "Stall" {
-				f.resume(t, primary)
-			}
-			if back := f.heal(t, ctx); back != now {
-				t.Errorf("%s came back, and %s is the primary, no longer %s", f.Name(primary), f.Name(back), f.Name(now))
-			}
-			f.check(t, ctx)
+			steady(t, func() string { return f.heaviestTakesOver(t, ctx, name == "Stall", weights) })
 		})
 	}
+}
+
+// heaviestTakesOver ends the primary, or has it stand still, and wants the heaviest of the others in its place.
+func (f *fixture) heaviestTakesOver(t *testing.T, ctx context.Context, stall bool, weights []int) (wrong string) {
+	primary := f.heal(t, ctx)
+	l := f.start(t, 2)
+	l.awaitAcks(t, ctx, 50)
+	l.stop(t)
+	best := f.heaviestReplica(t, ctx, primary, weights)
+	term := f.status(t, ctx, best).Term
+	if stall {
+		f.pause(t, ctx, primary)
+	} else if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	now, err := f.WaitPrimary(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now != best {
+		wrong = fmt.Sprintf("in the place of %s the primary is %s, not %s; ", f.Name(primary), f.Name(now), f.Name(best))
+	}
+	t.Logf("%s took over from %s, %d terms later", f.Name(now), f.Name(primary), f.status(t, ctx, now).Term-term)
+	if stall {
+		f.resume(t, primary)
+	}
+	if back := f.heal(t, ctx); back != now {
+		wrong += fmt.Sprintf("%s came back, and %s is the primary, no longer %s", f.Name(primary), f.Name(back), f.Name(now))
+	}
+	f.check(t, ctx)
+	return wrong
 }
 
 // heaviestReplica waits until all replicas have what the primary has, and returns
