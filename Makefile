@@ -38,10 +38,11 @@ check: lint ## before each commit: lint, short tests, seeds of the simulator (2 
 
 # The simulator needs no real time. It computes while servers wait, and gives way to them. Lint has what vet finds, and more.
 test: mysql ## every test, from unit tests to real mysqld
-	$(GO) -C lab test -vet=off -timeout 60m -p 1 ./... & lab=$$!; \
-	$(GO) test -vet=off -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$'); rc=$$?; wait $$lab && exit $$rc
 	nice -n 19 $(GO) test -vet=off -timeout 60m ./internal/testkit/sim & sim=$$!; \
-	$(GO) test -vet=off -timeout 60m ./test/e2e; rc=$$?; wait $$sim && exit $$rc
+	$(GO) -C lab test -vet=off -timeout 60m -p 1 ./... & lab=$$!; \
+	$(GO) test -vet=off -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$'); rc=$$?; wait $$lab || rc=1; \
+	[ $$rc != 0 ] || $(GO) test -vet=off -timeout 60m ./test/e2e || rc=1; \
+	wait $$sim && exit $$rc
 
 soak: mysql mutate ## nightly: all mutations, SOAK_SEEDS=1..20000 of four worlds, e2e SOAK_RUNS=3 times (hours)
 	for nodes in 3 5; do for members in 0 1; do \
