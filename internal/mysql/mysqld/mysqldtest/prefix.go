@@ -31,7 +31,7 @@ func Prefix(dir, base string) error {
 			return fmt.Errorf("make MySQL prefix: %w", err)
 		}
 	}
-	templates, version := filepath.Join(dir, "templates"), filepath.Join(dir, "version")
+	templates, version := filepath.Join(dir, "templates"), filepath.Join(dir, "templates", "version")
 	argv := append(in.MysqldArgv(), "--no-defaults", "--version")
 	said, err := exec.Command(argv[0], argv[1:]...).Output()
 	if err == nil {
