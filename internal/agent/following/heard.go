@@ -51,13 +51,7 @@ func (s *Service) hears(there *gtid.Set, asked time.Time) {
 
 // learns notes what the site was heard to have that is followed, or from which this one has taken over, unless newer is known.
 func (s *Service) learns(h cluster.SiteHeard) {
-	site := ""
-	if f, _ := s.node.Committed(); f != nil {
-		site = f.Site
-	} else if was := s.node.State().Site; was != nil {
-		site = was.Site
-	}
-	if site == "" || site != h.Site {
+	if site := s.otherSite(); site == "" || site != h.Site {
 		return
 	}
 	s.mu.Lock()
@@ -67,13 +61,28 @@ func (s *Service) learns(h cluster.SiteHeard) {
 	}
 }
 
-// lastHeard returns what the site that is followed was heard to have; nil = nothing is known.
-func (s *Service) lastHeard() *cluster.SiteHeard {
-	f, _ := s.node.Committed()
-	if f == nil {
-		return nil
+// otherSite is the site that is followed, or from which this one has taken over: who asks for that a second time is told the same of what
+// is lost, also by a node that was not the primary. "" = there is none.
+func (s *Service) otherSite() string {
+	if f, _ := s.node.Committed(); f != nil {
+		return f.Site
 	}
-	return s.heardOf(f.Site)
+	if was := s.node.State().Site; was != nil {
+		return was.Site
+	}
+	return ""
+}
+
+// learnsOfOthers notes what the other nodes of this site say that the other site was heard to have.
+func (s *Service) learnsOfOthers() {
+	if s.otherSite() == "" { // most clusters have no other one
+		return
+	}
+	for _, n := range s.node.Nodes() {
+		if n.SiteHeard != nil {
+			s.learns(*n.SiteHeard)
+		}
+	}
 }
 
 // heardOf returns what a site was heard to have; nil = nothing is known.
@@ -98,7 +107,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 	}
 	s.learns(kept)
 	keep := func() {
-		now := s.lastHeard()
+		now := s.heardOf(s.otherSite())
 		if now == nil || *now == kept {
 			return
 		}
@@ -111,14 +120,8 @@ func (s *Service) RunHeard(ctx context.Context) error {
 		said = text
 	}
 	for next := c.Now(); c.Wait(ctx, heardEvery, nil) == nil; {
-		if f, _ := s.node.Committed(); f != nil && f.Site != "" { // most clusters follow none
-			for _, n := range s.node.Nodes() {
-				if n.SiteHeard != nil {
-					s.learns(*n.SiteHeard)
-				}
-			}
-		}
-		s.node.ShowHeard(s.lastHeard())
+		s.learnsOfOthers()
+		s.node.ShowHeard(s.heardOf(s.otherSite()))
 		if c.Now() >= next {
 			keep()
 			next = c.Now() + heardKeptEvery

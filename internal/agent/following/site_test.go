@@ -33,6 +33,7 @@ type sitedNode struct {
 	state   cluster.State
 	process *mysqld.Process
 	access  cluster.Follow
+	nodes   []status.Node
 }
 
 func (n sitedNode) Committed() (*cluster.Follow, uint64) { return n.state.Follow, n.state.Version }
@@ -44,6 +45,7 @@ func (n sitedNode) GTIDs() (executed, purged *gtid.Set)  { return &gtid.Set{}, &
 func (n sitedNode) Serving() (*mysqld.Process, uint64)   { return n.process, 1 }
 func (n sitedNode) Changed() <-chan struct{}             { return nil }
 func (n sitedNode) Wake()                                {}
+func (n sitedNode) Nodes() []status.Node                 { return n.nodes }
 
 // TestClosedForWhom: a site says that it is closed for a request only if its mysqld was closed for that very request last. It was found by
 // a review: a yield right behind a resume was answered with closed, while clients were let in.
@@ -270,12 +272,18 @@ func doneBefore(t *testing.T, ask func(*Service, context.Context, control.Reques
 	}
 }
 
-// TestHeardBehindTakeOver: an agent that begins anew knows from its disk what the site was heard to have from which its own took over.
+// TestHeardBehindTakeOver: a node that begins anew knows from its disk, and from the others, what the site was heard to have from which its
+// own took over. A promotion that is asked for a second time, of a new primary, said that nothing was lost that is known.
 func TestHeardBehindTakeOver(t *testing.T) {
 	heard := cluster.SiteHeard{Site: "west", Term: 2, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}
-	s := NewService(sitedNode{state: cluster.State{Site: &cluster.OtherSite{Site: "west"}}}, nil, nil)
+	state := cluster.State{Site: &cluster.OtherSite{Site: "west"}}
+	s := NewService(sitedNode{state: state}, nil, nil)
 	s.learns(heard)
-	if got := s.heardOf("west"); got == nil || *got != heard || s.lastHeard() != nil {
-		t.Errorf("%+v of west, %+v of the site that is followed", got, s.lastHeard())
+	if got := s.heardOf(s.otherSite()); got == nil || *got != heard {
+		t.Errorf("%+v of west, want %+v: it is not shown to others", got, heard)
+	}
+	s = NewService(sitedNode{state: state, nodes: []status.Node{{Name: "b", SiteHeard: &heard}}}, nil, nil)
+	if known, _ := s.knownOf(t.Context(), cluster.Follow{Site: "west"}); known.String() != heard.Executed {
+		t.Errorf("%s is known of west, want what node b says: %s", known, heard.Executed)
 	}
 }

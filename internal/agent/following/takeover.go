@@ -421,6 +421,7 @@ func silent(err error) bool {
 // knownOf is what is known of what the other site has: when it was heard last, by any primary of this one, and by nodes that are left,
 // without a majority.
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
+	s.learnsOfOthers()
 	known, at := &gtid.Set{}, time.Time{}
 	if h := s.heardOf(f.Site); h != nil {
 		if was, err := gtid.ParseSet(h.Executed); err == nil { // else it is as if nothing was known

@@ -229,7 +229,8 @@ type Node struct {
 	EventNames string `json:"event_names,omitempty"`
 	// Follow is a sentence of a primary: how far it follows the source of the cluster; "" = it follows none.
 	Follow string `json:"follow,omitempty"`
-	// SiteHeard is what the site that is followed was heard to have, as far as the node knows; nil = it knows nothing of that.
+	// SiteHeard is what the site was heard to have that is followed, or from which this one took over, as far as the node knows; nil = it knows
+	// nothing of that.
 	SiteHeard *cluster.SiteHeard `json:"site_heard,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
