@@ -11,6 +11,8 @@ const (
 	operatorFile = "internal/testkit/sim/members.go"
 	seedGoFile   = "internal/mysql/replay/seed.go"
 	newcomeFile  = "internal/agent/join/newcomer.go"
+	planFile     = "internal/agent/join/plan.go"
+	followFile   = "internal/agent/membership/follower.go"
 )
 
 // changingMembers breaks how the members change, in worlds where they do.
@@ -43,11 +45,11 @@ func changingMembers() []mutation {
 			edits: one(leaveFile, "\treturn p.Index > own.Index && len(p.Outgoing) == 0 && slices", "\treturn p.Index < own.Index && slices"),
 		},
 		{
-			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 300, nodes: 3, members: true,
+			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 20, nodes: 3, members: true,
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
 		{
-			name: "seed-behind", what: "the log of a new node begins behind what others may still need", seeds: 300, nodes: 3, members: true,
+			name: "seed-behind", what: "the log of a new node begins behind what others may still need", seeds: 40, nodes: 3, members: true,
 			edits: one(seedGoFile, "\t\tif needed || s.FirstIndex > committed {\n", "\t\tif needed && false || s.FirstIndex > committed {\n"),
 		},
 		{
@@ -69,11 +71,17 @@ func changingMembers() []mutation {
 	}
 }
 
+// rebuiltOften has an operator rebuild the nodes that would only lose their vote.
+func rebuiltOften() []edit {
+	return one(operatorFile, "\tcase k < 62:\n\t\to.ask(a, cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})\n",
+		"\tcase k < 62:\n\t\to.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()})\n")
+}
+
 // meeting breaks whom a node takes for a member, and who lets a node begin.
 func meeting() []mutation {
 	return []mutation{
 		{
-			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
+			name: "any-directory", what: "a peer is taken with any data directory", seeds: 20, nodes: 3, members: true,
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
 		},
 		{
@@ -83,6 +91,41 @@ func meeting() []mutation {
 		{
 			name: "joiner-learns-nobody", what: "a node that joins does not learn whom the members have met", from: 2807, seeds: 3, nodes: 3, members: true,
 			edits: one(knownFile, "said && !ok && id != d.cfg.Self", "said && !ok && id == d.cfg.Self"),
+		},
+		{
+			name: "plan-without-barrier", what: "a member says what it can give without a read barrier", seeds: 40, nodes: 3, members: true,
+			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
+		},
+		{
+			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", seeds: 40, nodes: 3, members: true,
+			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
+		},
+		{
+			name: "met-in-memory", what: "the directories that were met are not in met.json", seeds: 40, nodes: 3, members: true,
+			// All agents start again when a node has lost its disk.
+			setup: one(operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
+		other.killAgent("killed")
+		if other != n {
+			o.w.sched.after(around(o.rng, 50*time.Millisecond), other.startAgent)
+		}
+	}
+	o.w.sched.after(100*time.Millisecond+around(o.rng, time.Second), n.startAgent)
+`),
+			edits: one(knownFile, "\tif err := d.cfg.Store.WriteMet(met); err != nil {\n\t\treturn err\n\t}\n", ""),
+		},
+		{
+			name: "tell-unkept", what: "a node goes by a cluster state, and sends others away, that it could not write down", seeds: 40, nodes: 3, members: true,
+			// Nodes are rebuilt, and all disks are full, while the voters change.
+			setup: append(rebuiltOften(), edit{operatorFile, "\t\ta.w.happened(pointJoint, a.n)\n", `		a.w.happened(pointJoint, a.n)
+		for _, n := range a.w.nodes {
+			if a.w.faults.ended {
+				return
+			}
+			n.disk.full++
+			a.w.faults.until(3*time.Second, func() { n.disk.full-- })
+		}
+`}),
+			edits: one(followFile, "if kept && followed != changed {", "if followed != changed {"),
 		},
 	}
 }

@@ -4,6 +4,7 @@ const (
 	settleFile   = "internal/mysql/tap/settle.go"
 	settlingFile = "internal/agent/primary/settling.go"
 	serverFile   = "internal/testkit/sim/mysqld.go"
+	replicaFile  = "internal/agent/primary/replicate.go"
 )
 
 // settling breaks what becomes of a deposed primary.
@@ -25,6 +26,14 @@ func settling() []mutation {
 				{serverFile, "sqlSpread   = 300 * time.Microsecond", "sqlSpread   = time.Millisecond"},
 			},
 			edits: one(settlingFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
+		},
+		{
+			name: "settle-waiters", what: "who has come to wait for a lock is not ended before a deposed primary lets others go", seeds: 40, nodes: 3, blips: true,
+			edits: one(settlingFile, "\t\tif _, ends := s.Tap.Ends(number); ends {\n", "\t\tif _, ends := s.Tap.Ends(number); ends && s.Term == 0 {\n"),
+		},
+		{
+			name: "tidy-again", what: "a former primary whose mysqld was kept is made a replica once more", seeds: 60, nodes: 3, blips: true,
+			edits: one(replicaFile, "\t\tr.Tidied()\n", ""),
 		},
 	}
 }

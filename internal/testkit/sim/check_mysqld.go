@@ -181,6 +181,9 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 	if s := c.policyOf(a); s.AcksWait() {
 		c.w.fail("policy", "n%d settles where ACKs wait for more than a majority", a.n.id)
 	}
+	if waiters := e.process.LockWaiters(); waiters > 0 {
+		c.w.fail("settle", "n%d lets go sessions whose locks %d others wait for: these write to the binlog next", a.n.id, waiters)
+	}
 	index, found := c.numbers[epochNumber{e.Term, number}]
 	if number > 0 && !found { // of an epoch that was never open there is none
 		c.w.fail("settle", "n%d lets go entry %d of epoch %d, which is not committed", a.n.id, number, e.Term)

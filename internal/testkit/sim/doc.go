@@ -78,9 +78,14 @@
 //	           where it may be, and said to be
 //	members    who opens has a vote and a weight; once all has healed, the members are
 //	           those that were asked for, and nobody stands for election
+//	directory  a data directory that the cluster gives a node is used once
+//	plan       what a member offers a node that joins is by the newest cluster state
+//	gives-up   a node gives up its data once a voter has on its disk that this vote is gone
 //	reseed     who leads has nodes rebuilt by itself only that cannot go on as they are
 //	settle     a deposed primary whose mysqld lives on: nobody waits in it, it takes no
-//	           writes, its binlog has nothing that is not committed
+//	           writes, its binlog has nothing that is not committed; when it lets sessions go
+//	           nobody waits for their locks
+//	tidy       a former primary is made a replica once
 //	agreement  an index has the same entry on every node that commits it
 //	feed       a replica is sent nothing that it does not take
 //	source     a leader leaves a learner to its source while that works; a learner has what is

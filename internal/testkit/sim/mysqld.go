@@ -34,7 +34,9 @@ type mysqld struct {
 	// dead: it does nothing any more. gone: its agent knows.
 	dead, gone bool
 	reason     string
-	exited     signal
+	// follows: it has replicated since it was opened for writes last.
+	follows bool
+	exited  signal
 
 	dumped   func() // the dump has news
 	flushDue bool

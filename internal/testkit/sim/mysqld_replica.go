@@ -42,6 +42,7 @@ type feedSession struct {
 // startReplica is START REPLICA: the I/O thread connects soon.
 func (a *agent) startReplica(p *mysqld) {
 	p.StartReplica()
+	p.follows = true
 	a.connectFeed(p, time.Millisecond)
 	p.applySoon()
 }

@@ -69,6 +69,7 @@ func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait tim
 		done, err := ask(ctx, s, func(p *mysqld) (bool, error) {
 			if !on {
 				s.a.n.check.opens(s.a)
+				p.follows = false
 			}
 			if p.SetSuperReadOnly(on) {
 				return true, nil
@@ -209,8 +210,8 @@ func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) e
 		if p.Waiting() > 0 || !p.SuperReadOnly() {
 			return errors.New("writes are pending")
 		}
-		if _, applier, _ := p.ReplicaRunning(); applier {
-			s.a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", s.a.n.id)
+		if p.follows {
+			s.a.w.fail("tidy", "n%d: a former primary that has replicated since is made a replica once more", s.a.n.id)
 		}
 		p.ShutOut()
 		p.results()

@@ -172,6 +172,7 @@ func (n *node) live() {
 	n.agent, n.upAt = a, n.w.sched.now
 	if n.copied {
 		n.copied = false
+		n.check.joinedAs(n)
 		n.check.joined(n, a.log)
 	}
 	n.check.reopened(n)

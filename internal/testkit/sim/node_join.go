@@ -167,7 +167,8 @@ func (j *joiner) Members() []cluster.Member { return j.board.Members() }
 
 // AskPlan implements join.Node.
 func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Offer, error) {
-	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (join.Offer, error) {
+	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (o join.Offer, err error) {
+		defer a.n.check.offers(a.n, j.n)(&o)
 		return a.AsMember(func(string) string { return "" }).Plan(context.Background(), j.n.member.Name)
 	})
 }

@@ -153,6 +153,7 @@ func (v leaver) WriteState(p cluster.StatePoint) error {
 
 // persistExit notes what the node is, whose process has ended, unless that is cut off.
 func (n *node) persistExit(d *membership.Departing) {
+	n.check.givesUp(n, d.Because())
 	if chance(n.rng, 20) {
 		n.disk.callsLeft = n.rng.IntN(8)
 	}

@@ -29,7 +29,10 @@ type losing struct {
 type formerMember struct{ *host }
 
 // Leave implements quorumloss.Node.
-func (f formerMember) Leave(d membership.Departure) { f.departing.Leave(d) }
+func (f formerMember) Leave(d membership.Departure) {
+	f.n.check.givesUp(f.n, &d)
+	f.departing.Leave(d)
+}
 
 // refusals are refused.json.
 type refusals struct{ *node }

@@ -231,6 +231,8 @@ type World struct {
 	readsAhead    bool
 	aheads        int
 	joins, clones int
+	// joinedAs holds the data directories as which nodes have joined.
+	joinedAs map[string]bool
 	// takenUp counts the voters that started again from a state that another node had kept.
 	takenUp int
 	// sources is not nil if learners have sources.
@@ -320,7 +322,7 @@ func (r seededReader) Read(p []byte) (int, error) {
 }
 
 func newWorld(o Options) *World {
-	w := &World{options: o, trace: newTrace(o.Events)}
+	w := &World{options: o, trace: newTrace(o.Events), joinedAs: map[string]bool{}}
 	rng := w.random(streamWorld)
 	// Everything is drawn whatever the options say, so that an option changes nothing else.
 	nodes, segment, cache := 3+2*(rng.IntN(4)/3), int64(4<<10)<<rng.IntN(7), int64(1<<10)<<rng.IntN(10)

@@ -28,15 +28,28 @@ func (s *Server) Flushable() bool {
 // EndLockWaiters ends the clients' sessions that wait for the lock of a table. They have no place in the
 // binlog yet.
 func (s *Server) EndLockWaiters() {
-	var left []*session
+	waiters, left := s.lockWaiters()
+	for _, t := range waiters {
+		s.finish(t, Gone)
+	}
+	s.queue = left
+}
+
+// LockWaiters counts the sessions that EndLockWaiters would end.
+func (s *Server) LockWaiters() int {
+	waiters, _ := s.lockWaiters()
+	return len(waiters)
+}
+
+func (s *Server) lockWaiters() (waiters, others []*session) {
 	passed := tableLocks{}
 	for _, t := range s.queue {
 		if passed.free(t.op) && s.locks.free(t.op) {
-			left = append(left, t)
+			others = append(others, t)
 		} else {
-			s.finish(t, Gone)
+			waiters = append(waiters, t)
 		}
 		passed.take(t.op)
 	}
-	s.queue = left
+	return waiters, others
 }
