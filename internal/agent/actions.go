@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/role"
@@ -37,7 +38,7 @@ func (a *Agent) controlSecretsRotate(_ context.Context, r control.Request) (oper
 	if !a.runsMysqld() {
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	}
-	return d, mysqld.RotateSecrets(a.data.Join(secretsFile))
+	return d, mysqld.RotateSecrets(vfs.OS{}, a.data.Join(secretsFile))
 }
 
 // controlInstalled says which mysqld the next start would take.

@@ -122,12 +122,12 @@ func (d *dataDir) readKnown() error {
 // loadSecrets reads the node's internal passwords, the new ones if they were to be
 // rotated, and makes them first if there are none.
 func loadSecrets(path string) (mysqld.Secrets, error) {
-	if err := mysqld.AdoptSecrets(path); err != nil {
+	if err := mysqld.AdoptSecrets(vfs.OS{}, path); err != nil {
 		return mysqld.Secrets{}, err
 	}
 	s, err := mysqld.LoadSecrets(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return mysqld.GenerateSecrets(path)
+		return mysqld.GenerateSecrets(vfs.OS{}, path)
 	}
 	return s, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -157,18 +156,15 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 		return err
 	}
 	p.Kill()
+	mark, err := plan.Data.Mark()
+	if err != nil {
+		return err
+	}
 	uuid, err := a.local.Server().Adopt(ctx, target)
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(cfg.DataDir); err != nil {
-		return fmt.Errorf("remove the directory of the copying mysqld: %w", err)
-	}
-	mark, err := plan.Data.Mark()
-	if err != nil || mark.Index == 0 {
-		return err
-	}
-	return a.data.WriteMark(uuid, mark) // what that node's InnoDB held durably before, the copy holds
+	return a.data.Copied(uuid, mark)
 }
 
 // openWay listens where our mysqld finds the other node's: each connection goes on

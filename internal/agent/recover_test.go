@@ -191,7 +191,7 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "v"); err == nil {
 		t.Error("a node of no cluster runs")
 	}
-	b, err := datadir.ReadFile(vfs.OS{}, filepath.Join(cfg.DataDir, datadir.IdentityFile))
+	b, err := vfs.ReadFile(vfs.OS{}, filepath.Join(cfg.DataDir, datadir.IdentityFile))
 	if err != nil || !strings.Contains(string(b), `"instance": "new"`) {
 		t.Errorf("identity: %s, %v", b, err)
 	}

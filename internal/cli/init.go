@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -203,12 +204,7 @@ type newFile struct {
 
 func writeFiles(files []newFile) (wrote []string, err error) {
 	for _, file := range files {
-		f, err := os.OpenFile(file.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, file.mode)
-		if err != nil {
-			return nil, err
-		}
-		_, err = f.Write(file.text)
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		if err := vfs.WriteNew(vfs.As(vfs.OS{}, file.mode, nil), file.path, file.text); err != nil {
 			return nil, err
 		}
 		wrote = append(wrote, file.path)

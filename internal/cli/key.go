@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -111,7 +112,7 @@ func roots(path, dataDir string) string {
 
 // ownerOf returns the account that has a file, to which root gives a new one; nil = it is not there so far, or somebody
 // else than root runs this.
-func ownerOf(like string) *nodekey.Owner {
+func ownerOf(like string) *vfs.Owner {
 	info, err := os.Stat(like)
 	if err != nil || os.Getuid() != 0 {
 		return nil
@@ -120,7 +121,7 @@ func ownerOf(like string) *nodekey.Owner {
 	if !ok {
 		return nil
 	}
-	return &nodekey.Owner{UID: int(owner.Uid), GID: int(owner.Gid)}
+	return &vfs.Owner{UID: int(owner.Uid), GID: int(owner.Gid)}
 }
 
 func keyCommand(name, short, long string, get func(c config.Config) (shownKey, error)) *cobra.Command {

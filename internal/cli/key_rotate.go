@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -101,8 +102,8 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 		shown.File = c.PeerTLS.CertificateFile
 	} else if own {
 		// it lies where it belongs
-	} else if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
-		return fmt.Errorf("give the new key its place: %w", err)
+	} else if err := keys.TakeNext(vfs.OS{}, c.KeyFile); err != nil {
+		return err
 	}
 	text := fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key)
 	if before && !own && !shown.Key.Issued() {

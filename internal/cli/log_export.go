@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
@@ -265,20 +266,11 @@ func (f *exportFiles) finish() error {
 			return fmt.Errorf("close export: %w", err)
 		}
 		file.file = nil
-		if err := syncDirectory(filepath.Dir(file.name)); err != nil {
+		if err := (vfs.OS{}).SyncDir(filepath.Dir(file.name)); err != nil {
 			return fmt.Errorf("sync directory of export: %w", err)
 		}
 	}
 	return nil
-}
-
-func syncDirectory(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // discard removes what was not finished.

@@ -1,7 +1,7 @@
 package mutation
 
 const (
-	smallFile  = "internal/agent/datadir/file.go"
+	smallFile  = "internal/log/vfs/write.go"
 	storedFile = "internal/raft/consensus/stored.go"
 )
 
@@ -26,8 +26,8 @@ func losingDisks() []mutation {
 		},
 		{
 			name: "small-file-in-place", what: "a small file is written over", seeds: 100, nodes: 3,
-			edits: append(one(smallFile, "fs.Create(path + \".tmp\")", "fs.Create(path)"),
-				one(smallFile, "\tif err == nil {\n\t\terr = fs.Rename(path+\".tmp\", path)\n\t}\n", "")...),
+			edits: append(one(smallFile, "writeContent(fs, path+\".tmp\", content)", "writeContent(fs, path, content)"),
+				one(smallFile, "return Move(fs, path+\".tmp\", path)", "return fs.SyncDir(filepath.Dir(path))")...),
 		},
 		{
 			name: "purge-past-mark", what: "what a mysqld has not on its disk so far is purged", seeds: 60, nodes: 3,

@@ -2,13 +2,13 @@ package datadir
 
 import (
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
@@ -71,6 +71,10 @@ func lives() []life {
 			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 1}}) },
 			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 7}}) },
 		}, func(d Dir) (any, error) { return d.Heard() }},
+		{Hook, []func(Dir) error{
+			func(d Dir) error { return d.WriteHookNote(HookNote{Sequence: 1, Role: "primary"}) },
+			func(d Dir) error { return d.WriteHookNote(HookNote{Sequence: 2, Role: "replica", Pending: true}) },
+		}, func(d Dir) (any, error) { return d.HookNote() }},
 	}
 }
 
@@ -90,7 +94,6 @@ func text(t *testing.T, v any, err error) string {
 // without, and reads what each legal disk has: all steps that returned are there, and the
 // one under way is there as a whole or not at all. Nothing goes back.
 func TestCrashEverywhere(t *testing.T) {
-	broken := errors.New("broken")
 	for i, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {
 			mem := vfs.NewMem()
@@ -104,34 +107,28 @@ func TestCrashEverywhere(t *testing.T) {
 				v, err := l.read(New(mem.CrashClone(0), "."))
 				states = append(states, text(t, v, err))
 			}
-			torn, whole := 0, 0
-			for n := int64(1); ; n++ {
-				mem, done, failed := vfs.NewMem(), 0, error(nil)
-				fs := vfs.Wrap(mem, vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() }))
+			torn, whole, done := 0, 0, 0
+			do := func(fs vfs.FS) error {
+				done = 0
 				for _, step := range lives()[i].steps {
-					if failed = step(New(fs, ".")); failed != nil {
-						break
+					if err := step(New(fs, ".")); err != nil {
+						return err
 					}
 					done++
 				}
-				if failed == nil {
-					break
-				}
-				if !errors.Is(failed, broken) {
-					t.Fatal(failed)
-				}
-				for seed := range uint64(16) {
-					v, err := l.read(New(mem.CrashClone(seed), "."))
-					switch got := text(t, v, err); got {
-					case states[done+1]:
-						whole++
-					case states[done]:
-						torn++
-					default:
-						t.Fatalf("operation %d, disk %d, after %d steps: %s, want %s or %s", n, seed, done, got, states[done], states[done+1])
-					}
-				}
+				return nil
 			}
+			vfstest.Interruptions(t, vfs.NewMem, do, func(t *testing.T, disk *vfs.Mem) {
+				v, err := l.read(New(disk, "."))
+				switch got := text(t, v, err); got {
+				case states[done+1]:
+					whole++
+				case states[done]:
+					torn++
+				default:
+					t.Errorf("after %d steps: %s, want %s or %s", done, got, states[done], states[done+1])
+				}
+			})
 			if torn == 0 || whole == 0 {
 				t.Errorf("a step was there %d times, and not %d times: the test has tested nothing", whole, torn)
 			}

@@ -5,7 +5,7 @@
 //
 // # Writing
 //
-// A file is replaced as a whole: NAME.tmp is written and synced, takes the name, and the
+// A file is replaced as a whole (vfs.Replace): NAME.tmp is written and synced, takes the name, and the
 // directory is synced. So after a crash a file is as it was before or as it is after. When
 // a method that writes returns nil, what it wrote is on disk.
 //

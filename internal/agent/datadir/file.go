@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	iofs "io/fs"
 	"os"
 	"path/filepath"
@@ -90,7 +89,7 @@ type File struct {
 
 // Load reads a file into v, a pointer.
 func (d Dir) Load(f File, v any) (found bool, err error) {
-	b, err := ReadFile(d.fs, d.Join(f.Name))
+	b, err := vfs.ReadFile(d.fs, d.Join(f.Name))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
@@ -138,49 +137,15 @@ func (d Dir) remove(name string) error {
 }
 
 // Replace writes a small file as JSON, atomically and durably.
-func Replace(fs vfs.FS, dir, name string, v any) (err error) {
+func Replace(fs vfs.FS, dir, name string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	path := filepath.Join(dir, name)
-	f, err := fs.Create(path + ".tmp")
-	if err != nil {
-		return fmt.Errorf("create %s: %w", name, err)
-	}
-	_, err = f.WriteAt(append(b, '\n'), 0)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = fs.Rename(path+".tmp", path)
-	}
-	if err == nil {
-		err = fs.SyncDir(dir)
-	}
-	if err != nil {
+	if err := vfs.Replace(fs, filepath.Join(dir, name), append(b, '\n')); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
-}
-
-// ReadFile reads a small file.
-func ReadFile(fs vfs.FS, path string) (b []byte, err error) {
-	f, err := fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b = make([]byte, size)
-	if _, err = f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return b, nil
 }
 
 // MakeDir makes a directory, and its missing parents. Others may pass it, to mysqld's files

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // Home is a node's data directory, and the life in it. In memory the node is in a life only
@@ -190,6 +191,18 @@ func (h *Home) Clear() error {
 		}
 	}
 	return nil
+}
+
+// Copied ends a copy of another node's data, which are mysqld's now: the directory of the mysqld that has copied
+// goes. What the other node's InnoDB held durably before (m), the copy holds.
+func (h *Home) Copied(serverUUID string, m replay.Mark) error {
+	if err := h.fs.RemoveAll(h.Join(SeedDir)); err != nil {
+		return fmt.Errorf("remove the directory of the copying mysqld: %w", err)
+	}
+	if m.Index == 0 {
+		return nil
+	}
+	return h.WriteMark(serverUUID, m)
 }
 
 // NewInstance is the id of a data directory that is made anew.

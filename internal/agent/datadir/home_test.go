@@ -9,6 +9,9 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 const anInstance = "02000000000000000000000000000000"
@@ -112,5 +115,58 @@ func TestLifeIsOnDiskFirst(t *testing.T) {
 		if failed < 4 {
 			t.Errorf("%s: %d operations alone have failed", name, failed)
 		}
+	}
+}
+
+// TestJoinCrashes: a node is a member only with the mark of the data that it has copied. Wherever it ends before, it
+// joins again from the beginning, and nothing of the copy counts.
+func TestJoinCrashes(t *testing.T) {
+	before := Identity{Instance: anInstance, Joining: true, Recovered: true}
+	disk := func() *vfs.Mem {
+		mem := vfs.NewMem()
+		if err := New(mem, ".").replace(IdentityFile, before); err != nil {
+			t.Fatal(err)
+		}
+		return mem
+	}
+	mark := replay.Mark{Index: 7, Witness: gtid.GTID{UUID: gtid.UUID{1}, N: 7}}
+	visit := func(fs vfs.FS) *Home {
+		h, err := Visit(New(fs, "."), Identity{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	join := func(fs vfs.FS) error {
+		h := visit(fs)
+		if err := h.Clear(); err != nil {
+			return err
+		}
+		if err := errors.Join(fs.MkdirAll("mysql/data"), fs.MkdirAll(SeedDir), fs.MkdirAll("log")); err != nil {
+			return err
+		}
+		if err := h.Copied("uuid", mark); err != nil {
+			return err
+		}
+		return h.Joined(cluster.StatePoint{State: cluster.State{Version: 3}, Index: 9, Through: 9})
+	}
+	seen := map[Life]int{}
+	check := func(t *testing.T, disk *vfs.Mem) {
+		h := visit(disk)
+		seen[h.Life()]++
+		if h.Life() == Joining {
+			if err := join(disk); err != nil || !h.Blank() {
+				t.Fatalf("blank: %t, %v", h.Blank(), err)
+			}
+			h = visit(disk)
+		}
+		var m Mark
+		if err := m.Load(h.Dir); err != nil || m.Of("uuid") != mark || h.Life() != Member || h.Has(SeedDir) || !h.Has(ClusterState) {
+			t.Errorf("a %s with mark %v, %v; %s is there: %t", h.Life(), m.Of("uuid"), err, SeedDir, h.Has(SeedDir))
+		}
+	}
+	vfstest.Interruptions(t, disk, join, check)
+	if seen[Joining] == 0 || seen[Member] == 0 {
+		t.Errorf("seen: %v", seen)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
@@ -65,7 +66,7 @@ func (r MarkRecord) mark() (replay.Mark, string) {
 // than the mark's: before a new mysqld has said who it is, nothing may be purged
 // that it needs. auto is the path of mysqld's auto.cnf.
 func (m *Mark) Check(auto string) error {
-	b, err := ReadFile(m.dir.fs, auto)
+	b, err := vfs.ReadFile(m.dir.fs, auto)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read mysqld's UUID: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
 // tree returns the files below a directory, whose name is not a part of theirs.
@@ -30,7 +31,7 @@ func tree(t *testing.T, fs vfs.FS, dir string) map[string]string {
 				files[New(fs, name).Join(below)] = content
 			}
 		default:
-			b, err := ReadFile(fs, path)
+			b, err := vfs.ReadFile(fs, path)
 			files[name] = text(t, string(b), err)
 		}
 	}
@@ -68,7 +69,6 @@ func livedIn(t *testing.T, id Identity) (mem *vfs.Mem, lived map[string]string) 
 // operation the node is killed, or loses its power, and starts again. A start in between
 // writes a met.json of its own.
 func TestSetAsideCrashes(t *testing.T) {
-	broken := errors.New("broken")
 	before := Identity{Format: FormatFirst, Node: "a", Log: true}
 	setAside := func(fs vfs.FS) error {
 		h, err := Visit(New(fs, "."), Identity{})
@@ -77,59 +77,55 @@ func TestSetAsideCrashes(t *testing.T) {
 		}
 		return h.SetAside()
 	}
-	for n := int64(1); ; n++ {
-		mem, lived := livedIn(t, before)
-		failed := setAside(vfs.Wrap(mem, vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() })))
-		if failed != nil && !errors.Is(failed, broken) {
-			t.Fatal(failed)
-		}
-		disks := []*vfs.Mem{mem}
-		for seed := range uint64(16) {
-			disks = append(disks, mem.CrashClone(seed))
-		}
-		for i, disk := range disks {
-			if d := New(disk, "."); !d.Has(Met) {
-				if err := d.WriteMet(Instances{2: "new"}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := setAside(disk); err != nil {
-				t.Fatalf("operation %d, disk %d: %v", n, i, err)
-			}
-			h, err := Visit(New(disk, "."), Identity{})
-			if err != nil || h.Own().GivenUp != nil || h.Life() != Joining {
-				t.Fatalf("operation %d, disk %d: %v, %+v", n, i, err, h.Own())
-			}
-			after, moved, stays := tree(t, disk, "."), map[string]string{}, map[string]string{}
-			for name, content := range lived {
-				switch name {
-				case "secrets.toml", "errant/x/y", Fence:
-					stays[name] = content
-				default:
-					moved[name] = content
-				}
-			}
-			if diff := cmp.Diff(moved, tree(t, disk, New(disk, OldDir).Join("19700101T000000Z-rebuild"))); diff != "" {
-				t.Fatalf("operation %d, disk %d: in old/ (-want +got):\n%s", n, i, diff)
-			}
-			for name := range after {
-				if _, ok := stays[name]; !ok && lived[name] != "" && name != Met && name != IdentityFile {
-					t.Fatalf("operation %d, disk %d: %s is here still", n, i, name)
-				}
-			}
-			for name, content := range stays {
-				if after[name] != content {
-					t.Fatalf("operation %d, disk %d: %s is %q", n, i, name, after[name])
-				}
+	var lived map[string]string
+	disk := func() (mem *vfs.Mem) {
+		mem, lived = livedIn(t, before)
+		return mem
+	}
+	check := func(t *testing.T, disk *vfs.Mem) {
+		if d := New(disk, "."); !d.Has(Met) {
+			if err := d.WriteMet(Instances{2: "new"}); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if failed == nil {
-			if n < 12 {
-				t.Errorf("%d operations alone have failed", n-1)
+		if err := setAside(disk); err != nil {
+			t.Fatal(err)
+		}
+		h, err := Visit(New(disk, "."), Identity{})
+		if err != nil || h.Own().GivenUp != nil || h.Life() != Joining {
+			t.Fatalf("%v, %+v", err, h.Own())
+		}
+		after, moved, stays := tree(t, disk, "."), map[string]string{}, map[string]string{}
+		for name, content := range lived {
+			switch name {
+			case "secrets.toml", "errant/x/y", Fence:
+				stays[name] = content
+			default:
+				moved[name] = content
 			}
-			return
+		}
+		if diff := cmp.Diff(moved, tree(t, disk, New(disk, OldDir).Join("19700101T000000Z-rebuild"))); diff != "" {
+			t.Fatalf("in old/ (-want +got):\n%s", diff)
+		}
+		for name := range after {
+			if _, ok := stays[name]; !ok && lived[name] != "" && name != Met && name != IdentityFile {
+				t.Fatalf("%s is here still", name)
+			}
+		}
+		for name, content := range stays {
+			if after[name] != content {
+				t.Fatalf("%s is %q", name, after[name])
+			}
 		}
 	}
+	if operations := vfstest.Interruptions(t, disk, setAside, check); operations < 12 {
+		t.Errorf("%d operations alone have failed", operations)
+	}
+	whole := disk()
+	if err := setAside(whole); err != nil {
+		t.Fatal(err)
+	}
+	check(t, whole.CrashClone(0))
 }
 
 // TestSetAsideTwiceAtOneTime: what is given up at a time that has come before, by a wall clock

@@ -86,7 +86,7 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 			if took := time.Since(began); took != over {
 				t.Errorf("%s: it ends after %v, the disk has room after %v", name, took, over-time.Second)
 			}
-			if b, err := ReadFile(mem, Promise); err != nil || !strings.Contains(string(b), ": 2000000000\n") {
+			if b, err := vfs.ReadFile(mem, Promise); err != nil || !strings.Contains(string(b), ": 2000000000\n") {
 				t.Errorf("%s: in the end it has %s, %v", name, b, err)
 			}
 		})

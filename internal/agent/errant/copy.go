@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -17,6 +17,7 @@ import (
 
 // copying is a save under way.
 type copying struct {
+	fs     vfs.FS
 	dir    string
 	errant *gtid.Set
 	saved  *gtid.Set
@@ -35,7 +36,7 @@ func (c *copying) file(ctx context.Context, path string) error {
 	}
 	defer f.Close()
 	in := &input{r: bufio.NewReaderSize(f, 1<<20)}
-	out := &output{path: filepath.Join(c.dir, filepath.Base(path))}
+	out := &output{fs: c.fs, path: filepath.Join(c.dir, filepath.Base(path))}
 	magic := make([]byte, len(binlog.Magic))
 	if err = in.read(magic); err == nil && string(magic) != binlog.Magic {
 		err = fmt.Errorf("%w: it begins with %x", binlog.ErrMalformed, magic)
@@ -136,11 +137,13 @@ func (in *input) skip(n int64) error {
 // output is the file of a save with the wanted transactions of one binlog file. It is made
 // with the first transaction.
 type output struct {
+	fs           vfs.FS
 	path         string
 	format       binlog.Event
-	f            *os.File
-	transactions int   // complete ones
-	size         int64 // up to the last complete one
+	f            vfs.File
+	w            *io.OffsetWriter // of f
+	transactions int              // complete ones
+	size         int64            // up to the last complete one
 }
 
 // transaction writes a transaction: its GTID event, and the rest. Nothing of an incomplete
@@ -151,10 +154,10 @@ func (o *output) transaction(event binlog.Event, in *input, rest int64) error {
 			return err
 		}
 	}
-	if _, err := o.f.Write(event); err != nil {
+	if _, err := o.w.Write(event); err != nil {
 		return fmt.Errorf("write save: %w", err)
 	}
-	n, err := io.CopyN(o.f, in.r, rest)
+	n, err := io.CopyN(o.w, in.r, rest)
 	in.at += n
 	if err == nil {
 		o.transactions++
@@ -167,13 +170,13 @@ func (o *output) create() error {
 	if o.format == nil {
 		return fmt.Errorf("%w: a transaction before the FORMAT_DESCRIPTION", binlog.ErrStream)
 	}
-	f, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, filePermissions)
+	f, err := o.fs.Create(o.path)
 	if err != nil {
 		return fmt.Errorf("create save: %w", err)
 	}
-	o.f = f
+	o.f, o.w = f, io.NewOffsetWriter(f, 0)
 	head := slices.Concat([]byte(binlog.Magic), o.format)
-	if _, err := f.Write(head); err != nil {
+	if _, err := o.w.Write(head); err != nil {
 		return fmt.Errorf("write save: %w", err)
 	}
 	o.size = int64(len(head))

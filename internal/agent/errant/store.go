@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -36,9 +35,6 @@ const (
 	// eventBytesMax bounds the events that are read as a whole: GTID and
 	// FORMAT_DESCRIPTION events have some hundred bytes.
 	eventBytesMax = 64 << 10
-
-	dirPermissions  = 0o750
-	filePermissions = 0o640 // as the log's: it holds the users' data
 )
 
 // Record is the content of saved.json.
@@ -79,13 +75,16 @@ func (r Record) Line(dir string) (line string, all bool, err error) {
 
 // Store is the directory of the saves.
 type Store struct {
+	fs       vfs.FS
 	path     string
 	savesMax int
 	bytesMax int64
 }
 
 // New returns the store in a directory of the data directory.
-func New(path string) *Store { return &Store{path: path, savesMax: savesMax, bytesMax: bytesMax} }
+func New(path string) *Store {
+	return &Store{fs: vfs.OS{}, path: path, savesMax: savesMax, bytesMax: bytesMax}
+}
 
 // Save copies the errant transactions from binlog files into a save. It returns what it has found,
 // and where the save is. If it finds nothing there is no save. An existing save is not made again.
@@ -93,11 +92,16 @@ func (s *Store) Save(ctx context.Context, now time.Time, errant *gtid.Set, files
 	if save, dir := s.find(errant); dir != "" {
 		return save, dir, nil
 	}
-	c := copying{dir: filepath.Join(s.path, tempDir), errant: errant, saved: &gtid.Set{}}
+	c := copying{fs: s.fs, dir: filepath.Join(s.path, tempDir), errant: errant, saved: &gtid.Set{}}
 	if err := s.prepare(&c); err != nil {
 		return Record{}, "", err
 	}
-	defer func() { _ = os.RemoveAll(c.dir) }() // it was renamed, or is of no use
+	return s.save(ctx, c, now, files)
+}
+
+// save copies from the files, and publishes what was found.
+func (s *Store) save(ctx context.Context, c copying, now time.Time, files []string) (Record, string, error) {
+	defer func() { _ = s.fs.RemoveAll(c.dir) }() // it was renamed, or is of no use
 	var damaged []string
 	for _, file := range files {
 		err := c.file(ctx, file)
@@ -109,7 +113,7 @@ func (s *Store) Save(ctx context.Context, now time.Time, errant *gtid.Set, files
 		}
 	}
 	save := Record{
-		Format: recordFormat, At: now.UTC(), Errant: errant.String(), Saved: c.saved.String(), Files: c.files,
+		Format: recordFormat, At: now.UTC(), Errant: c.errant.String(), Saved: c.saved.String(), Files: c.files,
 		Damaged: strings.Join(damaged, "; "),
 	}
 	if c.saved.IsEmpty() {
@@ -127,10 +131,10 @@ func (s *Store) prepare(c *copying) error {
 		return err
 	}
 	// A killed agent's directory goes, too.
-	if err := os.RemoveAll(c.dir); err != nil {
+	if err := s.fs.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove an unfinished save: %w", err)
 	}
-	if err := os.MkdirAll(c.dir, dirPermissions); err != nil {
+	if err := s.fs.MkdirAll(c.dir); err != nil {
 		return fmt.Errorf("make save: %w", err)
 	}
 	if count >= s.savesMax {
@@ -173,12 +177,11 @@ func (s *Store) usage() (count int, bytes int64, err error) {
 // find returns the save of these transactions, and where it is; "" = there is none.
 // A save that cannot be read is none.
 func (s *Store) find(errant *gtid.Set) (Record, string) {
-	records, _ := fs.Glob(os.DirFS(s.path), "*/"+recordFile) // the pattern is well-formed
-	for _, name := range records {
-		path := filepath.Join(s.path, name)
-		dir, save := filepath.Dir(path), Record{}
-		b, err := os.ReadFile(path)
-		if err == nil && json.Unmarshal(b, &save) == nil && save.Errant == errant.String() && filepath.Base(dir) != tempDir {
+	names, _ := s.fs.List(s.path)
+	for _, name := range names {
+		dir, save := filepath.Join(s.path, name), Record{}
+		b, err := vfs.ReadFile(s.fs, filepath.Join(dir, recordFile))
+		if err == nil && json.Unmarshal(b, &save) == nil && save.Errant == errant.String() && name != tempDir {
 			return save, dir
 		}
 	}
@@ -205,19 +208,14 @@ with your own account on the primary. The primary refuses these files themselves
 If there are many changes, a mysqld of your own makes SQL of them: docs/operations.md,
 "Bring errant transactions back".
 `, strings.Join(save.Files, " "), save.Saved)
-	if err := os.WriteFile(filepath.Join(temp, readmeFile), []byte(readme), filePermissions); err != nil {
+	if err := vfs.Replace(s.fs, filepath.Join(temp, readmeFile), []byte(readme)); err != nil {
 		return fmt.Errorf("write save: %w", err)
 	}
-	if err := datadir.Replace(vfs.OS{}, temp, recordFile, save); err != nil { // it syncs the directory, too
+	if err := datadir.Replace(s.fs, temp, recordFile, save); err != nil { // it syncs the directory, too
 		return err
 	}
-	if err := os.Rename(temp, dir); err != nil {
+	if err := vfs.Move(s.fs, temp, dir); err != nil {
 		return fmt.Errorf("publish save: %w", err)
-	}
-	for _, d := range []string{s.path, filepath.Dir(s.path)} {
-		if err := (vfs.OS{}).SyncDir(d); err != nil {
-			return fmt.Errorf("publish save: %w", err)
-		}
 	}
 	return nil
 }

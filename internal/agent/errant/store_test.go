@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -27,7 +29,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := t.TempDir()
-	f := &fixture{Store: Store{path: filepath.Join(dir, Dir), savesMax: 2, bytesMax: 1 << 20}}
+	f := &fixture{Store: Store{fs: vfs.OS{}, path: filepath.Join(dir, Dir), savesMax: 2, bytesMax: 1 << 20}}
 	next := uint64(1)
 	for _, name := range []string{"q0000000001.000001", "q0000000002.000001"} {
 		w := binlogtest.New(name)
@@ -199,5 +201,70 @@ func TestSaveOfForeignFiles(t *testing.T) {
 		if !strings.Contains(save.Damaged, path) {
 			t.Errorf("damaged: %s, without %s", save.Damaged, path)
 		}
+	}
+}
+
+// TestSaveCrashes: a save is complete or is not there, wherever it ends, and can be made again.
+func TestSaveCrashes(t *testing.T) {
+	f := newFixture(t)
+	f.path = Dir
+	errant := setOf(2, 5)
+	save := func(fs vfs.FS) error {
+		f.fs = fs
+		c := copying{fs: fs, dir: filepath.Join(Dir, tempDir), errant: errant, saved: &gtid.Set{}, room: 1 << 20}
+		if err := fs.RemoveAll(c.dir); err != nil {
+			return err
+		}
+		if err := fs.MkdirAll(c.dir); err != nil {
+			return err
+		}
+		_, _, err := f.save(t.Context(), c, time.Unix(0, 0), f.files)
+		return err
+	}
+	// files returns what is in the save; nil = there is none.
+	files := func(t *testing.T, disk vfs.FS) map[string]string {
+		f.fs = disk
+		_, dir := f.find(errant)
+		if dir == "" {
+			return nil
+		}
+		names, err := disk.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, name := range names {
+			b, err := vfs.ReadFile(disk, filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = string(b)
+		}
+		return all
+	}
+	m := vfs.NewMem()
+	if err := save(m); err != nil {
+		t.Fatal(err)
+	}
+	whole := files(t, m)
+	if diff := cmp.Diff(whole, files(t, m.CrashClone(0))); len(whole) != 4 || diff != "" {
+		t.Fatalf("%d files; after a loss of power (-want +got):\n%s", len(whole), diff)
+	}
+	made, not := 0, 0
+	vfstest.Interruptions(t, vfs.NewMem, save, func(t *testing.T, disk *vfs.Mem) {
+		if there := files(t, disk); there == nil {
+			not++
+			if err := save(disk); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			made++
+		}
+		if diff := cmp.Diff(whole, files(t, disk)); diff != "" {
+			t.Errorf("the save (-want +got):\n%s", diff)
+		}
+	})
+	if made == 0 || not == 0 {
+		t.Errorf("it was made %d times, and not %d times: the test has tested nothing", made, not)
 	}
 }

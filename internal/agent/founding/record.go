@@ -329,7 +329,7 @@ func move(fs vfs.FS, from, to string) error {
 // setUUID gives mysqld another UUID, in place: the file stays its own, and the change is within
 // a sector.
 func setUUID(fs vfs.FS, path, before, after string) (err error) {
-	auto, err := datadir.ReadFile(fs, path)
+	auto, err := vfs.ReadFile(fs, path)
 	if err != nil {
 		return fmt.Errorf("read mysqld's UUID: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
@@ -92,7 +93,7 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 			}
 			continue
 		}
-		b, err := datadir.ReadFile(fs, path)
+		b, err := vfs.ReadFile(fs, path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,52 +164,17 @@ func wantAsBefore(t *testing.T, fs vfs.FS) {
 	}
 }
 
-var errBroken = errors.New("broken")
-
-// interruptions runs do on a disk of before, and has a call fail at each step, or the power go
-// there, with many legal disks afterwards; check is given each of these.
-func interruptions(t *testing.T, before func() *vfs.Mem, do func(vfs.FS) error, check func(t *testing.T, disk *vfs.Mem)) {
-	t.Helper()
-	for n := int64(1); ; n++ {
-		base := before()
-		err := do(vfs.Wrap(base, vfs.FailNth(n, errBroken, func(op vfs.Op, _ string) bool { return op.Changes() })))
-		if err == nil {
-			if n < 10 {
-				t.Fatalf("there are %d steps alone", n-1)
-			}
-			return
-		}
-		if !errors.Is(err, errBroken) {
-			t.Fatal(err)
-		}
-		for seed := range uint64(12) {
-			check(t, base.CrashClone(seed))
-			if t.Failed() {
-				t.Fatalf("interrupted at step %d, disk %d", n, seed)
-			}
-		}
-		check(t, base) // the process died alone
-		if t.Failed() {
-			t.Fatalf("interrupted at step %d, by the end of the process", n)
-		}
-	}
-}
-
-func again(disk *vfs.Mem, n int64, do func(vfs.FS) error) {
-	_ = do(vfs.Wrap(disk, vfs.FailNth(n, errBroken, func(op vfs.Op, _ string) bool { return op.Changes() })))
-}
-
 // TestAdoptionIsTakenUp: what was interrupted anywhere is finished, or has not begun.
 func TestAdoptionIsTakenUp(t *testing.T) {
 	r, made, not := adoption(t), 0, 0
-	interruptions(t, func() *vfs.Mem { return server(t) }, func(fs vfs.FS) error { return r.Make(fs, "node", logAt(fs)) },
+	vfstest.Interruptions(t, func() *vfs.Mem { return server(t) }, func(fs vfs.FS) error { return r.Make(fs, "node", logAt(fs)) },
 		func(t *testing.T, disk *vfs.Mem) {
 			finish := func(fs vfs.FS) error { return Finish(fs, "node", logAt(fs)) }
 			_, phase, err := Look(disk, "node")
 			if err != nil {
 				t.Fatal(err)
 			}
-			again(disk, int64(made%13+1), finish) // the second try may be interrupted as well
+			_ = finish(vfstest.Failing(disk, made%13+1)) // the second try may be interrupted as well
 			if err := finish(disk); err != nil {
 				t.Fatal(err)
 			}
@@ -233,14 +199,14 @@ func TestAdoptionIsUndone(t *testing.T) {
 	r, undone := adoption(t), 0
 	undo := func(fs vfs.FS) error { return Undo(fs, "node", refuse) }
 	check := func(t *testing.T, disk *vfs.Mem) {
-		again(disk, int64(undone%11+1), undo)
+		_ = undo(vfstest.Failing(disk, undone%11+1))
 		if err := undo(disk); err != nil {
 			t.Fatal(err)
 		}
 		undone++
 		wantAsBefore(t, disk)
 	}
-	interruptions(t, func() *vfs.Mem { return server(t) }, func(fs vfs.FS) error { return r.Make(fs, "node", logAt(fs)) }, check)
+	vfstest.Interruptions(t, func() *vfs.Mem { return server(t) }, func(fs vfs.FS) error { return r.Make(fs, "node", logAt(fs)) }, check)
 	adopted := func() *vfs.Mem {
 		fs := server(t)
 		if err := r.Make(fs, "node", logAt(fs)); err != nil {
@@ -248,9 +214,9 @@ func TestAdoptionIsUndone(t *testing.T) {
 		}
 		return fs
 	}
-	interruptions(t, adopted, undo, check)
+	vfstest.Interruptions(t, adopted, undo, check)
 	// Its direction stays: what takes up an undoing does not adopt.
-	interruptions(t, adopted, undo, func(t *testing.T, disk *vfs.Mem) {
+	vfstest.Interruptions(t, adopted, undo, func(t *testing.T, disk *vfs.Mem) {
 		_, phase, err := Look(disk, "node")
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +254,7 @@ func TestUndoneBehindAFailedStart(t *testing.T) {
 		return fs
 	}
 	undo := func(fs vfs.FS) error { return Undo(fs, "node", func(Record) error { return nil }) }
-	interruptions(t, adopted, undo, func(t *testing.T, disk *vfs.Mem) {
+	vfstest.Interruptions(t, adopted, undo, func(t *testing.T, disk *vfs.Mem) {
 		if err := undo(disk); err != nil {
 			t.Fatal(err)
 		}

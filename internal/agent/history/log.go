@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
@@ -185,7 +184,7 @@ func (l *Log) read() (lines []cluster.AuditEntry, err error) {
 // crash has cut it, is passed over.
 func (l *Log) each(f func(cluster.AuditEntry, head)) error {
 	for _, path := range []string{l.path + oldSuffix, l.path} {
-		b, err := datadir.ReadFile(l.fs, path)
+		b, err := vfs.ReadFile(l.fs, path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read the audit log: %w", err)
 		}

@@ -15,11 +15,20 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
 // NextFile is where a node's next key lies.
 func NextFile(file string) string { return file + ".next" }
+
+// TakeNext gives the next key the place of the node's key, durably.
+func TakeNext(fs vfs.FS, file string) error {
+	if err := vfs.Move(fs, NextFile(file), file); err != nil {
+		return fmt.Errorf("give the new key its place: %w", err)
+	}
+	return nil
+}
 
 // Node is what Keys needs of the node.
 type Node interface {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/raft/nodekey/nodekeytest"
 )
@@ -205,7 +206,7 @@ func TestRestartedDuringRotation(t *testing.T) {
 		}
 	}
 	// The command has given the new key its place, and the leader has not made it the only one so far.
-	if err := os.Rename(NextFile(file), file); err != nil {
+	if err := TakeNext(vfs.OS{}, file); err != nil {
 		t.Fatal(err)
 	}
 	k := load(t, file, first)
@@ -213,6 +214,22 @@ func TestRestartedDuringRotation(t *testing.T) {
 	k.Look(t.Context(), w)
 	if k.Shown().Name() != next.Name() || len(w.changed) != 1 {
 		t.Errorf("shows %s, changed %v", k.Shown().Name(), w.changed)
+	}
+}
+
+// TestTakenKeyStays: the new key has its place, also after a loss of power.
+func TestTakenKeyStays(t *testing.T) {
+	disk := vfs.NewMem()
+	for name, text := range map[string]string{"node.key": "old", NextFile("node.key"): "new"} {
+		if err := vfs.WriteNew(disk, name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := TakeNext(disk, "node.key"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := vfs.ReadFile(disk.CrashClone(0), "node.key"); err != nil || string(text) != "new" {
+		t.Errorf("the key is %q, %v", text, err)
 	}
 }
 

@@ -5,7 +5,7 @@
 // for a while. So a person can take back an order that was a mistake.
 //
 //	old/20261103T000000Z-rebuild            when, and why; what is in it is as it was
-//	old/20261103T000000Z-rebuild.deleting   it is being deleted: after a crash, that goes on
+//	old/20261103T000000Z-rebuild.deleting   it is being deleted: after a crash, that goes on; the name is on disk before the first file goes
 //	old/anything else                       a person's: it is left alone
 //
 // # What goes

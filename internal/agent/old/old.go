@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -46,12 +46,13 @@ type Config struct {
 // Keeper keeps what the node has given up, and deletes it in time. It is one goroutine's at a time.
 type Keeper struct {
 	Config
+	fs vfs.FS
 	// bytes is how large a directory is, by its name.
 	bytes map[string]int64
 }
 
 // New returns a Keeper. It starts nothing.
-func New(c Config) *Keeper { return &Keeper{Config: c, bytes: make(map[string]int64)} }
+func New(c Config) *Keeper { return &Keeper{Config: c, fs: vfs.OS{}, bytes: make(map[string]int64)} }
 
 // given is one directory below old/.
 type given struct {
@@ -73,21 +74,21 @@ func (k *Keeper) path(dir string) string { return filepath.Join(k.Dir, datadir.O
 
 // list returns the directories below old/, oldest first. Other names there are not the agent's.
 func (k *Keeper) list() (all []given, err error) {
-	entries, err := os.ReadDir(k.path(""))
+	names, err := k.fs.List(k.path(""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for old data: %w", err)
 	}
-	for _, e := range entries {
-		text, _, _ := strings.Cut(e.Name(), "-")
+	for _, name := range names {
+		text, _, _ := strings.Cut(name, "-")
 		at, err := time.Parse(datadir.OldTimeFormat, text)
 		switch {
 		case err != nil:
-		case strings.HasSuffix(e.Name(), deleting): // a crash has ended that
-			if err := os.RemoveAll(k.path(e.Name())); err != nil {
+		case strings.HasSuffix(name, deleting): // a crash has ended that
+			if err := k.delete(k.path(name)); err != nil {
 				return nil, fmt.Errorf("delete old data: %w", err)
 			}
 		default:
-			all = append(all, given{dir: e.Name(), at: at})
+			all = append(all, given{dir: name, at: at})
 		}
 	}
 	return all, nil
@@ -145,11 +146,20 @@ func (k *Keeper) remove(o given, why string) error {
 	path := k.path(o.dir)
 	text := fmt.Sprintf("delete old data in %s: %s", path, why)
 	k.Logger.Warn(text)
-	if err := os.Rename(path, path+deleting); err != nil {
+	if err := k.fs.Rename(path, path+deleting); err != nil {
 		return err
 	}
 	k.Note(text)
-	return os.RemoveAll(path + deleting)
+	return k.delete(path + deleting)
+}
+
+// delete deletes a directory whose name says so. The name is durable before: a loss of power in between would
+// leave part of the directory under its own name.
+func (k *Keeper) delete(path string) error {
+	if err := k.fs.SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return k.fs.RemoveAll(path)
 }
 
 // Free deletes all directories: a copy of another node's data needs the space.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestToGo: the bounds of what is kept.
@@ -81,5 +83,38 @@ func TestTidy(t *testing.T) {
 	}
 	if len(noted) != 3 || !strings.Contains(noted[2], "needs the space") {
 		t.Errorf("the audit log gets %q", noted)
+	}
+}
+
+// TestDeletedUnderItsOtherName: a directory loses its first file when its name says so on the disk, also
+// where an agent was killed between the renaming and the sync.
+func TestDeletedUnderItsOtherName(t *testing.T) {
+	const dir = "20261102T000000Z-rebuild"
+	for _, renamed := range []bool{false, true} {
+		mem := vfs.NewMem()
+		removed := 0
+		k := New(Config{Dir: ".", Note: func(string) {}, Logger: slog.New(slog.DiscardHandler)})
+		k.fs = vfs.Wrap(mem, func(op vfs.Op, path string) error {
+			if op != vfs.OpRemoveAll {
+				return nil
+			}
+			removed++
+			if names, err := mem.CrashClone(0).List(datadir.OldDir); err != nil || !cmp.Equal(names, []string{dir + deleting}) {
+				t.Errorf("renamed before: %t: while %s is deleted, the disk has %q, %v", renamed, path, names, err)
+			}
+			return nil
+		})
+		if err := mem.MkdirAll(k.path(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if renamed {
+			if err := mem.Rename(k.path(dir), k.path(dir)+deleting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.Free()
+		if removed != 1 {
+			t.Errorf("%d directories were deleted", removed)
+		}
 	}
 }

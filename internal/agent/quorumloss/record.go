@@ -42,7 +42,7 @@ type Record struct {
 
 // NewServer chooses mysqld's new UUID, under which its durable mark stays its own.
 func (r *Record) NewServer(d datadir.Dir) error {
-	auto, err := datadir.ReadFile(d.FS(), d.Join("mysql", "data", AutoFile))
+	auto, err := vfs.ReadFile(d.FS(), d.Join("mysql", "data", AutoFile))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (r *Record) writeUUID(fs vfs.FS, path string) (err error) {
 	if r.ServerUUID == "" {
 		return nil
 	}
-	auto, err := datadir.ReadFile(fs, path)
+	auto, err := vfs.ReadFile(fs, path)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
 const (
@@ -72,7 +73,7 @@ func look(t *testing.T, fs vfs.FS, r *Record) (before, after bool, why string) {
 	before, after = true, true
 	want := map[string]any{datadir.IdentityFile: r.Identity, datadir.ClusterState: r.State, datadir.Durable: r.Durable, datadir.Peers: map[string]string{}}
 	for name, content := range filesBefore() {
-		got, err := datadir.ReadFile(fs, filepath.Join("data", name))
+		got, err := vfs.ReadFile(fs, filepath.Join("data", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,54 +111,41 @@ func look(t *testing.T, fs vfs.FS, r *Record) (before, after bool, why string) {
 // TestRecoveryCrashes has the power go, or a call fail, at each step of a recovery:
 // after the next start it was made, or it was not, whole.
 func TestRecoveryCrashes(t *testing.T) {
-	broken := errors.New("broken")
 	made, not := 0, 0
-	for n := int64(1); ; n++ {
-		base, record := recoverable(t)
-		fail := vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() })
-		err := record.Make(vfs.Wrap(base, fail), "data")
-		if err == nil {
-			if n < 10 {
-				t.Fatalf("there are %d steps alone", n-1)
-			}
-			break
-		}
-		if !errors.Is(err, broken) {
+	var record *Record
+	disk := func() (base *vfs.Mem) {
+		base, record = recoverable(t)
+		return base
+	}
+	operations := vfstest.Interruptions(t, disk, func(fs vfs.FS) error { return record.Make(fs, "data") }, func(t *testing.T, disk *vfs.Mem) {
+		_, err := vfs.ReadFile(disk, filepath.Join("data", File))
+		began := err == nil
+		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		for seed := range uint64(16) {
-			disk := base.CrashClone(seed)
-			_, err := datadir.ReadFile(disk, filepath.Join("data", File))
-			began := err == nil
-			if err != nil && !errors.Is(err, iofs.ErrNotExist) {
-				t.Fatal(err)
-			}
-			// The next start may be interrupted as well.
-			_ = interrupted(disk, n, broken)
-			if err := Finish(disk, "data"); err != nil {
-				t.Fatalf("step %d, disk %d: %v", n, seed, err)
-			}
-			before, after, why := look(t, disk, record)
-			switch {
-			case after:
-				made++
-			case before && !began:
-				not++
-			default:
-				t.Fatalf("step %d, disk %d: it was begun: %t, and is neither made nor not:\n%s", n, seed, began, why)
-			}
-			if _, err := disk.Stat(filepath.Join("data", File)); !errors.Is(err, iofs.ErrNotExist) {
-				t.Fatalf("step %d, disk %d: %s is still there: %v", n, seed, File, err)
-			}
+		_ = Finish(vfstest.Failing(disk, (made+not)%7+1), "data") // the next start may be interrupted as well
+		if err := Finish(disk, "data"); err != nil {
+			t.Fatal(err)
 		}
+		before, after, why := look(t, disk, record)
+		switch {
+		case after:
+			made++
+		case before && !began:
+			not++
+		default:
+			t.Fatalf("it was begun: %t, and is neither made nor not:\n%s", began, why)
+		}
+		if _, err := disk.Stat(filepath.Join("data", File)); !errors.Is(err, iofs.ErrNotExist) {
+			t.Fatalf("%s is still there: %v", File, err)
+		}
+	})
+	if operations < 9 {
+		t.Fatalf("there are %d operations alone", operations)
 	}
 	if made == 0 || not == 0 {
 		t.Errorf("it was made %d times, and not %d times: the test has tested nothing", made, not)
 	}
-}
-
-func interrupted(fs vfs.FS, n int64, broken error) error {
-	return Finish(vfs.Wrap(fs, vfs.FailNth(n%7+1, broken, func(op vfs.Op, _ string) bool { return op.Changes() })), "data")
 }
 
 // TestRecoveryIsBehindAllLines: nodes that have copies of this node's lines take that of

@@ -133,7 +133,8 @@ func createState(fs vfs.FS, dir string, identity [16]byte) error {
 }
 
 // createDurably makes a file that is there with all of its content or not at
-// all, in place of what had the name. ErrFull: nothing was done.
+// all, in place of what had the name. ErrFull: nothing was done, which vfs.Replace
+// does not tell.
 func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) error {
 	temporary, name = filepath.Join(dir, temporary), filepath.Join(dir, name)
 	f, err := fs.Create(temporary)

@@ -6,13 +6,16 @@
 //	        returns what a disk may hold afterwards
 //	Wrap    any FS with hooks before each call: injected errors, latency
 //
+// Replace and WriteNew write a small file durably, Move gives one another name; As says whose files
+// are that are made. All durable files that are not of a format of their own are written by these.
+//
 // The durability contract, which OS keeps by system calls and Mem by its model
 // of a disk:
 //
 //   - What WriteAt and Truncate did is durable once Sync or SyncData of the
 //     same file returned nil. Until then any subset of its 512-byte sectors may
 //     survive, in any order and also without the file's new size.
-//   - A created, renamed or removed name is durable once SyncDir of its
+//   - A created, linked, renamed or removed name is durable once SyncDir of its
 //     directory returned nil. Until then each of them may survive or not,
 //     independently; one rename is atomic, and durable once either of its
 //     directories was synced. SyncDir says nothing of the content: a file needs

@@ -335,6 +335,28 @@ func (m *Mem) Rename(oldname, newname string) error {
 	return nil
 }
 
+// Link implements FS.
+func (m *Mem) Link(oldname, newname string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, from, err := m.find("link", oldname)
+	if err != nil {
+		return err
+	}
+	target, to, err := m.find("link", newname)
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.names[from] == nil:
+		return &fs.PathError{Op: "link", Path: oldname, Err: fs.ErrNotExist}
+	case target.names[to] != nil:
+		return &fs.PathError{Op: "link", Path: newname, Err: fs.ErrExist}
+	}
+	target.change(dirOp{name: to, inode: d.names[from]})
+	return nil
+}
+
 // MkdirAll implements FS.
 func (m *Mem) MkdirAll(dir string) error {
 	m.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"os"
 	"path/filepath"
 
@@ -17,31 +18,45 @@ const (
 )
 
 // OS is the operating system's file system. The zero value is ready.
-type OS struct{}
+type OS struct {
+	mode  iofs.FileMode // as As says; 0 = filePermissions
+	owner *Owner
+}
 
 var _ FS = OS{}
 
 type osFile struct{ *os.File }
 
+func (OS) as(mode iofs.FileMode, owner *Owner) FS { return OS{mode: mode, owner: owner} }
+
 // Create implements FS.
-func (OS) Create(name string) (File, error) {
-	return openFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+func (o OS) Create(name string) (File, error) {
+	if o.mode == 0 {
+		return openFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePermissions)
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, o.mode)
+	if err == nil && o.owner != nil {
+		if err = f.Chown(o.owner.UID, o.owner.GID); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return f, err
 }
 
 // Open implements FS. A FIFO has no writer: it is empty.
-func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY|unix.O_NONBLOCK) }
+func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) }
 
 // OpenReadWrite implements FS.
-func (OS) OpenReadWrite(name string) (File, error) { return openFile(name, os.O_RDWR) }
+func (OS) OpenReadWrite(name string) (File, error) { return openFile(name, os.O_RDWR, 0) }
 
 // openFile opens a file, and not what a link leads to: some files are in mysqld's directory,
 // whose account may be another.
-func openFile(name string, flags int) (File, error) {
-	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, filePermissions)
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
+func openFile(name string, flags int, mode iofs.FileMode) (osFile, error) {
+	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, mode)
+	return osFile{f}, err
 }
 
 // Remove implements FS.
@@ -52,6 +67,9 @@ func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
 
 // Rename implements FS.
 func (OS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+
+// Link implements FS.
+func (OS) Link(oldname, newname string) error { return os.Link(oldname, newname) }
 
 // MkdirAll implements FS.
 func (o OS) MkdirAll(dir string) error {

@@ -26,6 +26,9 @@ type FS interface {
 	// Rename gives a file, or a directory, another name, also in another
 	// directory, atomically. A file may take the name of another file.
 	Rename(oldname, newname string) error
+	// Link gives a file a second name, atomically. A name that something has is an
+	// error that is fs.ErrExist.
+	Link(oldname, newname string) error
 	// MkdirAll makes a directory and its missing parents, durably.
 	MkdirAll(dir string) error
 	// List returns the sorted names in a directory, without their paths.

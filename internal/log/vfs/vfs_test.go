@@ -402,7 +402,7 @@ func TestHookSeesEachCall(t *testing.T) {
 		_, create := f.Create("/g")
 		return []error{
 			open, openRW, list, stat, lockErr, write, readErr, create,
-			file.Truncate(1), file.Sync(), file.SyncData(), f.Rename("/g", "/h"), f.Remove("/h"),
+			file.Truncate(1), file.Sync(), file.SyncData(), f.Rename("/g", "/h"), f.Link("/h", "/i"), f.Remove("/h"), f.Remove("/i"),
 			f.MkdirAll("/d"), f.SyncDir("/"), f.RemoveAll("/d"),
 		}
 	}
@@ -411,7 +411,7 @@ func TestHookSeesEachCall(t *testing.T) {
 	}
 	want := []Op{
 		OpCreate, OpOpen, OpOpenReadWrite, OpList, OpStat, OpLock, OpWrite, OpRead, OpCreate,
-		OpTruncate, OpSync, OpSyncData, OpRename, OpRemove, OpMkdirAll, OpSyncDir, OpRemoveAll,
+		OpTruncate, OpSync, OpSyncData, OpRename, OpLink, OpRemove, OpRemove, OpMkdirAll, OpSyncDir, OpRemoveAll,
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Error(diff)

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"io"
+	iofs "io/fs"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,7 @@ const (
 	OpRemove        Op = "remove"
 	OpRemoveAll     Op = "remove-all"
 	OpRename        Op = "rename" // the path is the new name
+	OpLink          Op = "link"   // likewise
 	OpMkdirAll      Op = "mkdir-all"
 	OpList          Op = "list"
 	OpStat          Op = "stat"
@@ -71,6 +73,10 @@ type wrapFS struct {
 	hook Hook
 }
 
+func (w *wrapFS) as(mode iofs.FileMode, owner *Owner) FS {
+	return Wrap(As(w.base, mode, owner), w.hook)
+}
+
 type wrapFile struct {
 	File
 	path string
@@ -118,6 +124,14 @@ func (w *wrapFS) Rename(oldname, newname string) error {
 		return err
 	}
 	return w.base.Rename(oldname, newname)
+}
+
+// Link implements FS.
+func (w *wrapFS) Link(oldname, newname string) error {
+	if err := w.hook(OpLink, newname); err != nil {
+		return err
+	}
+	return w.base.Link(oldname, newname)
 }
 
 // MkdirAll implements FS.

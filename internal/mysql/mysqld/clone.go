@@ -181,6 +181,9 @@ func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error)
 	if err := makeDir(s.paths.dataTemp, id); err != nil { // it is a directory
 		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
+	if err := syncFileSystem(s.paths.dataTemp); err != nil { // the node will be a member with all of it
+		return "", err
+	}
 	return s.publish(id)
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
@@ -146,7 +146,7 @@ func (p *Process) xaSince(ctx context.Context) (before, now xaStatements, err er
 // the data differ from the others', and a start would hide that. The note goes with
 // the data.
 func (s *Server) NoteForeignXA() error {
-	if err := writeFileDurable(s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n"), 0o600, ourselves()); err != nil {
+	if err := vfs.Replace(vfs.As(s.fs, 0o600, nil), s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n")); err != nil {
 		return fmt.Errorf("note that a client committed XA transactions: %w", err)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (s *Server) NoteForeignXA() error {
 
 // ForeignXANoted tells whether NoteForeignXA was called for these data.
 func (s *Server) ForeignXANoted() (bool, error) {
-	_, err := os.Stat(s.paths.foreignXA)
+	_, err := s.fs.Stat(s.paths.foreignXA)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

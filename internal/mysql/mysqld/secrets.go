@@ -5,13 +5,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
+	iofs "io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // ErrSecrets: the secrets file cannot be trusted or lacks a password.
@@ -67,16 +68,13 @@ func newPassword() string {
 
 // GenerateSecrets makes new secrets and writes them durably to path with mode
 // 0600. It never overwrites: it fails with fs.ErrExist if path is there.
-func GenerateSecrets(path string) (Secrets, error) {
+func GenerateSecrets(fs vfs.FS, path string) (Secrets, error) {
 	s := Secrets{Admin: newPassword(), Tap: newPassword(), DBA: newPassword()}
-	if _, err := os.Lstat(path); err == nil {
-		return Secrets{}, fmt.Errorf("write secrets %s: %w", path, fs.ErrExist)
-	}
 	text, err := toml.Marshal(s)
 	if err != nil {
 		return Secrets{}, fmt.Errorf("encode secrets: %w", err)
 	}
-	if err := writeFileDurable(path, text, 0o600, ourselves()); err != nil {
+	if err := vfs.WriteNew(vfs.As(fs, 0o600, nil), path, text); err != nil {
 		return Secrets{}, fmt.Errorf("write secrets: %w", err)
 	}
 	return s, nil
@@ -87,26 +85,19 @@ func nextSecrets(path string) string { return path + ".next" }
 
 // RotateSecrets makes new passwords for the secrets file path, durably. They hold from
 // AdoptSecrets on: until then the server has the old ones.
-func RotateSecrets(path string) error {
+func RotateSecrets(fs vfs.FS, path string) error {
 	next := nextSecrets(path)
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := fs.Remove(next); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("remove secrets that were not used: %w", err)
 	}
-	_, err := GenerateSecrets(next)
+	_, err := GenerateSecrets(fs, next)
 	return err
 }
 
 // AdoptSecrets makes what RotateSecrets made the secrets file path, if there is any. The
 // next start of the server sets these passwords, and none that was started before may run.
-func AdoptSecrets(path string) error {
-	err := os.Rename(nextSecrets(path), path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
+func AdoptSecrets(fs vfs.FS, path string) error {
+	if err := vfs.Move(fs, nextSecrets(path), path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("adopt new secrets: %w", err)
 	}
 	return nil
@@ -130,6 +121,11 @@ func LoadSecrets(path string) (Secrets, error) {
 	if err != nil {
 		return Secrets{}, fmt.Errorf("read secrets: %w", err)
 	}
+	return parseSecrets(path, text)
+}
+
+// parseSecrets reads the text of the secrets file path.
+func parseSecrets(path string, text []byte) (Secrets, error) {
 	var s Secrets
 	if err := toml.Unmarshal(text, &s); err != nil {
 		return Secrets{}, fmt.Errorf("%w: %s is not TOML", ErrSecrets, path) // The text stays out of the error.
@@ -138,13 +134,4 @@ func LoadSecrets(path string) (Secrets, error) {
 		return Secrets{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
-}
-
-// syncDir makes what was created, renamed or removed in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

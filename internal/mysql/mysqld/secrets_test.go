@@ -3,6 +3,8 @@ package mysqld
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestRotateSecrets: passwords that were rotated hold from the server's next start on,
@@ -12,7 +14,7 @@ func TestRotateSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secrets.toml")
 	load := func() Secrets {
 		t.Helper()
-		if err := AdoptSecrets(path); err != nil {
+		if err := AdoptSecrets(vfs.OS{}, path); err != nil {
 			t.Fatal(err)
 		}
 		s, err := LoadSecrets(path)
@@ -21,14 +23,14 @@ func TestRotateSecrets(t *testing.T) {
 		}
 		return s
 	}
-	old, err := GenerateSecrets(path)
+	old, err := GenerateSecrets(vfs.OS{}, path)
 	if err != nil || load() != old {
 		t.Fatalf("nothing was rotated, and the passwords changed: %v", err)
 	}
 	s := newServer(t, func(c *Config) { c.Secrets = old })
 	p := start(t, s)
 	for range 2 { // the second time before the first one was used
-		if err := RotateSecrets(path); err != nil {
+		if err := RotateSecrets(vfs.OS{}, path); err != nil {
 			t.Fatal(err)
 		}
 	}

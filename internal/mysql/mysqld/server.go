@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -40,13 +41,14 @@ const lockPollInterval = 10 * time.Millisecond
 type Server struct {
 	cfg   Config
 	paths paths
+	fs    vfs.FS
 }
 
 // New returns the server of c. It starts nothing and touches no file; faults of
 // c are reported by Initialize and Start.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{cfg: c, paths: c.paths()}
+	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}}
 }
 
 // With returns the same server, to be started from another installation. A Process that runs
@@ -54,7 +56,7 @@ func New(c Config) *Server {
 func (s *Server) With(in *install.Installation) *Server {
 	c := s.cfg
 	c.Installation = in
-	return &Server{cfg: c, paths: s.paths}
+	return &Server{cfg: c, paths: s.paths, fs: s.fs}
 }
 
 // DataVersion reads with which server the data were made, or upgraded last; zero = not known.
@@ -66,7 +68,7 @@ func (s *Server) Socket() string { return s.cfg.Socket }
 // Initialized reports whether there is a data directory. It appears by one
 // rename, so it is complete.
 func (s *Server) Initialized() bool {
-	_, err := os.Stat(filepath.Join(s.paths.data, "auto.cnf"))
+	_, err := s.fs.Stat(filepath.Join(s.paths.data, "auto.cnf"))
 	return err == nil
 }
 
@@ -107,10 +109,10 @@ func (s *Server) Initialize(ctx context.Context) error {
 func (s *Server) publish(id osIdentity) (uuid string, err error) {
 	uuid = NewUUID()
 	auto := filepath.Join(s.paths.dataTemp, "auto.cnf")
-	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+uuid+"\n"), 0o640, id); err != nil {
+	if err := vfs.Replace(vfs.As(s.fs, 0o640, id.owner()), auto, []byte("[auto]\nserver-uuid="+uuid+"\n")); err != nil {
 		return "", fmt.Errorf("write server UUID: %w", err)
 	}
-	if err := errors.Join(os.Rename(s.paths.dataTemp, s.paths.data), syncDir(s.cfg.DataDir)); err != nil {
+	if err := vfs.Move(s.fs, s.paths.dataTemp, s.paths.data); err != nil {
 		return "", fmt.Errorf("publish data directory: %w", err)
 	}
 	return uuid, nil
@@ -197,18 +199,22 @@ func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 // Incarnation returns the number of the last incarnation that was started, 0
 // before the first.
 func (s *Server) Incarnation() (uint64, error) {
-	f, err := OpenFile(s.paths.counter)
+	f, err := s.fs.Open(s.paths.counter)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read incarnation: %w", err)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, numberBytesMax))
+	text := make([]byte, numberBytesMax)
+	length, err := f.ReadAt(text, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, fmt.Errorf("read incarnation: %w", err)
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text[:length])), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("read incarnation from %s: %w", s.paths.counter, err)
 	}
@@ -232,14 +238,14 @@ func (s *Server) nextIncarnation() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	old, err := os.ReadDir(s.paths.binlogs)
+	old, err := s.fs.List(s.paths.binlogs)
 	if err != nil {
 		return 0, fmt.Errorf("list binlog directories: %w", err)
 	}
 	counted := n
-	for _, e := range old {
-		m, err := strconv.ParseUint(e.Name(), 10, 64)
-		ours := err == nil && e.Name() == binlog.IncarnationDir(m) && m < incarnationMax
+	for _, name := range old {
+		m, err := strconv.ParseUint(name, 10, 64)
+		ours := err == nil && name == binlog.IncarnationDir(m) && m < incarnationMax
 		if ours && (counted == 0 || m <= counted+incarnationAheadMax) {
 			n = max(n, m)
 		}
@@ -248,7 +254,7 @@ func (s *Server) nextIncarnation() (uint64, error) {
 		return 0, fmt.Errorf("incarnation %d in %s: it was not reached by counting", n, s.paths.counter)
 	}
 	n++
-	if err := writeFileDurable(s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n"), 0o640, ourselves()); err != nil {
+	if err := vfs.Replace(vfs.As(s.fs, 0o640, nil), s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n")); err != nil {
 		return 0, fmt.Errorf("write incarnation: %w", err)
 	}
 	return n, nil
@@ -272,7 +278,7 @@ func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 			return fmt.Errorf("remove what a killed mysqld left: %w", err)
 		}
 	}
-	if err := syncDir(s.paths.binlogs); err != nil {
+	if err := s.fs.SyncDir(s.paths.binlogs); err != nil {
 		return fmt.Errorf("make binlog directory durable: %w", err)
 	}
 	if err := s.writeFor(id, s.paths.config, s.cfg.render(n, id.uid == 0, o), 0o640); err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // An agent that is root does not trust the account that mysqld runs as. What that account may
@@ -77,49 +79,16 @@ func emptyDir(path string, owner osIdentity) error {
 // writeFor writes a file that mysqld's account may read. It is written again at
 // every start, so it need not be durable.
 func (s *Server) writeFor(id osIdentity, path, text string, mode os.FileMode) error {
-	f, err := createFile(path, mode)
+	f, err := vfs.As(s.fs, mode, id.owner()).Create(path)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chown(id.uid, id.gid), f.Close())
+	_, err = f.WriteAt([]byte(text), 0)
+	return errors.Join(err, f.Close())
 }
 
-// writeFileDurable replaces path with data, a file of owner's: temporary file, fsync, rename,
-// fsync of the directory.
-func writeFileDurable(path string, data []byte, mode os.FileMode, owner osIdentity) error {
-	tmp := path + ".tmp"
-	f, err := createFile(tmp, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chown(owner.uid, owner.gid)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// createFile makes a file in place of what has its name. It is never one that was there
-// before, and never what a link leads to.
-func createFile(path string, mode os.FileMode) (*os.File, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-}
-
-// ourselves is the agent's own account.
-func ourselves() osIdentity { return osIdentity{uid: os.Geteuid(), gid: os.Getegid()} }
+// owner is whose a file is.
+func (id osIdentity) owner() *vfs.Owner { return &vfs.Owner{UID: id.uid, GID: id.gid} }
 
 // ErrNotFile: what is in a file's place was put there by somebody else than mysqld.
 var ErrNotFile = errors.New("not a regular file")

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 func TestParseLogLine(t *testing.T) {
@@ -76,7 +78,7 @@ func TestSecrets(t *testing.T) {
 	if _, err := LoadSecrets(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("load of a missing file: %v", err)
 	}
-	made, err := GenerateSecrets(path)
+	made, err := GenerateSecrets(vfs.OS{}, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestSecrets(t *testing.T) {
 	if made.Admin == made.Tap || made.DBA == made.Tap {
 		t.Fatal("passwords repeat")
 	}
-	if _, err := GenerateSecrets(path); !errors.Is(err, fs.ErrExist) {
+	if _, err := GenerateSecrets(vfs.OS{}, path); !errors.Is(err, fs.ErrExist) {
 		t.Fatalf("second generate: %v, want ErrExist", err)
 	}
 	if text := fmt.Sprintf("%v %+v %#v %s", made, made, made, slog.AnyValue(made).Resolve()); strings.Contains(text, made.Admin[4:]) {
@@ -119,7 +121,7 @@ func TestSecrets(t *testing.T) {
 // not removed bring an old number back; a damaged counter stops the start.
 func TestIncarnationNeverRepeats(t *testing.T) {
 	s := New(Config{DataDir: t.TempDir()})
-	if err := s.makeDirs(ourselves()); err != nil {
+	if err := s.makeDirs(osIdentity{uid: os.Geteuid(), gid: os.Getegid()}); err != nil {
 		t.Fatal(err)
 	}
 	next := func(want uint64) {

@@ -12,10 +12,10 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // pemType is the type of the file's one block (RFC 7468 §10).
@@ -81,6 +81,11 @@ func Load(path string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parse(path, text)
+}
+
+// parse takes the key out of a file's text.
+func parse(path string, text []byte) (*Key, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != pemType {
 		return nil, fmt.Errorf("read the node's key: %s holds no key in PEM", path)
@@ -122,51 +127,24 @@ func readSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Owner is the account that a new file belongs to.
-type Owner struct{ UID, GID int }
-
 // Save writes the key to a file that is not there yet; else the error wraps fs.ErrExist. When it
 // returns nil the file is on the disk. It belongs to owner from the first moment on; nil = to who writes it. Nothing is
 // given away by a path, which somebody could bend.
-func (k *Key) Save(path string, owner *Owner) error {
+func (k *Key) Save(path string, owner *vfs.Owner) error { return k.save(vfs.OS{}, path, owner) }
+
+func (k *Key) save(fs vfs.FS, path string, owner *vfs.Owner) error {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
-	if err != nil {
-		return fmt.Errorf("write the node's key: %w", err)
+	if err == nil {
+		err = vfs.WriteNew(vfs.As(fs, 0o600, owner), path, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
 	}
-	if err := save(path, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), owner); err != nil {
+	if err != nil {
 		return fmt.Errorf("write the node's key: %w", err)
 	}
 	return nil
 }
 
-func save(path string, text []byte, owner *Owner) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".node.key-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
-	if owner != nil {
-		err = f.Chown(owner.UID, owner.GID)
-	}
-	if err == nil {
-		_, err = f.Write(text)
-	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil { // unlike a rename, it replaces nothing
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // LoadOrMake reads a key, and makes one where there is no file, for owner as Save does: made says so.
-func LoadOrMake(path string, owner *Owner) (k *Key, made bool, err error) {
+func LoadOrMake(path string, owner *vfs.Owner) (k *Key, made bool, err error) {
 	if k, err = Load(path); !errors.Is(err, fs.ErrNotExist) {
 		return k, false, err
 	}

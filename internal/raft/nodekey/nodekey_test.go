@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestSavedAndLoaded: a key is the same after it was written and read, and is not replaced.
@@ -125,7 +127,7 @@ func TestKeyOfAnotherAccount(t *testing.T) {
 	}
 	const nobody = 65534
 	path := filepath.Join(t.TempDir(), "node.key")
-	k, made, err := LoadOrMake(path, &Owner{UID: nobody, GID: nobody})
+	k, made, err := LoadOrMake(path, &vfs.Owner{UID: nobody, GID: nobody})
 	if err != nil || !made {
 		t.Fatalf("made %t, %v", made, err)
 	}

@@ -43,7 +43,7 @@ var simCalls = []simCall{
 		"writes by an interface of the product, which said what and when; the world says how long it takes, and whether it is cut off",
 		"node_agent.go node_join.go node_members.go node_out.go node_purge.go node_heal.go disk.go mysqld_clone.go policy.go",
 		`datadir.State.Write datadir.Dir.WriteMark datadir.Dir.WritePromise datadir.Dir.WriteRefused datadir.Mark.Advance datadir.Mark.Of
-		datadir.Home.Begin datadir.Home.Clear datadir.Home.Joined datadir.Home.SetAside consensus.Log.Append consensus.Log.HardState consensus.Log.LastIndex
+		datadir.Home.Begin datadir.Home.Clear datadir.Home.Copied datadir.Home.Joined datadir.Home.SetAside consensus.Log.Append consensus.Log.HardState consensus.Log.LastIndex
 		member.Member.KeepState`,
 	},
 	{

@@ -36,12 +36,11 @@ func (j *joiner) CopyData(_ context.Context, plan join.Offer, of cluster.NodeID)
 	j.n.mysqlDisk = from.mysqlDisk.Copy(j.n.uuid)
 	delete(j.n.check.engines, j.n)
 	j.n.check.engine(j.n)
-	// What that node's InnoDB held durably before, the copy holds.
 	j.cloned = true
 	mark, err := plan.Data.Mark()
-	j.n.marked = mark.Index
-	if err != nil || mark.Index == 0 {
+	if err != nil {
 		return err
 	}
-	return j.n.home.WriteMark(j.n.uuid.String(), mark)
+	j.n.marked = mark.Index
+	return j.n.home.Copied(j.n.uuid.String(), mark)
 }
