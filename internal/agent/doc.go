@@ -37,6 +37,9 @@
 //	port        ownport.Port: tells the kernel who passes mysqld's own port, where it is fenced
 //	variables   sets the cluster's variables in mysqld
 //	following   following.Service: follows a source outside of the cluster, while this node is the primary
+//	fence       RunFence: closes the other site, or the source, for writes where a promotion or a cutover could not
+//	undo        RunUndo: opens the source again that a cutover has left closed
+//	heard       RunHeard: keeps what the other site was heard to have
 //	tell router mysqlrouter.Service: writes what MySQL Router reads, while this node is the primary
 //	events      scheduler.Service: has mysqld's scheduler run on the primary alone
 //	ask leader  reading.Heard: asks whether a majority still follows the leader, for that port
@@ -54,7 +57,7 @@
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, lag bound, port, ask
-// leader, variables, following, tell router, events, disk, data disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
+// leader, variables, following, fence, undo, tell router, events, disk, data disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //

@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +25,8 @@ type Chronicle struct {
 	ledAt time.Time
 	// asked says what an operator asked a primary for, "" = nothing: its end is then planned.
 	asked string
+	// deposed: the primary has lost leadership.
+	deposed bool
 	// chosen is the newest term that an operator gave to this node.
 	chosen uint64
 	// fencedBy is why an operator wants no mysqld here; "" = he does.
@@ -131,6 +132,7 @@ func (c *Chronicle) noteInput(s Step, tell func(cluster.Event)) {
 		}
 		c.fencedBy = in.Reason
 	case role.RaftChanged:
+		c.deposed = c.served != 0 && (!in.Leading || in.Term != c.served)
 		if c.led != 0 && (!in.Leading || in.Term != c.led) {
 			tell(cluster.Event{Kind: cluster.EventLed, At: c.ledAt, Term: c.led, Why: cmp.Or(s.Reason, "it did not open for writes")})
 			c.led = 0
@@ -184,8 +186,8 @@ func (c *Chronicle) noteLeft(why string, tell func(cluster.Event)) {
 		return
 	}
 	tell(cluster.Event{Kind: cluster.EventLeft, Term: c.served, Why: cmp.Or(c.asked, why), Planned: c.asked != "",
-		Deposed: c.asked == "" && strings.HasPrefix(why, "lost leadership of term")})
-	c.served, c.asked = 0, ""
+		Deposed: c.asked == "" && c.deposed})
+	c.served, c.asked, c.deposed = 0, "", false
 }
 
 // opened adds to a primary's event what it took.

@@ -2,9 +2,10 @@
 //
 // # What it owns
 //
-// Which key this node shows. The files are the operator's, and only read here: node.key, and beside it
-// node.key.next while the key is being changed ("quorate key rotate" makes it, and in the end gives it
-// the place of node.key). So an agent needs no right to write beside its configuration.
+// Which key this node shows. The files are the operator's: node.key, and beside it node.key.next while the key is
+// being changed ("quorate key rotate" makes it, and in the end gives it the place of node.key by TakeNext). An
+// agent reads them. It writes node.key alone, where there is none and no authority has issued one: only then does it
+// need the right to write beside its configuration.
 //
 // # A change of the key
 //

@@ -46,10 +46,10 @@ type seat struct {
 	cluster.Member
 	votes, voted bool // among the present voters, the old voters
 	runs         bool
-	away         string // why it does not run
-	startable    bool   // it is not heard of
-	opens        bool   // it is the primary, or could be at once
-	may          bool   // it could be, sooner or later, without a person
+	away         predicate // why it does not run
+	startable    bool      // it is not heard of
+	opens        bool      // it is the primary, or could be at once
+	may          bool      // it could be, sooner or later, without a person
 	mayNot       string
 	old          string // the older quorate that it runs; "" = it promises leases, or is not known
 }
@@ -91,18 +91,18 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 	n.Kind, n.Weight = m.Kind, m.Weight
 	refusal := n.Refusal.away(m.Name)
 	switch {
-	case !n.Reachable && refusal != "":
+	case !n.Reachable && refusal != predicate{}:
 		st.away = refusal // it runs: no start would help
 	case !n.Reachable && n.Unreached != "":
-		st.away = "is not reached"
+		st.away = predicate{is, "not reached"}
 	case !n.Reachable:
-		st.away, st.startable = "is not heard of", true
+		st.away, st.startable = predicate{is, "not heard of"}, true
 	case n.LogState != "" && n.LogState != LogOK:
-		st.away = "has a log that is " + string(n.LogState)
+		st.away = predicate{has, "a log that is " + string(n.LogState)}
 	case n.Role.Outside() != "" || n.Leaving:
-		st.away = "is " + string(n.Role)
+		st.away = predicate{is, string(n.Role)}
 	}
-	st.runs = st.away == ""
+	st.runs = st.away == predicate{}
 	switch held := s.State.Maintenance; {
 	case m.Kind != cluster.KindFull:
 		st.mayNot = "is a " + string(m.Kind)
@@ -243,8 +243,8 @@ func (s Sight) Quorum() Quorum {
 
 // away says of the voters that do not run why.
 func (v view) away() (sentences []string) {
-	names := map[string][]string{}
-	var whys []string
+	names := map[predicate][]string{}
+	var whys []predicate
 	for _, s := range v.all {
 		if (s.votes || s.voted) && !s.runs {
 			if names[s.away] == nil {
@@ -254,14 +254,33 @@ func (v view) away() (sentences []string) {
 		}
 	}
 	for _, why := range whys {
-		sentence := list(names[why], "and") + " " + why
-		if len(names[why]) > 1 {
-			verb, rest, _ := strings.Cut(why, " ")
-			sentence = list(names[why], "and") + map[string]string{"is": " are ", "has": " have ", "refuses": " refuse "}[verb] + rest
-		}
-		sentences = append(sentences, sentence)
+		sentences = append(sentences, why.of(names[why]))
 	}
 	return sentences
+}
+
+// predicate is what a sentence says of nodes.
+type predicate struct {
+	verb verb
+	rest string
+}
+
+// verb is a verb of one node.
+type verb string
+
+const (
+	is      verb = "is"
+	has     verb = "has"
+	refuses verb = "refuses"
+)
+
+// of is the sentence.
+func (p predicate) of(names []string) string {
+	says := p.verb
+	if len(names) > 1 {
+		says = map[verb]verb{is: "are", has: "have", refuses: "refuse"}[says]
+	}
+	return fmt.Sprintf("%s %s %s", list(names, "and"), says, p.rest)
 }
 
 // limit says why a majority would take no writes without the lost nodes.

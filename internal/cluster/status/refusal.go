@@ -19,16 +19,16 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
 }
 
-// away says in a status why a node does not count as running; "" = nobody knows
+// away says in a status why a node does not count as running; zero = nobody knows
 // whether it does.
-func (r *Refusal) away(name string) string {
+func (r *Refusal) away(name string) predicate {
 	switch {
 	case r == nil, r.By == "":
-		return ""
+		return predicate{}
 	case r.By == name:
-		return "refuses " + r.Of
+		return predicate{refuses, r.Of}
 	}
-	return "is refused by " + r.By
+	return predicate{is, "refused by " + r.By}
 }
 
 // Refusers returns the nodes that refuse the node that was asked, and why the first of

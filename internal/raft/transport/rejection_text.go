@@ -10,7 +10,8 @@ import (
 )
 
 // Up to protocol version 2 an order is text behind the sentence: " " and the recovery as
-// JSON, then ": VERSION/INSTANCE". This file goes with version 2.
+// JSON, then ": VERSION/INSTANCE". This file goes once no agent of versions 1 and 2
+// has to be upgraded while its cluster runs: then the least version is versionOrder.
 
 // textWithOrder returns sentence and order as agents of version 2 read them.
 func (e *RejectedError) textWithOrder() string {
