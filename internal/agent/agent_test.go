@@ -218,7 +218,7 @@ func TestNoAgentWhileAdopting(t *testing.T) {
 		`{"format": 1, "from": "/srv/db"}`:               `the adoption of /srv/db was interrupted: run "quorate adopt /srv/db" again`,
 		`{"format": 1, "from": "/srv/db", "undo": true}`: "undoing the adoption of /srv/db was interrupted",
 		`{"format": 2}`: "has format 2, this quorate reads up to 1",
-		`{`:             filepath.Join(cfg.DataDir, founding.File) + " is damaged: nobody has another one",
+		`{`:             filepath.Join(cfg.DataDir, founding.File) + " is damaged: there is no other copy of it",
 	} {
 		if err := errors.Join(os.MkdirAll(cfg.DataDir, 0o755), os.WriteFile(filepath.Join(cfg.DataDir, founding.File), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)

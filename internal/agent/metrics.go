@@ -153,7 +153,7 @@ func (p provider) keyMetrics() []metrics.Sample {
 // diskRoom is how much of a disk is free, in bytes.
 type diskRoom struct{ free, size uint64 }
 
-// lookAtDisk notes how full the disk of a directory is, for whoever asks: he must not wait for a disk.
+// lookAtDisk notes how full the disk of a directory is, so that a request need not wait for a disk.
 func (a *Agent) lookAtDisk(dir string, room *atomic.Pointer[diskRoom]) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(a.data.Join(dir), &disk); err == nil {

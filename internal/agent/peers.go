@@ -136,7 +136,7 @@ type introduced struct {
 
 func (i introduced) CheckPeer(id transport.Identity) error { return i.Knocks.CheckPeer(id) }
 
-// CheckUnknown implements transport.UnknownChecker. Whoever knocks may be anybody, and its name is shown to
+// CheckUnknown implements transport.UnknownChecker. A node that knocks may be anybody, and its name is shown to
 // people.
 func (i introduced) CheckUnknown(id transport.Identity) error {
 	if err := config.CheckName(id.NodeName); err != nil {

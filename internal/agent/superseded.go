@@ -65,7 +65,7 @@ type supersededPeers struct {
 	a *Agent
 }
 
-// CheckCaller implements transport.CallChecker: whoever is to be recovered next may ask
+// CheckCaller implements transport.CallChecker: the node that is to be recovered next may ask
 // what this one has.
 func (h supersededPeers) CheckCaller(transport.Identity) error { return nil }
 
@@ -74,7 +74,7 @@ func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// CheckPeer implements transport.Handler: others of before learn of it.
+// CheckPeer implements transport.Handler: other former members learn of it.
 func (h supersededPeers) CheckPeer(id transport.Identity) error {
 	by := h.a.data.Own().Superseded
 	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}

@@ -65,7 +65,7 @@ failed; 2 if the configuration is wrong.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.undo && o.check {
-				return usage(errors.New("--check and --undo are not for each other: use one of them"))
+				return usage(errors.New("--check and --undo exclude each other: use one of them"))
 			}
 			cfg, err := loadConfig(o.path)
 			if err != nil {

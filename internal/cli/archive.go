@@ -103,7 +103,7 @@ func (t *archiveTeller) warn(ctx context.Context, what string, err error) {
 	}
 }
 
-// newest looks which full backup that can be restored is the newest one: somebody may delete what was taken.
+// newest finds the newest full backup that can be restored: an older result may have been deleted.
 func (t *archiveTeller) newest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, archiveLookTimeout) // nothing is shipped meanwhile
 	defer cancel()

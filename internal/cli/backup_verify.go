@@ -54,7 +54,7 @@ func newBackupVerifyCommand(deps Deps) *cobra.Command {
 	o := verifyOptions{deps: deps}
 	cmd := &cobra.Command{
 		Use:   "verify --scratch DIR",
-		Short: "Restore the newest one elsewhere, and look whether it is whole",
+		Short: "Restore the newest full backup in a scratch directory and check it",
 		Long: `Restores the newest full backup, with all of the log behind it, into a directory of
 its own below --scratch, and starts a node on it, on loopback alone. Then it compares
 the transactions there with those of the backup, and checks every table (CHECK TABLE).

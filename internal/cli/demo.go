@@ -364,7 +364,7 @@ func (d *demo) waitKept(ctx context.Context) {
 	primary, err := d.cluster.WaitPrimary(found)
 	cancel()
 	if err != nil {
-		primary = 0 // whoever looks at it sees that there is none
+		primary = 0 // a look at it shows that there is none
 	}
 	d.out.step("the cluster stays up")
 	d.out.plain("%s", d.tryThis(d.cluster.Name(primary), d.cluster.ConfigPath(primary), d.cluster.MysqldPID(primary)))

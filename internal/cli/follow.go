@@ -36,7 +36,7 @@ func newFollowCommand() *cobra.Command {
 		Long: `Has the cluster follow a running MySQL server that is not part of it, by GTID,
 until "quorate cutover". The primary reads the source's binlog as a replica does,
 and writes each transaction with its own GTID: it is committed like a client's.
-The data of before come from a copy of the source ("quorate adopt").
+Earlier data come from a copy of the source ("quorate adopt").
 
 Clients cannot write to the cluster meanwhile, but for accounts with
 CONNECTION_ADMIN, which must not. They can read.
@@ -88,7 +88,7 @@ Exit codes are those of "quorate node set"; 1 also if a check fails.`,
 	cmd.Flags().StringVar(&o.args.CAFile, "ca-file", "", "the `file` on each node with the CA of the source's certificate")
 	cmd.Flags().StringVar(&o.tls, "tls", "required", "required, or off: how the connection is protected")
 	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
-	cmd.Flags().BoolVar(&o.args.Force, "force", false, "also if the cluster has transactions of its own")
+	cmd.Flags().BoolVar(&o.args.Force, "force", false, "follow even if the cluster has transactions of its own")
 	cmd.Flags().BoolVar(&o.stop, "stop", false, "end it, without a cutover")
 	return cmd
 }
@@ -173,7 +173,7 @@ func (o *followOptions) show(ctx context.Context, out io.Writer) error {
 			text += "it is not called off: do not open the source by hand, as the cluster may still take over\n"
 		}
 		if s.OpenError != "" && s.Closing.Left == "" {
-			text += fmt.Sprintf("the source could not be opened again so far: %s\n", oneLine(s.OpenError))
+			text += fmt.Sprintf("the source is still not open again: %s\n", oneLine(s.OpenError))
 		}
 	}
 	if s.LeftOut > 0 {
@@ -225,8 +225,8 @@ again, or see "quorate status", before you open the source.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&args.SourceClosed, "source-closed", false, "somebody has closed the source for writes")
-	cmd.Flags().BoolVar(&args.Force, "force", false, "also if the cluster has transactions that the source lacks")
+	cmd.Flags().BoolVar(&args.SourceClosed, "source-closed", false, "confirm that the source was closed for writes by hand")
+	cmd.Flags().BoolVar(&args.Force, "force", false, "cut over even if the cluster has transactions that the source lacks")
 	wordFlag(cmd, &verify, "verify", "compare tables first: `how`, rows or checksum", cluster.VerifyRows, cluster.VerifyChecksum)
 	durationFlag(cmd, &args.Within, "within", cluster.CutoverWithinDefault, "how long writes may stand before it is called off")
 	return cmd

@@ -40,7 +40,7 @@ func newInitCommand() *cobra.Command {
 node.key, by which the others know the node. Nothing that is there is replaced.
 
 Copy DIR/NAME to /etc/quorate on each host, as files of the agent's account, and
-delete them here: whoever has a node's key can be that node.
+delete them here: anybody who has a node's key can pose as that node.
 
 With --client-ca clients can verify which server they talk to, also after a failover:
 each node gets a certificate, server-cert.pem, for mysqld, and its node.toml names it. It

@@ -101,7 +101,7 @@ func ownKey(c config.Config) (shownKey, error) {
 	return shownKey{File: c.KeyFile, Key: k.Name()}, nil
 }
 
-// roots says that a file is root's, as it is not known so far whom the data directory will belong to; "" = it
+// roots says that a file is root's, as it is not known yet whom the data directory will belong to; "" = it
 // is known, or somebody else runs this.
 func roots(path, dataDir string) string {
 	if _, err := os.Stat(dataDir); os.Getuid() != 0 || !errors.Is(err, fs.ErrNotExist) {

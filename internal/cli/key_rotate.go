@@ -124,7 +124,7 @@ func nextKey(c config.Config, own bool) (*nodekey.Key, error) {
 		return nodekey.LoadIssued(c.PeerTLS.CertificateFile, c.PeerTLS.KeyFile)
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no key in %s so far: \"quorate key new\" makes it", file)
+		return nil, fmt.Errorf("there is no key in %s yet: \"quorate key new\" makes it", file)
 	}
 	next, _, err := nodekey.LoadOrMake(keys.NextFile(file), ownerOf(file))
 	return next, err
@@ -157,7 +157,7 @@ func (o *controlOptions) awaitKey(ctx context.Context, next cluster.Key, wait ti
 		select {
 		case <-time.After(rotatePoll):
 		case <-ctx.Done():
-			return fmt.Errorf("the key is not changed so far: %s; the agent goes on, run \"quorate key rotate\" again later", cmp.Or(oneLine(reason), "nothing is said in the node's status"))
+			return fmt.Errorf("the key is not changed yet: %s; the agent goes on, run \"quorate key rotate\" again later", cmp.Or(oneLine(reason), "nothing is said in the node's status"))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func TestRotateEndsAtTheEnd(t *testing.T) {
 		if err != nil || asked.NextKey == nil {
 			t.Fatalf("%v, %q, %q", err, out, errs)
 		}
-		if is := k.Name() == *asked.NextKey; is != done || (code == exitOK) != done || !done && !strings.Contains(errs, "is not changed so far") {
+		if is := k.Name() == *asked.NextKey; is != done || (code == exitOK) != done || !done && !strings.Contains(errs, "is not changed yet") {
 			t.Errorf("the cluster has it: %t; the command: %d, %q, %q; it lies in its place: %t", done, code, out, errs, is)
 		}
 		if !done {

@@ -120,7 +120,7 @@ With --require-ack a client's OK waits until this node, too, has the transaction
 on disk. While it is away, writes wait (--degrade wait), or go on without it after
 a time (--degrade drop-after=10s): that is an alarm in every status, a line in the
 audit log and a metric, and ends once the node has caught up. Each new leader
-waits for it anew. --require-ack=false takes it back.
+waits for it again. --require-ack=false takes it back.
 
 --source has another node with a vote feed a learner, which saves the leader the
 way to it; with --source-applied only with what that node's mysqld has applied,

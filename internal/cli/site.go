@@ -73,7 +73,7 @@ func siteText(s cluster.SiteStatus) string {
 		text += "the other site was not closed when this one was promoted: it MAY TAKE WRITES until it answers\n"
 	}
 	if s.FenceError != "" {
-		text += "  it is not closed so far: " + oneLine(s.FenceError) + "\n"
+		text += "  it is not closed yet: " + oneLine(s.FenceError) + "\n"
 	}
 	return text
 }
@@ -99,7 +99,7 @@ certain that what they change is the same at both sites.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
-	cmd.Flags().BoolVar(&o.args.Force, "force", false, "also if the cluster has transactions of its own")
+	cmd.Flags().BoolVar(&o.args.Force, "force", false, "follow even if the cluster has transactions of its own")
 	return cmd
 }
 
@@ -107,7 +107,7 @@ func newSiteForgetCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	cmd := &cobra.Command{
 		Use:   "forget",
-		Short: "The other site will not come back",
+		Short: "Forget the other site, which will not come back",
 		Long: `Has this cluster, which was promoted, forget the other site: it is not closed any
 more if it comes back. Be certain that it does not, or that no client reaches it.`,
 		Example: `  quorate site forget`,

@@ -87,7 +87,7 @@ func TestStatusOfARefusedNode(t *testing.T) {
 		{ID: 2, Name: "b", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority"},
 	}, Quorum: &status.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"b"}, Needed: 2, Survives: -1, Start: [][]string{{"a"}, {"c"}}}}
 	want := `cluster orders, node b: a and c run, and refuse this node: node b comes with another data directory
-Look at ` + "`quorate status`" + ` on a or c: there may be a primary. If node b has the wrong data_dir, give it the right one; else "quorate node rebuild b" there makes its data anew.
+Look at ` + "`quorate status`" + ` on a or c: there may be a primary. If node b has the wrong data_dir, give it the right one; else "quorate node rebuild b" there rebuilds it.
 
 NODE  KIND  ROLE        WEIGHT  LOG  SIZE  LAG   MYSQLD
 a     full  refused     0       -    -     -     -

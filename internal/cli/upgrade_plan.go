@@ -130,7 +130,7 @@ func planNode(n status.Node, f installedAnswer) upgradeNode {
 	return u
 }
 
-// notUp says why a node has no mysqld that takes part, and what takes it back to one that does.
+// notUp says why a node's mysqld does not take part, and what to do.
 func notUp(n status.Node, u upgradeNode) string {
 	why := fmt.Sprintf("it is %s: %s", n.Role, cmp.Or(oneLine(n.Reason), "see quorate status"))
 	if n.Mysqld == status.MysqldRunning || u.Runs == "" || u.Runs == u.Disk {

@@ -78,7 +78,7 @@ func followPath(path string) bool {
 	return strings.HasPrefix(path, "/") && len(path) <= followPathBytesMax && printable(path)
 }
 
-// Closing is the cutover by which the source is closed for writes, or may be. It is noted before that is done, so that whoever is the
+// Closing is the cutover by which the source is closed for writes, or may be. It is noted before that is done, so that the node that is the
 // primary later opens the source again.
 type Closing struct {
 	// ServerUUID is the server that is closed, ReadOnly its read_only before. Persisted is what was persisted there of super_read_only
@@ -168,7 +168,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 	start := c.Follow.Start
 	switch {
 	case s.Follow != nil && s.Follow.Site != "":
-		return false, fmt.Errorf("the cluster follows %s, and must not take writes while that one may: quorate site switch, or quorate site promote", s.Follow)
+		return false, fmt.Errorf("the cluster follows %s, and must not take writes while the other site may: quorate site switch, or quorate site promote", s.Follow)
 	case start != nil && s.Site != nil && s.Site.Fence:
 		return false, s.Site.error()
 	}

@@ -236,7 +236,7 @@ func lacks(m Member, sight AckSight, late time.Duration) AckWait {
 type AckWait struct {
 	Node string `json:"node"`
 	// Entries is how much it lacks of what is committed, Seconds since when it has
-	// not had everything. Unknown: it has not told this leader so far what it has.
+	// not had everything. Unknown: it has not told this leader yet what it has.
 	Entries uint64  `json:"entries"`
 	Unknown bool    `json:"entries_unknown,omitempty"`
 	Seconds float64 `json:"seconds"`

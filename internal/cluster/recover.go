@@ -152,8 +152,8 @@ func (s *State) takeBack(name string, notMember error) (Member, error) {
 		return Member{}, fmt.Errorf("there are %d nodes, at most %d can be", len(s.Members), membersMax)
 	}
 	if m.Key == "" && s.PeerSecurity != PeersPlain {
-		return Member{}, fmt.Errorf("the key of node %s is not known, as it was left behind before the cluster had keys: "+
-			"\"quorate node remove %s\", and add it under another name", name, name)
+		return Member{}, fmt.Errorf("node %s has no known key, because it was left behind before the cluster used keys: "+
+			"run \"quorate node remove %s\", then add it under a new name", name, name)
 	}
 	for _, k := range m.Keys() { // somebody else may have got it meanwhile
 		if err := s.mayHave(m.ID, m.Name, k); err != nil {

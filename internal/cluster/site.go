@@ -56,7 +56,7 @@ func (f Follow) checkSite() error {
 	case f.Source != "" || f.User != "" || f.PasswordFile != "" || f.CAFile != "" || f.Plain || f.ServerUUID != "":
 		return errors.New("a site is named, and nothing else is said of it")
 	case len(f.Accepted) > FollowAcceptedBytesMax:
-		return errors.New("the cluster has too many transactions of its own to keep in mind")
+		return errors.New("the cluster has too many transactions that the other site lacks to record them")
 	case len(f.Site) > siteBytesMax || !printable(f.Site) || len(f.Token) > tokenBytesMax || !printable(f.Token):
 		return errors.New("too much is said of the site")
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	// Join is set for a node that joins a cluster that is there already: it is none
 	// of Members, which are then those that the cluster began with.
 	Join Join
-	// Bootstrap: an empty data directory is right, whoever does not answer. It is not
+	// Bootstrap: an empty data directory is right, whichever nodes do not answer. It is not
 	// of the file, but of the command line.
 	Bootstrap bool
 	// Readers are the accounts of downstream readers.

@@ -197,8 +197,8 @@ func (c Config) validateMembers(l *problemList) {
 	}
 }
 
-// validateKeys wants the keys of all initial members, or of none: who has none cannot talk to who asks
-// for one.
+// validateKeys wants the keys of all initial members, or of none: a member without a key cannot connect to
+// one that requires keys.
 func (c Config) validateKeys(l *problemList) {
 	if p := c.PeerTLS; p != (PeerTLS{}) && (p.CAFile == "" || p.CertificateFile == "" || p.KeyFile == "") {
 		l.add("peer_tls", "ca_file, certificate_file and key_file belong together: write all three, or none")

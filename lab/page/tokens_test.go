@@ -130,11 +130,11 @@ func TestTokens(t *testing.T) {
 	p.deafen()
 	p.until(`document.querySelector('#token-dialog').open`)
 	p.press(reads + kb.Enter)
-	p.until(why + `.startsWith('It was not sent so far.') && sessionStorage.length === 0 && document.querySelector('#token-ok').textContent === 'Send it in clear'`)
+	p.until(why + `.startsWith('It was not sent yet.') && sessionStorage.length === 0 && document.querySelector('#token-ok').textContent === 'Send it in clear'`)
 	p.look("in clear")
 	p.clear()
 	p.press(token + kb.Enter) // another one is asked about again
-	p.until(why + `.startsWith('It was not sent so far.') && sessionStorage.length === 0`)
+	p.until(why + `.startsWith('It was not sent yet.') && sessionStorage.length === 0`)
 	p.press(kb.Enter)
 	p.until(why + `.startsWith('Host must be localhost or an address')`)
 	if heard := evaluate[bool](p, `document.querySelector('#do-switchover').hidden`); !heard {

@@ -236,7 +236,7 @@ func (d *Deployment) greets(ctx context.Context, p place) error {
 		return fmt.Errorf("read the server's greeting: %w", err)
 	}
 	if head[4] != 10 {
-		return errors.New("no primary is known so far")
+		return errors.New("no primary is known yet")
 	}
 	return nil
 }

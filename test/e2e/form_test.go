@@ -35,7 +35,7 @@ func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent 
 		if n.Role == status.RolePrimary || n.Leader != 0 {
 			t.Errorf("node %s is %s, its leader %d", f.Name(i), n.Role, n.Leader)
 		}
-		return n.Role == status.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered so far")
+		return n.Role == status.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered yet")
 	}); err != nil {
 		t.Fatal(err)
 	}

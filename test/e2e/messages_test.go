@@ -10,7 +10,7 @@ import (
 
 // TestMessages: one writer's commit takes an append to each of two followers and their
 // answers; a notice to each where no append follows in time. After a heartbeat raft asks
-// whoever has not answered so far: the slower the machine, the more of that there is.
+// whoever has not answered yet: the slower the machine, the more of that there is.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})

@@ -30,7 +30,7 @@ func losingDisks() []mutation {
 				one(smallFile, "return Move(fs, path+\".tmp\", path)", "return fs.SyncDir(filepath.Dir(path))")...),
 		},
 		{
-			name: "purge-past-mark", what: "what a mysqld has not on its disk so far is purged", seeds: 60, nodes: 3,
+			name: "purge-past-mark", what: "what a mysqld does not have on its disk yet is purged", seeds: 60, nodes: 3,
 			edits: one(purgeFile, "!errant && m.DurableMark+1 < n.From {", "!errant && m.DurableMark > n.From {"),
 		},
 		{

@@ -389,7 +389,7 @@ func promoting() []mutation {
 			edits: one(judgingFile, "\tif err := j.Log.Barrier(ctx); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{
-			name: "apply-anew", what: "a promotion that is given up sets replication up anew in the middle of a transaction", seeds: 60, nodes: 3, members: true,
+			name: "apply-anew", what: "a promotion that is given up sets replication up again in the middle of a transaction", seeds: 60, nodes: 3, members: true,
 			edits: one(promotionFile, "\tif p.Phase == PhaseCatchingUp {\n\t\treturn PhaseReplica\n", "\tif false {\n\t\treturn PhaseReplica\n"),
 		},
 		{

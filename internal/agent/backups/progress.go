@@ -69,7 +69,7 @@ func (s *Source) Reached(index uint64) {
 }
 
 // Archive is the last entry in the archive, and for how long it may lack something that is committed; false if nobody has
-// said so since this agent began. Whoever asks often gets the lag the more precisely.
+// said so since this agent began. The more often it is asked, the more exact is the lag.
 func (s *Source) Archive() (index uint64, lag time.Duration, ok bool) {
 	p, now := &s.archive, s.c.Clock.Now()
 	p.mu.Lock()

@@ -241,9 +241,9 @@ func (b *Board) Received(from cluster.NodeID, s status.Node) error {
 	if s.ID != from {
 		return fmt.Errorf("node %s sent the status of node %q", b.Name(from), s.Name)
 	}
-	// First: whoever was heard lets this node purge.
+	// First: a node that was heard lets this node purge.
 	if err := b.cfg.Known.Hear(s.Joined); err != nil {
-		return fmt.Errorf("note which nodes have begun anew: %w", err)
+		return fmt.Errorf("note which nodes have begun again: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

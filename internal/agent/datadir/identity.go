@@ -36,7 +36,7 @@ type Identity struct {
 	Log bool `json:"log,omitempty"`
 	// State: this directory has had a cluster.json.
 	State bool `json:"state,omitempty"`
-	// Joining: this node has not joined so far, and has nothing that counts.
+	// Joining: this node has not joined yet, and has nothing that counts.
 	Joining bool `json:"joining,omitempty"`
 	// Removed: the cluster has removed this node.
 	Removed bool `json:"removed,omitempty"`

@@ -91,7 +91,7 @@ func (l *Locked) hold() error {
 func (l *Locked) TakeLock() error {
 	f, err := os.OpenFile(l.Join(LockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrPermission) && exists(l.Join(LockFile)) {
-		return fmt.Errorf("data directory %s: its lock is another account's, which a command of root's has left that was killed, perhaps: chown %s to the account of the agent: %w",
+		return fmt.Errorf("data directory %s: the lock file belongs to another account, perhaps left by a root command that was killed: chown %s to the account of the agent: %w",
 			l.Path(), l.Join(LockFile), err)
 	}
 	if err != nil {

@@ -39,7 +39,7 @@ type Promises struct {
 func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises, err error) {
 	var r promiseRecord
 	longest := own
-	found, err := d.Load(File{Name: Promise, Remedy: "it is made anew"}, &r)
+	found, err := d.Load(File{Name: Promise, Remedy: "a new one is made"}, &r)
 	_, damaged := errors.AsType[*DamageError](err)
 	switch {
 	case err != nil && !damaged:

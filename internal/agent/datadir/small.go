@@ -49,11 +49,11 @@ type HeardNeed struct {
 	DurableMark uint64             `json:"durable_mark"`
 }
 
-// Heard reads what the members said last. It is a hint: whoever gets an error goes on
+// Heard reads what the members said last. It is a hint: after an error the caller goes on
 // without.
 func (d Dir) Heard() (map[cluster.NodeID]HeardNeed, error) {
 	need := map[cluster.NodeID]HeardNeed{}
-	if _, err := d.Load(File{Name: Heard, Remedy: "it is begun anew"}, &need); err != nil {
+	if _, err := d.Load(File{Name: Heard, Remedy: "a new one is begun"}, &need); err != nil {
 		return map[cluster.NodeID]HeardNeed{}, err
 	}
 	return need, nil
@@ -116,7 +116,7 @@ type hookRecord struct {
 // HookNote reads what the hook was told; zero = nothing so far.
 func (d Dir) HookNote() (HookNote, error) {
 	var r hookRecord
-	_, err := d.Load(File{Name: Hook, Format: hookFormat, Remedy: "remove it: the hook is told anew"}, &r)
+	_, err := d.Load(File{Name: Hook, Format: hookFormat, Remedy: "remove it: the hook is told the state again"}, &r)
 	return r.HookNote, err
 }
 

@@ -36,7 +36,7 @@ type State struct {
 
 // Load reads the state that belongs to a log that begins at first, as Dir.State does. Call
 // it before anything else. Of a cluster that was recovered it is nowhere else: the
-// configuration and the log know the members of before.
+// configuration and the log know the former members.
 func (s *State) Load(h *Home, members []cluster.Member, first uint64) (err error) {
 	there, err := h.Find(ClusterState)
 	if err != nil {

@@ -164,11 +164,11 @@ func Judge(l Look, h Here) []cluster.Check {
 	add("server", fail, l.UUID == h.UUID, "it is this cluster's own primary", "name another server", "server_uuid "+l.UUID)
 	add("gtid mode", fail, l.GTIDMode != "ON", "gtid_mode is "+l.GTIDMode, "set it ON, step by step, as MySQL's manual says", "ON")
 	add("binlog", fail, !l.LogBin || !l.LogsUpdates, "log_bin or log_replica_updates is OFF: it does not write down all that it has", "set both, and restart it", "it writes down all that it has")
-	add("format", fail, l.BinlogFormat != "ROW", "binlog_format is "+l.BinlogFormat, "SET GLOBAL binlog_format = ROW, and let its sessions begin anew", "ROW")
+	add("format", fail, l.BinlogFormat != "ROW", "binlog_format is "+l.BinlogFormat, "SET GLOBAL binlog_format = ROW, and let its clients connect again", "ROW")
 	add("row image", warn, l.RowImage != "FULL", "binlog_row_image is "+l.RowImage+": rows of tables without a primary key may not be found",
 		"SET GLOBAL binlog_row_image = FULL", "FULL")
 	add("checksums", fail, l.Checksum != "CRC32", "binlog_checksum is "+l.Checksum, "SET GLOBAL binlog_checksum = CRC32", "CRC32")
-	add("filters", fail, l.Filter != "", "its binlog leaves out: "+l.Filter, "take the filters out of its configuration, and copy it anew", "none")
+	add("filters", fail, l.Filter != "", "its binlog leaves out: "+l.Filter, "take the filters out of its configuration, and copy it again", "none")
 	if l.FilterUnknown {
 		all[len(all)-1] = cluster.Check{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
 			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
@@ -216,7 +216,7 @@ func judgeFixed(there, here Fixed) []cluster.Check {
 	if there.LowerCaseTableNames != here.LowerCaseTableNames {
 		names = cluster.Check{Subject: names.Subject, State: cluster.CheckFail,
 			Found: fmt.Sprintf("lower_case_table_names is %d, here %d", there.LowerCaseTableNames, here.LowerCaseTableNames),
-			Do:    "begin anew from a copy of it: a server has it for its life"}
+			Do:    "start again from a copy of it: a server has it for its life"}
 	}
 	const system = "SYSTEM"
 	zone := cluster.Check{Subject: "time zone", State: cluster.CheckOK, Found: "time_zone is " + there.TimeZone + ", here " + here.TimeZone}
@@ -246,8 +246,8 @@ func judgeTransactions(l Look, h Here) []cluster.Check {
 		all = append(all, c)
 	}
 	add("purged", !gone.IsEmpty(), fmt.Sprintf("it has purged %d transactions that are not here: %s", gone.Count(), cut(gone)),
-		"begin anew from a newer copy of it (quorate adopt), and let it keep its binlogs for longer", "nothing that is not here")
-	add("tags", tagged, "some of its transactions that are not here have GTIDs with tags", "it must make none; begin anew from a copy that has these", "none")
+		"start again from a newer copy of it (quorate adopt), and let it keep its binlogs for longer", "nothing that is not here")
+	add("tags", tagged, "some of its transactions that are not here have GTIDs with tags", "it must make none; start again from a copy that has these", "none")
 	add(OnlyHere, !ours.IsEmpty(), fmt.Sprintf("the cluster has %d transactions that it lacks: %s", ours.Count(), cut(ours)),
 		"look what they are (quorate log dump); --force, if the source does not touch the same data", "nothing")
 	add("to come", false, "", "", fmt.Sprintf("%d transactions", lacks.Count()))

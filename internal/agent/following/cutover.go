@@ -74,7 +74,7 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	}
 	closing := s.node.State().Closing
 	if args.ServerUUID, args.Accepted = look.UUID, onlyHere(look, here).String(); len(args.Accepted) > cluster.FollowAcceptedBytesMax {
-		return d, control.Errorf(control.CodeFailed, "nothing was done: the cluster has too many transactions of its own to keep in mind: begin anew from a copy of the source")
+		return d, control.Errorf(control.CodeFailed, "the cluster has too many transactions that the source lacks to record them; nothing was changed: start again from a fresh copy of the source")
 	}
 	d, err = s.begins(ctx, r.By, c, checks, args.Check, args.Force)
 	if began, ok := d.Result.(cluster.FollowResult); ok && began.Changed && closing != nil && closing.ServerUUID != args.ServerUUID {
@@ -166,7 +166,7 @@ func (s *Service) end(ctx context.Context, r control.Request) (operate.Done, err
 }
 
 const (
-	// cuttingWait is how long a request waits for another one: whoever looks whether a source can be opened takes some ms.
+	// cuttingWait is how long a request waits for another one to end. Checking whether a source can be opened takes a few ms.
 	cuttingWait = 2 * time.Second
 	cuttingPoll = 20 * time.Millisecond
 )
@@ -406,7 +406,7 @@ func (c *cutover) drain(ctx context.Context) error {
 		return err
 	}
 	if c.follow.ServerUUID != "" && seen.UUID != c.follow.ServerUUID || c.closing != nil && seen.UUID != c.closing.ServerUUID {
-		return fmt.Errorf("another server answers at %s now: look at it, and follow it anew (quorate follow)", c.follow.Source)
+		return fmt.Errorf("another server answers at %s now: look at it, and follow it again (quorate follow)", c.follow.Source)
 	}
 	c.result.Executed, c.result.Left, c.result.LeftOut = seen.Executed.String(), c.get().Left, c.get().LeftOut
 	if err := c.await(ctx, seen.Executed); err != nil {

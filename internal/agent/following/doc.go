@@ -16,7 +16,7 @@
 // the source holds a lock there (Hold). So an attempt whose node is gone, or is primary no more, is undone by the next primary (RunUndo), in this order:
 //
 //	the next primary                         an earlier attempt, wherever it still runs
-//	call off: another state ───────────────► it takes over no more: its change is judged on the state of before
+//	call off: another state ───────────────► it takes over no more: its change is judged on the earlier state
 //	hold: ends the session of the lock ────► it closes and opens the source no more
 //	open the source; opened
 //

@@ -103,7 +103,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 	c, said := clock.Machine{}, ""
 	kept, err := s.node.SiteHeard()
 	if err != nil {
-		s.logger.Warn("what the other site was heard to have cannot be read, and is begun anew", "error", err)
+		s.logger.Warn("what the other site was heard to have cannot be read, and is forgotten", "error", err)
 	}
 	s.learns(kept)
 	keep := func() {

@@ -32,7 +32,7 @@ const (
 	againMax = 15 * time.Second
 	// conflictPause is the pause after two transactions were in each other's way, or a reader in the way of one.
 	conflictPause = 200 * time.Millisecond
-	// lockWait is how long a change of who may write waits for statements under way: whoever steps down waits behind it.
+	// lockWait is how long a change of who may write waits for statements under way: a node that steps down waits behind it.
 	lockWait = time.Second
 	// answersWithin is how old the source's last answer may be: what is older says nothing of the lag.
 	answersWithin = 10 * time.Second
@@ -169,7 +169,7 @@ func DoorsOf(admin *mysqld.Admin, f *cluster.Follow) Doors {
 	return Doors{Admin: admin, Writers: mysqld.Admins}
 }
 
-// Opened notes who may write, once that is so. Whoever is about to change it says that it is not known before.
+// Opened notes who may write, once that is so. Before a change it is noted that this is not known.
 func (s *Service) Opened(d Doors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

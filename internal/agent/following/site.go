@@ -213,7 +213,7 @@ func (s *Service) view() cluster.SiteView {
 	return v
 }
 
-// agreed refuses what another cluster asks than that of the configuration, or by an attempt of another one.
+// agreed refuses a request from any cluster but the configured site, and one whose attempt belongs to another cluster.
 func (s *Service) agreed(site string, b cluster.Ballot) error {
 	switch {
 	case s.node.SiteAccess().Site != site || site == "":

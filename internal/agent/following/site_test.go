@@ -212,7 +212,7 @@ func TestTookOver(t *testing.T) {
 		err   error
 		says  string
 	}{
-		"TookOver": {cluster.State{Site: west}, nil, "was promoted, and takes writes; site west was not closed so far"},
+		"TookOver": {cluster.State{Site: west}, nil, "was promoted, and takes writes; site west is not closed yet"},
 		"Replaced": {cluster.State{Site: west}, errors.New("no majority"), "hears no majority"},
 		"Never":    {cluster.State{}, errors.New("no majority"), "follows no site"},
 	} {

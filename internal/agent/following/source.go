@@ -119,7 +119,7 @@ func tlsConfig(f cluster.Follow) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host}, nil
 }
 
-// Dial reads the source's binlog, as the replica of a name. Whoever else has that name is cut off by the source.
+// Dial reads the source's binlog, as the replica of a name. The source cuts off any other replica of that name.
 func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, executed *gtid.Set) (Stream, error) {
 	f, err := mysqlwire.DialForeign(ctx, mysqlwire.ForeignConfig{
 		Addr: s.addr, User: s.user, Password: s.password, TLS: s.tls,

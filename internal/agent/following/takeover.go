@@ -217,7 +217,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	case args.Within < cluster.CutoverWithinMin || args.Within > cluster.SiteWithinMax:
 		return d, control.Errorf(control.CodeInvalid, "--within must be %s to %s", units.Duration(cluster.CutoverWithinMin), units.Duration(cluster.SiteWithinMax))
 	case was != nil && was.Fence:
-		return d, control.Errorf(control.CodeFailed, "nothing was done: this site was promoted, and takes writes; site %s was not closed so far: see quorate site", was.Site)
+		return d, control.Errorf(control.CodeFailed, "nothing was done: this site was promoted, and takes writes; site %s is not closed yet: see quorate site", was.Site)
 	case was != nil:
 		return s.doneBefore(ctx, d, "this site has taken over from site "+was.Site, cluster.Cutover{Source: was.Site})
 	case f == nil || f.Site == "":
@@ -471,7 +471,7 @@ func (s *Service) RunFence(ctx context.Context) error {
 			text = err.Error()
 		}
 		if text != said && text != "" && ctx.Err() == nil {
-			s.logger.Warn("the other site is not closed so far, and may take writes", "error", err)
+			s.logger.Warn("the other site is not closed yet, and may take writes", "error", err)
 		}
 		said = text
 		s.mu.Lock()
@@ -509,7 +509,7 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 	// that it has begun is refused there once it knows of this promotion.
 	follows := seen.view.Follows == s.node.Cluster() && seen.view.Token == "" && seen.view.Closed && !seen.view.Ballot.Less(ballot)
 	if !follows && (former.Fence || seen.view.Follows == "") {
-		// Whoever is primary no more must not close a site that has taken over since.
+		// A former primary must not close a site that has taken over since.
 		if err := s.requests.Barrier(ctx); err != nil {
 			return err
 		}

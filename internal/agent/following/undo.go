@@ -33,8 +33,8 @@ func (s *Service) still(ctx context.Context, version uint64) error {
 	return nil
 }
 
-// holds holds a source, as long as the cluster state is version: whoever makes it another one in order to act at the source ends the
-// session of this Hold before.
+// holds holds a source, as long as the cluster state is version. A node that changes the state in order to act at the source first
+// ends this Hold's session.
 func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*Hold, error) {
 	if err := s.still(ctx, version); err != nil { // who is late takes the lock from nobody
 		return nil, err
@@ -115,7 +115,7 @@ func (s *Service) tryUndo(ctx context.Context, by string) error {
 	return err
 }
 
-// calledOff opens the source again, which is as it was before: whoever is told so lets the applications go on there.
+// calledOff reopens the source; applications may use it again.
 func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 	follows := func() bool {
 		f, _ := c.node.Committed()

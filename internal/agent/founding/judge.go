@@ -157,7 +157,7 @@ func judgeData(v *mysqld.Survey) []cluster.Check {
 		judgeOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
 		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "by accounts that are not there: "+shown(v.NoDefiner),
-			"they fail now as they will then: create the account, or define them anew", "every definer is an account"),
+			"they fail now as they will then: create the account, or define them again", "every definer is an account"),
 		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
 			"disable those that are to wait: ALTER EVENT … DISABLE, or later quorate cluster set --events off", "no enabled events"),
 		judgeOf("router metadata", v.RouterMetadata, cluster.CheckFail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",

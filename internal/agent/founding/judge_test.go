@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 		"engine":          {func(s *Situation) { s.Survey.NotInnoDB = []string{"shop.t (MyISAM)"} }, cluster.CheckFail, "engines", "shop.t (MyISAM)", "ENGINE = InnoDB"},
 		"encrypted":       {func(s *Situation) { s.Survey.Encrypted = many[:1] }, cluster.CheckFail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
 		"outside":         {func(s *Situation) { s.Survey.Outside = many[:1] }, cluster.CheckFail, "outside", "elsewhere: a", "into the data directory"},
-		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "not there: a", "define them anew"},
+		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "not there: a", "define them again"},
 		"events":          {func(s *Situation) { s.Survey.Events = many[:1] }, cluster.CheckWarn, "events", "run on the primary", "DISABLE"},
 		"innodb cluster":  {func(s *Situation) { s.Survey.RouterMetadata = true }, cluster.CheckFail, "router metadata", "InnoDB Cluster", "dissolve"},
 		"hole of a group": {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:1000001-1000003" }, cluster.CheckWarn, "holes", "1 hole", "its primary has moved"},

@@ -109,7 +109,7 @@ func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 		phase Phase
 	}{{File, Underway}, {DoneFile, Done}} {
 		var r Record
-		found, err := datadir.New(fs, dir).Load(datadir.File{Name: f.name, Format: format, Remedy: "nobody has another one, so begin anew with a backup of the data",
+		found, err := datadir.New(fs, dir).Load(datadir.File{Name: f.name, Format: format, Remedy: "there is no other copy of it, so start again with a backup of the data",
 			Again: `run the same "quorate adopt DATADIR" again, or "quorate adopt --undo"`}, &r)
 		switch {
 		case err != nil:
@@ -318,7 +318,7 @@ func move(fs vfs.FS, from, to string) error {
 			return fmt.Errorf("move the data: %w", err)
 		}
 	}
-	// A rename of before may not be on disk. What from was in may be gone since.
+	// An earlier try's rename may not be on disk. The directory of from may be gone since.
 	err = fs.SyncDir(filepath.Dir(from))
 	if errors.Is(err, iofs.ErrNotExist) {
 		err = nil

@@ -8,8 +8,8 @@
 // # What is promised
 //
 //   - At least once: the newest state is told until the program has ended with exit code 0. Before it
-//     runs that is noted durably, and after it. An agent that is killed in between, or before it has
-//     told a state, tells the one that is there at its next start, even if it is the one of before.
+//     runs that is noted durably, and after it. If the agent is killed in between, the hook is told the
+//     current state after the restart, even if it has not changed.
 //   - The newest state: what came and went while the program ran is not told.
 //   - One at a time, each with a time limit, after which the program and what it has started are killed.
 //   - Nothing waits for it but the agent's end, and that no longer than stopWait.

@@ -99,7 +99,7 @@ func (j *Joiner) Run(ctx context.Context) error {
 		}
 		j.say(status.Seed{Phase: status.SeedWaiting}, err.Error())
 		if err.Error() != said {
-			j.cfg.Logger.Warn("this node has not joined so far", "reason", err)
+			j.cfg.Logger.Warn("this node has not joined yet", "reason", err)
 			said = err.Error()
 		}
 		pause := retry
@@ -222,7 +222,7 @@ func notTakenIn(self cluster.Member, members []cluster.Member, first error, reje
 			return fmt.Errorf("node %s refuses this node: %s", r.By, r.Text)
 		}
 	}
-	return fmt.Errorf("no member of the cluster answers as one that knows this node (%s): %w", takeIn(self, members, rejections), first)
+	return fmt.Errorf("no member of the cluster that knows this node answers (%s): %w", takeIn(self, members, rejections), first)
 }
 
 // takeIn is what a person does on a member so that the node is taken in. A member that does not know the key says

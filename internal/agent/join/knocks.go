@@ -33,7 +33,7 @@ func (k *Knocks) CheckPeer(id transport.Identity) error {
 	return nil
 }
 
-// CheckAnswer implements transport.AnswerChecker: whoever accepts this node is heard.
+// CheckAnswer implements transport.AnswerChecker: a peer that accepts this node is heard.
 func (k *Knocks) CheckAnswer(transport.Identity) error { return nil }
 
 // CheckUnknown implements transport.UnknownChecker. A node without an instance has an empty

@@ -75,7 +75,7 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		}
 		if reason != said && reason != "" {
 			said = reason
-			i.Logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
+			i.Logger.Warn("this node has an empty data directory, and does not begin yet", "reason", reason)
 			i.Node.Waits(role, reason)
 		}
 		if err := i.Clock.Wait(ctx, emptyAskEvery, nil); err != nil {
@@ -163,7 +163,7 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 	if len(got.Silent) > 1 {
 		who, have = "nodes ", " have "
 	}
-	silent := who + strings.Join(got.Silent, ", ") + have + "not answered so far"
+	silent := who + strings.Join(got.Silent, ", ") + have + "not answered yet"
 	doubts := doubtful(got.Doubts)
 	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):

@@ -41,7 +41,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "and nobody knows better", empty: []string{"c"}, silent: []string{"b"}, doubts: map[string]string{"b": "key"}, role: status.RoleForming, says: "node b is not heard: key. "},
 		{name: "nor a person", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Bootstrap: true}, role: status.RoleForming, says: "with --bootstrap neither"},
 		{name: "nor where none but an added one is named", silent: []string{"d"}, doubts: map[string]string{"d": "TLS"}, added: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "TLS"},
-		{name: "it joins, and another one answers", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Joins: true}, role: status.RoleJoining, says: "so far: node b is not heard: key"},
+		{name: "it joins, and another one answers", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Joins: true}, role: status.RoleJoining, says: "yet: node b is not heard: key"},
 		{name: "a person knows", silent: []string{"c"}, in: Introduction{Bootstrap: true}},
 		{name: "nobody else is named", in: Introduction{Alone: true}, role: status.RoleForming, says: "--bootstrap, once"},
 		{name: "nobody else is named, and a person knows", in: Introduction{Alone: true, Bootstrap: true}},

@@ -40,7 +40,7 @@ type Node interface {
 	ShowKey(k *nodekey.Key)
 	// ChangeKey has the cluster change its state, through the leader.
 	ChangeKey(ctx context.Context, c cluster.KeysChange) error
-	// Trouble shows in the status why the key is not changed so far; "" = nothing is in the way.
+	// Trouble shows in the status why the key is not changed yet; "" = nothing is in the way.
 	Trouble(text string)
 	// State is the cluster state. Outdated shows in the status of which nodes the configuration has other keys than
 	// that; "" = of none. It tells whether that is news.
@@ -224,7 +224,7 @@ func (k *Keys) renew(n Node) string {
 	case !fresh.Same(shown):
 		k.shown.Store(fresh)
 		n.ShowKey(fresh)
-		k.logger.Info("this node shows a certificate that was issued anew", "file", k.files.Certificate, "ends", fresh.Ends())
+		k.logger.Info("this node shows a renewed certificate", "file", k.files.Certificate, "ends", fresh.Ends())
 	}
 	if left := time.Until(fresh.Ends()); left < endsSoon {
 		ends := "ends"

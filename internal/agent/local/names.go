@@ -18,8 +18,8 @@ const (
 	accountsEvery = time.Minute
 )
 
-// LookAtAccounts says which accounts and definers of a primary have names of quorate's own, and which have privileges
-// that are withheld, from before. It refuses nothing: whoever may make accounts could stop every promotion with one.
+// LookAtAccounts reports accounts and definers of a primary with reserved names, and older accounts with forbidden
+// privileges. It refuses nothing, because anybody who can create an account could then block every promotion.
 func (m *Mysqld) LookAtAccounts(ctx context.Context, p *mysqld.Process) {
 	var names, grants string
 	if m.cfg.Board.Own().Role == status.RolePrimary {
@@ -38,7 +38,7 @@ func (m *Mysqld) LookAtAccounts(ctx context.Context, p *mysqld.Process) {
 				strings.Join(reserved, ", ") + ": drop or rename them"
 		}
 		if len(withheld) > 0 {
-			grants = "accounts hold privileges that are withheld here: " + textOf(withheld) + ": make these accounts anew without them (docs/dba.md says how)"
+			grants = "accounts hold privileges that are withheld here: " + textOf(withheld) + ": create these accounts again without them (docs/dba.md says how)"
 		}
 	}
 	for about, text := range map[string]string{aboutNames: names, aboutGrants: grants} {

@@ -171,9 +171,8 @@ func (f *Follower) judgeSelf(p cluster.StatePoint) {
 }
 
 // learn asks a member that knows a newer cluster state for it. A node that was away may
-// not know whoever leads now, would refuse it, and so would never get the log from which
-// it learns the same. What it is told is for whom it talks to alone: Raft's configuration
-// and cluster.json follow the log, unless that has brought no leader for long.
+// not know the present leader and would refuse it, and so never get the log. The answer
+// only decides whom it talks to: Raft's configuration and cluster.json follow the log, unless that has brought no leader for long.
 func (f *Follower) learn(ctx context.Context) {
 	f.leaderless++
 	if leader, _ := f.cfg.Node.Leader(); leader != 0 {

@@ -38,7 +38,7 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 	switch {
 	case errors.Is(err, cluster.ErrUnchanged):
 		plan.Notes = []string{err.Error()}
-	case err != nil && !ask.DryRun: // whoever makes it says so, by what is committed
+	case err != nil && !ask.DryRun: // the node that makes it says so, by what is committed
 	case err != nil:
 		return Done{ReadOnly: true}, RefusedChange(err)
 	case len(plan.Stops) > 0 && !ask.Force && !ask.DryRun:

@@ -233,7 +233,7 @@ func (s *Server) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster
 			"connection %d has committed nothing after the token, and %s", f.Thread, state.why(f.Epoch))), nil
 	}
 	return sessionAnswer(f, cluster.OutcomeUnknown, fmt.Sprintf(
-		"connection %d has committed nothing after the token so far, and epoch %d goes on: it may be on its way", f.Thread, f.Epoch)), nil
+		"connection %d has committed nothing after the token yet, and epoch %d goes on: it may be on its way", f.Thread, f.Epoch)), nil
 }
 
 func sessionAnswer(s replay.Session, o cluster.Outcome, reason string) cluster.DidCommit {

@@ -8,7 +8,7 @@
 //
 // It owns the table of requests, the plans of changes of the cluster state (Change), and
 // the answers to "was it committed?". Requests whose state another package owns are added
-// to the table by whoever composes both (Handle).
+// to the table by the package that composes both (Handle).
 //
 // # Invariants
 //

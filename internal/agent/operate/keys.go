@@ -10,9 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// keysFrom refuses to take a node's keys from who has no business with them. A member's own agent changes its own:
-// "quorate key rotate" runs on its host. All else is an operator's on the leader's host. So who has got hold of one
-// member's key does not become another member by it.
+// keysFrom lets a node's keys be changed only by that node's agent ("quorate key rotate" runs on its host), or by an
+// operator on the leader's host. A stolen key of one member cannot replace another member's key.
 func (s *Server) keysFrom(from string, c cluster.KeysChange) error {
 	switch {
 	case from == c.Name || from == "" && s.Self.Name == c.Name:

@@ -75,7 +75,7 @@ func (s *Server) nodeRebuild(ctx context.Context, r control.Request, args cluste
 }
 
 // nodeRemove takes a node out. One with a vote loses that first: while the
-// change of the voters is not complete, those of before are needed, and known.
+// change of the voters is not complete, the old voters are needed, and known.
 func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	state := s.Node.Raft().Committed().State().State
 	m, err := state.Member(args.Change.Name)

@@ -36,7 +36,7 @@ const (
 
 // Handler carries out the requests of one name.
 type Handler struct {
-	// Leader: the leader's agent does it, whoever is asked. Otherwise it is done
+	// Leader: the leader's agent does it, whichever node is asked. Otherwise it is done
 	// where it is asked.
 	Leader bool
 	// Timeout bounds it; 0 = control.Timeout. An answer that a person waits for has

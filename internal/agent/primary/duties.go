@@ -267,7 +267,7 @@ func (d *Duties) Follow(ctx context.Context, index, term uint64) error {
 }
 
 // Settle makes a replica of the primary that a term had, without killing its
-// mysqld, if that has nothing but what was committed. Whoever calls it kills it
+// mysqld, if that has nothing but what was committed. The caller kills it
 // otherwise.
 func (d *Duties) Settle(ctx context.Context, term uint64) (err error) {
 	began := d.cfg.Clock.Now()

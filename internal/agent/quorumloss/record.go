@@ -33,9 +33,9 @@ type Record struct {
 	Identity datadir.Identity    `json:"identity"`
 	State    datadir.StateRecord `json:"state"`
 	Audit    cluster.AuditEntry  `json:"audit"`
-	// ServerUUID is mysqld's new one; "" = there is no mysqld so far. The log of before
-	// may have had transactions of the old one that this node never saw: a GTID of
-	// theirs must not be used again.
+	// ServerUUID is mysqld's new one; "" = there is no mysqld yet. Under the old UUID other nodes
+	// may have logged transactions that this node never saw, so its GTIDs must not be
+	// reused.
 	ServerUUID string              `json:"server_uuid,omitempty"`
 	Durable    *datadir.MarkRecord `json:"durable,omitempty"`
 }
@@ -107,7 +107,7 @@ func Finish(fs vfs.FS, dir string) error {
 			}
 			return datadir.Replace(fs, dir, datadir.Durable, r.Durable)
 		},
-		// Nobody of before is known any more.
+		// No former member is known any more.
 		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
 		func() error { return datadir.New(fs, dir).WriteIdentity(r.Identity) },

@@ -21,12 +21,12 @@ import (
 const (
 	// WordRequest asks another agent what it says of a recovery without both of them.
 	WordRequest = "recover.order"
-	// leftBehindEvery is how often a recovered node asks those of before whether they
+	// leftBehindEvery is how often a recovered node asks the former members whether they
 	// refuse it, apartFor how long either side's metric says that they do: each of them
 	// is told every 5 s.
 	leftBehindEvery = 5 * time.Second
 	apartFor        = 30 * time.Second
-	// aboutRecovery keys that nodes of before refuse this one.
+	// aboutRecovery keys that former members refuse this one.
 	aboutRecovery = "recovery"
 )
 
@@ -252,7 +252,7 @@ func refuseStill(before, now []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(name string) bool { return !slices.Contains(before, name) })
 }
 
-// refusersOf returns who does not go by a recovery, from what nodes of before answer.
+// refusersOf returns the former members that refuse a recovery, from their answers.
 func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names []string) {
 	for _, e := range answers {
 		switch e.Code {
@@ -280,7 +280,7 @@ func (s *Stance) TwoSides() bool {
 	return int64(s.cfg.Clock.Now()) < s.apartUntil.Load()
 }
 
-// StillWithout is the recovery of a cluster, while it goes on without nodes of before.
+// StillWithout is the recovery of a cluster, while it goes on without former members.
 func StillWithout(s cluster.State) *cluster.Recovery {
 	if s.Recovered == nil || len(s.Recovered.Without) == 0 {
 		return nil

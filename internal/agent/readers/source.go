@@ -18,7 +18,7 @@ import (
 
 // Config is what a Source reads.
 type Config struct {
-	// Log opens the log; whoever asks closes it. Changed is the committed mark, and a channel that is
+	// Log opens the log; the caller closes it. Changed is the committed mark, and a channel that is
 	// closed with the next. GTIDs are the transactions up to that mark.
 	Log     func() feed.Log
 	Changed func() (consensus.Mark, <-chan struct{})

@@ -7,7 +7,7 @@
 //
 // Port is the router's backend. It owns whether this node's mysqld takes readers (open), and whether some
 // have come since their sessions were ended last (served): End shuts the port before a promotion opens
-// mysqld for writes, and whoever was let in before is ended there. Both are behind one mutex, so that no
+// mysqld for writes, and connections that were let in before end there. Both are behind one mutex, so that no
 // client is let in between. Run serves the port until its context ends; its goroutine looks at the nodes.
 //
 // Heard is what the leader has said when this replica asked whether it still leads. An answer counts from

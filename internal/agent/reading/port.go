@@ -121,7 +121,7 @@ func (r *Port) Look(now time.Time) {
 	nodes := r.cfg.Nodes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Under the lock: whoever shuts the port after its node was a replica does that later.
+	// Hold the lock: a concurrent End must run after this check.
 	replica := r.cfg.Replica()
 	opened := r.open.Swap(replica) != replica
 	if r.leaving.look(nodes, r.cfg.Policy, now) || opened {

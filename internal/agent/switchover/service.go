@@ -43,7 +43,7 @@ type Raft interface {
 
 // Node is the node around a Service.
 type Node interface {
-	// Base ends when the node stops. A plan goes on if whoever asked goes away.
+	// Base ends when the node stops. A plan goes on if the client that asked goes away.
 	Base() context.Context
 	Raft() Raft
 	// Own is the node's whole status, Sight what it sees of the cluster, itself included.
@@ -94,7 +94,7 @@ func (v *Service) Handlers() map[string]operate.Handler {
 }
 
 // runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
-// on if whoever asked goes away. The error says why it came to nothing.
+// on if the client that asked goes away. The error says why it came to nothing.
 func (v *Service) runPlan(in role.Input, o *primary.Order, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(v.node.Base(), timeout)
 	defer cancel()

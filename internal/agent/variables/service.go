@@ -183,7 +183,7 @@ func notesOf(set map[string]string, tried cluster.VariablesTried) (notes []strin
 	}
 	applier := slices.DeleteFunc(slices.Sorted(maps.Keys(set)), func(name string) bool { return !mysqld.NeedsReplicaStart(name) })
 	if len(applier) > 0 {
-		notes = append(notes, fmt.Sprintf("%s: a replica takes it when its replication starts anew; restart the replicas: quorate restart-mysqld NODE", strings.Join(applier, ", ")))
+		notes = append(notes, fmt.Sprintf("%s: a replica takes it when its replication starts again; restart the replicas: quorate restart-mysqld NODE", strings.Join(applier, ", ")))
 	}
 	return notes
 }

@@ -14,7 +14,7 @@ func TestNotesOfVariables(t *testing.T) {
 	want := []string{
 		"mysqld shows sql_mode as ANSI",
 		"innodb_read_io_threads: a running mysqld does not take it; restart each, the primary last: quorate restart-mysqld NODE",
-		"slave_parallel_workers: a replica takes it when its replication starts anew; restart the replicas: quorate restart-mysqld NODE",
+		"slave_parallel_workers: a replica takes it when its replication starts again; restart the replicas: quorate restart-mysqld NODE",
 	}
 	got := notesOf(set, cluster.VariablesTried{Restart: []string{"innodb_read_io_threads"}, Made: map[string]string{"sql_mode": "ANSI"}})
 	if diff := cmp.Diff(want, got); diff != "" {

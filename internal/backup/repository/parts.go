@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// A file that is being written has a name of its own, whoever else writes the same object:
+// A file that is being written has a name of its own, whatever else writes the same object:
 // .NAME.TIME-RANDOM-BOOT.part, TIME in seconds since 1970, BOOT that of the host, until its next start. Who writes it has a
 // flock on it. Earlier versions did not write BOOT, nor lock.
 var partName = regexp.MustCompile(`^\.(.+)\.(\d+)-[A-Z2-7]+(?:-([0-9a-f]+))?\.part$`)

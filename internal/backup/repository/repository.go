@@ -32,7 +32,7 @@ type Store interface {
 	List(ctx context.Context) ([]Object, error)
 	// Delete removes an object.
 	Delete(ctx context.Context, name string) error
-	// Whole: what List shows is whole, whoever was killed while it was written.
+	// Whole: what List shows is whole, whatever was killed while it was written.
 	Whole() bool
 	// Parts returns what Puts have stored so far that have not ended, and removes what is left of those that were interrupted, if it is
 	// asked to. What a command leaves is the command's own affair.

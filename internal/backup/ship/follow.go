@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 )
 
-// Agent gives what is backed up. Whoever gets a copy closes it.
+// Agent gives what is backed up. The caller closes a copy.
 type Agent interface {
 	Data(ctx context.Context) (io.ReadCloser, error)
 	Log(ctx context.Context, first uint64) (io.ReadCloser, error)
@@ -19,7 +19,7 @@ type Agent interface {
 
 var (
 	// ErrHistory is returned for a repository that has another history than the log's.
-	ErrHistory = errors.New("the repository is of another history: of a cluster before it was restored, recovered or made anew. Use an empty one")
+	ErrHistory = errors.New("the repository is of another history: of a cluster before it was restored, recovered or made again. Use an empty one")
 	// ErrNoFull is returned where a repository has no log that could be gone on with.
 	ErrNoFull = errors.New("the repository has no full backup: take one first (quorate backup)")
 	// ErrGap is returned where the log was purged behind what the repository has.

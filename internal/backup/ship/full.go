@@ -22,7 +22,7 @@ import (
 // directory may be one whose disk is not mounted.
 var ErrEmpty = errors.New("the repository is empty. If it is a new one, say so (quorate backup --new); else mount its disk")
 
-// manifestTimeout is how long a manifest may take to be stored. Whoever ends the backup waits so long.
+// manifestTimeout is how long a manifest may take to be stored. The end of a backup waits so long.
 const manifestTimeout = 2 * time.Minute
 
 // Progress is told how far a full backup is.

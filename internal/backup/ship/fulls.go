@@ -14,7 +14,7 @@ import (
 
 // ErrBehind is returned where the log of a node does not go as far as the repository: the node lags, or
 // the repository is of another history.
-var ErrBehind = errors.New("the repository has more of the log than this node: the node lags, or the repository is of another history (of a cluster before it was restored, recovered or made anew)")
+var ErrBehind = errors.New("the repository has more of the log than this node: the node lags, or the repository is of another history (of a cluster before it was restored, recovered or made again)")
 
 // FullBackup is one, and what can be restored with it.
 type FullBackup struct {

@@ -95,7 +95,7 @@ func TestJudges(t *testing.T) {
 	}{
 		"ext4":            {judgeFileSystem("fs", 0xef53), cluster.CheckOK, "ext4"},
 		"unknown":         {judgeFileSystem("fs", 0x1234), cluster.CheckOK, "0x1234"},
-		"tmpfs":           {judgeFileSystem("fs", 0x01021994), cluster.CheckWarn, "copied anew"},
+		"tmpfs":           {judgeFileSystem("fs", 0x01021994), cluster.CheckWarn, "copied again"},
 		"overlay":         {judgeFileSystem("fs", 0x794c7630), cluster.CheckWarn, "mount a volume"},
 		"NFS":             {judgeFileSystem("fs", 0x6969), cluster.CheckWarn, "network's pause"},
 		"room":            {judgeSpace("s", 17*gib, 100*gib, 0, 16*gib), cluster.CheckOK, "17GiB of 100GiB free"},

@@ -65,8 +65,8 @@ func judgeSync(subject string, samples []time.Duration, raft config.Raft) cluste
 func judgeFileSystem(subject string, magic int64) cluster.Check {
 	const persistent = "put data_dir on a file system of a disk (ext4, XFS)"
 	odd := map[int64][2]string{
-		0x01021994: {"tmpfs", "it is gone after a restart of the host, and the node is copied anew each time: " + persistent},
-		0x858458f6: {"ramfs", "it is gone after a restart of the host, and the node is copied anew each time: " + persistent},
+		0x01021994: {"tmpfs", "it is gone after a restart of the host, and the node is copied again each time: " + persistent},
+		0x858458f6: {"ramfs", "it is gone after a restart of the host, and the node is copied again each time: " + persistent},
 		0x794c7630: {"overlay", "it is gone with the container: mount a volume at data_dir"},
 		0x6969:     {"NFS", "a network's pause stops the log, and locks may fail: " + persistent},
 		0xff534d42: {"CIFS", "a network's pause stops the log, and locks may fail: " + persistent},

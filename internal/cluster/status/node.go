@@ -179,8 +179,8 @@ type Node struct {
 	Unreached string `json:"unreached,omitempty"`
 	// Instance is that of its data directory: another one where that was made anew.
 	Instance string `json:"instance,omitempty"`
-	// Leaving: the cluster has given it another one, with which it was not heard of so
-	// far, and what it said of its log and its mysqld in this one counts no more.
+	// Leaving: the cluster has given it another one, with which it has not been
+	// heard yet, and what it said of its log and its mysqld in this one counts no more.
 	Leaving bool `json:"leaving,omitempty"`
 	// Joined has the members without a vote that the node has heard of over the data
 	// directories that the cluster gave them.

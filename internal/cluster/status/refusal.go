@@ -64,6 +64,6 @@ func (s Cluster) Refused() []string {
 	return []string{
 		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, why),
 		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary. If node %s has the wrong data_dir, give it the right one; "+
-			"else \"quorate node rebuild %s\" there makes its data anew.", list(names, "or"), s.Self, s.Self),
+			"else \"quorate node rebuild %s\" there rebuilds it.", list(names, "or"), s.Self, s.Self),
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) mayRead(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // operating lets in who has a token with the role operate, on this host alone: the port has no TLS,
-// and whoever can read the token on its way has it. It hands on whose it is. Whose token it is comes
+// and anybody who can read the token on its way has it. It hands on whose it is. Whose token it is comes
 // first: a token to read is told so, wherever it comes from.
 func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, by string)) http.HandlerFunc {
 	foreign := http.NewCrossOriginProtection()

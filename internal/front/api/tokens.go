@@ -69,7 +69,7 @@ func (t *tokens) current() ([]token, error) {
 	return held.list, held.err
 }
 
-// read reads the file, and logs once what is wrong with it: whoever asks is told less. Listen calls
+// read reads the file, and logs once what is wrong with it: the client is told less. Listen calls
 // it, then follow.
 func (t *tokens) read() error {
 	if t.path == "" {
@@ -78,7 +78,7 @@ func (t *tokens) read() error {
 	list, err := readTokens(t.path)
 	before := t.held.Swap(&heldTokens{list, err})
 	if err != nil && (before == nil || before.err == nil || before.err.Error() != err.Error()) {
-		t.logger.Error("the API's tokens: nobody who needs one may ask", "error", err)
+		t.logger.Error("the API's tokens cannot be used: requests that need one are refused", "error", err)
 	}
 	return err
 }
@@ -109,7 +109,7 @@ func CheckTokens(path string) error {
 // readTokens reads a file of lines "ROLE NAME TOKEN". No part of a line is in an error: it may be a
 // token.
 func readTokens(path string) ([]token, error) {
-	// A FIFO would wait for whoever writes to it.
+	// A FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read api.tokens_file: %w", err)
@@ -140,7 +140,7 @@ func readTokens(path string) ([]token, error) {
 
 var (
 	errTokenLine    = errors.New("write ROLE NAME TOKEN, the role read or operate")
-	errTokensUnread = errors.New("api.tokens_file was not read so far")
+	errTokensUnread = errors.New("api.tokens_file was not read yet")
 )
 
 func parseTokens(text []byte) ([]token, error) {

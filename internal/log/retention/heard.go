@@ -27,7 +27,7 @@ func (h *Heard) Load(dir datadir.Dir, logger *slog.Logger) {
 	var err error
 	h.dir = dir
 	if h.need, err = dir.Heard(); err != nil {
-		logger.Warn("what members need of the log cannot be read: it is begun anew", "error", err)
+		logger.Warn("what members need of the log cannot be read: a new one is begun", "error", err)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 // execute it as the account that the event names.
 func (t *Translator) asInvoker(q binlog.SessionQuery) (Step, error) {
 	is := func(what string) bool { return regexp.MustCompile(what).MatchString(q.Text) }
-	// The server writes the definer into each CREATE that has one. CURRENT_USER in a body is whoever runs it, as at the source.
+	// The server writes the definer into each CREATE that has one. CURRENT_USER in a body is the account that runs it, as at the source.
 	if q.Invoker != (binlog.Account{}) && is(currentUser) && !is(withDefiner) {
 		return Step{}, t.unsupported("is a statement about CURRENT_USER, who is somebody else here")
 	}

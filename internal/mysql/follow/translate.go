@@ -72,7 +72,7 @@ func (e *UnsupportedError) Error() string {
 }
 
 // What there is to do where a transaction of the source stands in the way for good.
-const again = "the source must not do that; then begin anew from a copy of it that has this transaction (quorate adopt)"
+const again = "the source must not do that; then start again from a copy of it that has this transaction (quorate adopt)"
 
 // Translator makes steps of the events of one connection, in their order.
 type Translator struct {
@@ -102,7 +102,7 @@ func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
 	}
 	switch e.Type() {
 	case binlog.TypeAnonymousGTID:
-		return &UnsupportedError{What: "has no GTID", Do: "set gtid_mode = ON on it, and begin anew from a copy of it"}
+		return &UnsupportedError{What: "has no GTID", Do: "set gtid_mode = ON on it, and start again from a copy of it"}
 	case binlog.TypeGTIDTagged:
 		info, err := binlog.ParseGTID(e)
 		if err != nil {
@@ -234,7 +234,7 @@ func (t *Translator) unsupported(what string) error {
 
 func (t *Translator) statementFormat() error {
 	return &UnsupportedError{GTID: t.info.GTID, What: "was binlogged as a statement, not as rows",
-		Do: "set binlog_format = ROW on it, in sessions, too; then begin anew from a copy of it that has this transaction (quorate adopt)"}
+		Do: "set binlog_format = ROW on it, in sessions, too; then start again from a copy of it that has this transaction (quorate adopt)"}
 }
 
 // table takes the TABLE_MAP of a table.
@@ -345,7 +345,7 @@ func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
 		return t.statementFormat()
 	case q.Unknown != 0:
 		return &UnsupportedError{GTID: t.info.GTID, What: fmt.Sprintf("has a session variable (%d) that this quorate does not know", q.Unknown),
-			Do: "follow with a quorate that knows it; if there is none, begin anew from a copy of the source that has this transaction (quorate adopt)"}
+			Do: "follow with a quorate that knows it; if there is none, start again from a copy of the source that has this transaction (quorate adopt)"}
 	case createsFromSelect && t.ownAlone(q):
 		return nil // its rows are left out as they come
 	case createsFromSelect:

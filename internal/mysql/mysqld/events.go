@@ -52,7 +52,7 @@ type Event struct {
 	EventRow
 	// Definer is USER@HOST.
 	Definer string
-	// Charset and Collation are what its statements are read with: those of whoever wrote it.
+	// Charset and Collation are what its statements are read with: those of its author's session.
 	Charset, Collation string
 	// Once: it runs at one time only, which Due tells is past. Ended: it does not run any more.
 	Once, Due, Ended bool

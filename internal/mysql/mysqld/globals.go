@@ -230,7 +230,8 @@ func getGlobal(ctx context.Context, db querier, name, value string) (now sql.Nul
 }
 
 // ReloadTLS has new sessions go by the TLS variables and files that the server has now. If it
-// cannot, which is a *RefusedError of the variables that names has, it goes on with those of before.
+// cannot, it returns a *RefusedError that lists the variables in names; the server keeps its previous
+// TLS settings.
 func (a *Admin) ReloadTLS(ctx context.Context, names []string) error {
 	return reloadTLS(ctx, a.db, names)
 }

@@ -271,7 +271,7 @@ func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 		}
 	}
 	// mysqld refuses to start while the pid in its socket's lock file exists,
-	// which a zombie or whoever has the number now satisfies. Our lock says that
+	// which a zombie, or another process with that number, satisfies. Our lock says that
 	// nobody uses the socket.
 	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock"} {
 		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -152,7 +152,7 @@ func await(ctx context.Context, c clock.Clock, more <-chan struct{}, idle, perio
 }
 
 // DumpWriter writes the log to one replica, in packets, and knows its position: what a
-// Feed does with it, for whoever has the connection. One goroutine uses it.
+// Feed does with it, for the owner of the connection. One goroutine uses it.
 type DumpWriter struct {
 	conn     net.Conn
 	stats    *FeedCounters

@@ -340,7 +340,7 @@ func (s *feedSession) place(ctx context.Context, has *gtid.Set) (file string, of
 	w.file, w.offset = fileName(s.plain, files[i].Index), binlogMagicBytes
 	err = s.count(ctx, w, ReaderRequest{From: files[i].Index})
 	if ctx.Err() != nil && context.Cause(ctx) == context.DeadlineExceeded {
-		err = fatal("This node's server has transactions that the log does not have, so far: %s", cut(rest.String(), 200))
+		err = fatal("This node's server has transactions that the log does not have yet: %s", cut(rest.String(), 200))
 	}
 	if errors.Is(err, errPlace) {
 		err = nil

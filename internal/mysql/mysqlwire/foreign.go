@@ -81,7 +81,7 @@ func startForeign(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	if err := sourceLogin(ctx, w, cfg); err != nil {
 		return err
 	}
-	// The names of before 8.0.26, which all versions take.
+	// The names from before 8.0.26, which all versions take.
 	settings := fmt.Sprintf("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32', @master_heartbeat_period=%[1]d, "+
 		"@source_heartbeat_period=%[1]d, @slave_uuid='%[2]s', @replica_uuid='%[2]s', SESSION net_write_timeout=%[3]d",
 		cfg.HeartbeatPeriod.Nanoseconds(), cfg.ReplicaUUID, netWriteTimeoutSeconds)

@@ -21,7 +21,7 @@ const (
 	fullBackOffMin = 5 * time.Second
 	fullBackOffMax = time.Minute
 	// noRoomFor is how long after its last failure this node's own disk is said
-	// to be too small: whoever tries again has done so by then.
+	// to be too small: every retry has happened by then.
 	noRoomFor = 2 * fullBackOffMax
 	// fullWarnInterval is the shortest time between two warnings of one kind.
 	fullWarnInterval = 10 * time.Second

@@ -20,8 +20,8 @@ import (
 // once they are stored: they wait for the disk. The reader of votes and heartbeats waits for
 // no write: the writer has what follows from them.
 //
-// Whoever has had a turn looks again for what was left meanwhile (Inbox.Left), or wakes the
-// keeper: whoever found the turn taken counts on it.
+// After a turn its goroutine looks again for what was left meanwhile (Inbox.Left), or wakes the
+// keeper: a goroutine that found the turn taken counts on it.
 
 // turnsMax is how many turns one goroutine has in a row before the keeper goes on: it has
 // work of its own.

@@ -3,7 +3,7 @@ package consensus
 import "time"
 
 // Ticks come each GroupConfig.Tick, on a grid of the boot clock. Most ticks of an idle
-// cluster change nothing, and nobody wakes for those: whoever has the next turn counts
+// cluster change nothing, and nobody wakes for those: the next turn counts
 // them first (Driver.Advance), and the keeper sleeps until the next tick that may do
 // something by itself (Driver.WakeAt).
 //

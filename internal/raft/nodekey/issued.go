@@ -110,7 +110,7 @@ func always(c *x509.Certificate) *x509.Certificate {
 // member list's to say.
 func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
 	a.mu.Lock()
-	_ = a.read() // else the one of before
+	_ = a.read() // else the former one
 	roots := a.roots
 	a.mu.Unlock()
 	between := x509.NewCertPool()

@@ -75,7 +75,7 @@ func Of(cert *x509.Certificate) (cluster.Key, error) {
 }
 
 // Load reads a key. The error wraps fs.ErrNotExist where there is no file; a file that others may
-// read is refused: whoever has read it can be this node.
+// read is refused: anybody who has read it can pose as this node.
 func Load(path string) (*Key, error) {
 	text, err := readSecret(path)
 	if err != nil {

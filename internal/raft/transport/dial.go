@@ -245,7 +245,7 @@ func (i *Introduction) Add(name string, as Identity, err error) {
 	var rejected *RejectedError
 	switch {
 	case errors.As(err, &rejected) && rejected.Code == CodeKey && rejected.By != name:
-		i.doubt(name, rejected.Text) // whoever is there may be anybody
+		i.doubt(name, rejected.Text) // it may be anybody
 	case errors.Is(err, errUnanswered):
 		i.doubt(name, errUnanswered.Error())
 	case errors.As(err, &rejected):

@@ -50,7 +50,7 @@ const (
 	// that open routes (routesOpenedMax), and all that they have open besides, take a quarter.
 	strangersMax = 1024
 	// strangersTurns is how many TLS handshakes with an address that is no peer's are under way at
-	// a time: each costs some 0.3 ms of a processor, and whoever comes has not shown a key so far.
+	// a time: each costs some 0.3 ms of a processor, and the peer has not shown a key yet.
 	strangersTurns = 2
 	// strangersTurnEvery is the time from one such handshake to the next, of all those addresses together:
 	// 100 a second. strangersWaiting wait for theirs, up to 1 s: half of what the whole handshake may take.

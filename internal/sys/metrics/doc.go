@@ -1,7 +1,7 @@
 // Package metrics is the list of all metrics that a node shows: name, type, labels, what each
 // means, and when to look at it.
 //
-// Whoever has a figure names it, by Of or Bool where it is read at each scrape, by Histogram or
+// The package that has a figure names it, by Of or Bool where it is read at each scrape, by Histogram or
 // Counter where it is kept. Help and type come from the list alone, and docs/metrics.md is the
 // list as a page (TestPage). What is not in the list cannot be shown: a scrape with it fails, and
 // TestNames finds it before.

@@ -17,7 +17,7 @@ var sections = []Section{
 		gauge("quorate_build_info", "1, with the versions of quorate and Go.", "During an upgrade: which node runs what.", "version", "goversion"),
 		gauge("quorate_node_state", "1 for the role of this node, as quorate status shows it, 0 for all others.", "First, after any alert: who is what.", "state"),
 		gauge("quorate_primary", "1 while this node is open for writes.", "The sum over a cluster is 1, unless an agent is not scraped."),
-		gauge("quorate_primary_known", "1 while this node knows which node is open for writes: itself, or another one that it hears of.", "When it is 0 on all nodes, nobody can write."),
+		gauge("quorate_primary_known", "1 while this node knows which node is open for writes.", "When it is 0 on all nodes, nobody can write."),
 		gauge("quorate_leader", "1 while this node is the Raft leader.", "When there is no primary: is there a leader that cannot open?"),
 		gauge("quorate_term", "Raft term.", "It grows with each election. Many steps in an hour: the network or a disk is not steady."),
 		gauge("quorate_mysqld_up", "1 while mysqld runs. A logger has none, and does not show it.", "When a node does not serve."),
@@ -40,7 +40,7 @@ var sections = []Section{
 	}},
 	{"Lag", "Absent while it is not known: there is no leader, no mysqld, or a log that takes nothing. 0 would say that there is none.", []Desc{
 		gauge("quorate_lag_seconds", "Age of the oldest committed transaction that mysqld lacks. Absent while that is not known.", "Before reading on replicas; a failover takes as long as the best replica needs to apply what it lacks."),
-		gauge("quorate_lag_transactions", "Committed transactions that mysqld lacks. Absent while that is not known.", "Many small ones, or one that takes long?"),
+		gauge("quorate_lag_transactions", "Committed transactions that mysqld lacks. Absent while that is not known.", "Many small ones, or a long one?"),
 		gauge("quorate_lag_bytes", "Bytes of committed transactions that mysqld lacks. Absent while that is not known.", "With the rate of applying: how long catching up takes."),
 		gauge("quorate_applier_stopped", "1 while this replica's mysqld does not apply what is committed: it cannot take over.", "At once: quorate status has the error."),
 		gauge("quorate_applied_index", "Log index up to which mysqld has everything.", "It stands still while the commit index grows: a long statement, or a lock."),
@@ -106,10 +106,10 @@ var sections = []Section{
 		counter("quorate_xa_rolled_back_total", "Prepared XA transactions that this node rolled back for their age.", "A transaction manager complains."),
 		gauge("quorate_events", "Events of this primary that do not run though they are not disabled; 1 where they cannot be looked after.", "After a failover: `quorate status` names them, and docs/dba.md says what to do."),
 	}},
-	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and begin anew with each primary.", []Desc{
+	{"Following a running server", "While the cluster follows a server (`quorate follow`). All but the first are the primary's, and start again with each primary.", []Desc{
 		gauge("quorate_follow", "1 while the cluster follows a server outside of it, and clients cannot write.", "Before the cutover, and after it."),
 		gauge("quorate_cutover_source_closed", "1 while a cutover has closed the server that is followed, or may have: nobody takes writes.", "It is 1 for longer than a cutover takes (`--within`)."),
-		gauge("quorate_site_not_closed", "1 while the site from which this cluster was promoted may take writes: it has not answered so far.", "It is 1: keep clients from that site."),
+		gauge("quorate_site_not_closed", "1 while the site from which this cluster was promoted may take writes: it has not answered yet.", "It is 1: keep clients from that site."),
 		gauge("quorate_site_closed", "1 while this cluster is closed for a switch to the other site that has not ended.", "It is 1 for more than a minute: nobody may take writes."),
 		gauge("quorate_follow_failing", "1 while this primary does not follow: quorate follow says why. It is tried again.", "It is 1 for a minute."),
 		gauge("quorate_follow_source_answers", "1 while the server that is followed has said within 10 s what it has.", "It is 0: the network, the account, or the server itself."),

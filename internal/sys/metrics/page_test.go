@@ -21,7 +21,7 @@ removed: then there are fewer.
 
 - **Scrape** each agent, in a job named ` + "`quorate`" + `, with a label ` + "`cluster`" + ` for each cluster. An example is [prometheus.yaml](../packaging/prometheus/prometheus.yaml).
 - **Alerts** are in [quorate.rules.yaml](../packaging/prometheus/quorate.rules.yaml); each has a section in the [runbook](runbook.md).
-- **A board** for Grafana is [quorate.json](../packaging/grafana/quorate.json). A test has a real Prometheus answer each of its queries, over failovers; it was opened in no Grafana so far.
+- **A board** for Grafana is [quorate.json](../packaging/grafana/quorate.json). A test has a real Prometheus answer each of its queries, over failovers; it has not been opened in a Grafana yet.
 - **Units** are in the names: seconds, bytes; a timestamp is in seconds since 1970. An index counts entries of the log. All else counts what the name says, or is 1 and 0.
 - **Counters** begin at 0 when the agent starts.
 

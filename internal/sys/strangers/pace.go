@@ -2,7 +2,7 @@ package strangers
 
 import "time"
 
-// pace spreads the turns of all sources together over time. Whoever comes from many addresses has
+// pace spreads the turns of all sources together over time. A client with many addresses has
 // no more of this host's processor than one turn in each interval. The zero pace has no bound.
 type pace struct {
 	every time.Duration

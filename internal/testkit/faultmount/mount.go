@@ -149,7 +149,7 @@ func (m *Mount) CutPower() error {
 	return err
 }
 
-// Close unmounts. Whoever still uses the files gets errors, what is held first.
+// Close unmounts. Programs that still use the files get errors, what is held first.
 func (m *Mount) Close() error {
 	err := m.stop.Close()
 	select {

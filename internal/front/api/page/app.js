@@ -345,7 +345,7 @@ async function useToken(event) {
   const given = $('token').value.trim();
   if (!unheard && warned !== given) {
     warned = given;
-    say('token-result', `It was not sent so far. To ${location.host} it goes in clear: whoever listens on the network has it. Send none with the role operate: from another host it is refused. ` +
+    say('token-result', `It was not sent yet. To ${location.host} it goes in clear: anybody who listens on the network can read it. Send none with the role operate: from another host it is refused. ` +
       'Bring the page to your machine by ssh -L, or use https.');
     say('token-ok', 'Send it in clear');
     return;
