@@ -296,6 +296,7 @@ func (c *checker) healed(n *node, log *seglog.Log) {
 		d.terms = append(d.terms[:i-1], term)
 	}
 	d.hs, n.rotten = log.HardState(), false
+	c.w.countHealed(n)
 	for i, e := range c.entries {
 		c.majority("healing", uint64(i)+1, e.term)
 	}

@@ -95,6 +95,7 @@ func (n *node) setWall(by time.Duration) {
 	if by < 0 {
 		n.setBack = now
 	}
+	n.w.struck.ClockSteps++
 	n.log("clock", "set by %v", by)
 	n.wallAhead += by
 }
@@ -107,6 +108,7 @@ func (n *node) pause(d, late time.Duration) {
 	if !n.powered || d <= 0 || n.setBack > 0 && now < n.setBack+leaseMax {
 		return
 	}
+	n.w.struck.Pauses++
 	n.log("pause", "for %v, the wall clock is right %v after it", d, late)
 	n.stalledUntil = max(n.stalledUntil, now) + d
 	n.pausedUntil = n.stalledUntil

@@ -38,6 +38,7 @@ type disk struct {
 	// ends; -1 = no end. onCrash sees the disk at that moment.
 	callsLeft int
 	onCrash   func()
+	tear      *tear // nil = no write is to be torn
 }
 
 func newDisk(rng *rand.Rand) *disk {
@@ -59,8 +60,15 @@ func (d *disk) open() vfs.FS {
 	return fullFS{vfs.Wrap(d.mem, d.hook), d}
 }
 
-func (d *disk) hook(op vfs.Op, _ string) error {
-	if !op.Changes() || d.callsLeft < 0 {
+func (d *disk) hook(op vfs.Op, path string) error {
+	if !op.Changes() {
+		return nil
+	}
+	if t := d.tear; t.of(path) && d.callsLeft < 0 {
+		d.tear = nil
+		t.begins(d.rng)
+	}
+	if d.callsLeft < 0 {
 		return nil
 	}
 	if d.callsLeft == 0 {
@@ -239,6 +247,7 @@ func (n *node) cutWrites(onCrash func()) {
 	for _, w := range n.writes {
 		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(12), onCrash
 		if err := w.do(); err != nil {
+			n.w.struck.Torn++
 			n.log("crash", "inside of a small file: %v", err)
 			return
 		}

@@ -244,6 +244,7 @@ func (i *injector) end() {
 		i.w.operator.tidying = true
 	}
 	for _, n := range i.w.nodes {
+		n.disk.tear = nil
 		n.powerOn()
 		n.startAgent()
 	}
@@ -293,6 +294,8 @@ func (i *injector) strike(f fault) {
 		i.strikeStopped(f, n)
 	case move, restartMysqld, maintain, fenceNode:
 		i.strikeOperator(f, n)
+	case tearFile:
+		i.strikeTear(f, n)
 	case stepClock, pause:
 		i.strikeClock(f, n)
 	case storm:

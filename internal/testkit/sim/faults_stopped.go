@@ -188,7 +188,7 @@ func (i *injector) rot(n *node) {
 	if err != nil {
 		i.w.fail("sim", "damage %s: %v", name, err)
 	}
-	n.rotten = true
+	n.rotten, n.changesBefore = true, i.w.memberChanges
 }
 
 // startByHand starts mysqld without the agent and stops it again, as a person may do. mysqld
@@ -234,5 +234,6 @@ func (n *node) rebuild() {
 	n.restore(best.mysqlDisk.Copy(n.uuid))
 	n.replaceMark(best.durableMark())
 	n.tampered, n.restored = false, false
+	n.w.struck.Rebuilds++
 	n.startAgent()
 }

@@ -51,7 +51,7 @@ func besideLosses(f fault) bool {
 func (w *World) startLosses() {
 	l := &losses{w: w, rng: w.random(streamLosses)}
 	w.losses = l
-	w.operator = &operator{w: w, rng: w.random(streamChanges), removing: map[string]bool{}, accepted: -loseDiskApart, lost: -loseDiskApart}
+	w.operator = &operator{w: w, rng: w.random(streamChanges), removing: map[string]bool{}, accepted: -loseDiskApart, lost: -loseDiskApart, voted: -loseDiskApart}
 	w.sched.at(quietAtStart+2*time.Second+around(l.rng, 3*time.Second), l.lose)
 }
 

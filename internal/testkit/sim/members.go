@@ -92,6 +92,10 @@ type operator struct {
 	// pair: there are two nodes. One loses its vote and gets it back, again and again. The
 	// other may forget, by a loss of power, that it is the last voter.
 	pair bool
+	// rots: logs are damaged while nodes are added and removed.
+	rots bool
+	// voted is when a change of the votes was last appended.
+	voted time.Duration
 	// calm: little goes wrong but with the sources of learners.
 	calm bool
 	// waits: nodes that have lost their disk are left to the leader.
@@ -103,8 +107,9 @@ type operator struct {
 func (w *World) startOperator() {
 	w.operator = &operator{
 		w: w, rng: w.random(streamChanges), removing: map[string]bool{},
-		accepted: -loseDiskApart, lost: -loseDiskApart,
+		accepted: -loseDiskApart, lost: -loseDiskApart, voted: -loseDiskApart,
 	}
+	w.operator.rots = chance(w.random(streamRots), 33) && w.options.Members != MembersPair
 	w.operator.waits = chance(w.random(streamReseeds), 75) && w.losses == nil
 	w.operator.pair, w.operator.calm = w.options.Members == MembersPair, w.options.Members == MembersSourced
 	w.operator.next()
@@ -207,7 +212,7 @@ func (w *World) mayRot(n *node) bool {
 		return false
 	case !slices.Contains(voters, n.id) && !slices.Contains(w.check.votersBefore, n.id):
 		return true
-	case w.check.joint || w.sched.now < max(o.accepted, o.lost)+loseDiskApart:
+	case w.check.joint || w.sched.now < max(o.voted, o.lost)+loseDiskApart:
 		return false
 	}
 	o.lost = w.sched.now
@@ -294,6 +299,9 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 		f.lasts = 200*time.Millisecond + around(o.rng, 1500*time.Millisecond)
 		o.w.faults.armed = append(o.w.faults.armed, f)
 	}
+	if voters := o.w.check.state().Voters(); o.rots && keepsVotes(change) && !o.tidying && len(voters) > 2 {
+		o.w.faults.strike(fault{id: -1, kind: rotLog, target: voters[o.rng.IntN(len(voters))], lasts: around(o.rng, time.Second)})
+	}
 	o.asked++
 	c := cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}
 	a.life.Go(func() { _ = o.w.changeMembers(context.Background(), a, c, func() {}) })
@@ -313,7 +321,7 @@ func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, a
 	o := w.operator
 	began := o.tidying
 	err := a.Raft.CheckState(ctx, c)
-	if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(c.Membership) || o.tidying != began {
+	if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(c.Membership) && !(o.rots && keepsVotes(*c.Membership)) || o.tidying != began {
 		err = errors.New("a disk was lost just before")
 	}
 	if err != nil {
@@ -322,8 +330,16 @@ func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, a
 	}
 	accepted()
 	o.accepted = w.sched.now
+	if !keepsVotes(*c.Membership) {
+		o.voted = o.accepted
+	}
 	w.happened(pointMembers, a.n)
 	return a.propose(ctx, "members", c)
+}
+
+// keepsVotes tells whether a change takes and gives no vote: a learner comes or goes.
+func keepsVotes(c cluster.MembershipChange) bool {
+	return c.Op == cluster.OpAdd || c.Op == cluster.OpRemove
 }
 
 // rebuildsEmpty tells whether a change is what a node with an empty disk needs.

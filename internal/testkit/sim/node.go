@@ -38,6 +38,8 @@ type node struct {
 	uuid      gtid.UUID
 	// rotten: its log was damaged, and is not healed so far.
 	rotten bool
+	// changesBefore is how often the members had changed before that.
+	changesBefore int
 	// tampered: its mysqld ran without the agent. restored: its data directory is
 	// an older copy.
 	tampered, restored bool
@@ -161,7 +163,7 @@ func (n *node) live() {
 			return
 		}
 	}
-	if errors.Is(err, seglog.ErrFull) || errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, seglog.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, errCrashed) {
 		n.log("agent", "cannot start: %v", err)
 		n.w.restartAgent(n)
 		return

@@ -52,6 +52,23 @@ func (w *World) assignPolicy() {
 	w.initial = s
 }
 
+// absences are additional faults: a node whose require-ack may be dropped is away until it is.
+func (w *World) absences(from, until time.Duration) (faults []fault) {
+	if w.options.Losses > 0 {
+		return nil
+	}
+	rng := w.random(streamAbsences)
+	for _, n := range w.nodes {
+		for at := from; n.member.DropAfter > 0 && at < until; at += 4*time.Second + around(rng, 4*time.Second) {
+			faults = append(faults, fault{
+				at: at, kind: []faultKind{killAgent, losePower, isolate}[rng.IntN(3)], target: n.id,
+				lasts: 2*dropAfter + around(rng, time.Second), size: rng.IntN(100),
+			})
+		}
+	}
+	return faults
+}
+
 func (w *World) assignSites() {
 	for i, n := range w.nodes {
 		n.member.Site = []string{"x", "x", "y"}[i%3]

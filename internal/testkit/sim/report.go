@@ -66,6 +66,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Policy != "" {
 		nodes += fmt.Sprintf(" (%s; dropped %d times)", r.Policy, r.AckDrops)
 	}
+	if r.Struck != (Struck{}) {
+		nodes += ", " + r.Struck.String()
+	}
 	return fmt.Sprintf("%s, %d faults, %d epochs, %d purged, %d staged, %d of %d requests were commits with OK, %.1f s in %.2f s, %d events, hash %016x: %s",
 		nodes, len(r.Faults), r.Epochs, r.Purged, r.Staged, r.OK, r.Requests, r.Virtual.Seconds(), took.Seconds(), r.Events, r.Hash, verdict)
 }

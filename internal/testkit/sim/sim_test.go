@@ -55,13 +55,17 @@ type childResult struct {
 	Joins, Clones   int
 	Ahead           int
 	LongApplies     int
+	Reseeds         int
+	AckDrops        int
+	Struck          Struck
 }
 
 func (r *childResult) add(o childResult) {
 	r.Epochs, r.OK, r.LedInNeed, r.Plans = r.Epochs+o.Epochs, r.OK+o.OK, r.LedInNeed+o.LedInNeed, r.Plans+o.Plans
 	r.Members, r.Changes, r.Joints = r.Members+o.Members, r.Changes+o.Changes, r.Joints+o.Joints
 	r.Joins, r.Clones, r.Ahead = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead
-	r.LongApplies += o.LongApplies
+	r.LongApplies, r.Reseeds, r.AckDrops = r.LongApplies+o.LongApplies, r.Reseeds+o.Reseeds, r.AckDrops+o.AckDrops
+	r.Struck.Add(o.Struck)
 }
 
 func runChild(seeds string) int {
@@ -77,7 +81,7 @@ func runChild(seeds string) int {
 			Summary: fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), Report: r.Report(), Failed: r.Failure != nil,
 			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
 			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead,
-			LongApplies: r.LongApplies,
+			LongApplies: r.LongApplies, Reseeds: r.Reseeds, AckDrops: r.AckDrops, Struck: r.Struck,
 		}
 		if r.Members {
 			child.Members = 1
@@ -148,6 +152,10 @@ func TestFixedSeeds(t *testing.T) {
 	}
 	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n) { // of few seeds some have neither
 		t.Errorf("%d reads ahead and %d transactions applied for long in %d runs: too few to mean anything", all.Ahead, all.LongApplies, n)
+	}
+	if s := all.Struck; n >= fixedSeeds && (s.Heals < n/5 || s.HealsInChange < n/60 || s.Torn < n/2 || s.Pauses < n || s.ClockSteps < n/2 ||
+		s.Rebuilds < n/20 || all.Reseeds < n/100 || all.AckDrops < n/20) {
+		t.Errorf("%s, %d nodes rebuilt by a leader, %d require-acks dropped in %d runs: too few to mean anything", s, all.Reseeds, all.AckDrops, n)
 	}
 	if m := all.Members; m < n/10 || all.Changes < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
 		t.Errorf("%d changes of the members, %d joint, %d nodes joined, %d by a copy of the data, in %d runs: too few to mean anything",

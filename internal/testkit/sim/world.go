@@ -78,6 +78,7 @@ type Result struct {
 	// promotions, Requests what clients asked for, Purged the segments removed,
 	// Staged the large transactions.
 	OK, Epochs, Requests, Purged, Staged int
+	Struck                               Struck
 	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
 	LedInNeed int
 	// Plans counts the switchovers and restarts that operators asked for, and got.
@@ -161,6 +162,10 @@ const (
 	streamReseeds
 	streamSources
 	streamReads
+	streamAbsences
+	// With these numbers the worlds stay as they were from which mutations are looked for.
+	streamTears   = 54
+	streamRots    = 109
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -193,6 +198,7 @@ type World struct {
 	changes       int
 	// epochs, purged, staged and ledInNeed are counters of the Result.
 	epochs, purged, staged, ledInNeed int
+	struck                            Struck
 	// plans counts the operators' plans that were carried out.
 	plans   int
 	settles SettleCounts
@@ -275,7 +281,7 @@ func Run(o Options) (result Result) {
 		result.Hash, result.Events, result.Virtual = w.trace.sum.Sum64(), w.sched.ran, w.sched.now
 		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
 		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
-		result.Plans = w.plans
+		result.Plans, result.Struck = w.plans, w.struck
 		result.Settles = w.settles
 		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
 		result.Ahead = w.aheads
@@ -397,7 +403,7 @@ func (w *World) plan() []fault {
 	}
 	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
 	end, more := quietAtStart+w.options.Lasts, w.random(streamPlanned)
-	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end)) {
+	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end), w.tears(quietAtStart, end), w.absences(quietAtStart, end)) {
 		f.id = len(all)
 		all = append(all, f)
 	}
