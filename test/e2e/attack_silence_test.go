@@ -197,6 +197,12 @@ func (b *bareServers) close() {
 	b.all.Wait()
 }
 
+// TestAttackSilence is a part of TestAttack that measures, and so runs alone.
+func TestAttackSilence(t *testing.T) {
+	f := newAttacked(t, false)
+	f.scenario(t, "Silence", f.silence)
+}
+
 // silence has many connections that say nothing on each port of the primary, and on the port where a
 // replica's mysqld replicates from; before that, where it runs for long, as many on servers that do nothing with them. Writers go on, and
 // whoever has a right to come gets in.
@@ -204,10 +210,7 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
 	think := f.think
-	f.think = busy // beside other tests, what all can write changes by half
-	if long() {
-		f.think = fullSpeed
-	}
+	f.think = fullSpeed
 	defer func() { f.think = think }()
 	l := f.start(t, 8)
 	l.awaitAcks(t, ctx, 500)

@@ -45,7 +45,6 @@ func TestAttack(t *testing.T) {
 	f.scenario(t, "StolenKey", f.stolenKey)
 	f.scenario(t, "StolenSeed", f.stolenSeed)
 	f.scenario(t, "HeldStreams", f.heldStreams)
-	f.scenario(t, "Silence", f.silence)
 	f.scenario(t, "RemovedMember", f.removedMember)
 }
 

@@ -123,6 +123,9 @@ func (f *fixture) jumps(t *testing.T, ctx context.Context, i int, jump func(*tes
 		l.ResetGap()
 		jump(t, ctx, i, offset)
 		l.awaitAcks(t, ctx, 500)
+		for end := time.Now().Add(calm + time.Second); time.Now().Before(end); time.Sleep(quiet) { // what lasts for an election timeout
+			l.awaitAcks(t, ctx, 1)
+		}
 		t.Logf("clock of %s at %+v: longest write gap %v", f.Name(i), offset, l.Gap().Round(time.Millisecond))
 	}
 	if st := f.status(t, ctx, primary); st.Term != before.Term || st.MysqldPID != before.MysqldPID {

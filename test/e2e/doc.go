@@ -38,7 +38,7 @@
 // package transport: that could not say what agents refuse. TestAttackPlain has the same attackers get what they
 // are after, in a cluster without keys: so the attacks can fail.
 //
-// The row Silence prints how many rows were written while connections that say nothing come and stay. It
+// TestAttackSilence prints how many rows were written while connections that say nothing come and stay. It
 // judges that no write waits for them: where cores are shared, the rate says little. docs/security.md has the rate
 // of a quiet machine.
 //

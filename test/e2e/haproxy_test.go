@@ -100,11 +100,16 @@ func (f *fixture) freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, err := devcluster.FreeAddr(host)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		addr, err := devcluster.FreeAddr(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(f.given, addr) {
+			f.given = append(f.given, addr)
+			return addr
+		}
 	}
-	return addr
 }
 
 // through is node 0's DSN with another address.

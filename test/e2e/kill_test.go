@@ -18,7 +18,7 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, Variables: map[string]string{"local_infile": "ON"}})
-	f.think = busy
+	f.think, f.eager = busy, true
 	for _, sc := range []struct {
 		name string
 		// victim chooses whom kill hits.
@@ -57,6 +57,7 @@ func TestKill(t *testing.T) {
 			f.mustNotBeRebuilt(t, ctx, before)
 		})
 	}
+	f.eager = false
 	f.scenario(t, "FollowerNoticedByNobody", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillMysqld) })
 	f.scenario(t, "CrashLoop", f.crashLoop)
 	f.inFlight(t)

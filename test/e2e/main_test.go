@@ -147,7 +147,9 @@ type fixture struct {
 	writers uint32        // next writer's number
 	think   time.Duration // of the writers, after a transaction: normally quiet
 	loads   []*load       // at work
+	eager   bool          // they are not quiet while nodes heal
 	joining func()        // told once a node has joined
+	given   []string      // free addresses
 }
 
 // calm is the election timeout of clusters in which nobody is to be elected but by what the test does: the machine
@@ -188,11 +190,11 @@ func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 	t.Helper()
 	if opts.Binary = os.Getenv(binaryVariable); opts.MySQLBase == "" {
 		opts.MySQLBase = copiedMySQL(t)
+		variables := map[string]string{"innodb_redo_log_capacity": "32M"} // each start makes its spare files
+		maps.Copy(variables, opts.Variables)
+		opts.Variables = variables
 	}
 	opts.Logger = slog.New(slog.DiscardHandler)
-	variables := map[string]string{"innodb_redo_log_capacity": "32M"} // each start makes its spare files
-	maps.Copy(variables, opts.Variables)
-	opts.Variables = variables
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
@@ -265,8 +267,10 @@ func (f *fixture) scenario(t *testing.T, name string, run func(t *testing.T, ctx
 func (f *fixture) heal(t *testing.T, ctx context.Context) int {
 	t.Helper()
 	for _, l := range f.loads {
-		l.SetPause(max(quiet, l.pause))
-		defer l.SetPause(l.pause)
+		if !f.eager {
+			l.SetPause(max(quiet, l.pause))
+			defer l.SetPause(l.pause)
+		}
 	}
 	if err := f.StartAll(ctx); err != nil {
 		t.Fatal(err)

@@ -88,6 +88,7 @@ type Follower struct {
 	// leaderless counts the looks without a leader.
 	leaderless int
 	reminder   Reminder
+	notNoted   bool // the last Follow failed, which was logged
 	// said is what was logged of each learner that gets no vote, so that it is logged once.
 	said map[string]string
 	// repairer finds who is to be rebuilt, held is why others are not.
@@ -104,15 +105,20 @@ func NewFollower(cfg FollowerConfig) *Follower {
 // a newer state. Only by a state on its disk (kept) does it tell others to go, who give up
 // what they have: a state that it was merely told of it forgets with a crash, and then it
 // would wait for their votes again.
-func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
+//
+// noted is false if the data directories of rebuilt nodes could not be noted: these nodes are told nothing then. Run tries again.
+func (f *Follower) Follow(p cluster.StatePoint, kept bool) (noted bool) {
 	if p.State.Version < f.cfg.Table.State().Version {
-		return
+		return true
 	}
 	f.cfg.Table.SetState(p.State)
-	if err := f.cfg.Known.Expect(p, kept); err != nil {
-		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
+	err := f.cfg.Known.Expect(p, kept)
+	if err != nil && !f.notNoted {
+		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: they are told nothing until that succeeds", "error", err)
 	}
+	f.notNoted = err != nil
 	f.cfg.Node.SetPeers(Former(p.State, kept, f.cfg.Node.AsSelf().ID))
+	return err == nil
 }
 
 // Run follows the members until ctx ends.
@@ -125,8 +131,9 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		kept := f.cfg.Node.Kept().Index >= point.Index
 		if kept && followed != changed {
-			f.Follow(point, true)
-			followed = changed
+			if f.Follow(point, true) {
+				followed = changed
+			}
 		}
 		if now := f.cfg.Clock.Now(); now >= next {
 			next = now + lookEvery
@@ -144,7 +151,11 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.judgeSelf(p)
 	f.learn(ctx)
 	f.promote(ctx)
-	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), f.cfg.Table.Nodes()) {
+	leaving := f.cfg.Table.Nodes()
+	if len(p.Outgoing) > 0 { // until that is over nobody is told to go: what is to go is still needed
+		leaving = nil
+	}
+	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), leaving) {
 		if f.cfg.Node.Hangup(id) {
 			f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
 		}

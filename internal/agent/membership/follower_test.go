@@ -26,6 +26,7 @@ type fakeNode struct {
 	leading         bool
 	committed, kept cluster.StatePoint
 	changed         chan struct{}
+	pinsFail        int // so often the directories cannot be noted
 	diskFails       bool
 	state           cluster.State
 	nodes           []status.Node
@@ -103,17 +104,23 @@ func (n *fakeNode) follow(t *testing.T, looks int) {
 	n.self.ID, n.looks, n.changed, n.troubles = 1, looks, make(chan struct{}), map[string]string{}
 	ctx, end := context.WithCancel(t.Context())
 	n.end = end
-	known := New(Config{Self: 1, Name: "n1", Store: &fakeStore{}, Now: n.Now, Lives: func(cluster.NodeID) bool { return false }})
+	known := New(Config{Self: 1, Name: "n1", Store: &fakeStore{n}, Now: n.Now, Lives: func(cluster.NodeID) bool { return false }})
 	f := NewFollower(FollowerConfig{Node: n, Table: n, Known: known, Clock: n, Logger: slog.New(slog.DiscardHandler), RunsMysqld: true})
 	if err := f.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
 
-type fakeStore struct{}
+type fakeStore struct{ n *fakeNode }
 
-func (*fakeStore) WritePins(Known) error { return nil }
-func (*fakeStore) WriteMet(Known) error  { return nil }
+func (s *fakeStore) WritePins(Known) error {
+	if s.n != nil && s.n.pinsFail > 0 {
+		s.n.pinsFail--
+		return errors.New("no space")
+	}
+	return nil
+}
+func (*fakeStore) WriteMet(Known) error { return nil }
 
 func voters(version uint64, ids ...cluster.NodeID) (s cluster.State) {
 	for _, id := range ids {
@@ -184,6 +191,23 @@ func TestFollowerPromotes(t *testing.T) {
 	}
 	if !slices.Equal(n.hungUp, []cluster.NodeID{2}) {
 		t.Errorf("it ends the connections of %v, want of node 2", n.hungUp)
+	}
+}
+
+// TestRemindsWhoIsToldToGo: while the voters change nobody is told to go, so nobody is reminded; what could not be noted is tried again,
+// until then the node is told nothing.
+func TestRemindsWhoIsToldToGo(t *testing.T) {
+	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7, Outgoing: []cluster.NodeID{2}}
+	p.State.Members[1].Kind, p.State.Members[1].Instance = cluster.KindLearner, "new"
+	n := &fakeNode{committed: p, nodes: []status.Node{{ID: 2, Name: "c", Leaving: true}}}
+	n.follow(t, 8)
+	if len(n.hungUp) > 0 {
+		t.Errorf("it ends the connections of %v, which are still needed", n.hungUp)
+	}
+	n.committed.Outgoing, n.pinsFail = nil, 2
+	n.follow(t, 8)
+	if len(n.former) < 3 || !slices.Equal(n.hungUp, []cluster.NodeID{2}) || n.pinsFail > 0 {
+		t.Errorf("it tried %d times, and ends the connections of %v, want node 2's, once its new directory is noted", len(n.former), n.hungUp)
 	}
 }
 

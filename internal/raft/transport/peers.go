@@ -132,12 +132,12 @@ func (t *Transport) replacePeers(next map[cluster.NodeID]*peer) {
 // Hangup ends the connections that a peer has made to this node, or is about to make. It dials
 // again, and hears in the handshake what is to be said to it. ended: there was one.
 func (t *Transport) Hangup(id cluster.NodeID) (ended bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	p := t.peer(id)
 	if p == nil {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	p.hungUp = t.hangups.Add(1)
 	for _, in := range p.inbound {
 		if in != nil {

@@ -30,7 +30,7 @@ func choosePlace(given string, n int) (host string, ports []int, err error) {
 func freePorts(host string, n int) (ports []int, err error) {
 	var held []net.Listener
 	for range n {
-		l, listenErr := listenBelow(host)
+		l, listenErr := listenBelow(host, portFirst, portOthersFirst-1)
 		if listenErr != nil {
 			err = fmt.Errorf("find a free port: %w", listenErr)
 			break
@@ -46,26 +46,27 @@ func freePorts(host string, n int) (ports []int, err error) {
 	return ports, err
 }
 
-// FreeAddr returns an address of a host, where nobody listened a moment ago.
+// FreeAddr returns an address of a host, where nobody listened a moment ago, and that no cluster is given.
 func FreeAddr(host string) (string, error) {
-	ports, err := freePorts(host, 1)
+	l, err := listenBelow(host, portOthersFirst, portLast)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("find a free port: %w", err)
 	}
-	return net.JoinHostPort(host, strconv.Itoa(ports[0])), nil
+	return l.Addr().String(), l.Close()
 }
 
 // The kernel gives none of these ports to who asks for any (ip_local_port_range), on whatever address: that
 // could come between the choice of a port and its use.
 const (
-	portFirst = 10_000
-	portLast  = 32_767
-	portTries = 100
+	portFirst       = 10_000
+	portOthersFirst = 28_000
+	portLast        = 32_767
+	portTries       = 100
 )
 
-func listenBelow(host string) (l net.Listener, err error) {
+func listenBelow(host string, first, last int) (l net.Listener, err error) {
 	for range portTries {
-		port := portFirst + rand.IntN(portLast+1-portFirst)
+		port := first + rand.IntN(last+1-first)
 		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
 			return l, nil
 		}
