@@ -3,6 +3,7 @@ package lint
 import (
 	"go/ast"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +26,13 @@ var realTime = map[string]string{
 	"internal/raft/bulk/conn.go":             "is the deadline of a real connection",
 }
 
-// clockCalls are what waits or looks at the clock, past package sys/clock.
-var clockCalls = map[string][]string{
-	"time":    {"Now", "After", "Sleep", "NewTimer", "NewTicker", "AfterFunc", "Tick", "Since", "Until"},
-	"context": {"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause"},
+// clockNames are what waits, looks at the clock, or begins what runs beside it, past a clock that is given.
+var clockNames = map[string][]string{
+	"time":                        {"Now", "After", "Sleep", "NewTimer", "NewTicker", "AfterFunc", "Tick", "Since", "Until"},
+	"context":                     {"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause", "AfterFunc"},
+	"sync":                        {"WaitGroup"},
+	"golang.org/x/sync/errgroup":  {"Group", "WithContext"},
+	module + "internal/sys/clock": {"Machine"},
 }
 
 // TestSimulatedCodeHasOneClock holds that all code that the simulator runs waits by the clock that it is given, and
@@ -76,16 +80,24 @@ func importsOf(all []source, dir string) map[string]bool {
 	return built
 }
 
+// usesClock tells whether a file has a go statement, or one of clockNames, called or not.
 func usesClock(f *ast.File) (uses bool) {
+	imported := map[string]string{}
+	for _, imp := range f.Imports {
+		at := strings.Trim(imp.Path.Value, `"`)
+		name := path.Base(at)
+		if imp.Name != nil {
+			name = imp.Name.Name
+		}
+		imported[name] = at
+	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
 			uses = true
-		case *ast.CallExpr:
-			if sel, ok := n.Fun.(*ast.SelectorExpr); ok {
-				if pkg, ok := sel.X.(*ast.Ident); ok && slices.Contains(clockCalls[pkg.Name], sel.Sel.Name) {
-					uses = true
-				}
+		case *ast.SelectorExpr:
+			if pkg, ok := n.X.(*ast.Ident); ok && slices.Contains(clockNames[imported[pkg.Name]], n.Sel.Name) {
+				uses = true
 			}
 		}
 		return true
