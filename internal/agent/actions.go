@@ -6,7 +6,6 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/install"
@@ -66,14 +65,4 @@ func (a *Agent) fencedBefore() (role.Fenced, error) {
 		return role.Fenced{}, err
 	}
 	return role.Fenced{Reason: f.String()}, nil
-}
-
-// mayOpen says whether maintenance lets this node open for writes, by what is
-// committed: the caller has passed a barrier.
-func (a *Agent) mayOpen() error {
-	m := a.Raft.Committed().State().State.Maintenance
-	if m == nil || m.Primary == a.self.Name {
-		return nil
-	}
-	return fmt.Errorf("maintenance is on since %s, by %s: only %q may open", units.Time(m.Since), m.By, m.Primary)
 }

@@ -99,7 +99,6 @@ func (h host) Durable() replay.Mark { return h.durable() }
 func (h host) WaitIndex(ctx context.Context, index uint64) error {
 	return h.requests.WaitIndex(ctx, index)
 }
-func (h host) MayOpen() error         { return h.mayOpen() }
 func (h host) CatchingUp(text string) { h.local.CatchingUp(text) }
 
 // CaughtUp implements primary.Host.

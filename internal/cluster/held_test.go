@@ -28,3 +28,47 @@ func TestMaintenanceKeepsItsPrimary(t *testing.T) {
 		}
 	}
 }
+
+// TestDesignate: where no node is named, the leader may open while maintenance is on, if it could open.
+func TestDesignate(t *testing.T) {
+	for _, c := range []struct {
+		kind   Kind
+		weight int
+		change MaintenanceChange
+		want   string
+	}{
+		{KindFull, 5, MaintenanceChange{On: true}, "a"},
+		{KindFull, 0, MaintenanceChange{On: true}, ""},
+		{KindLogger, 0, MaintenanceChange{On: true}, ""},
+		{KindFull, 5, MaintenanceChange{On: true, Primary: "b"}, "b"},
+		{KindFull, 5, MaintenanceChange{}, ""},
+	} {
+		s := State{Version: 1, Members: []Member{{ID: 1, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: 2, Name: "b", Kind: KindFull, Weight: 5}}}
+		if c.change.Designate(s, 1); c.change.Primary != c.want {
+			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, c.change.Primary, c.want)
+		}
+		s.Maintenance = &Maintenance{Primary: "b"}
+		again := MaintenanceChange{On: true}
+		if again.Designate(s, 1); again.Primary != "" {
+			t.Errorf("maintenance is on for b, and the change names %q", again.Primary)
+		}
+	}
+}
+
+// TestMayOpen: while maintenance is on, one node may open, or none.
+func TestMayOpen(t *testing.T) {
+	s := testState()
+	if err := s.MayOpen("a"); err != nil {
+		t.Errorf("without maintenance: %v", err)
+	}
+	for _, held := range []string{"a", "b", ""} {
+		s.Maintenance = &Maintenance{By: "ann", Since: noon(), Primary: held}
+		err := s.MayOpen("a")
+		if (err == nil) != (held == "a") {
+			t.Errorf("maintenance is on for %q: %v", held, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "maintenance is on since ") {
+			t.Errorf("it says %q", err)
+		}
+	}
+}

@@ -189,6 +189,28 @@ type MaintenanceChange struct {
 	Primary string `json:"primary,omitempty"`
 }
 
+// Designate names the node that may open while maintenance is on, where no node is named: the leader, if it can
+// open. A term's primary is its leader.
+func (c *MaintenanceChange) Designate(s State, leader NodeID) {
+	if m, ok := s.MemberByID(leader); ok && c.On && c.Primary == "" && s.Maintenance == nil && m.Kind == KindFull && m.Weight > 0 {
+		c.Primary = m.Name
+	}
+}
+
+// Appoint is the change that lets another node open while maintenance is on.
+func (m Maintenance) Appoint(name string) *MaintenanceChange {
+	return &MaintenanceChange{On: true, Reason: m.Reason, Primary: name}
+}
+
+// MayOpen says whether maintenance lets a node open for writes.
+func (s State) MayOpen(name string) error {
+	m := s.Maintenance
+	if m == nil || m.Primary == name {
+		return nil
+	}
+	return fmt.Errorf("maintenance is on since %s, by %s: only %q may open", units.Time(m.Since), m.By, m.Primary)
+}
+
 // MaintenanceRequest asks for it.
 type MaintenanceRequest struct {
 	MaintenanceChange

@@ -69,7 +69,6 @@ type Config struct {
 type Host interface {
 	Durable() replay.Mark
 	WaitIndex(ctx context.Context, index uint64) error
-	MayOpen() error
 	AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error
 	Judged(replay.Verdict)
 	CatchingUp(text string)

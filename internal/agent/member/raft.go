@@ -165,6 +165,11 @@ type host struct {
 // Role and what follows implement primary.Host.
 func (h host) Role() status.Role { return h.m.cfg.Board.Own().Role }
 func (h host) Log() primary.Log  { return h.m.cfg.OpenLog() }
+
+// MayOpen goes by what is committed: the caller has passed a barrier.
+func (h host) MayOpen() error {
+	return h.m.Raft.Committed().State().State.MayOpen(h.m.cfg.Self.Name)
+}
 func (h host) Judged(v replay.Verdict) {
 	h.Host.Judged(v)
 	if v.Refused == "" && v.Done != nil && !v.Again.IsEmpty() {

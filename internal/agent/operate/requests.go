@@ -55,18 +55,8 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request, c cluster.Se
 }
 
 func (s *Server) maintenance(ctx context.Context, r control.Request, c cluster.MaintenanceRequest) (Done, error) {
-	s.designate(&c.MaintenanceChange)
+	c.Designate(s.Board.State(), s.Self.ID)
 	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
-}
-
-// designate names the node that may open while maintenance is on: who is the
-// primary, or about to be. This is the leader's agent, and a term's primary is its
-// leader: a peer that says that it is the primary has not heard of this term so far.
-func (s *Server) designate(c *cluster.MaintenanceChange) {
-	state := s.Board.State()
-	if m, ok := state.MemberByID(s.Self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && s.Self.Kind != cluster.KindLogger {
-		c.Primary = s.Self.Name
-	}
 }
 
 // CheckAddress refuses what is no address of a node for the others.

@@ -167,26 +167,3 @@ func TestFence(t *testing.T) {
 		t.Errorf("fenced by quorate: %v", err)
 	}
 }
-
-// TestDesignate: the leader's agent names its own node. A peer that says that it is the
-// primary was that before this term.
-func TestDesignate(t *testing.T) {
-	for _, c := range []struct {
-		kind   cluster.Kind
-		weight int
-		want   string
-	}{{cluster.KindFull, 5, "a"}, {cluster.KindFull, 0, ""}, {cluster.KindLogger, 0, ""}} {
-		s, n := serve(t)
-		s.Self.Kind = c.kind
-		n.board.SetState(cluster.State{Version: 1, Members: []cluster.Member{
-			{ID: 1, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-		if err := n.board.Received(2, status.Node{ID: 2, Name: "b", Role: status.RolePrimary, Term: 7}); err != nil {
-			t.Fatal(err)
-		}
-		change := cluster.MaintenanceChange{On: true}
-		s.designate(&change)
-		if change.Primary != c.want {
-			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, change.Primary, c.want)
-		}
-	}
-}

@@ -216,7 +216,7 @@ func awaitNear(limit time.Duration, ask func() (time.Duration, error)) (behind t
 func (v *Service) moveTo(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID, maxPause time.Duration) (cluster.Switchover, error) {
 	maintenance := v.board.State().Maintenance
 	if maintenance != nil { // before: nobody else may open
-		if _, err := v.requests.ChangeState(ctx, by, cluster.Change{Maintenance: appointed(*maintenance, s.To)}); err != nil {
+		if _, err := v.requests.ChangeState(ctx, by, cluster.Change{Maintenance: maintenance.Appoint(s.To)}); err != nil {
 			return s, err
 		}
 	}
@@ -230,7 +230,7 @@ func (v *Service) moveTo(ctx context.Context, by string, s cluster.Switchover, t
 		return s, nil
 	}
 	if maintenance != nil && v.node.Raft().Role().Leading {
-		_, back := v.requests.ChangeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, v.self.Name)})
+		_, back := v.requests.ChangeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: maintenance.Appoint(v.self.Name)})
 		err = errors.Join(err, back)
 	}
 	return s, v.calledOff(m, err)
@@ -271,11 +271,6 @@ func (v *Service) awaitSuccessor(s *cluster.Switchover, m *primary.Order, term u
 	}
 }
 
-// appointed is the change that lets a node open while maintenance is on.
-func appointed(m cluster.Maintenance, name string) *cluster.MaintenanceChange {
-	return &cluster.MaintenanceChange{On: true, Reason: m.Reason, Primary: name}
-}
-
 // appoint lets another node open while maintenance is on and nobody is the primary:
 // the role machine hands over to it.
 func (v *Service) appoint(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID) (cluster.Switchover, error) {
@@ -283,7 +278,7 @@ func (v *Service) appoint(ctx context.Context, by string, s cluster.Switchover, 
 	if m == nil {
 		return s, control.Errorf(control.CodeStale, "maintenance has just ended: look at the status")
 	}
-	_, err := v.requests.ChangeState(ctx, by, cluster.Change{Maintenance: appointed(*m, v.board.Name(to))})
+	_, err := v.requests.ChangeState(ctx, by, cluster.Change{Maintenance: m.Appoint(v.board.Name(to))})
 	return s, err
 }
 

@@ -74,7 +74,8 @@ var simCalls = []simCall{
 	{
 		"is an operator, who asks as package operate and the commands do",
 		"faults_operator.go faults_stopped.go node_epoch.go node_members.go members.go policy.go losses.go",
-		`consensus.Runner.TransferTo consensus.Runner.Resign consensus.Runner.ProposeState consensus.Runner.CheckState membership.RefuseVote board.Board.Members
+		`board.Board.State consensus.Committed.State consensus.Runner.Committed consensus.Runner.Role
+		consensus.Runner.TransferTo consensus.Runner.Resign consensus.Runner.ProposeState consensus.Runner.CheckState membership.RefuseVote board.Board.Members
 		quorumloss.ClosedReport quorumloss.NodeOf quorumloss.Finish quorumloss.Survivor.Judge quorumloss.Survivor.Do quorumloss.Survivor.Close
 		recovery.Verdict.Changed recovery.Verdict.Loss recovery.Verdict.Overridable recovery.Verdict.Record recovery.Verdict.Refusal`,
 	},

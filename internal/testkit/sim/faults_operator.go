@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,11 +12,67 @@ import (
 )
 
 // runPlan has the role machine carry a plan out.
-func (a *agent) runPlan(in role.Input, moves bool) {
-	a.life.start(func() {
-		o := primary.NewOrder("an operator", moves, maxPause, a.life)
-		if reason, err := a.Orders.Run(context.Background(), o, func() { a.input(in) }); err == nil && reason == "" {
-			a.w.plans++
+func (a *agent) runPlan(in role.Input, moves bool) (done bool) {
+	o := primary.NewOrder("an operator", moves, maxPause, a.life)
+	reason, err := a.Orders.Run(context.Background(), o, func() { a.input(in) })
+	if done = err == nil && reason == ""; done {
+		a.w.plans++
+	}
+	return done
+}
+
+// moveTo moves the primary to another node. Where maintenance is on, that node is to be the one that may open,
+// before it is asked to.
+func (a *agent) moveTo(to *node) {
+	m := a.board.State().Maintenance
+	if m != nil && a.appoint(m.Appoint(to.member.Name)) != nil {
+		return
+	}
+	moved := a.runPlan(role.Move{To: to.id, Reason: "an operator moves it"}, true)
+	if m != nil && !moved && a.Raft.Role().Leading {
+		_ = a.appoint(m.Appoint(a.n.member.Name))
+	}
+}
+
+// appoint has another node be the one that may open, unless maintenance ends meanwhile.
+func (a *agent) appoint(c *cluster.MaintenanceChange) error {
+	if a.w.maintenance.On {
+		a.w.maintenance = c
+	}
+	return a.proposeMaintenance(*c)
+}
+
+// proposeMaintenance asks for a change of the maintenance, as the command does.
+func (a *agent) proposeMaintenance(c cluster.MaintenanceChange) error {
+	c.Designate(a.board.State(), a.n.id)
+	a.w.changes++
+	return a.propose(context.Background(), "maintenance", cluster.Change{
+		ID: fmt.Sprint("maintenance ", a.w.changes), By: "operator", At: a.n.clock(), Maintenance: &c,
+	})
+}
+
+// maintain has an operator want maintenance, or want it to end. He asks for it until the cluster state says so, and
+// looks again and again: what a leader has proposed that has fallen may be committed late.
+func (w *World) maintain(c *cluster.MaintenanceChange) {
+	begun := w.maintenance != nil
+	if w.maintenance = c; !begun {
+		w.keepMaintained()
+	}
+}
+
+func (w *World) keepMaintained() {
+	w.sched.after(maintainEvery, w.keepMaintained)
+	a := w.primary().agent
+	if a == nil || !a.Raft.Role().Leading {
+		return
+	}
+	want, m := *w.maintenance, a.Raft.Committed().State().State.Maintenance
+	if want.On == (m != nil) && (m == nil || want.Primary == "" || want.Primary == m.Primary) {
+		return
+	}
+	a.life.Go(func() {
+		if a.proposeMaintenance(want) == nil && m == nil {
+			w.maintained++
 		}
 	})
 }
@@ -24,6 +81,9 @@ func (a *agent) runPlan(in role.Input, moves bool) {
 func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
+
+// maintainEvery is how often an operator looks whether maintenance is as he wants it.
+const maintainEvery = 300 * time.Millisecond
 
 // maxPause is for how long an operator lets writes be closed, by default.
 const maxPause = 2 * time.Second
@@ -41,17 +101,24 @@ func (i *injector) strikeOperator(f fault, n *node) {
 		if a == nil || to == n || !a.mayMoveTo(to) {
 			return
 		}
-		if w.held {
-			w.heldFor = to.id
-		}
-		a.life.run(func() { a.runPlan(role.Move{To: to.id, Reason: "an operator moves it"}, true) })
+		a.life.run(func() { a.life.start(func() { a.moveTo(to) }) })
 	case restartMysqld:
 		if a != nil {
-			a.life.run(func() { a.runPlan(role.Restart{Reason: "an operator restarts it"}, false) })
+			a.life.run(func() {
+				a.life.start(func() { a.runPlan(role.Restart{Reason: "an operator restarts it"}, false) })
+			})
 		}
 	case maintain:
-		w.held, w.heldFor = true, n.id
-		i.until(2*f.lasts, func() { w.held, w.heldFor = false, 0 })
+		c := &cluster.MaintenanceChange{On: true}
+		if a != nil && f.size%2 == 0 && a.mayMoveTo(n) {
+			c.Primary = n.member.Name
+		}
+		w.maintain(c)
+		i.until(2*f.lasts, func() {
+			if w.maintenance == c {
+				w.maintain(&cluster.MaintenanceChange{})
+			}
+		})
 	case fenceNode:
 		if !n.runsMysqld() || n.fenced {
 			return
@@ -75,9 +142,4 @@ func (n *node) operatorsFence() role.Fenced {
 		return role.Fenced{Reason: "fenced by an operator"}
 	}
 	return role.Fenced{}
-}
-
-// hold tells the role machine of maintenance.
-func (w *World) hold(in *role.Peers) {
-	in.Held, in.HeldFor = w.held, w.heldFor
 }

@@ -61,14 +61,6 @@ func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// MayOpen says whether maintenance lets this node open.
-func (h mysqldHost) MayOpen() error {
-	if h.w.held && h.w.heldFor != h.n.id {
-		return errors.New("maintenance is on")
-	}
-	return nil
-}
-
 // clients are those of a node's mysqld. It implements primary.Clients.
 type clients struct{ *agent }
 

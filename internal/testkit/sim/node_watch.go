@@ -35,7 +35,6 @@ func (a *agent) runGossip() {
 		return nil
 	}
 	_ = a.board.Gossip(context.Background(), late{a.life}, a.ownStatus, send, func(_ status.Node, in role.Peers) {
-		a.w.hold(&in)
 		a.Inbox.Peers(in)
 	})
 }

@@ -20,6 +20,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Plans > 0 {
 		nodes += fmt.Sprintf(", %d plans", r.Plans)
 	}
+	if r.Maintained > 0 {
+		nodes += fmt.Sprintf(", %d times in maintenance", r.Maintained)
+	}
 	if r.Settles.Deposed > 0 {
 		nodes += fmt.Sprintf(", %d deposed, %d settled, %d late", r.Settles.Deposed, r.Settles.Kept, r.Settles.Late)
 	}

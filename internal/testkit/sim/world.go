@@ -81,10 +81,11 @@ type Result struct {
 	Struck                               Struck
 	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
 	LedInNeed int
-	// Plans counts the switchovers and restarts that operators asked for, and got.
-	Plans   int
-	Settles SettleCounts
-	Blips   bool
+	// Plans counts the switchovers and restarts that operators asked for, and got; Maintained how often maintenance
+	// was switched on.
+	Plans, Maintained int
+	Settles           SettleCounts
+	Blips             bool
 	// Policy is the durability policy, with the nodes that it names; AckDrops counts how
 	// often a require-ack was dropped.
 	Policy   string
@@ -202,9 +203,10 @@ type World struct {
 	// plans counts the operators' plans that were carried out.
 	plans   int
 	settles SettleCounts
-	// held: maintenance is on, and heldFor is the node that may open.
-	held    bool
-	heldFor cluster.NodeID
+	// maintenance is what an operator wants; nil = nobody asked for any so far. maintained counts how often it
+	// was switched on.
+	maintenance *cluster.MaintenanceChange
+	maintained  int
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
 	// membersChange: an operator adds nodes, which wait in spares, and removes others.
@@ -282,6 +284,7 @@ func Run(o Options) (result Result) {
 		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
 		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
 		result.Plans, result.Struck = w.plans, w.struck
+		result.Maintained = w.maintained
 		result.Settles = w.settles
 		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
 		result.Ahead = w.aheads
