@@ -76,6 +76,7 @@ type Agent struct {
 	// each start, it never leaves the machine.
 	feedPassword string
 	log          *seglog.Log
+	healing      *seglog.Log // that is being healed; nil = none is
 	peers        *transport.Transport
 	router       *router.Router
 	reads        *reading.Port

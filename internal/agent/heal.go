@@ -91,6 +91,8 @@ type healer struct {
 // Serve implements logcopy.HealNode.
 func (h healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
 	copies := h.a.copiesOf(log)
+	h.a.healing = log // nobody asks for the status so far, nor once it has ended
+	defer func() { h.a.healing = nil }()
 	return h.a.serveWhile(ctx, func(ctx context.Context) error { return heal(ctx, log, copies) }, copies.Run)
 }
 
@@ -158,7 +160,7 @@ func (a *Agent) others() (ids []cluster.NodeID) {
 // say shows where the healing is.
 func (h healer) say(format string, args ...any) {
 	h.a.board.Update(func(s *status.Node) {
-		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error()
+		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error() // who waits is woken
 		s.Reason = "the log was damaged: " + fmt.Sprintf(format, args...)
 	})
 }

@@ -76,10 +76,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	if err.Order.Recovery == nil { // else the stance, which is given it below, says what to do: no rebuild perhaps
 		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
-	if err.Code == transport.CodeRebuild && h.a.board.JoinsBlind() {
-		return // one peer may speak of what was long ago: join.Joiner weighs what all say
-	}
-	h.a.stance.Refused(h.a.board.Name(id), err)
+	h.a.stance.RefusedDial(h.a.board.Name(id), err)
 }
 
 // refusalBy is a peer's rejection as a status shows it.

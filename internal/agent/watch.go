@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -28,10 +28,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 		a.peers.SendStatus(blob)
 		return nil
 	}
-	return a.board.Gossip(ctx, new(clock.OneTimer), own, send, func(own status.Node, in role.Peers) {
-		a.judgeTimings(own, &in)
-		a.Inbox.Peers(in)
-	})
+	return a.Gossip(ctx, new(clock.OneTimer), own, send)
 }
 
 // lagStatus says whether the figures of the lag count, and how old they are; and how the log is. A replica does not know
@@ -63,8 +60,11 @@ func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
 	a.lagStatus(&s)
+	if a.healing != nil {
+		member.CompleteHealing(&s, a.healing, a.durable())
+	}
 	if a.Raft == nil {
-		return s // the log is being healed
+		return s // the log is being healed, or copied
 	}
 	a.Complete(&s)
 	segments := a.log.Segments()

@@ -29,7 +29,7 @@ func previousEdits() map[string][][2]string {
 			{"\t\tHeartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,\n", ""},
 		},
 		// Its nodes promise nothing, and its leaders believe that all settings are theirs.
-		"internal/agent/timing.go": {{"in.NoLease = status.NoLease(a.board.Members(), nodes)", "in.NoLease = \"\""}},
+		"internal/agent/member/gossip.go": {{"in.NoLease = status.NoLease(table.Members(), nodes)", "in.NoLease = \"\""}},
 		"internal/raft/consensus/lease.go": {
 			{"case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:", "case false && c == raftContextBytes:"},
 			{"case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:", "case false:"},

@@ -8,6 +8,7 @@
 // and the simulator give a Member two such worlds.
 //
 // Init builds what is there before the log is open, Open the rest; neither starts anything. Loops are what
-// runs then, beside Raft's Run and Bulk's. The parts own their state; Member has none but them. All that
+// runs then, beside Raft's Run and Bulk's, and Gossip, which tells the peers of the node and the role machine of the
+// peers, and judges the nodes' timings. CompleteHealing is what a node says in the life before. The parts own their state; Member has none but them. All that
 // waits goes by the clocks of Config.
 package member

@@ -47,6 +47,7 @@ type Table interface {
 	Members() []cluster.Member
 	State() cluster.State
 	SinceLeader() time.Duration
+	JoinsBlind() bool
 	SetTrouble(about, text string) (news bool)
 }
 
@@ -177,6 +178,15 @@ func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 		_ = s.cfg.Clock.Wait(context.Background(), 0, answered)
 	}
 	return words
+}
+
+// RefusedDial takes a peer's rejection of this node, which had dialled it. An order to be rebuilt is not obeyed by a node
+// that joins blind: one peer may speak of what was long ago. join.Joiner weighs what all say, and then calls Refused.
+func (s *Stance) RefusedDial(by string, r *transport.RejectedError) {
+	if r.Code == transport.CodeRebuild && s.cfg.Board.JoinsBlind() {
+		return
+	}
+	s.Refused(by, r)
 }
 
 // Refused takes a peer's rejection of the node.

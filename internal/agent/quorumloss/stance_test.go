@@ -86,3 +86,43 @@ func TestWordsOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// leaver is a node that has a disk which it may lose.
+type leaver struct {
+	Node
+	left int
+}
+
+func (*leaver) AsSelf() membership.Self { return membership.Self{ID: 1, Blank: true} }
+
+// Leave implements Node.
+func (l *leaver) Leave(membership.Departure) { l.left++ }
+
+// blind is the table of a node that joins, and of the cluster knows nothing, or something.
+type blind struct {
+	three
+	is bool
+}
+
+func (b blind) JoinsBlind() bool { return b.is }
+
+// TestBlindJoinerWeighsOrders: a node that joins and knows no state of the cluster does not obey one peer that has it
+// rebuilt. What join.Joiner has weighed, it obeys, and so does a node that knows a state.
+func TestBlindJoinerWeighsOrders(t *testing.T) {
+	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 7, Instance: "new"}}
+	for _, c := range []struct {
+		blind, dialled bool
+		left           int
+	}{{true, true, 0}, {true, false, 1}, {false, true, 1}} {
+		n := &leaver{}
+		s := New(Config{Node: n, Board: blind{is: c.blind}, Logger: slog.New(slog.DiscardHandler)})
+		if c.dialled {
+			s.RefusedDial("b", order)
+		} else {
+			s.Refused("the cluster", order)
+		}
+		if n.left != c.left {
+			t.Errorf("blind %t, by one peer %t: it begins anew %d times, want %d", c.blind, c.dialled, n.left, c.left)
+		}
+	}
+}

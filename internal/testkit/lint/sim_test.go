@@ -29,7 +29,7 @@ var simCalls = []simCall{
 	{
 		"starts what then runs by itself, as agent.Run does",
 		"node_agent.go node_heal.go node_join.go node_stage.go node_watch.go clocks.go faults_operator.go",
-		`member.Member.Init member.Member.Loops member.Member.RunRole consensus.Runner.Run bulk.Bulk.Run board.Board.Gossip
+		`member.Member.Init member.Member.Loops member.Member.Gossip member.Member.RunRole consensus.Runner.Run bulk.Bulk.Run board.Board.Gossip
 		join.Introduction.Run join.Joiner.Run logcopy.Heal primary.Orders.Run consensus.Promise`,
 	},
 	{
@@ -49,21 +49,21 @@ var simCalls = []simCall{
 	{
 		"carries out what a joiner asks for by join.Node",
 		"node_join.go",
-		"board.Board.Members board.Board.State board.Board.SetState membership.Directories.Expect membership.Directories.Forget membership.Directories.Learn datadir.Dir.Has",
+		"board.Board.SetRole board.Board.Members board.Board.State board.Board.SetState membership.Directories.Expect membership.Directories.Forget membership.Directories.Learn datadir.Dir.Has",
 	},
 	{
 		"hands over what has arrived by the modelled network, or that a connection ended, to the code that judges it",
 		"connections.go conn.go node_agent.go node_join.go node_members.go node_watch.go",
 		`consensus.Runner.Step consensus.Runner.PeerUnreachable consensus.Runner.PeerRefused bulk.Bulk.Serve board.Board.Received board.Board.PeerUp board.Board.SetTrouble board.Board.Name
-		membership.Directories.Check membership.Directories.Judge quorumloss.Stance.Refused quorumloss.Stance.Word board.Board.Members
-		member.Member.AsMember join.Member.Plan primary.Inbox.Peers primary.Inbox.Put`,
+		membership.Directories.Check membership.Directories.Judge quorumloss.Stance.Refused quorumloss.Stance.RefusedDial quorumloss.Stance.Word board.Board.Members
+		member.Member.AsMember join.Member.Plan primary.Inbox.Put`,
 	},
 	{
 		"answers what the product asks of its host, from the product's own state",
-		"node_agent.go node_epoch.go node_members.go node_operate.go node_out.go node_purge.go node_watch.go mysqld_replica.go mysqld_process.go connections.go",
+		"node_agent.go node_epoch.go node_heal.go node_join.go node_members.go node_operate.go node_out.go node_purge.go node_watch.go mysqld_replica.go mysqld_process.go connections.go",
 		`board.Board.Lives board.Board.Own board.Board.State board.Board.Nodes board.Board.Members board.Board.Wake board.Board.Update board.Shown
 		consensus.Runner.Committed consensus.Committed.Mark consensus.Committed.State consensus.Committed.Changed consensus.Runner.Role consensus.Runner.VotesIn consensus.Runner.Propose
-		member.Member.Complete member.Member.Nodes membership.Directories.Empty membership.Directories.Joined quorumloss.Stance.Confirm quorumloss.ReportOf
+		member.Member.Complete member.CompleteHealing member.Member.Nodes membership.Directories.Empty membership.Directories.Joined quorumloss.Stance.Confirm quorumloss.ReportOf
 		primary.Duties.Follow primary.Order.Left primary.Slot.Serving primary.Slot.Answering primary.Slot.Tap role.Machine.Phase role.Machine.Reason`,
 	},
 	{

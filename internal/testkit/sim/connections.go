@@ -28,13 +28,15 @@ func (n *node) atDoor() *host {
 	return n.host()
 }
 
-// host is what dials on a node: an agent, or what runs in its place.
+// host is what dials on a node: an agent, or what runs in its place. A node that introduces itself only asks.
 func (n *node) host() *host {
 	switch {
 	case n.agent != nil:
 		return n.agent.host
 	case n.healer != nil:
 		return n.healer.host
+	case n.joiner != nil && n.joiner.knocks == nil:
+		return n.joiner.host
 	}
 	return n.out
 }
@@ -82,7 +84,7 @@ func (p *host) rejected(by *node, r *transport.RejectedError) {
 	}
 	p.rejecting[by.id] = true
 	p.life.start(func() {
-		p.stance.Refused(by.member.Name, r)
+		p.stance.RefusedDial(by.member.Name, r)
 		delete(p.rejecting, by.id)
 	})
 }

@@ -58,6 +58,8 @@ type node struct {
 	// timing is its agent's.
 	timing    timing
 	timingRNG *rand.Rand
+	// older: until the faults end its agent says nothing of its timings, as agents did that promised no lease.
+	older bool
 	// incarnation is the counter in mysqld's directory.
 	incarnation uint64
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"syscall"
 
+	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -108,8 +109,7 @@ func (n *node) endHealer() {
 // status is what it says of itself.
 func (h *healer) status() status.Node {
 	own := h.n.status()
-	own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
-	own.LogState, own.DurableMark = status.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
+	member.CompleteHealing(&own, h.log, h.mark.Of(h.n.uuid.String()))
 	return own
 }
 

@@ -49,7 +49,9 @@ func (n *node) startJoiner() {
 	}
 	j := &joiner{host: p}
 	n.joiner = j
-	j.life.start(func() { j.runGossip(j.status) })
+	j.board.SetRole(status.RoleJoining, "")
+	j.life.start(func() { j.runGossip(j.board.Own) })
+	j.life.start(j.runDial)
 	j.life.start(j.run)
 	j.nameLater()
 }
@@ -133,13 +135,6 @@ func (j *joiner) closeLog() {
 		_ = j.log.Close()
 		j.log = nil
 	}
-}
-
-// status is what it says of itself: that it has nothing.
-func (j *joiner) status() status.Node {
-	own := j.n.status()
-	own.Role, own.LogState = status.RoleJoining, status.LogOK
-	return own
 }
 
 func (j *joiner) run() {

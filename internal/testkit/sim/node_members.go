@@ -45,6 +45,9 @@ type host struct {
 
 // newHost reads what every process needs. state is the cluster state that it begins with.
 func (n *node) newHost(state cluster.State) (p *host, err error) {
+	if n.timing == (timing{}) {
+		n.retime()
+	}
 	p = &host{n: n, w: n.w, life: &life{n: n}, rejecting: map[cluster.NodeID]bool{}}
 	p.known = membership.New(membership.Config{
 		Initial: cluster.State{Members: n.w.members()[:n.w.initialNodes]}.Voters(),

@@ -6,7 +6,6 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/role"
 )
 
 // status is what a node says of itself whose agent has just started.
@@ -14,6 +13,7 @@ func (n *node) status() status.Node {
 	s := status.Node{
 		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance(),
 		Role: status.RoleStarting, Mysqld: status.MysqldStopped,
+		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
 	}
 	if !n.runsMysqld() {
 		s.Role, s.Mysqld = status.RoleLogger, status.MysqldNone
@@ -34,9 +34,7 @@ func (a *agent) runGossip() {
 		}
 		return nil
 	}
-	_ = a.board.Gossip(context.Background(), late{a.life}, a.ownStatus, send, func(_ status.Node, in role.Peers) {
-		a.Inbox.Peers(in)
-	})
+	_ = a.Gossip(context.Background(), late{a.life}, a.ownStatus, send)
 }
 
 // ownStatus completes the board's status with what others own.
@@ -44,6 +42,9 @@ func (a *agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
 	a.Complete(&s)
+	if a.n.older && a.w.healed == nil {
+		s.Heartbeat, s.ElectionTimeout = 0, 0
+	}
 	return board.Shown(s, a.Raft.VotesIn(), a.Slot.Serving())
 }
 

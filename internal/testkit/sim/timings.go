@@ -30,6 +30,7 @@ func (w *World) assignTimings() {
 func (n *node) retime() {
 	if n.w.timingsDiffer && (n.timing == timing{} || chance(n.timingRNG, 30)) {
 		n.timing = timings[n.timingRNG.IntN(len(timings))]
+		n.older = chance(n.timingRNG, 20)
 		n.log("agent", "has a heartbeat of %v and an election timeout of %v", ticksPerHeartbeat*n.timing.tick, n.timing.election)
 	} else if n.timing == (timing{}) {
 		n.timing = timings[0]
