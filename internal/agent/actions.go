@@ -10,7 +10,6 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
-	"github.com/quorate/quorate/internal/role"
 )
 
 // actions are the requests for what operators do to nodes.
@@ -56,13 +55,4 @@ func (a *Agent) controlInstalled(_ context.Context, r control.Request, args clus
 		found.Data = v.String()
 	}
 	return operate.Done{Result: found, ReadOnly: true}, nil
-}
-
-// fencedBefore tells the role machine of a fence from before this start.
-func (a *Agent) fencedBefore() (role.Fenced, error) {
-	f, err := a.data.Fence()
-	if f == nil {
-		return role.Fenced{}, err
-	}
-	return role.Fenced{Reason: f.String()}, nil
 }

@@ -494,10 +494,6 @@ func (a *Agent) runAll(ctx context.Context) error {
 // runRole is the role machine's goroutine. It ends after the role machine's Exit effect, or when
 // another goroutine of the tree has failed.
 func (a *Agent) runRole(stop, serve, failed context.Context) error {
-	fenced, err := a.fencedBefore()
-	if err != nil {
-		return err
-	}
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
@@ -508,7 +504,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
 		a.input(role.Stop{})
 	})()
-	switch err := a.RunRole(ctx, fenced); {
+	switch err := a.RunRole(ctx); {
 	case err == nil:
 		a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
 	case serve.Err() == nil:

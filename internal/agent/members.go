@@ -88,19 +88,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 
 // asSelf is this node as package membership sees it.
 func (a *Agent) asSelf() membership.Self {
-	id := a.data.Own()
-	return membership.Self{
-		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.Blank(),
-		Fenced: a.fencedFromRebuild(), State: a.board.State(), Superseded: id.Superseded,
-	}
-}
-
-// fencedFromRebuild tells whether this node, which is to begin anew, is kept as it is by
-// an operator's fence: nobody waits for what it has any more, and made anew, fenced, it
-// would hold the logs of all again.
-func (a *Agent) fencedFromRebuild() bool {
-	f, err := a.data.Fence()
-	return f != nil || err != nil
+	return membership.SelfOf(a.self, a.data.Home, a.board.State())
 }
 
 // leaver is this node as a membership.Departing drives it.

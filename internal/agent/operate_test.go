@@ -29,7 +29,7 @@ import (
 func TestFenceIsKept(t *testing.T) {
 	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}}
 	openBoard(a)
-	if in, err := a.fencedBefore(); err != nil || in != (role.Fenced{}) {
+	if in, err := a.Fenced(); err != nil || in != (role.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)
 	}
 	f := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "its disk"}
@@ -37,13 +37,13 @@ func TestFenceIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := role.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
-	if in, err := a.fencedBefore(); err != nil || in != want {
+	if in, err := a.Fenced(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}
 	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, 7); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.fencedBefore(); err == nil {
+	if _, err := a.Fenced(); err == nil {
 		t.Error("a damaged one was passed over")
 	}
 }

@@ -210,8 +210,22 @@ func (m *Member) Loops() []func(context.Context) error {
 	return loops
 }
 
-// RunRole is the role machine's goroutine: see primary.Shell.
-func (m *Member) RunRole(ctx context.Context, fenced role.Input) error {
+// Fenced is an operator's fence as the role machine is told of it.
+func (m *Member) Fenced() (role.Fenced, error) {
+	f, err := m.cfg.Home.Fence()
+	if f == nil {
+		return role.Fenced{}, err
+	}
+	return role.Fenced{Reason: f.String()}, nil
+}
+
+// RunRole is the role machine's goroutine: see primary.Shell. It begins with the fence from before this start. A
+// damaged one is no reason to start mysqld.
+func (m *Member) RunRole(ctx context.Context) error {
+	fenced, err := m.Fenced()
+	if err != nil {
+		return err
+	}
 	return m.Shell.Run(ctx, m.Role, fenced)
 }
 

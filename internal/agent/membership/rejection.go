@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -24,6 +25,17 @@ type Self struct {
 	State cluster.State
 	// Superseded is the recovery without it that it obeys; nil = there was none.
 	Superseded *cluster.Recovery
+}
+
+// SelfOf is the node self over its data directory, which knows a cluster state. A fence that cannot be read counts as
+// one: nobody waits for what a fenced node has any more, and made anew, fenced, it would hold the logs of all again.
+func SelfOf(self cluster.Member, home *datadir.Home, known cluster.State) Self {
+	own := home.Own()
+	fence, err := home.Fence()
+	return Self{
+		ID: self.ID, Name: self.Name, Instance: own.Instance, Blank: home.Blank(), Fenced: fence != nil || err != nil,
+		State: known, Superseded: own.Superseded,
+	}
 }
 
 // Reaction is what a node makes of a rejection.

@@ -35,7 +35,7 @@ var simCalls = []simCall{
 	{
 		"reads what is on disk, as a process does that starts",
 		"node.go node_agent.go node_members.go node_out.go disk.go losses.go world.go",
-		`datadir.Visit datadir.Home.CheckLog datadir.Home.Life datadir.Home.Own datadir.Home.Instance datadir.Home.Blank datadir.Dir.Has datadir.Dir.Known
+		`datadir.Visit datadir.Home.CheckLog datadir.Home.Life datadir.Home.Own datadir.Home.Instance datadir.Dir.Has datadir.Dir.Known
 		datadir.Dir.Refused datadir.Dir.State datadir.Dir.FS datadir.Dir.Path datadir.Mark.Load datadir.State.Point retention.Heard.Load
 		membership.Directories.Load quorumloss.Stance.Load membership.Follower.Follow`,
 	},
@@ -63,7 +63,7 @@ var simCalls = []simCall{
 		"node_agent.go node_epoch.go node_heal.go node_join.go node_members.go node_operate.go node_out.go node_purge.go node_watch.go mysqld_replica.go mysqld_process.go connections.go",
 		`board.Board.Lives board.Board.Own board.Board.State board.Board.Nodes board.Board.Members board.Board.Wake board.Board.Update board.Shown
 		consensus.Runner.Committed consensus.Committed.Mark consensus.Committed.State consensus.Committed.Changed consensus.Runner.Role consensus.Runner.VotesIn consensus.Runner.Propose
-		member.Member.Complete member.CompleteHealing member.Member.Nodes membership.Directories.Empty membership.Directories.Joined quorumloss.Stance.Confirm quorumloss.ReportOf
+		member.Member.Complete member.CompleteHealing member.Member.Nodes membership.Directories.Empty membership.Directories.Joined membership.SelfOf quorumloss.Stance.Confirm quorumloss.ReportOf
 		primary.Duties.Follow primary.Order.Left primary.Slot.Serving primary.Slot.Answering primary.Slot.Tap role.Machine.Phase role.Machine.Reason`,
 	},
 	{
@@ -75,6 +75,7 @@ var simCalls = []simCall{
 		"is an operator, who asks as package operate and the commands do",
 		"faults_operator.go faults_stopped.go node_epoch.go node_members.go members.go policy.go losses.go",
 		`board.Board.State consensus.Committed.State consensus.Runner.Committed consensus.Runner.Role
+		datadir.Dir.Fence datadir.Dir.WriteFence datadir.Dir.RemoveFence member.Member.Fenced
 		consensus.Runner.TransferTo consensus.Runner.Resign consensus.Runner.ProposeState consensus.Runner.CheckState membership.RefuseVote board.Board.Members
 		quorumloss.ClosedReport quorumloss.NodeOf quorumloss.Finish quorumloss.Survivor.Judge quorumloss.Survivor.Do quorumloss.Survivor.Close
 		recovery.Verdict.Changed recovery.Verdict.Loss recovery.Verdict.Overridable recovery.Verdict.Record recovery.Verdict.Refusal`,

@@ -61,7 +61,7 @@ func (w *World) maintain(c *cluster.MaintenanceChange) {
 }
 
 func (w *World) keepMaintained() {
-	w.sched.after(maintainEvery, w.keepMaintained)
+	w.sched.after(askedEvery, w.keepMaintained)
 	a := w.primary().agent
 	if a == nil || !a.Raft.Role().Leading {
 		return
@@ -82,8 +82,8 @@ func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
-// maintainEvery is how often an operator looks whether maintenance is as he wants it.
-const maintainEvery = 300 * time.Millisecond
+// askedEvery is how often an operator looks whether something is as he wants it.
+const askedEvery = 300 * time.Millisecond
 
 // maxPause is for how long an operator lets writes be closed, by default.
 const maxPause = 2 * time.Second
@@ -120,26 +120,54 @@ func (i *injector) strikeOperator(f fault, n *node) {
 			}
 		})
 	case fenceNode:
-		if !n.runsMysqld() || n.fenced {
+		if f, err := n.home.Fence(); a == nil || !n.runsMysqld() || f != nil || err != nil {
 			return
 		}
-		n.setFenced(true)
-		i.until(f.lasts, func() { n.setFenced(false) })
+		over := false
+		a.life.run(func() {
+			a.life.start(func() {
+				if !over { // else the machine stood still until now
+					a.fence(&cluster.Fence{By: "operator", At: n.clock(), Reason: "a fault"})
+				}
+			})
+		})
+		i.until(f.lasts, func() {
+			over = true
+			n.unfence()
+		})
 	}
 }
 
-// setFenced has an operator fence a node, or let it in again.
-func (n *node) setFenced(fenced bool) {
-	n.fenced = fenced
-	if n.agent != nil {
-		a := n.agent
-		a.life.run(func() { a.input(n.operatorsFence()) })
+// fence has an agent note an operator's fence, or that there is none any more (nil), and tell its role machine.
+func (a *agent) fence(f *cluster.Fence) {
+	home := a.n.home
+	a.n.fencing++
+	defer func() { a.n.fencing-- }()
+	err := a.n.write(a.life, func() error {
+		if f == nil {
+			return home.RemoveFence()
+		}
+		return home.WriteFence(*f)
+	})
+	in, read := a.Fenced()
+	if a.n.log("fence", "%q: %v, %v", in.Reason, err, read); read == nil {
+		a.input(in)
 	}
 }
 
-func (n *node) operatorsFence() role.Fenced {
-	if n.fenced {
-		return role.Fenced{Reason: "fenced by an operator"}
+// unfence has an operator let a node in again, and ask for it until that is so. What he asked for before has an answer
+// by then, or its process has ended.
+func (n *node) unfence() {
+	f, err := n.home.Fence()
+	switch {
+	case err != nil:
+		n.w.fail("fence", "n%d: %v", n.id, err)
+	case f == nil && n.fencing == 0:
+		n.w.fenced++
+		return
 	}
-	return role.Fenced{}
+	if a := n.agent; a != nil && n.fencing == 0 {
+		a.life.run(func() { a.life.start(func() { a.fence(nil) }) })
+	}
+	n.w.sched.after(askedEvery, n.unfence)
 }

@@ -43,8 +43,6 @@ type node struct {
 	// tampered: its mysqld ran without the agent. restored: its data directory is
 	// an older copy.
 	tampered, restored bool
-	// fenced: an operator wants no mysqld here.
-	fenced bool
 	// home is its data directory as the newest process has found it, instances counts those
 	// that it had.
 	home      *datadir.Home
@@ -79,6 +77,8 @@ type node struct {
 	applierBlocked int
 	applierLag     time.Duration
 	startDelay     time.Duration
+	// fencing counts the operator's requests under way to fence it, or to let it in again.
+	fencing int
 	// poisoned: its applier stops with an error at what it takes next.
 	poisoned bool
 

@@ -132,7 +132,7 @@ func (a *agent) run() {
 		a.w.sched.after(0, func() { a.exit(err.Error()) })
 	})
 	a.life.start(func() {
-		_ = a.RunRole(context.Background(), a.n.operatorsFence()) // it returns after Exit alone
+		_ = a.RunRole(context.Background()) // it returns after Exit alone
 		a.w.sched.after(0, func() { a.exit("stopped") })
 	})
 	a.life.start(a.runGossip)

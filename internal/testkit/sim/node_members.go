@@ -111,11 +111,7 @@ func (f followed) Change(ctx context.Context, c cluster.Change) error {
 
 // AsSelf is this node as package membership sees it.
 func (p *host) AsSelf() membership.Self {
-	own := p.n.home.Own()
-	return membership.Self{
-		ID: p.n.id, Name: p.n.member.Name, Instance: own.Instance, Blank: p.n.home.Blank(), Fenced: p.n.fenced,
-		State: p.board.State(), Superseded: own.Superseded,
-	}
+	return membership.SelfOf(p.n.member, p.n.home, p.board.State())
 }
 
 // knownPeers are judged by their data directories.

@@ -23,6 +23,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Maintained > 0 {
 		nodes += fmt.Sprintf(", %d times in maintenance", r.Maintained)
 	}
+	if r.Fenced > 0 {
+		nodes += fmt.Sprintf(", %d times fenced", r.Fenced)
+	}
 	if r.Settles.Deposed > 0 {
 		nodes += fmt.Sprintf(", %d deposed, %d settled, %d late", r.Settles.Deposed, r.Settles.Kept, r.Settles.Late)
 	}

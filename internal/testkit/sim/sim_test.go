@@ -51,6 +51,7 @@ type childResult struct {
 	LedInNeed       int
 	Plans           int
 	Maintained      int
+	Fenced          int
 	Members         int // worlds in which they change
 	Changes, Joints int
 	Joins, Clones   int
@@ -67,7 +68,7 @@ func (r *childResult) add(o childResult) {
 	r.Joins, r.Clones, r.Ahead = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead
 	r.LongApplies, r.Reseeds, r.AckDrops = r.LongApplies+o.LongApplies, r.Reseeds+o.Reseeds, r.AckDrops+o.AckDrops
 	r.Struck.Add(o.Struck)
-	r.Maintained = r.Maintained+o.Maintained
+	r.Maintained, r.Fenced = r.Maintained+o.Maintained, r.Fenced+o.Fenced
 }
 
 func runChild(seeds string) int {
@@ -84,7 +85,7 @@ func runChild(seeds string) int {
 			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
 			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead,
 			LongApplies: r.LongApplies, Reseeds: r.Reseeds, AckDrops: r.AckDrops, Struck: r.Struck,
-			Maintained: r.Maintained,
+			Maintained: r.Maintained, Fenced: r.Fenced,
 		}
 		if r.Members {
 			child.Members = 1
@@ -149,9 +150,9 @@ func TestFixedSeeds(t *testing.T) {
 	}
 	all := runSeeds(t, seeds)
 	// A world in which nothing happens keeps every promise.
-	if all.Epochs < 3*n || all.OK < 200*n || all.LedInNeed < n/10 || all.Plans < n/4 || all.Maintained < n/8 {
-		t.Errorf("%d epochs, %d commits, %d terms in need, %d plans and %d times maintenance in %d runs: too few to mean anything",
-			all.Epochs, all.OK, all.LedInNeed, all.Plans, all.Maintained, n)
+	if all.Epochs < 3*n || all.OK < 200*n || all.LedInNeed < n/10 || all.Plans < n/4 || all.Maintained < n/8 || all.Fenced < n/16 {
+		t.Errorf("%d epochs, %d commits, %d terms in need, %d plans, %d times maintenance and %d fenced in %d runs: too few to mean anything",
+			all.Epochs, all.OK, all.LedInNeed, all.Plans, all.Maintained, all.Fenced, n)
 	}
 	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n) { // of few seeds some have neither
 		t.Errorf("%d reads ahead and %d transactions applied for long in %d runs: too few to mean anything", all.Ahead, all.LongApplies, n)

@@ -82,10 +82,10 @@ type Result struct {
 	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
 	LedInNeed int
 	// Plans counts the switchovers and restarts that operators asked for, and got; Maintained how often maintenance
-	// was switched on.
-	Plans, Maintained int
-	Settles           SettleCounts
-	Blips             bool
+	// was switched on; Fenced how often a node was fenced, and let in again.
+	Plans, Maintained, Fenced int
+	Settles                   SettleCounts
+	Blips                     bool
 	// Policy is the durability policy, with the nodes that it names; AckDrops counts how
 	// often a require-ack was dropped.
 	Policy   string
@@ -207,6 +207,7 @@ type World struct {
 	// was switched on.
 	maintenance *cluster.MaintenanceChange
 	maintained  int
+	fenced      int // how often an operator let a node in again that he had fenced
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
 	// membersChange: an operator adds nodes, which wait in spares, and removes others.
@@ -284,7 +285,7 @@ func Run(o Options) (result Result) {
 		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
 		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
 		result.Plans, result.Struck = w.plans, w.struck
-		result.Maintained = w.maintained
+		result.Maintained, result.Fenced = w.maintained, w.fenced
 		result.Settles = w.settles
 		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
 		result.Ahead = w.aheads
