@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -170,14 +171,22 @@ func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Offer, er
 
 // Follow implements join.Node.
 func (j *joiner) Follow(p join.Offer) error {
-	if p.State.State.Version >= j.board.State().Version {
-		j.board.SetState(p.State.State)
-		if err := j.known.Expect(p.State, false); err != nil {
-			j.n.log("members", "%v", err)
-		}
-	}
+	membership.NewFollower(membership.FollowerConfig{
+		Node: told{p: j.host}, Table: j.board, Known: j.known, Clock: j.life, Logger: j.n.logger("members"),
+	}).Follow(p.State, false)
 	return j.known.Learn(p.Known)
 }
+
+// told is a joiner as a membership.Follower drives it, which asks it no more than this before there is a Raft.
+type told struct {
+	membership.Node
+	p *host
+}
+
+func (t told) AsSelf() membership.Self { return t.p.AsSelf() }
+
+// SetPeers implements membership.Node.
+func (t told) SetPeers(former transport.Former) { t.p.door.SetFormer(former) }
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.stance.Refused(by, r) }

@@ -213,6 +213,10 @@ func (l *workload) route(r *request, via *node) {
 	if r.end != 0 {
 		return
 	}
+	if a.Slot.Serving() && a.Orders.MovesAway() {
+		l.retry(r) // its client is held, as by the product's router
+		return
+	}
 	if a.Slot.Serving() {
 		l.pass(r, via, via)
 		return
