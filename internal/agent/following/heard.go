@@ -120,6 +120,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 		said = text
 	}
 	for next := c.Now(); c.Wait(ctx, heardEvery, nil) == nil; {
+		s.learns(kept) // it may not have known before which site is followed
 		s.learnsOfOthers()
 		s.node.ShowHeard(s.heardOf(s.otherSite()))
 		if c.Now() >= next {

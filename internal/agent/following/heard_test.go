@@ -3,6 +3,7 @@ package following
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,5 +120,54 @@ func TestHeardIsKept(t *testing.T) {
 		synctest.Wait()
 		says("of another site", other, "", time.Time{})
 		other.stop()
+	})
+}
+
+// lateNode learns which site is followed from its log, some time after its start.
+type lateNode struct {
+	hearingNode
+	knows *atomic.Bool
+}
+
+func (n lateNode) Committed() (*cluster.Follow, uint64) {
+	if !n.knows.Load() {
+		return nil, 0
+	}
+	return n.hearingNode.Committed()
+}
+
+func (n lateNode) State() cluster.State {
+	if !n.knows.Load() {
+		return cluster.State{}
+	}
+	return n.hearingNode.State()
+}
+
+// TestHeardBeforeItsSite: what the disk has of a site was forgotten where the node did not know yet that it is followed.
+func TestHeardBeforeItsSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := datadir.New(vfs.NewMem(), ".")
+		heard := cluster.SiteHeard{Site: "west", Term: 2, Executed: "aaaaaaaa-0000-0000-0000-000000000001:1-7"}
+		if err := dir.WriteSiteHeard(heard); err != nil {
+			t.Fatal(err)
+		}
+		state := cluster.NewState([]cluster.Member{{ID: 1, Name: "a"}})
+		state.Follow = &cluster.Follow{Site: "west"}
+		b := board.New(board.Config{Self: status.Node{ID: 1, Name: "a"}, State: state, Known: &membership.Directories{}, Now: time.Now})
+		node := lateNode{hearingNode{sitedNode{state: state}, dir, b}, new(atomic.Bool)}
+		s := NewService(node, nil, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.RunHeard(ctx) }()
+		time.Sleep(2 * heardEvery)
+		node.knows.Store(true)
+		time.Sleep(2 * heardEvery)
+		if got := s.heardOf("west"); got == nil || *got != heard {
+			t.Errorf("it knows %+v of west, want what its disk has: %+v", got, heard)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
