@@ -150,11 +150,14 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 	if err != nil {
 		return err
 	}
-	eg.Go(func() error { j.watchData(ctx, p, plan.Node); return nil })
+	cloning, cloned := context.WithCancel(ctx)
+	defer cloned()
+	eg.Go(func() error { j.watchData(cloning, p, plan.Node); return nil })
 	target := server.CloneDir()
 	if err := p.Admin().Clone(ctx, mysqld.CloneSource{Addr: way, Password: plan.Data.Password}, target); err != nil {
 		return err
 	}
+	cloned() // what follows may take longer than a copy may stand still
 	p.Kill()
 	mark, err := plan.Data.Mark()
 	if err != nil {

@@ -235,8 +235,9 @@ func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 		file.claimed = true
 	}
 	f.files = append(f.files, file)
+	_ = os.Remove(name + ".tmp") // of an export that was killed; another account's is not written to
 	var err error
-	if file.file, err = os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, exportFilePermissions); err != nil {
+	if file.file, err = os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions); err != nil {
 		return nil, fmt.Errorf("create export: %w", err)
 	}
 	file.out = bufio.NewWriterSize(file.file, exportBufferBytes)

@@ -137,6 +137,9 @@ func (s *Store) prepare(c *copying) error {
 	if err := s.fs.MkdirAll(c.dir); err != nil {
 		return fmt.Errorf("make save: %w", err)
 	}
+	if err := s.fs.SyncDir(filepath.Dir(s.path)); err != nil { // a killed agent may have made it, and not that
+		return fmt.Errorf("make save: %w", err)
+	}
 	if count >= s.savesMax {
 		c.full = fmt.Errorf("%s holds %d saves, at most %d: move some elsewhere", s.path, count, s.savesMax)
 		return nil

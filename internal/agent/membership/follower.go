@@ -88,7 +88,7 @@ type Follower struct {
 	// leaderless counts the looks without a leader.
 	leaderless int
 	reminder   Reminder
-	notNoted   bool // the last Follow failed, which was logged
+	unnoted    func() // follows again what could not be noted; nil = all is
 	// said is what was logged of each learner that gets no vote, so that it is logged once.
 	said map[string]string
 	// repairer finds who is to be rebuilt, held is why others are not.
@@ -106,19 +106,23 @@ func NewFollower(cfg FollowerConfig) *Follower {
 // what they have: a state that it was merely told of it forgets with a crash, and then it
 // would wait for their votes again.
 //
-// noted is false if the data directories of rebuilt nodes could not be noted: these nodes are told nothing then. Run tries again.
-func (f *Follower) Follow(p cluster.StatePoint, kept bool) (noted bool) {
+// Where the data directories of rebuilt nodes cannot be noted, Run tries again.
+func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
 	if p.State.Version < f.cfg.Table.State().Version {
-		return true
+		return
 	}
 	f.cfg.Table.SetState(p.State)
 	err := f.cfg.Known.Expect(p, kept)
-	if err != nil && !f.notNoted {
-		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: they are told nothing until that succeeds", "error", err)
+	switch {
+	case err == nil:
+		f.unnoted = nil
+	case f.unnoted == nil:
+		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: until that succeeds they are told nothing, and come in vain", "error", err)
+		fallthrough
+	default:
+		f.unnoted = func() { f.Follow(p, kept) }
 	}
-	f.notNoted = err != nil
 	f.cfg.Node.SetPeers(Former(p.State, kept, f.cfg.Node.AsSelf().ID))
-	return err == nil
 }
 
 // Run follows the members until ctx ends.
@@ -131,9 +135,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		kept := f.cfg.Node.Kept().Index >= point.Index
 		if kept && followed != changed {
-			if f.Follow(point, true) {
-				followed = changed
-			}
+			f.Follow(point, true)
+			followed = changed
 		}
 		if now := f.cfg.Clock.Now(); now >= next {
 			next = now + lookEvery
@@ -149,12 +152,14 @@ func (f *Follower) Run(ctx context.Context) error {
 
 func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.judgeSelf(p)
+	if f.unnoted != nil {
+		f.unnoted()
+	}
 	f.learn(ctx)
 	f.promote(ctx)
-	leaving := f.cfg.Table.Nodes()
-	if len(p.Outgoing) > 0 { // until that is over nobody is told to go: what is to go is still needed
-		leaving = nil
-	}
+	leaving := slices.DeleteFunc(slices.Clone(f.cfg.Table.Nodes()), func(n status.Node) bool {
+		return slices.Contains(p.Outgoing, n.ID) // it is told nothing so far: what it has is still needed
+	})
 	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), leaving) {
 		if f.cfg.Node.Hangup(id) {
 			f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))

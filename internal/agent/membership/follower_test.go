@@ -26,6 +26,7 @@ type fakeNode struct {
 	leading         bool
 	committed, kept cluster.StatePoint
 	changed         chan struct{}
+	pins            Known
 	pinsFail        int // so often the directories cannot be noted
 	diskFails       bool
 	state           cluster.State
@@ -113,10 +114,13 @@ func (n *fakeNode) follow(t *testing.T, looks int) {
 
 type fakeStore struct{ n *fakeNode }
 
-func (s *fakeStore) WritePins(Known) error {
+func (s *fakeStore) WritePins(pins Known) error {
 	if s.n != nil && s.n.pinsFail > 0 {
 		s.n.pinsFail--
 		return errors.New("no space")
+	}
+	if s.n != nil {
+		s.n.pins = pins
 	}
 	return nil
 }
@@ -204,10 +208,21 @@ func TestRemindsWhoIsToldToGo(t *testing.T) {
 	if len(n.hungUp) > 0 {
 		t.Errorf("it ends the connections of %v, which are still needed", n.hungUp)
 	}
-	n.committed.Outgoing, n.pinsFail = nil, 2
+	n.committed.Outgoing, n.pinsFail = []cluster.NodeID{3}, 2
 	n.follow(t, 8)
 	if len(n.former) < 3 || !slices.Equal(n.hungUp, []cluster.NodeID{2}) || n.pinsFail > 0 {
 		t.Errorf("it tried %d times, and ends the connections of %v, want node 2's, once its new directory is noted", len(n.former), n.hungUp)
+	}
+	told := cluster.StatePoint{State: p.State, Index: 9}
+	told.State.Version = 3
+	n = &fakeNode{
+		committed: cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7}, kept: cluster.StatePoint{Index: 7}, pinsFail: 1,
+		nodes:   []status.Node{{ID: 3, Reachable: true, StateVersion: new(uint64(3))}},
+		answers: map[cluster.NodeID]cluster.StatePoint{3: told},
+	}
+	n.follow(t, 4)
+	if n.pinsFail > 0 || n.pins[2] != "new" {
+		t.Errorf("what node 3 has told is noted as %v, want node 2's new directory", n.pins)
 	}
 }
 

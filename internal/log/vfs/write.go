@@ -82,8 +82,9 @@ func ReadFile(fs FS, path string) (b []byte, err error) {
 		return nil, err
 	}
 	b = make([]byte, size)
-	if _, err = f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return b, nil
+	return b[:n], nil
 }
