@@ -271,7 +271,7 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 		}
 	}
 	if err := f.WaitNode(ctx, victim, "its log is to be healed", func(n status.Node) bool {
-		return n.LogState == status.LogRepairing && strings.Contains(n.LogDetail, name)
+		return n.LogState == status.LogRepairing && strings.Contains(n.LogDetail, name) && n.LogFirst > 0 && n.LogLast >= n.LogFirst
 	}); err != nil {
 		t.Fatal(err)
 	}

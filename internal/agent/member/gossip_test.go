@@ -65,16 +65,20 @@ func TestHealingNodeSaysWhatItNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = log.Close() })
-	if err := log.Append([]seglog.Entry{{Index: 1000, Term: 3, Data: bytes.Repeat([]byte("x"), 10)}}, &seglog.HardState{Term: 3, Commit: 1000}); err != nil {
+	var entries []seglog.Entry
+	for i := range uint64(4) {
+		entries = append(entries, seglog.Entry{Index: 1000 + i, Term: 3, Data: bytes.Repeat([]byte("x"), 10)})
+	}
+	if err := log.Append(entries, &seglog.HardState{Term: 3, Commit: 1002}); err != nil {
 		t.Fatal(err)
 	}
 	s := status.Node{ID: 2, Name: "b", Kind: cluster.KindFull, Role: status.RoleStarting, Mysqld: status.MysqldStopped}
-	CompleteHealing(&s, log, replay.Mark{Index: 1000})
-	if s.LogState != status.LogRepairing || s.LogLast != 1000 {
-		t.Errorf("it says that its log is %q, up to %d", s.LogState, s.LogLast)
+	CompleteHealing(&s, log, replay.Mark{Index: 1001})
+	if s.LogState != status.LogRepairing || s.LogFirst != 1000 || s.LogLast != 1003 || s.LogCommit != 1002 {
+		t.Errorf("it says that its log is %q, from %d up to %d, committed up to %d", s.LogState, s.LogFirst, s.LogLast, s.LogCommit)
 	}
 	needs, marks := replay.Needs([]status.Node{s})
-	if needs[0].From != 1000 || marks[0] != 1000 {
-		t.Errorf("it needs the log from %d on, and holds %d; want 1000", needs[0].From, marks[0])
+	if needs[0].From != 1000 || marks[0] != 1001 {
+		t.Errorf("it needs the log from %d on, and holds %d; want 1000, and 1001", needs[0].From, marks[0])
 	}
 }
