@@ -43,9 +43,10 @@ type losses struct {
 }
 
 // besideLosses are the faults that this world does not have: faults that spoil data which a
-// person restores from other nodes, and faults that keep a node from opening.
+// person restores from other nodes, and faults that keep a node from opening. A small file that is torn would cut off a
+// recovery, of which the world does not know then that it was made: what cuts one off here finishes it.
 func besideLosses(f fault) bool {
-	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split}, f.kind)
+	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split, tearFile}, f.kind)
 }
 
 func (w *World) startLosses() {
