@@ -122,12 +122,13 @@ func (s *Service) check(ctx context.Context, f cluster.Follow) (look Look, here 
 		return look, here, err
 	}
 	defer func() { _ = source.Close() }()
-	if look, err = source.Look(ctx); err != nil {
-		return look, here, err
-	}
 	own := s.node.Own()
 	here = Here{Version: own.ServerVersion, UUID: own.ServerUUID}
+	// First: where this cluster follows already, it gets more while the source is asked, which would look as if the source lacked it.
 	if here.Executed, err = executedOf(ctx, p); err != nil {
+		return look, here, err
+	}
+	if look, err = source.Look(ctx); err != nil {
 		return look, here, err
 	}
 	here.Fixed, err = ownFixed(ctx, p)

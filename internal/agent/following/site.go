@@ -109,6 +109,11 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 	if p == nil {
 		return l, h, nil, primary.ErrNoMysqld
 	}
+	h = Here{Version: s.node.Own().ServerVersion}
+	// First: see check.
+	if h.Executed, err = executedOf(ctx, p); err != nil {
+		return l, h, nil, err
+	}
 	all := sight(ctx, f, siteLook)
 	seen, err := answers(all)
 	if err != nil {
@@ -116,11 +121,7 @@ func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *clust
 	}
 	*ballot = seen.view.Ballot
 	l = Look{Version: seen.view.Version, Executed: seen.executed}
-	h = Here{Version: s.node.Own().ServerVersion}
 	if l.Purged, err = gtid.ParseSet(seen.view.Purged); err == nil {
-		h.Executed, err = executedOf(ctx, p)
-	}
-	if err == nil {
 		h.Fixed, err = ownFixed(ctx, p)
 	}
 	if err == nil {
