@@ -49,7 +49,7 @@ func changingMembers() []mutation {
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
 		{
-			name: "seed-behind", what: "the log of a new node begins behind what others may still need", seeds: 40, nodes: 3, members: true,
+			name: "seed-behind", what: "the log of a new node begins behind what others may still need", seeds: 60, nodes: 3, members: true,
 			edits: one(seedGoFile, "\t\tif needed || s.FirstIndex > committed {\n", "\t\tif needed && false || s.FirstIndex > committed {\n"),
 		},
 		{
@@ -97,11 +97,11 @@ func meeting() []mutation {
 			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
 		},
 		{
-			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", seeds: 40, nodes: 3, members: true,
+			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", from: 218, seeds: 5, nodes: 3, members: true,
 			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},
 		{
-			name: "met-in-memory", what: "the directories that were met are not in met.json", seeds: 40, nodes: 3, members: true,
+			name: "met-in-memory", what: "the directories that were met are not in met.json", from: 188, seeds: 5, nodes: 3, members: true,
 			// All agents start again when a node has lost its disk.
 			setup: one(operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
 		other.killAgent("killed")
