@@ -4,18 +4,11 @@ const (
 	copyFile = "internal/raft/logcopy/copy.go"
 	aimFile  = "internal/raft/logcopy/heal.go"
 	noteFile = "internal/agent/datadir/mark.go"
-
-	stoppedFile = "internal/testkit/sim/faults_stopped.go"
 )
 
 // copying breaks how a log is copied, and what a change of the members leaves on a node.
 func copying() []mutation {
 	return []mutation{
-		{
-			name: "heal-from-follower", what: "a damaged log is healed up to where a follower is", from: 732, seeds: 3, nodes: 3,
-			setup: behindItsLeader(),
-			edits: one(aimFile, "if t.Leading && t.Term >= best.Term {", "if t.Term >= best.Term {"),
-		},
 		{
 			name: "join-early", what: "a node joins without all that its leader has", seeds: 100, nodes: 3, members: true,
 			edits: one(copyFile, "\tlast, term, err := c.target(ctx)\n", "\tlast, term, err := c.target(ctx)\n\tlast = 0\n"),
@@ -43,20 +36,6 @@ func copying() []mutation {
 		{
 			name: "no-check-quorum", what: "a follower votes for others while it hears its leader", seeds: 60, nodes: 3,
 			edits: one(groupFile, "CheckQuorum:               true,", "CheckQuorum:               false,"),
-		},
-	}
-}
-
-// behindItsLeader has a follower fall behind what its leader counts as stored on another one: the
-// leader sends four messages before an answer, and the follower's disk stands still for longer
-// than the leader's.
-func behindItsLeader() []edit {
-	return []edit{
-		{groupFile, "	inflightMessagesMax = 512\n", "	inflightMessagesMax = 4\n"},
-		{faultsFile, "{rotTail, 4}", "{rotTail, 40}"},
-		{
-			stoppedFile, "i.w.sched.now+950*time.Millisecond)\n",
-			"i.w.sched.now+map[bool]time.Duration{true: 950 * time.Millisecond, false: 3 * time.Second}[n == leader])\n",
 		},
 	}
 }

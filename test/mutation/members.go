@@ -85,14 +85,6 @@ func meeting() []mutation {
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
 		},
 		{
-			name: "joiner-vouches", what: "a node that waits to be added lets a member begin that has lost its disk", from: 3122, seeds: 3, nodes: 3, members: true,
-			edits: one(knownFile, "\tcase !ok && empty && d.ignorant:\n", "\tcase false:\n"),
-		},
-		{
-			name: "joiner-learns-nobody", what: "a node that joins does not learn whom the members have met", from: 2807, seeds: 3, nodes: 3, members: true,
-			edits: one(knownFile, "said && !ok && id != d.cfg.Self", "said && !ok && id == d.cfg.Self"),
-		},
-		{
 			name: "plan-without-barrier", what: "a member says what it can give without a read barrier", seeds: 40, nodes: 3, members: true,
 			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
 		},
