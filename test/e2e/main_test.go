@@ -31,7 +31,7 @@ const scenarioTimeout = 3 * time.Minute
 
 // How long writers pause after a transaction, on average: where it is enough that they write; where servers are killed, and
 // something should be under way; while a test waits for rows; and where a test runs alone, and wants all that they can
-// write. Two processors are shared by three clusters, and 1000 rows cost them 3 s.
+// write. Two processors are shared by five clusters, and 1000 rows cost them 3 s.
 const (
 	quiet     = 250 * time.Millisecond
 	busy      = 40 * time.Millisecond

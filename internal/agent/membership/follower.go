@@ -112,14 +112,12 @@ func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
 		return
 	}
 	f.cfg.Table.SetState(p.State)
-	err := f.cfg.Known.Expect(p, kept)
-	switch {
-	case err == nil:
+	if err := f.cfg.Known.Expect(p, kept); err == nil {
 		f.unnoted = nil
-	case f.unnoted == nil:
-		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: until that succeeds they are told nothing, and come in vain", "error", err)
-		fallthrough
-	default:
+	} else {
+		if f.unnoted == nil {
+			f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: it is tried again, and until then this node may refuse them", "error", err)
+		}
 		f.unnoted = func() { f.Follow(p, kept) }
 	}
 	f.cfg.Node.SetPeers(Former(p.State, kept, f.cfg.Node.AsSelf().ID))
