@@ -423,7 +423,8 @@ func silent(err error) bool {
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
 	s.learnsOfOthers()
 	known, at := &gtid.Set{}, time.Time{}
-	if h := s.heardOf(f.Site); h != nil {
+	// What was heard before this round of following lacks what this site has written since.
+	if h := s.heardOf(f.Site); h != nil && !h.At.Before(f.Since) {
 		if was, err := gtid.ParseSet(h.Executed); err == nil { // else it is as if nothing was known
 			known, at = was, h.At
 		}
