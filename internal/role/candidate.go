@@ -11,10 +11,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// Nodes whose mysqlds are so close to each other count as equally far, and their
-// weights decide. What is known of them is as old as a poll of mysqld and a
-// message between agents, half a second each: a smaller difference says nothing.
-// Nor does what is committed meanwhile, at 4000 entries a second.
+// Two nodes whose mysqlds differ by no more than this count as equally far, and their weights decide. What is
+// known of another node is as old as a poll of mysqld and a message between agents, half a second each.
+// Meanwhile 4000 entries a second may be committed. So a smaller difference says nothing.
 const (
 	lagEqual     = 500 * time.Millisecond
 	entriesEqual = 4096
@@ -39,14 +38,14 @@ func (p Peer) unfit() string {
 	return ""
 }
 
-// asFarAs tells whether a mysqld is about as far as one with this state.
+// asFarAs tells whether this peer's mysqld is about as far as a mysqld with the given applied index and lag.
 func (p Peer) asFarAs(applied uint64, lag time.Duration) bool {
 	return p.Applied+entriesEqual >= applied && p.Lag <= lag+lagEqual
 }
 
-// candidate returns the node to hand over to: a live replica that was not asked
-// lately before one that was (and did not come to lead, or gave it back); of these
-// the heaviest of those that are about as far as the furthest, then that one.
+// candidate returns the node to hand over to. All live replicas are considered that may open. Nodes that were
+// not asked to lead lately come first. Of these, the nodes that are about as far as the furthest are left. Of
+// these, the heaviest is taken, then the furthest.
 func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, bool) {
 	fit := slices.DeleteFunc(slices.Clone(in.Peers), func(p Peer) bool {
 		return p.ID == in.Own.ID || p.unfit() != "" || in.Held && p.ID != in.HeldFor
@@ -57,8 +56,8 @@ func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, boo
 	first := askedAt(slices.MinFunc(fit, func(a, b Peer) int { return cmp.Compare(askedAt(a.ID), askedAt(b.ID)) }).ID)
 	fit = slices.DeleteFunc(fit, func(p Peer) bool { return askedAt(p.ID) != first })
 	furthest := slices.MaxFunc(fit, func(a, b Peer) int { return cmp.Compare(a.Applied, b.Applied) }).Applied
-	// A lag is a node's own, by what it knows to be committed: only among those
-	// whose logs go equally far it says something.
+	// Each node measures its lag by what it knows to be committed. So lags are comparable only among nodes
+	// whose logs go equally far.
 	fit = slices.DeleteFunc(fit, func(p Peer) bool { return p.Applied+entriesEqual < furthest })
 	least := slices.MinFunc(fit, func(a, b Peer) int { return cmp.Compare(a.Lag, b.Lag) }).Lag
 	fit = slices.DeleteFunc(fit, func(p Peer) bool { return !p.asFarAs(furthest, least) })
@@ -92,17 +91,17 @@ func (in Peers) peer(id cluster.NodeID) Peer {
 	return Peer{ID: id}
 }
 
-// Choice is whom a switchover would go to, and why not to each of the others.
+// Choice is the node to which a switchover would go, or why it can go to none.
 type Choice struct {
 	To Peer
-	// Why says in a few words why it is the one.
+	// Why says in a few words why To was chosen.
 	Why string
-	// Refused says why nobody may lead, or why not the named node; "" = To is set.
+	// Refused says why no node may lead, or why the named node may not; "" = To is set.
 	Refused string
 }
 
-// Choose says to whom a primary would hand over in order: to the node that was
-// named, or to the best that there is.
+// Choose returns the node to which a primary would hand over in order: the node named to, or the best node if
+// to is empty.
 func Choose(self cluster.NodeID, peers []Peer, to string) Choice {
 	nodes := Peers{Own: Peer{ID: self}, Peers: peers}
 	if to == "" {

@@ -15,7 +15,7 @@ type plan struct {
 	why string
 }
 
-// move begins a switchover, which only a primary can.
+// move begins a switchover. Only a primary can do that.
 func (n *Machine) move(in Move) {
 	p, ok := n.phase.(primary)
 	if why := n.notNow(); why != "" || !ok {
@@ -25,8 +25,7 @@ func (n *Machine) move(in Move) {
 	n.begin(closing{term: p.term, plan: &plan{to: in.To, why: in.Reason}}, Effect{Kind: CloseWrites, Term: p.term, To: in.To})
 }
 
-// restart begins to start mysqld again. Of a primary it closes writes first, and
-// the node keeps leadership meanwhile.
+// restart begins to start mysqld again. A primary closes writes first, and the node stays the leader meanwhile.
 func (n *Machine) restart(in Restart) {
 	why := n.noRestart()
 	if why != "" || in.DryRun {
@@ -82,7 +81,7 @@ func (n *Machine) planned() bool {
 	return false
 }
 
-// planEnded tells the operator how his plan ended: "" = as it should.
+// planEnded tells the operator how the plan ended: "" = as it should.
 func (n *Machine) planEnded(reason string) { n.emit(Effect{Kind: PlanEnded, Reason: reason}) }
 
 // closing: CloseWrites is under way, for a plan or because the agent stops.
@@ -100,7 +99,8 @@ func (p closing) check(n *Machine) {
 	}
 }
 
-// cannotCommit says why sessions of this term's primary wait in vain; "" = they do not.
+// cannotCommit says why sessions of this term's primary would wait for ACKs that cannot come; "" = ACKs can
+// come.
 func (n *Machine) cannotCommit(term uint64) string {
 	if !n.leads(term) {
 		return lostLeadership(term)
@@ -108,7 +108,7 @@ func (n *Machine) cannotCommit(term uint64) string {
 	return n.logTrouble
 }
 
-// done goes on with the plan once nothing waits for an ACK any more.
+// done goes on with the plan: no session waits for an ACK any more.
 func (p closing) done(n *Machine, _ Done) {
 	switch {
 	case n.stopping:
@@ -178,7 +178,7 @@ func (p awaiting) failed(n *Machine, in Done) {
 	n.callOff(p.term, in.Reason)
 }
 
-// reopening: the plan has come to nothing. OpenWrites is under way, in the same epoch.
+// reopening: the plan has failed. OpenWrites is under way, in the same epoch.
 type reopening struct {
 	plain
 	term uint64
@@ -211,10 +211,10 @@ func (p reopening) leave(n *Machine, _ string) {
 	n.planEnded(p.why)
 }
 
-// closed: nothing waits for an ACK. Either the agent stops, or mysqld replicates at once.
+// closed: no session waits for an ACK. Either the agent stops, or mysqld replicates at once.
 type closed struct {
 	plain
-	tap uint64 // the term of a tap that is still open; 0 = none is
+	tap uint64 // the term of a tap that is still open; 0 = no tap is open
 }
 
 func (closed) name() Phase { return PhaseClosing }

@@ -27,16 +27,16 @@
 //	        tried again after a back-off. logger: the only phase of a node of
 //	        that kind, but for ended.
 //
-// Each phase, or family of phases, is a struct with the state that is valid in it alone: phase.go
-// says where. A primary that closes writes is `closing` to all others; in here it is one of closing,
-// awaiting, reopening and closed.
+// Each phase, or family of phases, is a struct with the state that is valid in that phase alone: phase.go lists
+// them. From outside, a primary that closes writes has the phase `closing`. In this package it is in one of the
+// phases closing, awaiting, reopening and closed.
 //
 // # Rules
 //
 //   - At most one operation (an Effect with an Op) is under way. Its outcome is
 //     taken only if it carries the current Op; Cancel takes the old one back.
-//   - An effect carries the term for which it is right. The shell checks it
-//     against Raft at the moment of execution and fails the operation otherwise.
+//   - An effect carries the term for which it is right. At the moment of execution the
+//     shell compares that term with Raft's, and fails the operation if they differ.
 //   - From OpenWrites on, mysqld may have sessions that wait for an ACK, so the
 //     only ways out are CloseWrites (proof that nothing waits) and KillMysqld
 //     (I6). Before OpenWrites mysqld is read-only and simply replicates again.
@@ -58,9 +58,9 @@
 //   - A healthy primary that only lost leadership is settled: it becomes a replica in
 //     place. Settle comes before Unserve, so that commits in flight still get their
 //     answer. In any doubt, and after SettleTimeout, its mysqld is killed.
-//   - An operator's plan (Move, Restart) is one at a time, of a primary that closes
-//     writes first. Up to the hand-over it can be called off: writes are opened
-//     again, in the same epoch. What fails from then on fences. The target of a Move
+//   - There is at most one operator's plan (Move, Restart) at a time. A primary closes
+//     writes first. Up to the hand-over the plan can be called off: writes are opened
+//     again, in the same epoch. A failure after that fences. The target of a Move
 //     is told (Chosen) that leadership is meant for it. A mysqld that was closed in
 //     order goes on as a replica.
 //   - While maintenance is on (Peers.Held), only one node may open. All others behave as

@@ -12,7 +12,7 @@ func (following) check(n *Machine) {
 	}
 }
 
-// inVain is why a mysqld ends whose applier binlogs for a promotion that ended.
+// inVain is why a mysqld is ended whose applier binlogs for a promotion that is over.
 const inVain = "the applier must not go on binlogging without a promotion"
 
 func (n *Machine) binlogsInVain() bool {
@@ -29,7 +29,7 @@ func (p following) next(n *Machine) {
 		n.begin(p, Effect{Kind: Replicate})
 	case PhaseReplica:
 		if !n.raft.Leading {
-			n.reason = "" // why a promotion ended is of no interest any more
+			n.reason = "" // the reason why a promotion ended is out of date
 		}
 		n.promote()
 	}
@@ -57,16 +57,16 @@ func (following) failed(n *Machine, in Done) {
 
 func (following) stop(n *Machine) { n.closeUnopened() }
 
-// closeUnopened closes writes that were not opened, for an agent that stops: a session
-// may wait all the same.
+// closeUnopened closes writes although they were not opened, because the agent stops: a session may wait for an
+// ACK all the same.
 func (n *Machine) closeUnopened() {
 	n.cancel()
 	n.phase.leave(n, "")
 	n.begin(closing{}, Effect{Kind: CloseWrites})
 }
 
-// replicateAgain goes on with a mysqld that was never open, or is closed. An applier that
-// binlogs would wait for an ACK, so such a mysqld has to end.
+// replicateAgain goes on as a replica with a mysqld that was never open, or that is closed. A mysqld whose
+// applier binlogs is killed instead: the applier would wait for an ACK.
 func (n *Machine) replicateAgain(why string, from Phase) {
 	if n.mysqld.replicaBinlog {
 		n.fence(why)

@@ -9,23 +9,24 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// retryDoublings bounds the pause between two tries of a leader that never opens
-// to hand over to the same node: RetryAfter, doubled so often.
+// retryDoublings bounds the pause of a leader that never opens, between two attempts to hand over to the same
+// node: RetryAfter is doubled at most this often.
 const retryDoublings = 4
 
 // tenure is what a node knows of its leadership in one term.
 type tenure struct {
-	// transferAt is when it may ask the next node to lead; tries counts those that did not.
+	// transferAt is when this node may ask the next node to lead. tries counts the transfers that were asked
+	// for in this term.
 	transferAt time.Duration
 	tries      int
-	// servesBy is when a leader that does not even promote its mysqld has to
-	// look for another one.
+	// servesBy is when a leader that has not even begun to promote its mysqld has to look for another leader.
 	servesBy time.Duration
-	// spent: this term can open no epoch any more: it had one, or a transfer.
-	spent   bool
-	weighed bool // a heavier node was looked for
-	// passed: a promotion failed here, and another node should try. A new term of the
-	// same leader does not change that.
+	// spent: no epoch can be opened in this term any more, because it had an epoch or a transfer.
+	spent bool
+	// weighed: this node has looked for a heavier node.
+	weighed bool
+	// passed: a promotion failed here, and another node should try. This stays true in a new term of the same
+	// leader.
 	passed bool
 	// restarts: the promotion has to go on with a mysqld whose applier binlogs.
 	restarts bool
@@ -52,8 +53,8 @@ func (n *Machine) mayNotLead() string {
 	return ""
 }
 
-// cannotLog says why nothing can be committed by this node's log; "" = it can. A disk
-// that hangs shows in the node's own status. An open primary is fenced for it by a Doubt.
+// cannotLog says why this node's log can commit nothing; "" = it can. A disk that hangs shows in the node's own
+// status. An open primary is not fenced for that here: it gets a Doubt.
 func (n *Machine) cannotLog() string {
 	if n.logTrouble == "" && n.nodes.Own.LogBad {
 		return "the log's disk does not answer"
@@ -73,12 +74,12 @@ func (n *Machine) handOver() {
 		return
 	case !n.mayLead():
 	case phase == PhaseReplica:
-		// Ready: it tries itself once before it asks anybody.
+		// It is ready: it promotes itself once before it asks another node.
 		if !n.tenure.passed {
 			return
 		}
 	case n.Role() == status.RoleUnverified, phase == PhaseSettling, n.restartsForXA():
-		// About to promote, unless that has failed or takes too long.
+		// It is about to promote, unless that has failed or takes too long.
 		if !n.tenure.passed && n.now < n.tenure.servesBy {
 			return
 		}
@@ -93,11 +94,10 @@ func (n *Machine) restartsForXA() bool {
 	return n.tenure.restarts || ok && p.replicaBinlog
 }
 
-// keepsLeading tells whether mysqld starts again here by plan: nobody else is asked
-// to lead meanwhile.
+// keepsLeading tells whether mysqld starts again here by plan. Meanwhile no other node is asked to lead.
 func (n *Machine) keepsLeading() bool { return n.now < n.keepsBy }
 
-// transfer asks the best candidate to lead; with none it tries again later.
+// transfer asks the best candidate to lead. If there is none, it tries again later.
 func (n *Machine) transfer() {
 	best, ok := n.candidate()
 	n.tenure.passed = false
@@ -106,11 +106,11 @@ func (n *Machine) transfer() {
 	}
 	if !n.mayLead() && !n.stopping {
 		if n.lacksLog(best) {
-			return // as a follower it gets it; a transfer would only wait for it
+			return // As a follower, that node gets the log. A transfer would only wait for that.
 		}
 		at := n.askedAt(best.ID)
 		if n.tenure.tries > 0 && at != 0 && n.now < at+n.cfg.RetryAfter<<min(n.tenure.tries-1, retryDoublings) {
-			return // everybody was asked: less and less often
+			return // every node was asked: ask again less and less often
 		}
 	}
 	n.transferTo(best, cmp.Or(n.cannotLog(), n.reason))
@@ -124,9 +124,9 @@ func (n *Machine) transferTo(p Peer, why string) {
 	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: p.ID, Reason: why})
 }
 
-// preferHeavier hands over to a heavier node that is as far as this one. That is
-// before anything is opened, so it costs an election of a node that is ready, and
-// only once in a term: a node that does not take it keeps nobody from serving.
+// preferHeavier hands over to a heavier node that is as far as this node. It does so before anything is opened,
+// so it costs only the election of a node that is ready. It does so only once in a term: if that node does not
+// take over, this node serves.
 func (n *Machine) preferHeavier() bool {
 	if n.tenure.weighed || n.chosenTerm == n.raft.Term || n.keepsLeading() {
 		return false
@@ -140,7 +140,7 @@ func (n *Machine) preferHeavier() bool {
 	return true
 }
 
-// awaitSuccessor hands over while the node stops; true = wait for it to be done.
+// awaitSuccessor hands over while the node stops. It returns true while the node has to wait for its successor.
 func (n *Machine) awaitSuccessor() bool {
 	if !n.raft.Leading || n.now >= n.stopBy {
 		return false
@@ -152,8 +152,7 @@ func (n *Machine) awaitSuccessor() bool {
 	return ok
 }
 
-// standing takes what is known of all nodes. A peer that came to be the primary
-// counts as one that was never asked.
+// standing takes what is known of all nodes. A peer that has become the primary counts as never asked.
 func (n *Machine) standing(in Peers) {
 	n.nodes = in
 	for _, p := range in.Peers {
@@ -166,20 +165,20 @@ func (n *Machine) standing(in Peers) {
 // candidate returns the node to hand over to.
 func (n *Machine) candidate() (Peer, bool) { return n.nodes.candidate(n.askedAt) }
 
-// othersAreFurther tells whether a node that was not asked lately has applied more than
-// this one: it must not wait until this one has as much. Lags say nothing here: inside
-// of one transaction they grow, and a peer's is older than the own.
+// othersAreFurther tells whether a node that was not asked lately has applied more than this node. Such a node
+// must not wait until this node has caught up. Lags say nothing here: they grow inside of one transaction, and
+// a peer's lag is older than this node's own.
 func (n *Machine) othersAreFurther() bool {
 	best, ok := n.candidate()
 	return ok && n.askedAt(best.ID) == 0 && best.Applied > n.nodes.Own.Applied
 }
 
-// lacksLog tells whether a node has to be sent much before it can win: raft gives
-// a transfer up that takes longer than an election timeout.
+// lacksLog tells whether a node lacks much of the log. Raft gives a transfer up that takes longer than an
+// election timeout.
 func (n *Machine) lacksLog(p Peer) bool { return p.LogLast+entriesEqual < n.nodes.Own.LogLast }
 
-// askedAt is when a peer was asked to lead, 0 if that is long ago: it has had
-// time for a promotion, and the nodes after it, too.
+// askedAt is when a peer was asked to lead; 0 = never, or so long ago that this peer and those asked after it
+// have had time for a promotion.
 func (n *Machine) askedAt(id cluster.NodeID) time.Duration {
 	if at := n.asked[id]; n.now < at+4*n.cfg.PromotionTimeout {
 		return at
@@ -187,8 +186,8 @@ func (n *Machine) askedAt(id cluster.NodeID) time.Duration {
 	return 0
 }
 
-// explain says that a node has no leader, or why it leads and never opens: a cluster
-// without a primary should tell what it waits for.
+// explain says that a node has no leader, or why it leads and never opens. A cluster without a primary should
+// say what it waits for.
 func (n *Machine) explain() {
 	n.unled = ""
 	switch {

@@ -1,7 +1,7 @@
 package role
 
-// phase is where a node stands: a struct for each phase, or for a family of phases whose
-// rules are the same, with the state that is valid in it alone.
+// phase is where a node stands. There is a struct for each phase, or for a family of phases with the same
+// rules. The struct has the state that is valid in that phase alone.
 //
 //	absent, starting, ending    process.go
 //	following                   following.go
@@ -16,16 +16,16 @@ type phase interface {
 	failed(n *Machine, in Done)
 	// check ends the phase if it must not go on.
 	check(n *Machine)
-	// next begins what comes next: no operation and no pause is in the way.
+	// next begins the next step. It is called when no operation is under way and no pause is to be kept.
 	next(n *Machine)
-	// stop is next for an agent that stops; an operation may be under way.
+	// stop replaces next while the agent stops. An operation may be under way then.
 	stop(n *Machine)
-	// leave takes back what the phase has set up, but for its operation: it ends before
-	// its time, and why is for the operator who waits for it.
+	// leave undoes what the phase has set up, but for its operation, because the phase ends early. why is for
+	// the operator who waits for the phase.
 	leave(n *Machine, why string)
 }
 
-// plain is a phase without rules of its own: each phase adds those that it has.
+// plain is a phase without rules of its own. Each phase overrides the methods for which it has a rule.
 type plain struct{}
 
 func (plain) done(*Machine, Done)        {}

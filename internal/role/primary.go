@@ -27,7 +27,7 @@ func (p primary) check(n *Machine) {
 	}
 }
 
-// deposed follows the loss of leadership. A primary in order is settled.
+// deposed handles the loss of leadership. A primary without any trouble is settled, else it is fenced.
 func (p primary) deposed(n *Machine) {
 	why := lostLeadership(p.term)
 	if n.cfg.SettleTimeout == 0 || n.stopping || n.mysqld.replicaBinlog || n.logTrouble != "" || n.fencedBy != "" {
@@ -44,8 +44,7 @@ func (p primary) stop(n *Machine) {
 
 func (p primary) leave(n *Machine, _ string) { n.unserve(p.term) }
 
-// unserve closes the router, then the tap of a mysqld that was open in a term (0 = it was
-// not).
+// unserve closes the router. If term is not 0, mysqld was open in that term, and the tap is closed next.
 func (n *Machine) unserve(term uint64) {
 	n.emit(Effect{Kind: Unserve})
 	if term != 0 {
@@ -62,7 +61,7 @@ type settling struct {
 
 func (settling) name() Phase { return PhaseSettling }
 
-// check ends what takes too long, or is not needed any more.
+// check fences a primary whose settling takes too long or is not needed any more.
 func (p settling) check(n *Machine) {
 	switch {
 	case n.now >= p.by:
@@ -74,10 +73,9 @@ func (p settling) check(n *Machine) {
 	}
 }
 
-// done goes on with a mysqld of which no session waits any more, and whose binlog
-// had nothing that is not committed (what a statement without rows may write later is
-// found when it is made a replica): it was never stopped, and is judged and
-// replicates as any other.
+// done makes the old primary a replica. mysqld was never stopped. No session waits any more, and its binlog had
+// nothing that is not committed. (What a statement without rows may still write is found when mysqld is made a
+// replica.) So it is judged and replicates like any other mysqld.
 func (p settling) done(n *Machine, _ Done) {
 	n.unserve(p.term)
 	n.phase = following{Phase: PhaseUnverified}

@@ -59,12 +59,12 @@ func (starting) failed(n *Machine, _ Done) {
 // ending: mysqld was told to end. KillMysqld or StopMysqld is under way.
 type ending struct {
 	plain
-	Phase        // PhaseKilling, PhaseStopping, or what follows: PhaseErrant, PhaseFenced
+	Phase        // PhaseKilling or PhaseStopping, or the phase that follows: PhaseErrant, PhaseFenced
 	doubted bool // it is killed for a doubt about it
 	planned bool // an operator wants it to start again
 }
 
-// check ends a mysqld at once that shuts down and takes long: clients wait for it to start again here, or an operator
+// check kills a mysqld whose shutdown takes long while clients wait for its restart here, or when an operator
 // fences the node.
 func (p ending) check(n *Machine) {
 	switch keepsBy := n.keepsBy; {
@@ -80,7 +80,7 @@ func (p ending) check(n *Machine) {
 	}
 }
 
-// fence ends whatever mysqld does by SIGKILL, the one way that is always right.
+// fence ends mysqld by SIGKILL, whatever it does. That is always right.
 func (n *Machine) fence(reason string) { n.kill(ending{Phase: PhaseKilling}, reason) }
 
 func (n *Machine) kill(p ending, reason string) {
@@ -91,8 +91,8 @@ func (n *Machine) kill(p ending, reason string) {
 	n.begin(p, Effect{Kind: KillMysqld, Reason: reason})
 }
 
-// failed: mysqld cannot fail to end, the shell waits for the process. A failure means
-// that the agent itself is ending.
+// failed counts as done. mysqld cannot fail to end: the shell waits for the process. A failure means that the
+// agent itself is ending.
 func (p ending) failed(n *Machine, in Done) { p.done(n, in) }
 
 func (p ending) done(n *Machine, _ Done) {
@@ -112,7 +112,7 @@ func (p ending) done(n *Machine, _ Done) {
 	}
 }
 
-// exited follows the end of a mysqld that was not told to end.
+// exited handles the end of a mysqld that was not told to end.
 func (n *Machine) exited(in MysqldExited) {
 	n.exitedUpTo = max(n.exitedUpTo, in.Incarnation)
 	if !n.runs() || in.Incarnation != n.mysqld.incarnation {
@@ -126,14 +126,14 @@ func (n *Machine) exited(in MysqldExited) {
 	n.mysqld = process{}
 }
 
-// steady tells whether mysqld ran, or took to end, for so long that its end is not one
-// in a row.
+// steady tells whether mysqld has run, up to the end of its process, for at least SteadyAfter. Then its end is
+// not counted as one more crash in a row.
 func (n *Machine) steady() bool { return n.now-n.mysqld.readyAt >= n.cfg.SteadyAfter }
 
-// crashed counts the ends of a mysqld that started well and was not told to end, or was
-// killed for a doubt about it (it does not answer, say). The first is followed by a start
-// at once. If the next one ends soon, too, it will do so again (a failing disk, a bug),
-// and each start costs a recovery: so there is a pause, twice as long each time.
+// crashed counts a mysqld that started well and then ended without having been told to, or was killed for a
+// doubt (it does not answer, for example). After the first such end mysqld starts again at once. If the next
+// mysqld ends soon, too, the cause is likely to stay (a failing disk, a bug), and each start costs a recovery.
+// So there is a pause, which is doubled each time.
 func (n *Machine) crashed() {
 	if n.steady() {
 		n.crashes = 0

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// promotion makes a replica the primary of a term, up to the commit of its epoch. mysqld
-// is read-only, so whatever goes wrong, it replicates again.
+// promotion makes a replica the primary of a term, up to the commit of its epoch. mysqld is read-only all the
+// time, so after any failure it simply replicates again.
 type promotion struct {
 	plain
 	Phase // PhaseCatchingUp, PhaseJudging, PhaseTapping, or PhaseEpoch
 	term  uint64
-	// by is when it has taken too long; progress puts it off.
+	// by is when the promotion has taken too long. Progress postpones it.
 	by time.Duration
 }
 
-// promote begins a promotion, in a term that can still have an epoch.
+// promote begins a promotion. If this term can have no epoch any more, it resigns first.
 func (n *Machine) promote() {
 	if !n.raft.Leading || n.now < n.tenure.transferAt || n.cannotLog() != "" || !n.mayLead() {
 		return
@@ -58,7 +58,8 @@ func (p *promotion) failed(n *Machine, in Done) {
 	case in.Verdict == XAPending && !n.mysqld.replicaBinlog:
 		n.tenure.restarts = true
 		n.tenure.servesBy = n.now + n.cfg.PromotionTimeout
-		n.begin(ending{Phase: PhaseKilling}, Effect{Kind: KillMysqld, Reason: in.Reason}) // and keeps leadership
+		// This node keeps leadership.
+		n.begin(ending{Phase: PhaseKilling}, Effect{Kind: KillMysqld, Reason: in.Reason})
 	case in.Verdict == ApplierStopped:
 		p.giveUp(n, in.Reason, PhaseUnverified)
 	default:
@@ -87,8 +88,9 @@ func (p *promotion) leave(n *Machine, _ string) {
 
 func (*promotion) stop(n *Machine) { n.closeUnopened() }
 
-// before is where mysqld goes on without the promotion. While it catches up it is still a
-// replica, and goes on with what it is at: set up anew it would begin that from its start.
+// before is the phase in which mysqld goes on without the promotion. During the catch-up it is still a replica,
+// and goes on with the transaction that it applies. If replication were set up again, that transaction would
+// begin from its start.
 func (p *promotion) before() Phase {
 	if p.Phase == PhaseCatchingUp {
 		return PhaseReplica
@@ -96,7 +98,7 @@ func (p *promotion) before() Phase {
 	return PhaseUnverified
 }
 
-// giveUp ends the promotion: mysqld replicates again and another node is asked to lead.
+// giveUp ends the promotion: mysqld replicates again, and another node is asked to lead.
 func (p *promotion) giveUp(n *Machine, reason string, from Phase) {
 	n.reason = reason
 	n.tenure.passed = true
@@ -104,7 +106,7 @@ func (p *promotion) giveUp(n *Machine, reason string, from Phase) {
 	n.replicateAgain(reason, from)
 }
 
-// progress puts the limit of a catch-up off.
+// progress postpones the limit of a catch-up.
 func (n *Machine) progress() {
 	n.mysqld.still = 0
 	if p, ok := n.phase.(*promotion); ok && p.Phase == PhaseCatchingUp && !n.othersAreFurther() {
@@ -125,7 +127,7 @@ func (p *promotion) tooLate(n *Machine) {
 		n.mysqld.still = 0
 		p.giveUp(n, why, PhaseUnverified)
 	case catchesUp && n.mysqld.replicaBinlog && !others:
-		// To kill it would throw away what it is at, for nobody.
+		// A kill would throw away the work of this mysqld, and no other node could lead.
 		n.reason, p.by = why, n.now+n.cfg.PromotionTimeout
 	default:
 		p.giveUp(n, why, p.before())
@@ -138,12 +140,12 @@ func (n *Machine) gotNoFurther(step Phase) string {
 
 func lostLeadership(term uint64) string { return fmt.Sprintf("lost leadership of term %d", term) }
 
-// stillMax is for how many promotion timeouts a catch-up may get nowhere before what
-// hangs is set up anew.
+// stillMax is the number of promotion timeouts that a catch-up may pass without progress. Then replication is
+// set up again, because something hangs.
 const stillMax = 3
 
-// standsStill counts a promotion timeout, and tells whether the catch-up got nowhere
-// in so many.
+// standsStill counts one more promotion timeout, and tells whether the catch-up got nowhere in the last
+// stillMax of them.
 func (m *process) standsStill(applied uint64) bool {
 	if applied != m.stillAt {
 		m.still = 0
@@ -152,12 +154,12 @@ func (m *process) standsStill(applied uint64) bool {
 	return m.still >= stillMax
 }
 
-// opening: OpenWrites is under way, and sessions of mysqld may wait for an ACK: if
-// anything goes wrong from here on, mysqld is killed.
+// opening: OpenWrites is under way, and sessions of mysqld may wait for an ACK. If anything goes wrong from
+// here on, mysqld is killed.
 type opening struct {
 	plain
 	term uint64
-	by   time.Duration // the promotion's
+	by   time.Duration // the limit of the promotion
 }
 
 func (opening) name() Phase { return PhaseOpening }

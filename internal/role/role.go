@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// Machine is the state machine. Build it with New. What is valid in one phase alone is a
-// field of that phase.
+// Machine is the state machine. Build it with New. State that is valid in one phase alone is a field of that
+// phase.
 type Machine struct {
 	cfg   Config
 	now   time.Duration
@@ -18,32 +18,32 @@ type Machine struct {
 	nodes Peers
 
 	phase  phase
-	reason string // why the phase is not what one would like
-	unled  string // why a node leads that never opens; "" = it does not
-	// op is under way, 0 = none. The phase has begun it and takes its outcome.
+	reason string // why the node is not in the phase that it should be in
+	unled  string // why the node has no leader, or leads and never opens; "" = neither
+	// op is the operation under way, 0 = none. The current phase has begun it and takes its outcome.
 	op, lastOp OpID
 	opKind     Kind
-	// retryAt holds the next attempt back.
+	// retryAt is the earliest time of the next attempt.
 	retryAt time.Duration
 
 	mysqld process
-	// exitedUpTo is the newest incarnation that is known to have ended: its end may
-	// be reported before its start is.
+	// exitedUpTo is the newest incarnation that is known to have ended. The end of an incarnation may be
+	// reported before its start is.
 	exitedUpTo uint64
 	crashes    int // how often a mysqld ended soon after its start, in a row
 
 	tenure tenure
-	// asked holds when each peer was last asked to lead, so that a node that fails
-	// is not asked again before the others were.
+	// asked holds when each peer was last asked to lead. So a node that fails is asked again only after the
+	// others.
 	asked map[cluster.NodeID]time.Duration
 
 	// logTrouble says why the log takes no entries; "" = it does.
 	logTrouble string
 	stopping   bool
 	stopBy     time.Duration
-	// keepsBy bounds how long leadership is kept for a restart by plan. chosenTerm is
-	// the newest term that an operator gave to this node. fencedBy says why an operator
-	// wants no mysqld here; "" = he does.
+	// keepsBy bounds how long leadership is kept for a restart by plan. chosenTerm is the newest term whose
+	// leadership an operator gave to this node. fencedBy says why an operator wants no mysqld here; "" = mysqld
+	// may run.
 	keepsBy    time.Duration
 	chosenTerm uint64
 	fencedBy   string
@@ -51,13 +51,13 @@ type Machine struct {
 	out []Effect
 }
 
-// process is the mysqld that runs, from its readiness to its end; the zero value is none.
+// process is the mysqld that runs, from its readiness to its end; the zero value means that there is none.
 type process struct {
 	incarnation   uint64
 	readyAt       time.Duration
 	replicaBinlog bool // its applier binlogs
-	// still counts the promotion timeouts in which a catch-up got nowhere, since
-	// Progress, while stillAt was what it had applied.
+	// still counts the promotion timeouts in a row in which a catch-up got nowhere: there was no Progress, and
+	// the applied index stayed at stillAt.
 	still   int
 	stillAt uint64
 }
@@ -101,8 +101,8 @@ func (n *Machine) Role() status.Role {
 	return status.RoleStarting
 }
 
-// Idle tells that time alone changes nothing: a Tick may wait, but must come before the
-// next input.
+// Idle tells that time alone changes nothing. The caller may leave out Ticks then, but must send a Tick before
+// the next input.
 func (n *Machine) Idle() bool {
 	if n.op != 0 || n.stopping || n.cannotLog() != "" || n.now < n.retryAt {
 		return false
@@ -148,7 +148,8 @@ func (n *Machine) Step(in Input) []Effect {
 		n.chosenTerm = in.Term
 	case Fenced:
 		if in.Reason == "" && n.reason == n.fencedBy {
-			n.reason = "" // it starts, and not for being fenced
+			// mysqld starts now, and the fence is not the reason of its phase any more.
+			n.reason = ""
 		}
 		n.fencedBy = in.Reason
 	case Progress:
@@ -170,7 +171,8 @@ func (n *Machine) Step(in Input) []Effect {
 
 func (n *Machine) emit(e Effect) { n.out = append(n.out, e) }
 
-// begin enters a phase, or its next step, by an operation. There is never more than one.
+// begin enters a phase, or the next step of a phase, together with its operation. At most one operation is
+// under way.
 func (n *Machine) begin(p phase, e Effect) {
 	invariant.Check(n.op == 0, "role", "%s while operation %d (%s) is under way", e, n.op, n.opKind)
 	n.lastOp++
@@ -203,7 +205,7 @@ func (n *Machine) done(in Done) {
 // leads tells whether this node still leads in a term.
 func (n *Machine) leads(term uint64) bool { return n.raft.Leading && n.raft.Term == term }
 
-// runs tells that a mysqld runs that was not told to end.
+// runs tells that a mysqld runs and was not told to end.
 func (n *Machine) runs() bool {
 	_, ends := n.phase.(ending)
 	return n.mysqld.incarnation != 0 && !ends

@@ -59,8 +59,7 @@ type MysqldExited struct {
 	Reason      string
 }
 
-// Progress says that the catch-up under way goes forward, be it inside of one
-// transaction.
+// Progress says that the catch-up under way goes forward, even if only inside of one transaction.
 type Progress struct{}
 
 // Doubt says that mysqld must not go on as it is: a guarded variable drifted,
@@ -70,17 +69,17 @@ type Doubt struct {
 	Reason      string
 }
 
-// LogTrouble says that the log takes no entries at the moment: its disk is full.
-// An empty Reason says that it does again.
+// LogTrouble says that the log takes no entries at the moment: its disk is full, for example. An empty Reason
+// says that the log takes entries again.
 type LogTrouble struct{ Reason string }
 
-// Peers says how the nodes stand: this one, and what the others report of
-// themselves. It is as old as a poll of mysqld and a message between agents.
+// Peers says how all nodes stand: this node, and the others by their own reports. It is as old as a poll of
+// mysqld and a message between agents.
 type Peers struct {
 	// Own is this node: its weight, and how far its mysqld is.
 	Own   Peer
 	Peers []Peer
-	// Held: maintenance is on, and none but HeldFor (0 = nobody) may open.
+	// Held: maintenance is on, and only node HeldFor may open (0 = no node may).
 	Held    bool
 	HeldFor cluster.NodeID
 	// NoLease says why this node could not serve as the leader; "" = it could.
@@ -95,12 +94,11 @@ type Peer struct {
 	Weight int  // 0 = never leads
 	Live   bool // heard of lately
 	LogBad bool // its log takes no entries
-	// Stopped: its mysqld does not apply what is committed, and would not when promoted.
+	// Stopped: its mysqld does not apply committed entries, and would not after a promotion either.
 	Stopped bool
 	Role    status.Role
-	// Applied is the log index up to which its mysqld has everything, Lag the age
-	// of the oldest transaction that is committed, as far as that node knows, and
-	// not in its mysqld.
+	// Applied is the log index up to which its mysqld has everything. Lag is the age of the oldest transaction
+	// that its mysqld lacks and that the node knows to be committed.
 	Applied uint64
 	Lag     time.Duration
 	LogLast uint64
@@ -109,8 +107,7 @@ type Peer struct {
 // Stop says that the agent is to end.
 type Stop struct{}
 
-// Move asks a primary to hand over to another node in order. It is answered by the
-// effect PlanEnded, as is Restart.
+// Move asks a primary to hand over to another node in order. The effect PlanEnded answers a Move or a Restart.
 type Move struct {
 	To     cluster.NodeID
 	Reason string
@@ -120,15 +117,15 @@ type Move struct {
 // writes first, and stays the leader.
 type Restart struct {
 	Reason string
-	// DryRun: PlanEnded says at once why it cannot be, and nothing is done.
+	// DryRun: PlanEnded says at once why a restart is impossible ("" = it is possible), and nothing is done.
 	DryRun bool
 }
 
-// Chosen says that leadership of Term comes to this node because an operator wants
-// it: it is not passed on to a heavier one.
+// Chosen says that leadership of Term came to this node because an operator wanted it. So this node does not
+// hand over to a heavier one.
 type Chosen struct{ Term uint64 }
 
-// Fenced says that an operator wants no mysqld to run here; "" = it may again.
+// Fenced says why an operator wants no mysqld to run here; "" = mysqld may run again.
 type Fenced struct{ Reason string }
 
 // Verdict is the outcome of an operation.
@@ -145,12 +142,11 @@ const (
 	Errant Verdict = "errant"
 	// Unfit (of Judge and Replicate): mysqld is not as it must be, and has to end.
 	Unfit Verdict = "unfit"
-	// XAPending (of Judge with Promote only): mysqld's applier prepared XA
-	// transactions without a binlog, so it would not binlog their end. Never of a
-	// mysqld that was started with ReplicaBinlog.
+	// XAPending (of Judge with Promote only): mysqld's applier prepared XA transactions without a binlog, so
+	// mysqld would not binlog their end. A mysqld that was started with ReplicaBinlog never gets this verdict.
 	XAPending Verdict = "xa-pending"
-	// ApplierStopped (of CatchUp only): the applier has stopped with an error, so
-	// replication has to be set up anew. With any other failure it goes on.
+	// ApplierStopped (of CatchUp only): the applier has stopped with an error, so replication has to be set up
+	// again. After any other failure the applier goes on.
 	ApplierStopped Verdict = "applier-stopped"
 )
 
@@ -160,7 +156,7 @@ type Done struct {
 	Verdict Verdict
 	// Reason says why, for every verdict but OK.
 	Reason string
-	// Incarnation is the started mysqld's (StartMysqld only).
+	// Incarnation is the incarnation of the mysqld that was started (StartMysqld only).
 	Incarnation uint64
 }
 
@@ -185,10 +181,9 @@ type Kind string
 const (
 	// StartMysqld (op): new incarnation, spawn, wait until it is ready.
 	StartMysqld Kind = "start-mysqld"
-	// Judge (op): wait for a majority's commit index, then check that mysqld
-	// holds a prefix of the committed log (I3), declare the no-ops before its
-	// end done (prefix rule), check the guarded variables; with Promote also
-	// the grants and the prepared XA transactions.
+	// Judge (op): wait for a majority's commit index, then check that mysqld holds a prefix of the committed
+	// log (I3), declare the no-ops before the end of that prefix as done (prefix rule), and check the guarded
+	// variables. With Promote also check the grants and the prepared XA transactions.
 	Judge Kind = "judge"
 	// Replicate (op): start replication from the local feed.
 	Replicate Kind = "replicate"
@@ -201,21 +196,21 @@ const (
 	CommitEpoch Kind = "commit-epoch"
 	// OpenWrites (op): super_read_only=OFF, then check the term once more.
 	OpenWrites Kind = "open-writes"
-	// CloseWrites (op): super_read_only=ON within a bounded time. OK is the
-	// only proof that no session waits for an ACK. With To it is for a Move.
+	// CloseWrites (op): super_read_only=ON within a bounded time. OK is the only proof that no session waits
+	// for an ACK. To is set if a Move wants it.
 	CloseWrites Kind = "close-writes"
-	// Settle (op): this node was the primary of Term and is deposed. Acknowledge
-	// what was committed of its epoch, once that can be no more, and close writes.
-	// OK says that nothing else is in mysqld's binlog and no session waits.
+	// Settle (op): this node was the primary of Term and has lost leadership. Wait until nothing more of its
+	// epoch can be committed, acknowledge what was committed of it, and close writes. OK says that mysqld's
+	// binlog holds nothing else and that no session waits.
 	Settle Kind = "settle"
-	// AwaitTarget (op): writes are closed; wait until To has all of it.
+	// AwaitTarget (op): writes are closed; wait until To has all entries.
 	AwaitTarget Kind = "await-target"
-	// PlanEnded says how a Move or a Restart ended. Without a Reason leadership
-	// was asked away, or mysqld was stopped.
+	// PlanEnded says how a Move or a Restart ended. An empty Reason says that it succeeded: leadership was
+	// asked to move, or mysqld was stopped for its restart.
 	PlanEnded Kind = "plan-ended"
 	// StopMysqld (op): graceful stop. Comes only after CloseWrites was OK.
 	StopMysqld Kind = "stop-mysqld"
-	// KillMysqld (op): SIGKILL and wait until it is gone.
+	// KillMysqld (op): SIGKILL, and wait until the process is gone.
 	KillMysqld Kind = "kill-mysqld"
 	// Cancel takes operation Op back: its context ends, its outcome is ignored.
 	Cancel Kind = "cancel"
@@ -227,7 +222,7 @@ const (
 	CloseTap Kind = "close-tap"
 	// Transfer hands leadership to To. The lease of Term is over.
 	Transfer Kind = "transfer"
-	// Resign gives leadership of Term up and campaigns anew.
+	// Resign gives leadership of Term up and campaigns again.
 	Resign Kind = "resign"
 	// Exit says that the agent may end.
 	Exit Kind = "exit"
@@ -237,15 +232,15 @@ const (
 // (primary.Shell) executes effects, and it reads Op and Term of every kind in the same way.
 type Effect struct {
 	Kind Kind
-	// Op is set for operations, and for Cancel the one to take back.
+	// Op is the operation that the effect begins; for Cancel, the operation to cancel.
 	Op OpID
 	// Term is the Raft term in which the effect is right; 0 = in any.
 	Term uint64
 	// To is the target of Transfer and AwaitTarget.
 	To cluster.NodeID
-	// Promote makes Judge check what only a primary must fulfil.
+	// Promote makes Judge check what only a primary must fulfil, too.
 	Promote bool
-	// ReplicaBinlog makes StartMysqld start one whose applier binlogs.
+	// ReplicaBinlog makes StartMysqld start a mysqld whose applier binlogs.
 	ReplicaBinlog bool
 	// Reason says why, for the log.
 	Reason string
@@ -280,25 +275,25 @@ type Config struct {
 	Self cluster.NodeID
 	// Kind is what this node is: a logger has no mysqld.
 	Kind cluster.Kind
-	// Weight is the node's until the first Peers.
+	// Weight is the node's weight until the first Peers.
 	Weight int
 	// RetryAfter is the pause after a failed operation and between transfers.
 	RetryAfter time.Duration
-	// FencedAfter is the pause before a fenced mysqld is tried again, and the longest
-	// pause before a mysqld that crashes again and again is.
+	// FencedAfter is the pause before a fenced mysqld is started again. It is also the longest pause before the
+	// next start of a mysqld that crashes again and again.
 	FencedAfter time.Duration
-	// SteadyAfter is how long after its start the end of a mysqld is one in a row; 0 =
-	// none is.
+	// SteadyAfter: a mysqld that ends sooner than this after its start counts as one more crash in a row; 0 =
+	// none counts.
 	SteadyAfter time.Duration
-	// PromotionTimeout bounds how long a leader may go without progress towards
-	// an open mysqld; then another node is asked to lead, if there is one.
+	// PromotionTimeout bounds how long a promotion may go without progress. After it another node is asked to
+	// lead, if there is one.
 	PromotionTimeout time.Duration
 	// IdleLeaderTimeout bounds how long a leader may go without promoting its
 	// mysqld while another node could lead.
 	IdleLeaderTimeout time.Duration
 	// StopTimeout bounds how long a stopping leader waits for its successor.
 	StopTimeout time.Duration
-	// SettleTimeout bounds how long a deposed primary may take to be settled; then
-	// it is killed. 0 = it is killed at once.
+	// SettleTimeout bounds how long the settling of a deposed primary may take. After it mysqld is killed. 0 =
+	// mysqld is killed at once.
 	SettleTimeout time.Duration
 }
