@@ -17,12 +17,13 @@ const barriersMax = 64
 type Barriers struct {
 	Committed *Committed
 	Clock     clock.Clock
-	// Retry is after how long a barrier is begun again: it is dropped without a leader.
+	// Retry is the time after which an unanswered barrier is begun again. Without a leader a barrier is
+	// dropped.
 	Retry time.Duration
-	// Start has a turn call Group.StartBarrier, whose answer goes to Answer.
+	// Start makes a turn call Group.StartBarrier(id). The barrier's answer comes back by Answer.
 	Start func(ctx context.Context, id uint64)
-	// First is the number of the first. An answer to a former life of this process, still on
-	// its way, must not answer a barrier of this one: so it is a random number.
+	// First is the number of the first barrier. It must be random: an answer to a former life of this process
+	// may still be on its way, and must not answer a barrier of this life.
 	First uint64
 
 	mu      sync.Mutex
@@ -34,11 +35,11 @@ type Barriers struct {
 type barrier struct {
 	index    uint64
 	answered bool
-	done     chan struct{} // closed once it is answered, or there will be no answer
+	done     chan struct{} // closed once the barrier is answered, or when there will be no answer
 }
 
-// Ask returns once a leader has answered that a majority still followed when Ask was called,
-// or later, with what was committed then. It fails only with ctx or when the node stops.
+// Ask waits until a leader confirms that a majority still followed it when Ask was called or later. index is
+// what was committed then. Ask fails only with ctx or when the node stops.
 func (b *Barriers) Ask(ctx context.Context) (index uint64, err error) {
 	id, w, err := b.add()
 	if err != nil {
@@ -58,8 +59,8 @@ func (b *Barriers) Ask(ctx context.Context) (index uint64, err error) {
 	}
 }
 
-// Wait returns once this node has passed its commit check up to everything that was committed
-// anywhere when Wait was called. It fails as Ask does.
+// Wait returns once the commit check of this node has passed everything that was committed anywhere when Wait
+// was called. It fails as Ask does.
 func (b *Barriers) Wait(ctx context.Context) error {
 	index, err := b.Ask(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (b *Barriers) Wait(ctx context.Context) error {
 	return b.await(ctx, index)
 }
 
-// await waits for the commit check.
+// await waits until the commit check has passed index.
 func (b *Barriers) await(ctx context.Context, index uint64) error {
 	for {
 		mark, changed := b.Committed.Changed()
@@ -94,7 +95,7 @@ func (b *Barriers) Answer(a Barrier) {
 	}
 }
 
-// Stop lets all who wait fail with ErrStopped, soon.
+// Stop makes all waiting callers fail with ErrStopped, within Retry.
 func (b *Barriers) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +131,7 @@ func (b *Barriers) remove(id uint64) {
 	delete(b.waiting, id)
 }
 
-// look returns a barrier's answer, if there is one, and ErrStopped where there will be none.
+// look returns a barrier's answer, if there is one, or ErrStopped if there will be none.
 func (b *Barriers) look(w *barrier) (index uint64, answered bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,21 +28,20 @@ type Mark struct {
 	Bytes        uint64
 }
 
-// Committed is the commit check and what it has learned: the set of committed
-// GTIDs and the newest mark. Only the goroutine with the turn calls apply; everybody
-// may read. Entries come in index order, each once.
+// Committed is the commit check and what it has learned: the set of committed GTIDs and the newest mark. Only
+// the goroutine with the turn calls apply. Any goroutine may read. Entries come in index order, each once.
 type Committed struct {
 	mu      sync.Mutex
 	gtids   *gtid.Set
 	mark    Mark
 	known   bool          // mark.Number is known: an epoch entry or any number was seen
-	changed chan struct{} // nil: nobody waits
+	changed chan struct{} // nil: no goroutine waits
 	// epochChanged is closed when an epoch newer than epoch is published.
 	epoch        uint64
 	epochChanged chan struct{}
-	// markTerm is the Raft term of the newest entry; 0 = none since the start.
+	// markTerm is the Raft term of the entry at mark.Index; 0 = no entry was applied since the start.
 	markTerm uint64
-	// ended is where the epoch before the newest one ended.
+	// ended is the end of the epoch before the newest one.
 	ended epochEnd
 
 	state        cluster.StatePoint
@@ -85,8 +84,8 @@ func (c *Committed) Changed() (Mark, <-chan struct{}) {
 	return c.mark, c.changed
 }
 
-// EpochChanged returns the newest epoch and a channel that is closed when there is a newer
-// one: transactions wake nobody who waits for that.
+// EpochChanged returns the newest epoch and a channel that is closed when there is a newer one. Transactions do
+// not close this channel, so they do not wake the callers that wait for an epoch.
 func (c *Committed) EpochChanged() (epoch uint64, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +97,8 @@ type Entries interface {
 	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
 }
 
-// Read returns committed entries from index on (I4): at least one, and at most
-// bytesMax of them unless the first is larger; ok=false when index is not
-// committed yet.
+// Read returns committed entries from index on (I4): at least one, and at most bytesMax bytes of entries unless
+// the first is larger. ok=false means that index is not committed yet.
 func (c *Committed) Read(log Entries, index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
 	last := c.Mark().Index
 	if index > last {
@@ -112,9 +110,8 @@ func (c *Committed) Read(log Entries, index, bytesMax uint64) (found []seglog.En
 	return found, true, nil
 }
 
-// apply checks one committed entry (I2, I9) and adds it. A broken invariant
-// panics: see package invariant for why. For a change of the cluster state it
-// returns the outcome.
+// apply checks one committed entry (I2, I9) and adds it. A broken invariant panics; package invariant says why.
+// For a change of the cluster state it returns the outcome.
 func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 	h, body, err := entry.Parse(data)
 	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
@@ -128,7 +125,7 @@ func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 	}
 	invariant.Check(h.Term == term, "I2", "entry %d of term %d says term %d", index, term, h.Term)
 	if h.Kind == entry.KindState {
-		return c.applyState(index, h, body) // of no epoch: it moves neither Epoch nor Number
+		return c.applyState(index, h, body) // it belongs to no epoch: Epoch and Number stay
 	}
 	c.checkOrder(index, h)
 	c.noteEpochEnd(h)
@@ -148,12 +145,12 @@ func (c *Committed) checkOrder(index uint64, h entry.Header) {
 	invariant.Check(err == nil, "I2", "entry %d: %v", index, err)
 }
 
-// order is where the epoch's sequence is. c.mu is held.
+// order returns how far the epoch's sequence of numbers has come. c.mu is held.
 func (c *Committed) order() entry.Order {
 	return entry.Order{Epoch: c.mark.Epoch, Number: c.mark.Number, Known: c.known}
 }
 
-// admits tells whether the commit check would take a proposal's body.
+// admits returns an error if the commit check would not take a proposal's body.
 func (c *Committed) admits(h entry.Header, body []byte) error {
 	if h.Kind == entry.KindStaged {
 		return c.admitsStaged(h, body)
@@ -205,7 +202,7 @@ func (c *Committed) admitsStaged(h entry.Header, body []byte) error {
 	return nil
 }
 
-// stagedTransaction returns what a naming entry names, and its GTID.
+// stagedTransaction returns the stage that a naming entry names, and the GTID of its transaction.
 func stagedTransaction(h entry.Header, body []byte) (entry.Staged, gtid.GTID, error) {
 	s, err := entry.ParseStaged(h, body)
 	if err != nil {
@@ -231,7 +228,7 @@ func (c *Committed) addStaged(index uint64, h entry.Header, body []byte) {
 	c.mark.Bytes += s.Bytes
 }
 
-// publish wakes all that wait for a newer mark.
+// publish wakes all goroutines that wait for a newer mark.
 func (c *Committed) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,25 +13,25 @@ import (
 // ticksPerHeartbeat sets the resolution of raft's timers.
 const ticksPerHeartbeat = 4
 
-// appendsMax is how many messages may wait for a write, or for space. Raft bounds the entries in them, to
-// fewer; what is beyond is appends without entries, of a leader that asks a node whose disk
-// hangs: they are dropped, and asked again.
+// appendsMax is how many messages may wait for a write or for disk space. Raft bounds the messages with entries
+// to fewer. The rest are appends without entries, from a leader that probes a node whose disk hangs. Those are
+// dropped, and the leader sends them again.
 const appendsMax = 1024
 
-// Driver is what a node does around its Group: the order of what follows from a turn, the
-// group commits of the log, what a full disk lets pass, when a hanging one is told of.
-// It has no goroutine, no clock and no lock: those are Runner's.
+// Driver is what a node does around its Group: the order of what follows from a turn, the group commits of the
+// log, what a full disk lets pass, when a hanging disk is reported. It has no goroutine, no clock and no lock:
+// Runner has those.
 //
-// A turn takes what was left (Inbox.Take), reads the clocks and counts the ticks that have
-// passed (Advance); then comes at most one call that brings something (Woken, or one of its
-// Group), and then Turn. Only one goroutine drives it at a time.
+// A turn has these steps: Inbox.Take takes the messages that wait, Advance reads the clocks and counts the
+// ticks that have passed, then comes at most one call with new input (Woken, or a method of its Group), and
+// then Turn. Only one goroutine at a time drives it.
 type Driver struct {
 	cfg   Config
 	group *Group
 
-	// What everybody may read.
+	// Any goroutine may read these.
 	role  atomic.Pointer[RoleState]
-	lease atomic.Pointer[clocks] // until then; never nil
+	lease atomic.Pointer[clocks] // the lease ends then; never nil
 	acks  atomic.Pointer[cluster.AckStatus]
 
 	ticked  time.Duration // ticks are counted up to this boot time
@@ -62,29 +62,29 @@ func NewDriver(cfg Config, now time.Duration) (*Driver, error) {
 	return d, nil
 }
 
-// Group is what it drives.
+// Group returns the Group that this Driver drives.
 func (d *Driver) Group() *Group { return d.group }
 
-// Committed is the commit check, readable by everybody.
+// Committed returns the commit check. Any goroutine may read it.
 func (d *Driver) Committed() *Committed { return d.group.Committed() }
 
-// Role returns the newest state that was told. Everybody may call it.
+// Role returns the newest state that was reported. Any goroutine may call it.
 func (d *Driver) Role() RoleState { return *d.role.Load() }
 
-// Acks says whom this leader's ACKs wait for; nil: a commit is all that they need, or it
-// does not lead. Everybody may call it.
+// Acks says which nodes this leader's ACKs wait for; nil = ACKs need only the commit, or this node does not
+// lead. Any goroutine may call it.
 func (d *Driver) Acks() *cluster.AckStatus { return d.acks.Load() }
 
-// LeadsAt tells whether this node may serve as the leader at a moment on both clocks (I5).
-// Everybody may call it.
+// LeadsAt tells whether this node may serve as the leader at a moment, given on both clocks (I5). Any goroutine
+// may call it.
 func (d *Driver) LeadsAt(boot, wall time.Duration) bool {
 	return clocks{boot: boot, wall: wall}.before(*d.lease.Load())
 }
 
-// EndLease ends the lease for good: nothing drives the group any more.
+// EndLease ends the lease for good. Call it when the group is not driven any more.
 func (d *Driver) EndLease() { d.lease.Store(&clocks{}) }
 
-// tick says that one tick has passed, and what the two clocks say.
+// tick counts one tick. boot and wall are the two clocks now.
 func (d *Driver) tick(boot, wall time.Duration) {
 	d.watchClocks(clocks{boot: boot, wall: wall})
 	d.group.Tick(boot)
@@ -94,7 +94,7 @@ func (d *Driver) tick(boot, wall time.Duration) {
 	}
 }
 
-// WakeAt is when the next turn is due though nothing comes. It begins with Woken.
+// WakeAt is when the next turn is due even if no input comes. That turn begins with Woken.
 func (d *Driver) WakeAt() time.Duration {
 	due := d.tickAt()
 	if at := d.alarmAt(); at != 0 {
@@ -103,7 +103,7 @@ func (d *Driver) WakeAt() time.Duration {
 	return due
 }
 
-// alarmAt is when something beside a tick is due; 0 = nothing is.
+// alarmAt is when the next notice or retry of a write is due; 0 = none is. Ticks do not count.
 func (d *Driver) alarmAt() time.Duration {
 	notice, retry := d.group.NoticeAt(), d.writes.retryAt()
 	if notice == 0 || retry != 0 && retry < notice {
@@ -112,13 +112,13 @@ func (d *Driver) alarmAt() time.Duration {
 	return notice
 }
 
-// Woken says that it is the time of WakeAt.
+// Woken says that the time of WakeAt has come.
 func (d *Driver) Woken(now time.Duration) { d.group.Notify(now) }
 
-// Turn steps what was taken, takes what else was left, and does what the group asks for. It
-// returns what is to be written to the log now, or nil. The caller appends that, answers if
-// that went well, and leaves how it ended (Write.Append, Answer, Inbox.Wrote); the turn is
-// free meanwhile. An error says that the log failed: then nothing may go on.
+// Turn steps the messages that were taken, takes what else waits in the Inbox, and does what the group asks
+// for. It returns what has to be written to the log now, or nil. The caller calls Write.Append, then Answer if
+// that went well, and reports the end with Inbox.Wrote. Other goroutines may take turns meanwhile. An error
+// says that the log failed: then nothing may go on.
 func (d *Driver) Turn(now time.Duration, in *Inbox) (*Write, error) {
 	if result, ok := in.takeWritten(); ok {
 		if err := d.ended(now, result); err != nil {
@@ -145,7 +145,7 @@ func (d *Driver) Turn(now time.Duration, in *Inbox) (*Write, error) {
 	return d.nextWrite(now), nil
 }
 
-// drain does what the group asks for, until it asks for nothing more.
+// drain does everything that the group asks for.
 func (d *Driver) drain(now time.Duration) {
 	for {
 		out, ok := d.group.Ready()
@@ -153,13 +153,13 @@ func (d *Driver) drain(now time.Duration) {
 		if !ok {
 			return
 		}
-		d.report(now, out) // ACKs before all else: they wait for nothing that follows
+		d.report(now, out) // ACKs first: they wait for nothing that follows
 		d.send(out.Send)
 		d.writes.add(out.Append)
 	}
 }
 
-// report tells what a turn has come to, the ACKs first of what is not needed for them.
+// report tells others the results of a turn. ACKs come before everything on which they do not depend.
 func (d *Driver) report(now time.Duration, out Output) {
 	if out.Role != nil {
 		d.role.Store(out.Role)

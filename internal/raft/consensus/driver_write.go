@@ -13,36 +13,36 @@ import (
 )
 
 const (
-	// appendEntriesMax and appendBytesMax bound one group commit; a single
-	// message may be longer. 8 MiB take a slow disk well below an election
-	// timeout, beyond which it counts as stalled.
+	// appendEntriesMax and appendBytesMax bound one group commit; a single message may be longer. Even a slow
+	// disk writes 8 MiB well within an election timeout, the time after which it counts as stalled.
 	appendEntriesMax = 1024
 	appendBytesMax   = 8 << 20
-	// handOverBytesMin is from when on a group commit is the writer's: the reader has the
-	// next one to take in meanwhile, and then the two cost more than waking the writer.
+	// handOverBytesMin is the size from which the writer makes a group commit. Meanwhile the goroutine that
+	// read the entries takes the next ones in: for so much data that gains more than waking the writer costs.
 	handOverBytesMin = 64 << 10
 	// fullRetryInterval is the pause between two tries to append to a full disk.
 	fullRetryInterval = 500 * time.Millisecond
 )
 
-// writes is what goes to the log: one write at a time, in order.
+// writes holds what goes to the log: one write at a time, in order.
 type writes struct {
-	// waiting are raft's messages to the log that no write has taken.
+	// waiting are raft's messages to the log that are in no write yet.
 	waiting []*pb.Message
-	current *Write // under way; nil: none
+	current *Write // the write under way; nil: none
 	full    *fullDisk
-	// begun is the boot time at which current began, 0 = there is none, or it is on disk.
-	// Everybody may read it.
+	// begun is the boot time at which current began; 0 = there is no current, or it is on disk. Any goroutine
+	// may read it.
 	begun atomic.Int64
 }
 
-// fullDisk is what waits for space: group, which did not fit, and held, which came later.
+// fullDisk holds what waits for space: group, the write that did not fit, and held, the messages that came
+// later.
 type fullDisk struct {
 	*FullDisk
 	group *Write
 	held  []*pb.Message
-	// votes came since the last write. due: look whether something must be stored for
-	// them, or for what else came. Group is tried again at retryAt.
+	// votes are the vote answers that came since the last write. due: messages came; look whether something
+	// must be stored for them. group is tried again at retryAt.
 	votes   []*pb.Message
 	due     bool
 	retryAt time.Duration
@@ -52,18 +52,20 @@ type fullDisk struct {
 type Write struct {
 	log   Log
 	begun *atomic.Int64
-	// Runs are not on disk so far. vote is stored before them; it overtakes them.
+	// Runs are the appends that are not on disk yet. vote is a hard state that is stored before them; it
+	// overtakes them.
 	Runs []AppendRun
 	vote *seglog.HardState
-	// batch are the messages that this write is for, votes what may leave with it.
+	// batch are the messages for which this write is made. votes are the vote answers that may leave once it is
+	// on disk.
 	batch, votes []*pb.Message
 	bytes        int           // of the entries
-	took         time.Duration // by Append, where somebody notes it
+	took         time.Duration // the time that Append took; set only where it is measured
 }
 
 func (w *writes) add(ms []*pb.Message) { w.waiting = append(w.waiting, ms...) }
 
-// queued is how many messages wait for a write.
+// queued returns how many messages wait for a write.
 func (w *writes) queued() int {
 	if w.full != nil {
 		return len(w.waiting) + len(w.full.held)
@@ -71,10 +73,10 @@ func (w *writes) queued() int {
 	return len(w.waiting)
 }
 
-// began is when the write under way began; 0 = there is none, or it has ended.
+// began is when the write under way began; 0 = no write is under way, or it has ended.
 func (w *writes) began() time.Duration { return time.Duration(w.begun.Load()) }
 
-// nextWrite returns what is to be written now; nil: nothing is, or a write is under way.
+// nextWrite returns the write to make now; nil = there is nothing to write, or a write is under way.
 func (d *Driver) nextWrite(now time.Duration) *Write {
 	w := &d.writes
 	switch {
@@ -93,10 +95,10 @@ func (d *Driver) nextWrite(now time.Duration) *Write {
 	return w.current
 }
 
-// long tells whether a goroutine with work of its own should leave the write to another.
+// long tells whether a goroutine that has other work should leave the write to the writer.
 func (w *Write) long() bool { return w.bytes >= handOverBytesMin }
 
-// group takes what waits, as much as one group commit may have.
+// group makes a write of the messages that wait, up to the bounds of a group commit.
 func (w *writes) group() *Write {
 	entries, bytes, n := 0, 0, 0
 	for n < len(w.waiting) && (n == 0 || entries < appendEntriesMax && bytes < appendBytesMax) {
@@ -111,8 +113,8 @@ func (w *writes) group() *Write {
 	return &Write{Runs: AppendRuns(batch), batch: batch, bytes: bytes}
 }
 
-// next returns what to write while the disk is full: votes when they come, the group that
-// did not fit when it is time to try again.
+// next returns what to write while the disk is full: votes when they come, and the group that did not fit when
+// it is time to try again.
 func (f *fullDisk) next(w *writes, now time.Duration, log Log) *Write {
 	for _, m := range w.waiting {
 		votes, waits := f.Take(m)
@@ -156,8 +158,7 @@ func (w *Write) Append() error {
 	return nil
 }
 
-// Answer sends peers what they wait for, of a write that is on disk. As Append, it needs no
-// turn.
+// Answer sends peers the answers that wait for w, which must be on disk. Like Append, it needs no turn.
 func (d *Driver) Answer(w *Write) {
 	invariant.Check(w.vote == nil && len(w.Runs) == 0, "I7", "a write is answered that is not on disk")
 	answers := slices.Clone(w.votes)
@@ -174,8 +175,7 @@ func (d *Driver) Answer(w *Write) {
 	}
 }
 
-// ended says that the write under way has ended, and how. It returns an error if the log
-// failed.
+// ended handles the end of the write under way. It returns an error if the log failed.
 func (d *Driver) ended(now time.Duration, err error) error {
 	w := d.writes.current
 	d.writes.current = nil
@@ -198,8 +198,7 @@ func (d *Driver) ended(now time.Duration, err error) error {
 	return nil
 }
 
-// hasNoSpace notes that w did not fit. Votes that did not are not given: the candidate asks
-// again.
+// hasNoSpace notes that w did not fit. If its votes did not fit, they are not given: the candidate asks again.
 func (d *Driver) hasNoSpace(now time.Duration, w *Write, err error) {
 	f := d.writes.full
 	if f == nil {
@@ -221,8 +220,7 @@ func (d *Driver) hasSpace() {
 	}
 }
 
-// retryAt is when there is something to write though nothing has happened: a full disk is
-// tried again; 0 = not.
+// retryAt is when a full disk is tried again, even if nothing has happened; 0 = no retry is due.
 func (w *writes) retryAt() time.Duration {
 	if w.full == nil || w.current != nil {
 		return 0
@@ -230,12 +228,11 @@ func (w *writes) retryAt() time.Duration {
 	return w.full.retryAt
 }
 
-// Full tells whether the log's disk has no space: what Config.OnFull was told last.
+// Full tells whether the log's disk has no space, as Config.OnFull was told last.
 func (d *Driver) Full() bool { return d.writes.full != nil }
 
-// Stalled returns for how long the log's disk has been at one write, where that
-// is an election timeout or longer; else 0. A leader's OnStalled is told as well. Everybody
-// may call it.
+// Stalled returns for how long the write under way has taken, if that is an election timeout or longer; else 0.
+// A leader's OnStalled is told as well. Any goroutine may call it.
 func (d *Driver) Stalled(now time.Duration) time.Duration {
 	if began := d.writes.began(); began != 0 && now-began >= d.cfg.ElectionTimeout {
 		return now - began
@@ -243,20 +240,20 @@ func (d *Driver) Stalled(now time.Duration) time.Duration {
 	return 0
 }
 
-// diskWatch finds a leader's log that does not answer: followers still append
-// and raft still commits, but nothing that this node does not have on its own
-// disk is acknowledged, so every writer hangs.
+// diskWatch finds out that a leader's log does not answer. Followers still append and raft still commits. But
+// what is not on this node's own disk is not acknowledged, so every writer hangs.
 type diskWatch struct {
-	after   time.Duration // look again then
-	suspect time.Duration // the write that took too long when it was first looked at
+	after   time.Duration // do not look again before then
+	suspect time.Duration // when the write began that was too slow at the first look
 }
 
-// look returns how long the write has taken that began at a time, if a leader is to be told.
+// look returns how long the write has taken that began at `began`, if a leader has to be told; else 0.
 func (w *diskWatch) look(cfg Config, now, began time.Duration, leading bool) time.Duration {
 	if began == 0 || now-began < cfg.ElectionTimeout || now < w.after || !leading {
 		return 0
 	}
-	if w.suspect != began { // not at the first look: the agent may have been stopped itself
+	// The first look does not count: the agent itself may have been stopped.
+	if w.suspect != began {
 		w.suspect, w.after = began, now+cfg.Heartbeat
 		return 0
 	}

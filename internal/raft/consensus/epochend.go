@@ -2,21 +2,20 @@ package consensus
 
 import "github.com/quorate/quorate/internal/raft/entry"
 
-// epochEnd is the last entry of an epoch that another one has followed.
+// epochEnd is the last entry of an epoch that was followed by another epoch.
 type epochEnd struct{ epoch, number uint64 }
 
-// noteEpochEnd keeps where the epoch in force ends, if a committed entry opens the
-// next one.
+// noteEpochEnd keeps the end of the epoch in force, if the committed entry h opens the next epoch.
 func (c *Committed) noteEpochEnd(h entry.Header) {
 	if h.Kind == entry.KindEpoch && c.known {
 		c.ended = epochEnd{c.mark.Epoch, c.mark.Number}
 	}
 }
 
-// EpochEnd returns the number of the last entry of an epoch that is committed, and
-// whether it is over: no more of it can be, because an entry of a later term is, and
-// Raft's log has all of an earlier term before that. Once two more epochs have begun
-// the number is forgotten, and is 0, which understates it.
+// EpochEnd returns the number of the last committed entry of an epoch, and whether the epoch is over. It is
+// over when an entry of a later term is committed: Raft's log has all entries of an earlier term before that,
+// so no more of them can be committed. Once two more epochs have begun the number is forgotten: then it is 0,
+// which is too low.
 func (c *Committed) EpochEnd(term uint64) (number uint64, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

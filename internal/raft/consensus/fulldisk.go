@@ -36,9 +36,8 @@ func AppendRuns(batch []*pb.Message) (runs []AppendRun) {
 	return runs
 }
 
-// Newest returns the hard state to store with the run, or nil: with the term and
-// vote of stored where that is newer, because votes overtake entries while the
-// disk is full.
+// Newest returns the hard state to store with the run, or nil. Its term and vote are those of stored where
+// stored is newer: votes overtake entries while the disk is full.
 func (r AppendRun) Newest(stored seglog.HardState) *seglog.HardState {
 	hs := r.HardState
 	if hs != nil && (hs.Term < stored.Term || hs.Term == stored.Term && hs.Vote == 0) {
@@ -47,14 +46,12 @@ func (r AppendRun) Newest(stored seglog.HardState) *seglog.HardState {
 	return hs
 }
 
-// FullDisk decides what may leave a node whose log has found its disk full.
-// Entries wait for space, and every answer that rests on them. Votes go on, or
-// one dead node of three would stop the cluster. Before a vote leaves, the
-// newest term and vote of all that waits must be stored: also those of the run
-// that did not fit, because raft grants a vote that it gave before once more,
-// and then its storage message names no term. On most file systems the hard state has
-// its place on the disk, full or not. Where a file system copies on write, it
-// may not fit either: then nothing leaves.
+// FullDisk decides what may leave a node whose log has found its disk full. Entries wait for space, and so does
+// every answer that depends on them. Votes go on, or one dead node of three would stop the cluster. Before a
+// vote leaves, the newest term and vote of all waiting messages must be stored. This includes the run that did
+// not fit: raft may grant a vote again that it gave before, and then its storage message names no term. On most
+// file systems the hard state has its place on the disk, even if the disk is full. Where a file system copies
+// on write, the hard state may not fit either: then nothing leaves.
 //
 // It has no I/O: Driver does what it says.
 type FullDisk struct {
@@ -62,8 +59,7 @@ type FullDisk struct {
 	waiting AppendRun // the newest term and vote that were not on disk when they came; no entries
 }
 
-// NewFullDisk takes the runs that are not on disk: the one that did not fit, and
-// those behind it.
+// NewFullDisk takes the runs that are not on disk: the run that did not fit, and those behind it.
 func NewFullDisk(self cluster.NodeID, runs []AppendRun) *FullDisk {
 	d := &FullDisk{self: self}
 	for _, run := range runs {
@@ -82,11 +78,10 @@ func (d *FullDisk) note(run AppendRun) {
 	}
 }
 
-// Take takes a storage message that came meanwhile. The votes may be sent once
-// what Vote returns is stored; if that fails, they are not sent at all, and the
-// candidate asks again. waits: the message has entries, and comes next. If it has
-// none, there is nothing more to do for it: raft allows that its other responses are
-// lost.
+// Take takes a storage message that came while the disk is full. The votes may be sent once the hard state that
+// Vote returns is stored. If storing fails, they are not sent at all, and the candidate asks again. waits=true:
+// the message has entries and must be written later. Without entries the message needs nothing more: raft
+// allows that its other responses are lost.
 func (d *FullDisk) Take(m *pb.Message) (votes []*pb.Message, waits bool) {
 	if m.Term != nil {
 		d.note(AppendRun{HardState: &seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote()}})
@@ -103,9 +98,8 @@ func (d *FullDisk) Take(m *pb.Message) (votes []*pb.Message, waits bool) {
 	return votes, len(m.GetEntries()) > 0
 }
 
-// Vote returns the hard state that must be stored before any vote is sent, or
-// nil if stored has it. Its commit index is the stored one: the entries that a
-// newer one covers may not be here.
+// Vote returns the hard state that must be stored before any vote is sent, or nil if stored has it already. Its
+// commit index is that of stored: a newer commit index may cover entries that are not here.
 func (d *FullDisk) Vote(stored seglog.HardState) *seglog.HardState {
 	hs := d.waiting.Newest(stored)
 	if hs == nil || hs.Term == stored.Term && hs.Vote == stored.Vote {
@@ -114,8 +108,8 @@ func (d *FullDisk) Vote(stored seglog.HardState) *seglog.HardState {
 	return &seglog.HardState{Term: hs.Term, Vote: hs.Vote, Commit: stored.Commit}
 }
 
-// CheckAnswers panics if the log answers a peer and the promise in it is not
-// stored: a vote that is forgotten is given twice.
+// CheckAnswers panics if an answer to a peer leaves while the promise in it is not stored: a vote that is
+// forgotten is given twice.
 func CheckAnswers(responses []*pb.Message, stored seglog.HardState) {
 	for _, r := range responses {
 		if t := r.GetType(); r.GetReject() || t != pb.MsgVoteResp && t != pb.MsgAppResp {

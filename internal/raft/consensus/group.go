@@ -20,8 +20,8 @@ import (
 
 // Bounds of the group.
 const (
-	// messageBytesMax bounds the entries in one append message. One proposal is
-	// never cut, so it is also what a lagging peer is sent at a time.
+	// messageBytesMax bounds the entries in one append message. A single proposal is never cut. So it also
+	// bounds what a lagging peer is sent at a time.
 	messageBytesMax = 1 << 20
 	// inflightMessagesMax and inflightBytesMax bound what is under way to one
 	// peer. 64 MiB covers 5 Gbit/s over 100 ms.
@@ -33,40 +33,39 @@ const (
 	// committedBytesMax bounds the committed entries read from disk for one
 	// turn.
 	committedBytesMax = 16 << 20
-	// roundsMax bounds the read-index rounds that wait for a majority: older
-	// ones are forgotten. At one per heartbeat, 64 outlast any election timeout.
+	// roundsMax bounds the read-index rounds that wait for a majority: older rounds are forgotten. There is one
+	// round per heartbeat, so 64 rounds last longer than any election timeout.
 	roundsMax = 64
 )
 
-// ErrEpochEnded refuses a proposal whose epoch is not in force (any more).
+// ErrEpochEnded refuses a proposal whose epoch is not in force, or is not in force any more.
 var ErrEpochEnded = errors.New("consensus: the proposal's epoch has ended")
 
 // GroupConfig is what a Group is built from.
 type GroupConfig struct {
 	Self    cluster.NodeID
 	Members []cluster.Member
-	// State is the cluster state as it was kept, for a start over this log; nil: no
-	// change was ever committed, it is what Members say.
+	// State is the cluster state that was kept for a start over this log; nil: no change was ever committed, so
+	// the state follows from Members.
 	State *cluster.StatePoint
 	// Tick is the time between two calls of Group.Tick.
 	Tick time.Duration
 	// HeartbeatTicks and ElectionTicks are raft's timing in ticks.
 	HeartbeatTicks, ElectionTicks int
 	Log                           Log
-	// HasStage tells whether the log holds a stage, complete and durable; nil =
-	// it never does.
+	// HasStage tells whether the log holds a stage, complete and durable; nil = the log never holds a stage.
 	HasStage func(entry.StageID) bool
 	// Fresh says that this is the node's first start ever.
 	Fresh bool
-	// Promised is the longest election timeout with which this node may have made
-	// promises before (Promise); 0 = its own.
+	// Promised is the longest election timeout that this node may have used for its promises before this start
+	// (Promise); 0 = its own.
 	Promised time.Duration
 	Logger   *slog.Logger
 	// Now is the time of the first call, on the clock of all later ones.
 	Now time.Duration
 }
 
-// RoleState is the group's volatile state as others need it.
+// RoleState is the group's volatile state as other packages need it.
 type RoleState struct {
 	Term   uint64
 	Leader cluster.NodeID // 0 = none known
@@ -77,7 +76,7 @@ type RoleState struct {
 // Leads tells whether this node leads in a term.
 func (r RoleState) Leads(term uint64) bool { return r.Leading && r.Term == term }
 
-// LedBy tells whether a node leads in a term, as this one knows it.
+// LedBy tells whether node id leads in a term, as far as this node knows.
 func (r RoleState) LedBy(id cluster.NodeID, term uint64) bool {
 	return r.Leader == id && r.Term == term
 }
@@ -92,20 +91,20 @@ type Output struct {
 	Role *RoleState
 	// Committed is true when the commit check went forward.
 	Committed bool
-	// Refused holds the epoch of each proposal that was refused, with why.
+	// Refused holds the refused proposals: the epoch of each, and the reason.
 	Refused []Refusal
 	// Barriers holds the read barriers that were answered.
 	Barriers []Barrier
 	// Wanted holds the stages that this node lacks and the leader has named.
 	Wanted []Wanted
-	// States holds what became of the changes that were committed.
+	// States holds the outcomes of the committed changes of the cluster state.
 	States []StateOutcome
-	// Acknowledge is up to which index a leader may acknowledge, where that went
-	// forward: committed, and on the disks that the durability policy names. 0 = it
-	// did not. AckEvents holds whose require-ack was dropped, or taken back.
+	// Acknowledge is the index up to which a leader may acknowledge now: committed, and on the disks that the
+	// durability policy names. 0 = no change. AckEvents holds the members whose require-ack was dropped, or
+	// restored.
 	Acknowledge uint64
 	AckEvents   []cluster.AckEvent
-	// Broken holds who has sent what is refused.
+	// Broken holds the peers that sent a message that was refused.
 	Broken []Broken
 }
 
@@ -115,14 +114,14 @@ type Wanted struct {
 	From cluster.NodeID
 }
 
-// Refusal says which epoch's proposal was refused.
+// Refusal is a refused proposal: its epoch and the reason.
 type Refusal struct {
 	Term uint64
 	Err  error
 }
 
-// Barrier is the answer to a read barrier: everything that was committed
-// anywhere when it was asked for has an index of at most Index.
+// Barrier is the answer to a read barrier: everything that was committed anywhere when the barrier was asked
+// for has an index of at most Index.
 type Barrier struct {
 	ID    uint64
 	Index uint64
@@ -136,16 +135,15 @@ type Group struct {
 	committed *Committed
 	role      RoleState
 
-	// last is the index of the newest entry that was given to the log, or sent to
-	// anybody, whether it is on disk or not.
+	// last is the index of the newest entry that was given to the log, or sent to a peer. It need not be on
+	// disk.
 	last uint64
 
-	// asked holds the term in which a peer was last asked for what is purged.
+	// asked holds, for each peer, the term in which that peer was last asked for entries that are purged.
 	asked map[uint64]uint64
 
-	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 =
-	// none; next is the number that it takes next. blocked is the proposal that
-	// raft dropped; while it is there nothing else is taken.
+	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 = none. next is the next number of
+	// that epoch. blocked is the proposal that raft dropped. While it is there no other proposal is taken.
 	epoch, next   uint64
 	blocked       []byte
 	blockedHeader entry.Header
@@ -154,23 +152,23 @@ type Group struct {
 	ahead time.Duration // by how much the wall clock was before the boot clock at the last tick
 	// now is the time of the newest call that came with one.
 	now time.Duration
-	// barriers are this leader's own, asked for before it knew what is committed.
+	// barriers are read barriers of this node itself, asked for while it led and did not know yet what is
+	// committed.
 	barriers        []uint64
 	transferredTerm uint64 // no lease in this term any more: a transfer was asked for
 
-	// heardAt is when a message came from a node last, by the host's time: acks.heard
-	// counts this node's own ticks, and forgets at the end of a term. membersTerm is the term in
-	// which this leader proposed a change of the members that is not applied; 0 =
-	// none.
+	// heardAt is when the last message of each node came, by the host's clock. (acks.heard counts this node's
+	// own ticks, and forgets them at the end of a term.) membersTerm is the term in which this leader proposed
+	// a change of the members that is not applied yet; 0 = none.
 	heardAt     map[cluster.NodeID]time.Duration
 	membersTerm uint64
 
-	// fed holds the learners that their sources feed now.
+	// fed holds the learners that get entries from their sources now.
 	fed map[uint64]bool
 
-	// acks holds back what is committed and may not be acknowledged.
+	// acks holds back committed entries that may not be acknowledged yet.
 	acks acks
-	// notices tell followers of commits.
+	// notices tell followers about commits.
 	notices notices
 	stored  storedState
 	guard   guard
@@ -185,8 +183,7 @@ type Group struct {
 	out Output
 }
 
-// NewGroup builds a Group from what the log holds. It does no I/O but reading
-// the log.
+// NewGroup builds a Group from the log. It does no I/O but reading the log.
 func NewGroup(cfg GroupConfig) (*Group, error) {
 	if cfg.HasStage == nil {
 		cfg.HasStage = func(entry.StageID) bool { return false }
@@ -243,11 +240,11 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	return g, nil
 }
 
-// Committed is the commit check, readable by everybody.
+// Committed returns the commit check. Any goroutine may read it.
 func (g *Group) Committed() *Committed { return g.committed }
 
-// LastIndex is the index of the newest entry that this node has stepped. A
-// follower may have it on disk before this node has.
+// LastIndex is the index of the newest entry that this node has stepped. A follower may have that entry on disk
+// before this node has.
 func (g *Group) LastIndex() uint64 { return g.last }
 
 // Role returns the current state.
@@ -292,8 +289,8 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	g.heard(m)
 	g.noteStep(m)
 	promised := g.promised(m)
-	// raft.ErrStepPeerNotFound is the only error here: a response from a node
-	// that is no member. The transport refuses such peers already.
+	// raft.ErrStepPeerNotFound is the only possible error: a response from a node that is no member. The
+	// transport refuses such peers already.
 	_ = g.rn.Step(m)
 	g.observe()
 	if t := m.GetType(); t == pb.MsgHeartbeat && m.GetTerm() == g.role.Term && now >= g.guard.soundAfter {
@@ -313,7 +310,8 @@ func (g *Group) letIn(m *pb.Message) *pb.Message {
 	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m):
 		return nil
 	case t == pb.MsgReadIndex && !g.role.Leading:
-		return nil // raft would pass it on in the name of who asks: that one asks again
+		// Raft would forward it in the name of the node that asks. That node asks again.
+		return nil
 	case t == pb.MsgApp && len(m.GetEntries()) > 0:
 		return g.letEntriesIn(m)
 	case t == pb.MsgHeartbeat && m.GetCommit() > g.guard.ends:
@@ -337,11 +335,10 @@ func (g *Group) letEntriesIn(m *pb.Message) *pb.Message {
 	return m
 }
 
-// cutBeforeMissingStage keeps an entry from raft that names a stage which this
-// node lacks. Raft counts an entry from the moment that it is stepped: a node
-// could win an election by an entry that it can never append. The leader sends
-// the rest again; nothing is left = nil, so that it does so at its heartbeats
-// and not at once, over and over.
+// cutBeforeMissingStage keeps raft from an entry that names a stage which this node lacks, and from what
+// follows. Raft counts an entry from the moment that it is stepped, so a node could win an election by an entry
+// that it can never append. The leader sends the rest again. If nothing is left, the result is nil: then the
+// leader repeats it at its heartbeats, not at once and over and over.
 func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
 	if m.GetTerm() < g.role.Term {
 		return m // raft refuses it
@@ -364,20 +361,20 @@ func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
 	return m
 }
 
-// stagedOf returns what an entry names, if it is a naming entry.
+// stagedOf returns the stage that an entry names, if it is a naming entry.
 func stagedOf(e *pb.Entry) (entry.Staged, bool) {
 	if e.GetType() != pb.EntryNormal {
 		return entry.Staged{}, false
 	}
-	return entry.StagedIn(e.GetData()) // a malformed one is for the commit check
+	return entry.StagedIn(e.GetData()) // the commit check handles a malformed entry
 }
 
-// VotesAt is when this node, restarted, votes and stands for election again (I5). A transfer
-// to it before is lost. It never changes.
+// VotesAt is when this node, after its restart, votes and stands for election again (I5). A transfer to it
+// before that time is lost. The value never changes.
 func (g *Group) VotesAt() time.Duration { return g.voteAfter }
 
-// Propose offers one entry to the gate; refusals come back in Output.Refused.
-// Ready must be drained before the next call when Blocked is true.
+// Propose offers one entry to the gate. Refusals come back in Output.Refused. While Blocked is true, Propose
+// must not be called.
 func (g *Group) Propose(data []byte) {
 	invariant.Check(g.blocked == nil, "I2", "a proposal passes the one that is held")
 	h, body, err := entry.Parse(data)
@@ -388,8 +385,8 @@ func (g *Group) Propose(data []byte) {
 		g.refuse(h.Term, fmt.Errorf("parse proposal: %w", errors.Join(err, entry.ErrMalformed)))
 		return
 	}
-	// What the commit check would panic on at every node is refused here, where
-	// it fences one primary.
+	// A proposal at which the commit check would panic on every node is refused here, where the refusal fences
+	// one primary.
 	if err := g.committed.admits(h, body); err != nil {
 		g.refuse(h.Term, fmt.Errorf("check proposal: %w", err))
 		return
@@ -426,7 +423,7 @@ func (g *Group) admit(h entry.Header) error {
 
 func (g *Group) submit(h entry.Header, data []byte) {
 	if err := g.rn.Propose(data); err != nil {
-		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
+		// Raft dropped it: nothing was appended. It is held. The end of the epoch refuses it.
 		g.blocked, g.blockedHeader = data, h
 		return
 	}
@@ -490,9 +487,9 @@ func (g *Group) observe() {
 	g.out.Role = &now
 }
 
-// TransferTo hands leadership of a term to a peer; in another term it does
-// nothing. The lease ends now and does not come back in this term: the peer may
-// be elected at any moment from here on, by votes that ignore the lease.
+// TransferTo hands leadership of a term to a peer; in another term it does nothing. The lease ends now and does
+// not come back in this term: from here on the peer may be elected at any moment, by votes that ignore the
+// lease.
 func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	if !g.role.Leading || g.role.Term != term {
 		return
@@ -505,11 +502,10 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	g.observe()
 }
 
-// LeaderGone says that a fresh dial to a peer was refused: its process is dead
-// while its host lives. So no change of the members counts on it until it is heard
-// again. If it was the leader, it is forgotten, and this node campaigns after a
-// stagger that depends on its rank among the rest, so that two survivors do not
-// split the vote.
+// LeaderGone says that a new dial to a peer was refused: its process is dead while its host lives. Until that
+// peer is heard again, changes of the members do not count on it. If it was the leader, it is forgotten, and
+// this node campaigns after a delay that depends on its rank among the other voters, so that two survivors do
+// not split the vote.
 func (g *Group) LeaderGone(now time.Duration, id cluster.NodeID) {
 	delete(g.heardAt, id)
 	if g.role.Leader != id || g.role.Leading {
@@ -526,7 +522,7 @@ func (g *Group) LeaderGone(now time.Duration, id cluster.NodeID) {
 }
 
 func (g *Group) campaign() {
-	// Its error says that this node is leader already.
+	// The error says that this node leads already.
 	_ = g.rn.Campaign()
 	g.observe()
 }
@@ -547,8 +543,7 @@ func readContext(kind byte, self cluster.NodeID, seq uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
-// startReads begins what waited for a leader to know what is committed: the
-// first round, and barriers.
+// startReads begins what waited until this leader knew what is committed: the first round, and barriers.
 func (g *Group) startReads() {
 	g.startRound()
 	for _, id := range g.barriers {
@@ -557,9 +552,8 @@ func (g *Group) startReads() {
 	g.barriers = nil
 }
 
-// StartBarrier asks a majority, through the leader, for an index up to which
-// everything is committed. The answer comes in Output.Barriers, or never: the
-// caller asks again after a time with another id.
+// StartBarrier asks a majority, through the leader, for an index up to which everything is committed. The
+// answer comes in Output.Barriers, or never: the caller asks again after a time.
 func (g *Group) StartBarrier(id uint64) {
 	if g.role.Leading && !g.knowsCommitted() {
 		if len(g.barriers) < barriersMax && !slices.Contains(g.barriers, id) {
@@ -579,7 +573,7 @@ func (g *Group) readState(rs raft.ReadState) {
 		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
 		return
 	}
-	g.extendLease() // a single voter has nobody to answer
+	g.extendLease() // a single voter gets no answers from others
 }
 
 // Ready returns what has to be done after the calls since the last Ready. The
@@ -623,7 +617,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Broken) > 0 || len(out.Send) > 0 || len(out.Append) > 0 || len(out.Wanted) > 0
 }
 
-// apply runs the commit check over committed entries and tells raft so.
+// apply runs the commit check over committed entries and reports that to raft.
 func (g *Group) apply(m *pb.Message) {
 	knew := g.knowsCommitted()
 	for _, e := range m.GetEntries() {
@@ -633,7 +627,8 @@ func (g *Group) apply(m *pb.Message) {
 		} else {
 			g.stateCommitted(g.committed.apply(e.GetIndex(), e.GetTerm(), e.GetData()))
 		}
-		if g.committed.Mark().Transactions == before { // an epoch, a change: what nodes wait for
+		// An epoch or a change of the state: nodes wait for these.
+		if g.committed.Mark().Transactions == before {
 			g.waitedFor(e.GetIndex())
 			g.stored.due = true
 		}
@@ -647,7 +642,7 @@ func (g *Group) apply(m *pb.Message) {
 	}
 }
 
-// raftLogger passes raft's own log on: its information is our debug.
+// raftLogger passes raft's own messages to the log. Raft's info and warnings become debug.
 type raftLogger struct{ l *slog.Logger }
 
 func (r raftLogger) Debug(v ...any)                   {}
@@ -665,5 +660,5 @@ func (r raftLogger) Panic(v ...any) {
 }
 func (r raftLogger) Panicf(format string, v ...any) { r.Panic(fmt.Sprintf(format, v...)) }
 
-// ensure that the durable log fits.
+// The durable log implements Log.
 var _ Log = (*seglog.Log)(nil)

@@ -8,15 +8,15 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Who stands for election first. Raft draws its timeouts by itself and knows no
-// weights; the winner hands over to a better node before it opens (package
-// the role machine). That is an election more, which this saves where it costs nothing.
+// Who stands for election first. Raft draws its timeouts by itself and knows no weights. If the winner is not
+// the best node, it hands over to a better one before it opens (package role). That costs one more election.
+// The code below saves it where that costs nothing.
 
-// inNeed tells whether a member leads in need only.
+// inNeed tells whether a member leads only if no other node can.
 func inNeed(m cluster.Member) bool { return m.Kind == cluster.KindLogger || m.Weight == 0 }
 
-// standsBefore compares two voters by who should stand for election first: those
-// who lead in need come last, then the heavier is first.
+// standsBefore compares two voters by which should stand for election first. Nodes that lead only in need come
+// last, and then the heavier node comes first.
 func standsBefore(a, b cluster.Member) int {
 	switch aLast, bLast := inNeed(a), inNeed(b); {
 	case aLast && !bLast:
@@ -27,8 +27,7 @@ func standsBefore(a, b cluster.Member) int {
 	return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.ID, b.ID))
 }
 
-// rank counts the voters that should stand before this node, without one that is
-// gone.
+// rank counts the voters that should stand before this node. The node that is gone does not count.
 func (g *Group) rank(gone cluster.NodeID) (rank int) {
 	self := g.self()
 	for _, m := range g.cfg.Members {
@@ -61,14 +60,13 @@ func (g *Group) standsBack() bool {
 	return false
 }
 
-// tickRaft gives raft its tick, unless this node stands back: then raft misses half
-// an election timeout of them, after a whole one of silence. A timeout is so only
-// lengthened, and the promise not to vote against a live leader, which counts the
-// same ticks, has ended before (I5). Half a timeout lets seven of eight full nodes
-// stand first, and costs no more where only this node can win.
+// tickRaft gives raft its tick, unless this node stands back. A node that stands back lets an election timeout
+// of silence pass, and then withholds half an election timeout of ticks from raft. That only lengthens the
+// timeout. The promise not to vote against a live leader counts the same ticks, and has ended before (I5). Half
+// a timeout lets seven of eight full nodes stand first, and costs no more where only this node can win.
 //
-// Within the vote delay, which may be longer than this node's own timeout, raft stops one
-// tick short of it: who stands votes for itself.
+// During the vote delay, which may be longer than this node's own timeout, raft stops one tick before the
+// timeout: a node that stands for election votes for itself.
 func (g *Group) tickRaft() {
 	g.forgetSilentLeader()
 	from := g.cfg.ElectionTicks
@@ -86,7 +84,7 @@ func (g *Group) tickRaft() {
 	g.rn.Tick()
 }
 
-// heard ends the silence, with what makes raft begin its timeout anew.
+// heard ends the silence when a message comes with which raft restarts its timeout.
 func (g *Group) heard(m *pb.Message) {
 	switch m.GetType() {
 	case pb.MsgApp, pb.MsgHeartbeat, pb.MsgSnap:

@@ -12,20 +12,19 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// A learner with a source gets the log from that node, and from the leader nothing
-// but heartbeats. Raft has no such thing, and need not know of it: what the source
-// gives the learner takes for a message of the leader, which it is in all that
-// counts. For the source gives entries only up to its newest committed one, and only
-// while that is of its own term T. Its leader in T made that entry, so, by the log
-// matching property, the leader's log up to there is the same, entry by entry: it
-// could have sent them itself. They are committed, so no log ever has others there.
-// The learner's answers go to the leader, as always: it knows how far the learner is.
+// A learner with a source gets the log from that node. From the leader it gets only heartbeats. Raft has no
+// such feature, and need not know of it: the learner treats what the source gives it like a message of the
+// leader. That is correct for this reason. The source gives only entries up to its newest committed entry, and
+// only while that entry is of the source's own term T. The leader of T made that entry. So, by the log matching
+// property, the leader's log up to there is the same, entry by entry: the leader could have sent them itself.
+// They are committed, so no log ever has other entries there. The learner sends its answers to the leader, as
+// always, so the leader knows how far the learner is.
 
-// RelayPoint is up to where a node may give entries in the leader's place.
+// RelayPoint is the point up to which a node may give entries in the leader's place.
 type RelayPoint struct {
 	Term   uint64
 	Leader cluster.NodeID
-	// Commit is the newest committed index there; its entry is of Term.
+	// Commit is the newest committed index at that node. Its entry is of Term.
 	Commit uint64
 }
 
@@ -38,8 +37,8 @@ type Relayed struct {
 // ErrNoRelay refuses entries that did not come from the leader.
 var ErrNoRelay = errors.New("entries in the leader's place are refused")
 
-// RelayPoint says up to where a node may feed a learner in the leader's place; ok is false
-// while the newest committed entry is not of this very term, or nobody is known to lead in it.
+// RelayPoint returns the point up to which a node may feed a learner in the leader's place. ok is false while
+// the newest committed entry is not of the current term, or no leader of that term is known.
 func (c *Committed) RelayPoint(role RoleState) (p RelayPoint, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,8 +46,8 @@ func (c *Committed) RelayPoint(role RoleState) (p RelayPoint, ok bool) {
 	return p, role.Leader != 0 && role.Term == c.markTerm
 }
 
-// StepRelayed takes what a learner's source gave. Entries that it has are passed
-// over. A nil error means stepped: what was taken shows in the commit check.
+// StepRelayed takes entries that a learner's source gave. Entries that this node has already are skipped. A nil
+// error means that the entries were stepped; the commit check shows which of them were taken.
 func (g *Group) StepRelayed(r Relayed) error {
 	if _, ok := g.committed.State().State.SourceOf(g.self()); !ok {
 		return fmt.Errorf("%w: this node has a vote, or no source", ErrNoRelay)
@@ -57,8 +56,8 @@ func (g *Group) StepRelayed(r Relayed) error {
 		return fmt.Errorf("%w: they are of term %d and leader %d, here it is term %d and leader %d",
 			ErrNoRelay, r.Term, r.Leader, g.role.Term, g.role.Leader)
 	}
-	// Raft drops a message that begins before what it knows to be committed: its own
-	// log is sound up to there, and the commit check follows.
+	// Raft drops a message that begins before its commit index. This node's log is sound up to that index, and
+	// the commit check follows.
 	has := max(g.committed.Mark().Index, g.rn.BasicStatus().GetCommit())
 	entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e seglog.Entry) bool { return e.Index <= has })
 	if len(entries) == 0 {
@@ -81,17 +80,16 @@ func (g *Group) StepRelayed(r Relayed) error {
 		if err := g.examineEntries(m); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoRelay, err)
 		}
-		_ = g.rn.Step(m) // it fails for nothing that is here
-		// The source gives in the leader's name only while it hears of it.
+		_ = g.rn.Step(m) // no error of Step applies here
+		// The source gives entries in the leader's name only while it hears the leader.
 		g.silence = 0
 		g.observe()
 	}
 	return nil
 }
 
-// SetFed says which learners are fed by their sources now, as they said themselves
-// just before: to them this leader sends no entries. A new leader feeds all until it is
-// told.
+// SetFed sets which learners get entries from their sources now. They said so themselves just before. This
+// leader sends them no entries. A new leader feeds all learners until SetFed is called.
 func (g *Group) SetFed(ids []cluster.NodeID) {
 	clear(g.fed)
 	for _, id := range ids {
@@ -99,14 +97,14 @@ func (g *Group) SetFed(ids []cluster.NodeID) {
 	}
 }
 
-// feedVoters forgets who was fed by a source and has a vote now, so that nobody takes
-// it for that when it has lost the vote again.
+// feedVoters forgets nodes that were fed by a source and have a vote now. If such a node loses its vote later,
+// it must not count as fed.
 func (g *Group) feedVoters() {
 	maps.DeleteFunc(g.fed, func(id uint64, _ bool) bool { return !g.isFed(id) })
 }
 
-// leavesToSource tells whether a message of raft to a peer is not sent, because the
-// peer gets what it brings from its source. To raft it is lost.
+// leavesToSource tells whether a message of raft to a peer is not sent, because the peer gets its entries from
+// its source. For raft the message is lost.
 func (g *Group) leavesToSource(m *pb.Message) bool {
 	return m.GetType() == pb.MsgApp && g.role.Leading && g.isFed(m.GetTo())
 }
@@ -118,14 +116,14 @@ func (g *Group) isFed(id uint64) bool {
 	})
 }
 
-// answersInVain tells whether m is the answer to a heartbeat of a learner that is fed
-// by its source: raft would read the log for it, to send what it lacks. Nothing else
-// comes of it: a learner counts for no majority.
+// answersInVain tells whether m is the answer to a heartbeat by a learner that is fed by its source. Raft would
+// read the log to send what the learner lacks. Nothing else depends on that answer: a learner counts for no
+// majority.
 func (g *Group) answersInVain(m *pb.Message) bool {
 	return m.GetType() == pb.MsgHeartbeatResp && g.role.Leading && m.GetTerm() == g.role.Term && g.isFed(m.GetFrom())
 }
 
-// joint tells whether a change of the voters is not complete.
+// joint tells whether a change of the voters is still incomplete.
 func (c *Committed) joint() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	// messagesMax is how many peer messages may wait for the turn; beyond
 	// that a peer's reader waits, which is TCP's back-pressure.
 	messagesMax = 1024
-	// messagesBytesMax bounds the entries in them: what a leader may have under way to this
-	// node. Each reader may bring one more message before it waits.
+	// messagesBytesMax bounds the entries in the waiting messages. It is what a leader may have in flight to
+	// this node. Each reader may bring one more message before it waits.
 	messagesBytesMax = inflightBytesMax
 )
 
@@ -26,27 +26,27 @@ type Inbox struct {
 	mu        sync.Mutex
 	messages  []*pb.Message
 	bytes     int           // of the entries in messages
-	taken     []*pb.Message // by Take, for the next turn; only the goroutine with the turn uses it
+	taken     []*pb.Message // taken for the next turn; only the goroutine with the turn uses it
 	proposals [][]byte
-	room      chan struct{} // there may be room for a proposal, or there will be none; nil: nobody waits for that
+	room      chan struct{} // signals that there may be room for a proposal, or that there will be none; nil: no goroutine waits for it
 	blocked   bool          // no proposal is taken
 	written   bool          // the write under way has ended, with writeErr
 	writeErr  error
-	// calls are the keeper's: one for each caller, who waits for it. dropped: the node has stopped, and
-	// takes none.
+	// calls are for the keeper. Each has a caller that waits for it. dropped: the node has stopped and takes no
+	// calls.
 	calls   []*call
 	dropped bool
 }
 
-// call is what somebody wants done in a turn of the keeper. done is closed after it, or when there
-// will be no turn.
+// call is a function that a caller wants to run in a turn of the keeper. done is closed after that, or when
+// there will be no turn.
 type call struct {
 	f    func(now time.Duration)
 	done chan struct{}
 }
 
-// Message leaves a peer's message. full: there is so much that the caller must wait for
-// the turn.
+// Message leaves a peer's message for the next turn. full: so much waits that the caller must wait for the
+// turn.
 func (in *Inbox) Message(m *pb.Message) (full bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -57,7 +57,7 @@ func (in *Inbox) Message(m *pb.Message) (full bool) {
 	return len(in.messages) > messagesMax || in.bytes > messagesBytesMax
 }
 
-// Propose leaves a proposal, if there is room.
+// Propose leaves a proposal for the next turn, if there is room.
 func (in *Inbox) Propose(data []byte) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -66,7 +66,7 @@ func (in *Inbox) Propose(data []byte) bool {
 	}
 	in.proposals = append(in.proposals, data)
 	if len(in.proposals) < proposalsMax {
-		in.signal() // others may wait, too
+		in.signal() // other callers may wait, too
 	}
 	return true
 }
@@ -81,7 +81,7 @@ func (in *Inbox) signal() {
 	}
 }
 
-// Wrote leaves how the write under way has ended.
+// Wrote leaves the result of the write under way.
 func (in *Inbox) Wrote(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -96,8 +96,8 @@ func (in *Inbox) takeWritten() (err error, ok bool) {
 	return err, ok
 }
 
-// Take takes the messages that were left for the turn that comes next, and then reads the
-// clock of that turn: what was taken came before (see ticks.go).
+// Take takes the messages that wait, for the next turn. Then it reads the clock of that turn: the messages came
+// before that time (see ticks.go).
 func (in *Inbox) Take(clock func() time.Duration) (now time.Duration) {
 	in.mu.Lock()
 	if len(in.taken) == 0 {
@@ -112,7 +112,7 @@ func (in *Inbox) Take(clock func() time.Duration) (now time.Duration) {
 	return clock()
 }
 
-// stepped forgets what was taken.
+// stepped forgets the messages that were taken.
 func (in *Inbox) stepped() {
 	clear(in.taken)
 	in.taken = in.taken[:0]
@@ -130,7 +130,7 @@ func (in *Inbox) takeProposal() (data []byte, ok bool) {
 	return data, true
 }
 
-// Left tells whether there is something that a turn would take.
+// Left tells whether something waits that a turn would take.
 func (in *Inbox) Left() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -143,7 +143,7 @@ func (in *Inbox) setBlocked(blocked bool) {
 	in.blocked = blocked
 }
 
-// call leaves a call, if there will be a turn for it.
+// call leaves a call for the keeper. It returns false if there will be no turn for it.
 func (in *Inbox) call(c *call) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -163,7 +163,7 @@ func (in *Inbox) takeCall() (c *call) {
 	return c
 }
 
-// giveUp takes a call back for which nobody waits any more. It may have been taken.
+// giveUp takes a call back when its caller does not wait any more. The keeper may have taken it already.
 func (in *Inbox) giveUp(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -177,7 +177,7 @@ func (in *Inbox) called() bool {
 	return len(in.calls) > 0
 }
 
-// drop forgets what was left, for a node that has stopped. Nobody waits here any more.
+// drop forgets everything that waits, because the node has stopped.
 func (in *Inbox) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -7,21 +7,21 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// lagMarksMax bounds the marks that a LagTracker keeps. When it is full every
-// second one goes: the lag is then measured more coarsely, never wrongly.
+// lagMarksMax bounds the marks that a LagTracker keeps. When it is full, every second mark is dropped: then the
+// lag is measured more coarsely, but never wrongly.
 const lagMarksMax = 8192
 
-// LagTracker knows how far a mysqld is behind the committed log, by the marks of its
-// commit check. The zero value is ready. Everybody may call it.
+// LagTracker knows how far a mysqld is behind the committed log, by the marks of its commit check. The zero
+// value is ready. Any goroutine may call it, except Start.
 type LagTracker struct {
 	mu sync.Mutex
-	// base is what was committed when the commit check started, nil once mysqld
-	// has all of it: marks without a transaction stand for it.
+	// base is what was committed when the commit check started; nil once mysqld has all of it. Marks without a
+	// transaction stand for base.
 	base    *gtid.Set
 	newest  Mark
 	applied Mark      // the newest mark that mysqld has
 	marks   []lagMark // newer than applied, oldest first
-	at      time.Time // when the newest transaction was committed, as seen here; zero = none was
+	at      time.Time // when the newest transaction was committed, by this node's clock; zero = none was
 }
 
 type lagMark struct {
@@ -31,17 +31,17 @@ type lagMark struct {
 
 // Lag is how far a mysqld is behind.
 type Lag struct {
-	// Applied is an index up to which it has everything.
+	// Applied is an index up to which mysqld has everything.
 	Applied uint64
-	// Transactions and Bytes are committed, and it lacks them.
+	// Transactions and Bytes count what is committed and mysqld lacks.
 	Transactions, Bytes int64
-	// Seconds is for how long the oldest of them is committed, as seen here.
+	// Seconds is for how long the oldest of these has been committed, by this node's clock.
 	Seconds float64
-	// AppliedBytes counts what mysqld has; differences of two are exact.
+	// AppliedBytes counts what mysqld has. Only the difference of two values is exact.
 	AppliedBytes uint64
 }
 
-// Start notes what the commit check starts with.
+// Start sets what was committed when the commit check started. It is called before all else.
 func (l *LagTracker) Start(committed *gtid.Set) { l.base = committed }
 
 // Committed notes a newer mark, which came at now. Config.OnCommit calls it.
@@ -50,7 +50,7 @@ func (l *LagTracker) Committed(m Mark, now time.Time) {
 	defer l.mu.Unlock()
 	l.newest = m
 	if n := len(l.marks); n > 0 && l.marks[n-1].Last == m.Last {
-		l.marks[n-1].Mark = m // nothing new for mysqld in between
+		l.marks[n-1].Mark = m // nothing new for mysqld between the two marks
 		return
 	}
 	if len(l.marks) == lagMarksMax {
@@ -66,8 +66,8 @@ func (l *LagTracker) Committed(m Mark, now time.Time) {
 	l.marks = append(l.marks, lagMark{Mark: m, at: now})
 }
 
-// NewestAt returns when the newest transaction was committed, as seen here; zero =
-// none was since the start.
+// NewestAt returns when the newest transaction was committed, by this node's clock; zero = none since the
+// start.
 func (l *LagTracker) NewestAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,14 +9,12 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// The lease (I5). Each heartbeat interval a leader starts a round: a question that
-// its heartbeats carry, and that each node answers with a promise: for how long, from
-// the heartbeat on, it votes for nobody else. A node promises by its own settings; the
-// leader believes what it was promised, and its own settings only where they are shorter.
+// The lease (I5). Each heartbeat interval a leader starts a round. Its heartbeats carry the round's number.
+// Each node answers with a promise: for how long, from that heartbeat on, it votes for no other node. A node
+// promises by its own settings. The leader uses that promise, or its own settings where they are shorter.
 //
-// The round travels in the context of raft's heartbeats, behind what raft has there,
-// and the promise behind the round. Raft reads no further than its own part, and a node
-// of an older version gives back what it was sent: it has promised nothing.
+// The round travels in the context of raft's heartbeats, behind raft's own part. The promise comes behind the
+// round. Raft reads only its own part. A node of an older version sends the context back without a promise.
 
 const (
 	raftContextBytes = 8
@@ -24,19 +22,18 @@ const (
 	promiseBytes     = roundBytes + 8
 )
 
-// Promise is for how long a node votes for nobody but the leader that it has just
-// heard. Raft holds out for electionTicks ticks; counted ticks can be early by one
-// period at the start and by one more after a stall, one is to spare, and clocks may
-// differ by one percent.
+// Promise is for how long a node votes for nobody but the leader that it has just heard. Raft keeps to the
+// leader for electionTicks ticks. Three ticks are subtracted: counted ticks can be early by one period at the
+// start and by one more after a stall, and one is spare. One percent is subtracted because clocks may differ by
+// that.
 func Promise(tick time.Duration, electionTicks int) time.Duration {
 	return time.Duration(electionTicks-3) * tick * 99 / 100
 }
 
-// lease is what a leader knows of its own. It is of one term.
+// lease is what a leader knows of its own lease. It is valid in one term.
 type lease struct {
 	until clocks
-	// rounds are those that wait for a majority, seq is the number of the newest one
-	// that there ever was.
+	// rounds are those that wait for a majority. seq is the number of the newest round ever.
 	rounds       []round
 	seq          uint64
 	ticksToRound int
@@ -48,21 +45,21 @@ type round struct {
 	sentAt clocks
 }
 
-// promise is what a node has answered in a term: to which round last, and the shortest
-// time that it has promised. A restart may make it shorter, and answers may overtake
-// each other.
+// promise is what a node has answered in a term: the newest round that it answered, and the shortest time that
+// it has promised. The shortest counts because a restart may make it shorter, and answers may overtake each
+// other.
 type promise struct {
 	seq   uint64
 	lasts time.Duration
 }
 
-// end forgets all but the number of the last round: an answer may still come.
+// end forgets everything but the number of the last round: an answer to it may still come.
 func (l *lease) end() { *l = lease{seq: l.seq, promises: map[uint64]promise{}} }
 
-// LeaseUntil is the boot time until which this node may serve as the leader; 0 = not.
+// LeaseUntil is the boot time until which this node may serve as the leader; 0 = it may not.
 func (g *Group) LeaseUntil() time.Duration { return g.lease.until.boot }
 
-// promise is what this node promises.
+// promise is what this node promises by its own settings.
 func (g *Group) promise() time.Duration { return Promise(g.cfg.Tick, g.cfg.ElectionTicks) }
 
 func (g *Group) startRound() {
@@ -76,19 +73,18 @@ func (g *Group) startRound() {
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
 }
 
-// repeatsRound tells whether m is a heartbeat that says no more than those of a round do,
-// which go to everybody as often. The round of a single voter asks nobody.
+// repeatsRound tells whether m is a heartbeat that says nothing new: the heartbeats of a round go to every peer
+// as often. The round of a single voter asks no peer.
 func (g *Group) repeatsRound(m *pb.Message) bool {
 	return m.GetType() == pb.MsgHeartbeat && len(m.GetContext()) == 0 && g.role.Leading && g.knowsCommitted() &&
 		len(g.rn.Status().Config.Voters.IDs()) > 1
 }
 
-// Distrust ends the lease and counts no answer to an earlier round for it: this machine
-// may have stood still.
+// Distrust ends the lease. Answers to earlier rounds do not count for the next lease: this machine may have
+// stood still.
 func (g *Group) Distrust() { g.lease.until, g.lease.rounds = clocks{}, nil }
 
-// stamp puts the newest round into a leader's heartbeat, and this node's promise into
-// an answer to one.
+// stamp adds the newest round to a leader's heartbeat, and this node's promise to an answer to a heartbeat.
 func (g *Group) stamp(m *pb.Message) {
 	var value uint64
 	switch c := len(m.GetContext()); {
@@ -117,9 +113,9 @@ func (g *Group) promised(m *pb.Message) bool {
 	return true
 }
 
-// extendLease counts the lease from the newest round that a majority has answered with
-// a promise, for the shortest one of any voter. Nobody is elected without one of that
-// majority, and each of them votes for nobody else as long as that.
+// extendLease counts the lease from the newest round that a majority has answered with promises, for the
+// shortest promise of any voter. Nobody is elected without the vote of a node of that majority, and each of
+// these nodes votes for nobody else for that long.
 func (g *Group) extendLease() {
 	l := &g.lease
 	if !g.role.Leading || len(l.rounds) == 0 || g.transferredTerm == g.role.Term || !g.knowsCommitted() {
@@ -146,7 +142,7 @@ func (g *Group) extendLease() {
 	l.rounds = slices.Delete(l.rounds, 0, n)
 }
 
-// answeredRounds tells raft's quorum which round each voter has answered last.
+// answeredRounds tells raft's quorum the newest round that each voter has answered.
 type answeredRounds struct{ g *Group }
 
 // AckedIndex implements quorum.AckedIndexer.

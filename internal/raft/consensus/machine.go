@@ -17,7 +17,7 @@ type Machine interface {
 	Wall() time.Duration
 	// AfterFunc is time.AfterFunc.
 	AfterFunc(d time.Duration, f func()) Timer
-	// Random is a number that no former life of the process has had.
+	// Random returns a number that no former life of the process has used.
 	Random() uint64
 }
 
@@ -27,17 +27,16 @@ type Timer interface {
 	Stop() bool
 }
 
-// machine is this one.
+// machine is the real Machine: this one.
 type machine struct{ clock.Machine }
 
-// Boot and what follows implement Machine.
+// Boot and the methods below implement Machine.
 func (machine) Boot() time.Duration                       { return BootTime() }
 func (machine) Wall() time.Duration                       { return time.Duration(time.Now().UnixNano()) }
 func (machine) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 func (machine) Random() uint64                            { return rand.Uint64() }
 
-// BootTime is the clock of all leases: it goes on while the machine sleeps
-// and nobody can set it.
+// BootTime is the clock of all leases. It goes on while the machine sleeps, and nobody can set it.
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	// It cannot fail for this clock with a valid pointer.

@@ -17,20 +17,19 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// Changes of the members are changes of Raft's configuration, with the change of
-// the cluster state as their context. Where voters change they go through joint
-// consensus: from the entry's commit on a majority of the old voters and one
-// of those of after have to agree, until the leader has committed an entry, which
-// raft proposes by itself, that ends it. So at most one change is under way.
+// Changes of the members are changes of Raft's configuration, with the change of the cluster state as their
+// context. If voters change, they go through joint consensus: from the commit of the entry on, a majority of
+// the old voters and a majority of the new voters have to agree. That ends when the leader commits another
+// entry, which raft proposes by itself. So at most one change is under way.
 //
-// Every node derives raft's configuration from the same point of the state, also
-// at its start: entries up to that point are in it, and are not applied again.
+// Every node derives raft's configuration from the same point of the state, also at its start. Entries up to
+// that point are part of it and are not applied again.
 
-// voteLackMax is how many entries a learner may lack that gets a vote: from then
-// on commits may have to wait for it.
+// voteLackMax is how many entries a learner may lack when it gets a vote. From then on commits may have to wait
+// for it.
 const voteLackMax = 4096
 
-// confStateOf is raft's configuration at a point of the cluster state.
+// confStateOf returns raft's configuration at a point of the cluster state.
 func confStateOf(p cluster.StatePoint) *pb.ConfState {
 	cs := &pb.ConfState{}
 	for _, m := range p.State.Members {
@@ -52,8 +51,7 @@ func confStateOf(p cluster.StatePoint) *pb.ConfState {
 	return cs
 }
 
-// proposeMembers proposes a change of the members, which CheckState has passed, to
-// raft.
+// proposeMembers proposes a change of the members to raft. CheckState must have passed it.
 func (g *Group) proposeMembers(before cluster.State, c cluster.StateChange) error {
 	context, err := entry.MarshalState(c)
 	if err != nil {
@@ -71,7 +69,7 @@ func (g *Group) proposeMembers(before cluster.State, c cluster.StateChange) erro
 	return nil
 }
 
-// raftChange is what raft has to know of a change of the members.
+// raftChange is what raft has to know about a change of the members.
 func raftChange(before cluster.State, c cluster.StateChange) *pb.ConfChangeV2 {
 	change := c.Change.Membership
 	kind, id := pb.ConfChangeAddLearnerNode, change.ID
@@ -81,12 +79,13 @@ func raftChange(before cluster.State, c cluster.StateChange) *pb.ConfChangeV2 {
 	case cluster.OpRemove:
 		kind = pb.ConfChangeRemoveNode
 	}
-	for _, m := range slices.Concat(before.Members, c.State.Members) { // one that a recovery left behind is in the second alone
+	// A node that a recovery left behind is only in the second list.
+	for _, m := range slices.Concat(before.Members, c.State.Members) {
 		if m.Name == change.Name {
 			id = m.ID
 		}
 	}
-	transition := pb.ConfChangeTransitionAuto // of one change: without joint consensus
+	transition := pb.ConfChangeTransitionAuto // for a single change: without joint consensus
 	if votersChange(before, c.State) {
 		transition = pb.ConfChangeTransitionJointImplicit
 	}
@@ -100,8 +99,7 @@ func votersChange(before, after cluster.State) bool {
 	return !slices.Equal(slices.Sorted(slices.Values(before.Voters())), slices.Sorted(slices.Values(after.Voters())))
 }
 
-// mayChange refuses a change after which the cluster would not go on, as far as
-// this leader can see.
+// mayChange refuses a change after which the cluster would not go on, as far as this leader can see.
 func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.StateChange) error {
 	change := c.Change.Membership
 	if m, err := before.Member(change.Name); err == nil && m.ID == g.cfg.Self {
@@ -125,7 +123,7 @@ func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.Sta
 	return nil
 }
 
-// majorityThere refuses a state whose voters are not there by majority.
+// majorityThere refuses a state of which no majority of the voters is there.
 func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
 	var missing []string
 	voters := 0
@@ -144,8 +142,8 @@ func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
 	return nil
 }
 
-// isThere tells whether a node was heard within an election timeout, and its process is
-// not known to be gone since, or is this one.
+// isThere tells whether a node is this one, or was heard within an election timeout and its process is not
+// known to have died since.
 func (g *Group) isThere(now time.Duration, id cluster.NodeID) bool {
 	at, ok := g.heardAt[id]
 	return id == g.cfg.Self || ok && now-at <= time.Duration(g.cfg.ElectionTicks)*g.cfg.Tick
@@ -180,9 +178,9 @@ func (g *Group) caughtUp(c cluster.StateChange) error {
 	return nil
 }
 
-// applyMembers takes a committed change of raft's configuration: one with a change
-// of the state, which counts as any other, or raft's own end of joint consensus.
-// Raft is told of what counts alone.
+// applyMembers takes a committed change of raft's configuration. It is either a change of the members, which
+// counts like any other change of the state, or raft's own end of joint consensus. Raft is told only of changes
+// that count.
 func (g *Group) applyMembers(e *pb.Entry) {
 	index := e.GetIndex()
 	invariant.Check(e.GetType() == pb.EntryConfChangeV2, "members", "entry %d changes the members in a way that nobody proposes", index)
@@ -213,7 +211,7 @@ func (c *Committed) applyMembers(index uint64, cc *pb.ConfChangeV2) *StateOutcom
 	return c.swapState(index, change, cc)
 }
 
-// confAfter returns the configuration that raft makes of one by a change; nil = by none.
+// confAfter returns the configuration that raft derives from before by a change; cc nil = no change.
 func confAfter(before *pb.ConfState, cc *pb.ConfChangeV2) (*pb.ConfState, error) {
 	if cc == nil {
 		return before, nil
@@ -235,7 +233,8 @@ func confAfter(before *pb.ConfState, cc *pb.ConfChangeV2) (*pb.ConfState, error)
 	return trk.ConfState(), err
 }
 
-// endMembers notes that a change of the members is complete, unless that is known, or there is none.
+// endMembers notes that a change of the members is complete. It returns false if that is known already, or if
+// no change is under way.
 func (c *Committed) endMembers(index uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

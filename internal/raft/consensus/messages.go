@@ -7,7 +7,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// messageKind is what a message to a peer is counted as.
+// messageKind is how a message to a peer is counted.
 type messageKind uint8
 
 const (

@@ -20,24 +20,24 @@ const noticeAfter = 5 * time.Millisecond
 // counts for nothing.
 var noticeContext = [raftContextBytes]byte{}
 
-// notices says which commit index each follower has been told by this leader. It is of one term.
+// notices knows which commit index this leader has told each follower. It is valid in one term.
 //
-// At each commit raft sends every follower an append message without entries, and the follower
-// answers: half of all messages of a commit. While clients write, the next append brings the
-// commit index as well, so these messages are left out (saysCommitOnly). A follower that still
-// lacks the index noticeAfter later gets a notice, and at once where a client may wait for it.
-// No ACK depends on notices: only the leader sends ACKs.
+// At each commit raft sends every follower an append message without entries, and the follower answers. That is
+// half of all messages of a commit. While clients write, the next append brings the commit index as well, so
+// these messages are left out (saysCommitOnly). A follower that still lacks the index after noticeAfter gets a
+// notice. It gets the notice at once if a client may wait for it. No ACK depends on notices: only the leader
+// sends ACKs.
 type notices struct {
-	// told is the newest commit index that was sent to a peer; since is since when it
-	// could use a newer one.
+	// told is the newest commit index that was sent to a peer. since is the time from which on the peer could
+	// use a newer one.
 	told  map[uint64]uint64
 	since map[uint64]time.Duration
-	// urgent is the commit index up to which somebody may wait.
+	// urgent is the commit index up to which a node or client may wait.
 	urgent uint64
-	// asked are the peers to whom raft's append without entries is, in this turn, the
-	// question what they have: it finds lost messages.
+	// asked are the peers that raft asks in this turn, by an append without entries, what they have. Such an
+	// append finds lost messages, so it is sent.
 	asked map[uint64]bool
-	// due is when the next notice is; 0 = none. stale: look again.
+	// due is when the next notice is due; 0 = none is. stale: compute due again.
 	due   time.Duration
 	stale bool
 }
@@ -46,10 +46,10 @@ func (n *notices) end() {
 	*n = notices{told: map[uint64]uint64{}, since: map[uint64]time.Duration{}, asked: map[uint64]bool{}}
 }
 
-// NoticeAt is when Notify is due; 0 = not.
+// NoticeAt is when Notify is due; 0 = it is not.
 func (g *Group) NoticeAt() time.Duration { return g.notices.due }
 
-// Notify has the next Ready tell the followers of commits that they lack for too long.
+// Notify makes the next Ready tell followers of commits that they have lacked for too long.
 func (g *Group) Notify(now time.Duration) { g.now, g.notices.stale = now, true }
 
 // isNotice tells whether m is a notice, or the answer to one.
@@ -58,7 +58,7 @@ func isNotice(m *pb.Message) bool {
 	return (t == pb.MsgHeartbeat || t == pb.MsgHeartbeatResp) && bytes.Equal(m.GetContext(), noticeContext[:])
 }
 
-// noteStep notes what a message to this leader means for notices.
+// noteStep notes what a message to this leader means for the notices.
 func (g *Group) noteStep(m *pb.Message) {
 	n := &g.notices
 	if !g.role.Leading {
@@ -66,29 +66,29 @@ func (g *Group) noteStep(m *pb.Message) {
 	}
 	switch m.GetType() {
 	case pb.MsgHeartbeatResp:
-		n.asked[m.GetFrom()] = true // raft asks whoever may lack something, and learns by the answer
+		n.asked[m.GetFrom()] = true // raft asks each peer that may lack something, and the answer tells what it has
 	case pb.MsgAppResp:
 		n.stale = true
 		if m.GetReject() {
 			n.lost(m.GetFrom())
 		}
 	case pb.MsgReadIndex:
-		g.waitedFor(g.rn.BasicStatus().GetCommit()) // it is the answer
+		g.waitedFor(g.rn.BasicStatus().GetCommit()) // raft answers with this index
 	}
 }
 
 // lost notes that messages to a peer may not have arrived.
 func (n *notices) lost(peer uint64) { delete(n.told, peer) }
 
-// waitedFor notes that somebody waits to learn that an index is committed.
+// waitedFor notes that a node or client waits to learn that an index is committed.
 func (g *Group) waitedFor(index uint64) {
 	g.notices.urgent, g.notices.stale = max(g.notices.urgent, index), true
 }
 
-// saysCommitOnly tells whether m can do nothing at the peer but bring a commit index.
-// Not so while raft looks for where the peer's log ends: then it waits for the answer. And
-// while the members change all of them go: the last one reaches who is removed by it. A new
-// leader may have such a change from the one before.
+// saysCommitOnly tells whether all that m can do at the peer is to bring a commit index. While raft searches
+// for the end of the peer's log, it waits for the answer, so m has to go. While the members change, all
+// messages go: the last of them reaches the node that the change removes. A new leader may still have such a
+// change from the leader before it.
 func (g *Group) saysCommitOnly(m *pb.Message) (only bool) {
 	to := m.GetTo()
 	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || !g.role.Leading || g.notices.asked[to] ||
@@ -102,8 +102,8 @@ func (g *Group) saysCommitOnly(m *pb.Message) (only bool) {
 	return only
 }
 
-// noteSent notes which commit index a message brings: of an append no more than what the
-// peer has with it.
+// noteSent notes which commit index a message brings to a peer. An append counts only up to its last entry: the
+// peer may lack what is behind.
 func (g *Group) noteSent(m *pb.Message) {
 	if !g.role.Leading {
 		return
@@ -131,7 +131,7 @@ func (g *Group) tellCommits() {
 	n.stale, n.due = false, 0
 	commit := g.rn.BasicStatus().GetCommit()
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		usable := min(p.Match, commit) // it may have nothing behind that
+		usable := min(p.Match, commit) // the peer may have nothing behind that
 		if id == uint64(g.cfg.Self) || p.State != tracker.StateReplicate || usable <= n.told[id] || g.isFed(id) {
 			delete(n.since, id)
 			return

@@ -9,18 +9,16 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// acks is what a leader may acknowledge of what is committed: under another
-// durability policy than majority, or where a member requires its own ACK, that is
-// less than all of it. What a member has on its disk is what it said to this
-// leader, in this term: a new one knows nothing, and waits.
+// acks knows which committed entries a leader may acknowledge. With another durability policy than majority, or
+// where a member requires its own ACK, these are not all. What counts is what each member has on its disk, as
+// it has told this leader in this term. A new leader knows nothing of that yet, and waits.
 type acks struct {
-	// state is the newest cluster state, whose policy holds; waits is its
-	// AcksWait.
+	// state is the newest cluster state, whose policy is in force. waits is state.AcksWait().
 	state cluster.State
 	waits bool
-	// index is up to which ACKs were let go in this term.
+	// index is the index up to which ACKs were allowed in this term.
 	index uint64
-	// clock counts ticks: it stands still while this node does.
+	// clock counts ticks, so it stands still when this node does.
 	clock time.Duration
 	heard map[cluster.NodeID]time.Duration
 	on    map[cluster.NodeID]uint64
@@ -39,14 +37,14 @@ func (a *acks) setState(s cluster.State) { a.state, a.waits = s, s.AcksWait() }
 // heardOf notes that a member was heard.
 func (a *acks) heardOf(id cluster.NodeID) { a.heard[id] = a.clock }
 
-// endAcks ends what this leader knows: it does not lead, or not in that term.
+// endAcks forgets what this leader knows, because it does not lead any more, or not in that term.
 func (g *Group) endAcks() {
 	g.acks.index = 0
 	clear(g.acks.heard)
 	g.out.AckEvents = append(g.out.AckEvents, g.acks.watch.End(g.acks.state)...)
 }
 
-// ackSight is what this leader sees.
+// ackSight returns what this leader knows of all members.
 func (g *Group) ackSight() cluster.AckSight {
 	a := &g.acks
 	a.heardOf(g.cfg.Self)
@@ -54,7 +52,8 @@ func (g *Group) ackSight() cluster.AckSight {
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { a.on[cluster.NodeID(id)] = p.Match })
 	for _, m := range a.state.Members {
 		if m.Rebuilding() {
-			delete(a.on, m.ID) // what it said, it may have said of the data that it gives up
+			// It may have said that of the data that it gives up.
+			delete(a.on, m.ID)
 		}
 	}
 	return cluster.AckSight{
@@ -63,7 +62,7 @@ func (g *Group) ackSight() cluster.AckSight {
 	}
 }
 
-// tickAcks looks which members were away too long, and which are back.
+// tickAcks looks which members were away for too long, and which are back.
 func (g *Group) tickAcks() {
 	g.acks.clock += g.cfg.Tick
 	if g.role.Leading {
@@ -74,15 +73,16 @@ func (g *Group) tickAcks() {
 	}
 }
 
-// acknowledge returns up to which index ACKs may go, if that is further than it
-// was; else 0. It never goes back in a term, whatever the policy becomes.
+// acknowledge returns the index up to which ACKs may be sent, if that is further than before; else 0. It never
+// goes back in a term, even if the policy changes.
 func (g *Group) acknowledge() uint64 {
 	if !g.role.Leading {
 		return 0
 	}
 	index := g.committed.Mark().Index
 	if index == g.acks.index {
-		return 0 // there is nothing more, whatever the members have
+		// Nothing more is committed, so the members' disks do not matter.
+		return 0
 	}
 	if g.acks.waits {
 		sight := g.ackSight()
@@ -95,8 +95,7 @@ func (g *Group) acknowledge() uint64 {
 	return index
 }
 
-// Acks says whom ACKs wait for; nil: for nobody, this node does not lead or a
-// commit is all that they need.
+// Acks says which members ACKs wait for; nil = for none: this node does not lead, or ACKs need only the commit.
 func (g *Group) Acks() *cluster.AckStatus {
 	if !g.role.Leading || !g.acks.waits {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// What etcd/raft v3.7.0 does otherwise than this package needs, and what is done about it.
-// quirks_test.go shows each quirk on raft alone, and fails where a newer raft has lost it:
-// then its function here can go.
+// This is where etcd/raft v3.7.0 does not do what this package needs, and what this package does about it.
+// quirks_test.go shows each quirk on raft alone. Its test fails when a newer raft has lost the quirk: then the
+// function here can go.
 //
 //	quirk                                        where in raft              here
 //	an answer to an old message looks like one   raft.Step, m.Term < r.Term saysNothing
@@ -35,39 +35,37 @@ import (
 //	that does not say what to do (etcd-io/etcd#17081)
 //	a leader cannot step down by itself          (no call for it)           Resign
 //
-// Four rows have no issue upstream that says just that:
+// For four rows no issue upstream says exactly that:
 //
-//   - saysNothing: raft gives this answer since etcd-io/etcd#5468 ("raft: fix stuck peer problem causing by
-//     modified behavior of quorum checking"). No issue is known about a leader of the answer's own term.
-//   - returnToLog: no issue is known. In maybeSendAppend a peer gets a snapshot as soon as entry Next-1 has no
-//     term, and the leader never asks again what the peer has.
-//   - tickJoint: etcd-io/etcd#12136 ("raft will not leave joint state automatically anymore if leader steps down
-//     before advancing") was the same at a new leader, and is closed. That a transfer drops the proposal stands
-//     in a comment of appliedTo.
-//   - Resign: etcd-io/etcd#3866 ("raft: implement leader steps down") brought CheckQuorum alone, and
-//     etcd-io/raft#83 is about a leader that is removed.
+//  - saysNothing: raft gives this answer since etcd-io/etcd#5468 ("raft: fix stuck peer problem causing by
+//    modified behavior of quorum checking"). No issue is known about a leader of the answer's own term.
+//  - returnToLog: no issue is known. In maybeSendAppend a peer gets a snapshot as soon as entry Next-1 has no
+//    term, and the leader never asks the peer again what it has.
+//  - tickJoint: etcd-io/etcd#12136 ("raft will not leave joint state automatically anymore if leader steps down
+//    before advancing") was the same at a new leader, and is closed. A comment of appliedTo says that a transfer
+//    drops the proposal.
+//  - Resign: etcd-io/etcd#3866 ("raft: implement leader steps down") brought only CheckQuorum, and
+//    etcd-io/raft#83 is about a leader that is removed.
 //
-// Files of their own have what raft does more often than needed: appends that only tell a
-// commit index (notices.go, etcd-io/raft#131), and writes of nothing else (stored.go).
+// Raft also does some things more often than needed. Other files handle these: appends that only tell a commit
+// index (notices.go, etcd-io/raft#131), and log writes that only store a commit index (stored.go).
 
-// saysNothing tells whether m is raft's answer to a message of an earlier term,
-// and of no later one than this node's. All that it can do is to bring its term;
-// a leader of that very term would take it for the answer to its probe: the peer
-// has everything up to index 0, send the log from entry 1. True answers have a
+// saysNothing tells whether m is raft's answer to a message of an earlier term, with a term that is not above
+// this node's. Such an answer can only bring its term. But a leader of that very term would take it for the
+// answer to its probe: the peer has everything up to index 0, so send the log from entry 1. True answers have a
 // higher index: an append without entries is never sent behind index 0.
 func (g *Group) saysNothing(m *pb.Message) bool {
 	return m.GetType() == pb.MsgAppResp && !m.GetReject() && m.GetIndex() == 0 && m.GetTerm() <= g.role.Term
 }
 
-// returnToLog helps raft where it would go on for a peer, which has just answered,
-// at an entry that is purged: there is no snapshot, so it would send nothing more
-// in this term. It comes to that when an answer was lost: of what the peer has,
-// raft knows the part that it was told, and goes back to its end when messages
-// are dropped; a purge knows what the peer's status says (replay.Needs).
+// returnToLog helps raft when it would continue with a peer, which has just answered, at an entry that is
+// purged. There is no snapshot, so raft would send the peer nothing more in this term. This happens after an
+// answer was lost. Raft knows only the answers that it got, and goes back to the last of them when messages are
+// dropped. A purge goes by the peer's status (replay.Needs), which may be further.
 //
-// The peer is asked whether it has the last entry that is purged, as raft asks. It
-// should: each member had that committed, on its disk. Its yes takes raft there; a
-// no, of one that lost its log, changes nothing.
+// The peer is asked, with a message like raft's own, whether it has the last purged entry. It should have it:
+// each member had that entry committed, on its disk. If the peer says yes, raft continues from there. If it
+// says no, it has lost its log, and nothing changes.
 func (g *Group) returnToLog(peer uint64) {
 	first := g.cfg.Log.FirstIndex()
 	if first <= 1 {
@@ -83,7 +81,7 @@ func (g *Group) returnToLog(peer uint64) {
 	}
 	term, err := g.cfg.Log.Term(purged)
 	if err != nil {
-		return // purged further meanwhile: at the next answer
+		return // it was purged further meanwhile: the peer's next answer leads here again
 	}
 	if g.asked[peer] != g.role.Term {
 		g.asked[peer] = g.role.Term
@@ -99,9 +97,9 @@ func (g *Group) returnToLog(peer uint64) {
 // (campaignTransfer in its raft.go).
 const raftCampaignTransfer = "CampaignTransfer"
 
-// mayForce is false for a vote request that ignores the lease of the leader that this node
-// knows, where that leader has not given it up (I5): by a transfer (the term after its
-// own), or by resigning (the second term after its own, itself).
+// mayForce is false for a vote request that ignores the lease of the leader that this node knows, unless that
+// leader has given its lease up (I5). The leader gives it up by a transfer (the request has the term after the
+// leader's), or by resigning (the request comes from the leader itself and has the second term after it).
 func (g *Group) mayForce(m *pb.Message) bool {
 	if m.GetType() != pb.MsgVote || string(m.GetContext()) != raftCampaignTransfer {
 		return true
@@ -110,21 +108,20 @@ func (g *Group) mayForce(m *pb.Message) bool {
 		m.GetTerm() == g.role.Term+2 && cluster.NodeID(m.GetFrom()) == g.role.Leader
 }
 
-// knowsCommitted tells whether this leader has committed an entry of its term: what
-// was committed before, it may not know until then. Raft keeps what is read before
-// that, without a bound, and answers all of it at once; so it is not given any.
+// knowsCommitted tells whether this leader has committed an entry of its term. Before that it may not know
+// everything that was committed. Raft keeps reads that come before that without a bound and answers all of them
+// at once, so raft does not get them.
 func (g *Group) knowsCommitted() bool { return g.committed.term() == g.role.Term }
 
-// asksTooEarly tells whether m is a read barrier of a follower that raft must not see:
-// a single voter would answer a learner at once, with what it knows to be committed.
+// asksTooEarly tells whether m is a follower's read barrier that raft must not see yet: a single voter would
+// answer a learner at once, from what it knows to be committed.
 func (g *Group) asksTooEarly(m *pb.Message) bool {
 	return m.GetType() == pb.MsgReadIndex && g.role.Leading && !g.knowsCommitted()
 }
 
-// SendMore has raft send again what it had to leave, because it was not in
-// memory: Log says that now some of it is. To raft each peer that it heard of
-// lately, and whose answer it does not wait for, has answered its last heartbeat
-// once more, which changes nothing else.
+// SendMore makes raft send again what it had to leave out because it was not in memory. The Log says that some
+// of that is in memory now. For each peer that raft heard lately and from which it awaits no answer, raft gets
+// one more answer to its last heartbeat. That changes nothing else.
 func (g *Group) SendMore() {
 	if !g.role.Leading {
 		return
@@ -142,41 +139,40 @@ func (g *Group) SendMore() {
 	g.observe()
 }
 
-// tickJoint ends a change of the voters that raft was kept from ending: it tries that
-// only when it applies an entry, and the try is lost while leadership is handed over.
-// On an idle cluster no other entry would come. If everything is committed, the end is
-// not under way, and an empty entry has raft try again.
+// tickJoint ends a change of the voters that raft could not end. Raft tries that only when it applies an entry,
+// and the attempt is lost while leadership is handed over. On an idle cluster no other entry would come. If
+// everything is committed, the end is not under way, and an empty entry makes raft try again.
 func (g *Group) tickJoint() {
 	mark := g.committed.Mark().Index
 	if !g.role.Leading || mark != g.last || !g.knowsCommitted() || !g.committed.joint() {
 		return
 	}
-	_ = g.rn.Propose(nil) // dropped while leadership is handed over: at the next tick
+	_ = g.rn.Propose(nil) // It is dropped while leadership is handed over. The next tick tries again.
 }
 
-// forgetSilentLeader has a node without a vote forget a leader that it has not heard
-// for an election timeout. Raft only looks at that where it would stand for election.
-// Who asks such a node, before a recovery, would be told of a leader that is long gone.
+// forgetSilentLeader makes a node without a vote forget a leader that it has not heard for an election timeout.
+// Raft checks that only where a node would stand for election. Otherwise such a node, when it is asked before a
+// recovery, would name a leader that is long gone.
 func (g *Group) forgetSilentLeader() {
 	if g.silence < g.cfg.ElectionTicks || g.role.Leader == 0 || g.role.Leading {
 		return
 	}
-	votes := false // by raft's configuration: in the middle of a change it may still
+	votes := false // by raft's configuration: in the middle of a change this node may still vote
 	g.rn.WithProgress(func(id uint64, kind raft.ProgressType, _ tracker.Progress) {
 		votes = votes || id == uint64(g.cfg.Self) && kind == raft.ProgressTypePeer
 	})
 	if !votes {
-		_ = g.rn.ForgetLeader() // it fails for nothing that is here
+		_ = g.rn.ForgetLeader() // no error of ForgetLeader applies here
 	}
 }
 
-// ErrLogBehind is what a node ends with whose log lacks entries that it has acknowledged.
+// ErrLogBehind is the error with which a node ends when its log lacks entries that it has acknowledged.
 var ErrLogBehind = errors.New("this node's log lacks entries that it has acknowledged")
 
-// mustHave panics with a logFailure where the leader of this term has an acknowledgement
-// from this node for more than its log has. A leader tells no follower of commits beyond
-// that. The node may not vote or acknowledge with such a log. It returns an error where this
-// node is known to have all that it has acknowledged in that term: then the leader is wrong.
+// mustHave panics with a logFailure if the leader of this term has an acknowledgement from this node for more
+// than its log has. A leader tells a follower only of commits up to such an acknowledgement. With such a log
+// the node may not vote or acknowledge. If this node is known to have everything that it has acknowledged in
+// that term, the leader is wrong: then mustHave returns an error.
 func (g *Group) mustHave(heartbeat *pb.Message) error {
 	if heartbeat.GetTerm() < g.role.Term {
 		return nil
@@ -192,11 +188,10 @@ func (g *Group) mustHave(heartbeat *pb.Message) error {
 	return nil
 }
 
-// Resign steps down into the next term without a successor and stands for
-// election at once: the way to a new epoch on the same node. To raft the first
-// is a message of a higher term, as it comes from any peer, and the second a
-// transfer to itself: its voters need not wait for a lease that it gave up. In
-// another term than the given one it does nothing.
+// Resign steps down into the next term without a successor and stands for election at once. That is the way to
+// a new epoch on the same node. For raft, stepping down is a message of a higher term, as any peer may send it.
+// Standing is a transfer to itself: its voters need not wait for a lease that it has given up. In another term
+// than the given one Resign does nothing.
 func (g *Group) Resign(term uint64) {
 	if !g.role.Leading || g.role.Term != term {
 		return

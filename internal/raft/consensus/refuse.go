@@ -15,61 +15,60 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// A member with broken memory, or in wrong hands, can lie: Raft is not made for that, and
-// its own vote is its own. It must not end the others. So a message that no sound member
-// sends in its place is refused before raft sees it: one that raft would panic at, one that
-// would wind the terms up, and entries that each node would panic at once they are committed.
-// Nothing more of that member is taken for refusedElections, its heartbeats neither, so that a
-// broken leader is replaced; and the caller ends its connections.
+// A member with broken memory, or under the control of an attacker, can lie. Raft is not made for that, and
+// such a member's own vote cannot be saved. But it must not end the other nodes. So a message that no sound
+// member sends is refused before raft sees it: a message at which raft would panic, a message that would drive
+// the terms up, and entries at which each node would panic once they are committed. After that, nothing of that
+// member is taken for refusedElections, not even heartbeats, so that a broken leader is replaced. The caller
+// ends its connections.
 //
-// What is committed already is not refused: the commit check panics at that, for nobody may
-// go on with it.
+// What is already committed is not refused. There the commit check panics, because no node may go on with it.
 
 const (
-	// termsAheadMax is how far a message may bring this node's term forward: a million
-	// elections that it has missed. More would have the terms run out.
+	// termsAheadMax is how far a message may bring this node's term forward: a million elections that it has
+	// missed. Larger steps could use up all terms.
 	termsAheadMax = 1 << 20
-	// refusedElections is for how many election timeouts nothing is taken of a member after
-	// a refusal: enough for an election without it.
+	// refusedElections is for how many election timeouts messages of a member are refused after a refusal:
+	// enough for an election without that member.
 	refusedElections = 4
-	// soundElections: a leader that is heard so many election timeouts after this node's
-	// start led after that start. A leader without a majority steps down within two.
+	// soundElections: a leader that is heard this many election timeouts after this node's start has led after
+	// that start. A leader without a majority steps down within two.
 	soundElections = 3
 )
 
 // ErrBroken refuses a message that no sound member sends.
 var ErrBroken = errors.New("no sound member sends this")
 
-// Broken says that a member has sent what is refused.
+// Broken says that a member has sent a message that is refused.
 type Broken struct {
 	From cluster.NodeID
 	Err  error
 }
 
-// guard is what a Group knows of its members' soundness.
+// guard is what a Group knows about the soundness of its members and of its own log.
 type guard struct {
-	// until is when messages of a member are taken again.
+	// until is when messages of a member are accepted again.
 	until map[uint64]time.Duration
-	// soundAfter is the time from which on a leader that is heard led after this start: who is
-	// elected later than that one, was elected after it as well.
+	// soundAfter: a leader that is heard at this time or later has led after this node's start. So every leader
+	// of a later term was elected after this start, too.
 	soundAfter time.Duration
-	// All that this node has acknowledged in term soundIn and from term soundFrom on, it
-	// has acknowledged since its start, with the log that it has. 0 = not known.
+	// This node has acknowledged entries in term soundIn, and in all terms from soundFrom on, only since its
+	// start, with the log that it has now. 0 = not known.
 	soundIn, soundFrom uint64
-	// tail is where the log ends, as far as it was seen.
+	// tail is the end of the log, as far as it was seen.
 	tail tail
-	// ends is the last entry that raft's log has for certain: an append since the last Ready may
-	// have cut it, and the disk has the rest still. Raft panics at a heartbeat of a later commit.
+	// ends is the last entry that raft's log has for certain. An append since the last Ready may have cut
+	// raft's log while the disk still has the rest. Raft panics at a heartbeat with a later commit index.
 	ends uint64
 }
 
-// tail is the end of a log: an entry, and what must follow it.
+// tail is the end of a log: its last entry, and what must follow.
 type tail struct {
 	index, term uint64
 	order       entry.Order
 }
 
-// refuses tells whether raft may not see a peer's message, and says so to the caller.
+// refuses tells whether raft may not see a peer's message. It reports a broken peer to the caller.
 func (g *Group) refuses(m *pb.Message) bool {
 	from := m.GetFrom()
 	if g.now < g.guard.until[from] {
@@ -87,8 +86,8 @@ func (g *Group) broken(from uint64, err error) {
 	g.out.Broken = append(g.out.Broken, Broken{From: cluster.NodeID(from), Err: err})
 }
 
-// examine says what is wrong with a peer's message. What the message alone can tell, the
-// transport has looked at.
+// examine says what is wrong with a peer's message. The transport has already checked what the message alone
+// can show.
 func (g *Group) examine(m *pb.Message) error {
 	term, from := m.GetTerm(), cluster.NodeID(m.GetFrom())
 	own := max(g.role.Term, g.stored.Term)
@@ -119,8 +118,8 @@ func (g *Group) examine(m *pb.Message) error {
 	return nil
 }
 
-// examineEntries says which entry of a MsgApp would break an invariant at its commit; else
-// it notes where the log will end. The message is the one that raft gets.
+// examineEntries says which entry of a MsgApp would break an invariant at its commit. If none does, it notes
+// where the log will end. m is the message that raft will get.
 func (g *Group) examineEntries(m *pb.Message) error {
 	if m.GetTerm() < g.role.Term || m.GetIndex() < g.rn.BasicStatus().GetCommit() {
 		return nil // raft appends nothing of it
@@ -134,7 +133,8 @@ func (g *Group) examineEntries(m *pb.Message) error {
 		h, err := g.examineEntry(e, fresh)
 		switch {
 		case err != nil:
-		case e.GetIndex() == known.index && e.GetTerm() == known.term: // this node has it, and what is before it
+		// This node has this entry and everything before it.
+		case e.GetIndex() == known.index && e.GetTerm() == known.term:
 			at.order = known.order
 		case e.GetIndex() == 1 && h.Kind == entry.KindStaged:
 			err = errors.New("a log begins with no stage")
@@ -147,13 +147,13 @@ func (g *Group) examineEntries(m *pb.Message) error {
 		at.index, at.term = e.GetIndex(), e.GetTerm()
 	}
 	if follows {
-		g.guard.tail = at // raft finds the same: it appends them
+		g.guard.tail = at // raft sees the same end of the log, so it appends them
 		g.guard.soundIn = m.GetTerm()
 	}
 	return nil
 }
 
-// endsAt returns what may follow an entry; ok=false: it is not known to be the log's last one.
+// endsAt returns the tail at an entry; ok=false: that entry is not known to be the last one of the log.
 func (g *Group) endsAt(index, term uint64) (at tail, ok bool) {
 	if t := g.guard.tail; t.index == index && t.term == term {
 		return t, true
@@ -164,15 +164,15 @@ func (g *Group) endsAt(index, term uint64) (at tail, ok bool) {
 	return tail{}, false
 }
 
-// tail is the newest committed entry.
+// tail returns the newest committed entry.
 func (c *Committed) tail() tail {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return tail{index: c.mark.Index, term: c.markTerm, order: c.order()}
 }
 
-// examineEntry checks one entry as the commit check will. fresh holds the transactions of the
-// entries before it in the message.
+// examineEntry checks one entry as the commit check will. fresh holds the transactions of the earlier entries
+// in the message.
 func (g *Group) examineEntry(e *pb.Entry, fresh *gtid.Set) (h entry.Header, err error) {
 	switch e.GetType() {
 	case pb.EntryNormal:
@@ -216,7 +216,7 @@ func (g *Group) examineEntry(e *pb.Entry, fresh *gtid.Set) (h entry.Header, err 
 	return h, err
 }
 
-// examineGTID refuses a transaction that is committed (I9), or came before in the message.
+// examineGTID refuses a transaction that is committed already (I9), or that came earlier in the message.
 func (g *Group) examineGTID(index uint64, id gtid.GTID, fresh *gtid.Set) error {
 	c := g.committed
 	c.mu.Lock()
@@ -227,7 +227,7 @@ func (g *Group) examineGTID(index uint64, id gtid.GTID, fresh *gtid.Set) error {
 	return nil
 }
 
-// examineMembers checks a change of the members as raft and the commit check take it.
+// examineMembers checks a change of the members as raft and the commit check will take it.
 func examineMembers(data []byte) error {
 	cc := &pb.ConfChangeV2{}
 	if err := proto.Unmarshal(data, cc); err != nil {
@@ -249,7 +249,7 @@ func examineMembers(data []byte) error {
 	return nil
 }
 
-// noteTail notes the entries that go to the log.
+// noteTail notes the new end of the log when entries go to it.
 func (g *Group) noteTail(entries []*pb.Entry) {
 	first := entries[0].GetIndex() - 1
 	at := tail{}
@@ -276,7 +276,7 @@ func (g *guard) soundFromTerm(term uint64) {
 	}
 }
 
-// isSound tells whether this node's log has all that it has acknowledged in a term.
+// isSound tells whether this node's log is known to have everything that it has acknowledged in a term.
 func (g *Group) isSound(term uint64) bool {
 	return term == g.guard.soundIn || g.guard.soundFrom != 0 && term >= g.guard.soundFrom
 }

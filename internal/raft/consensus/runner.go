@@ -29,55 +29,47 @@ type Config struct {
 	// Heartbeat and ElectionTimeout are raft's timing.
 	Heartbeat, ElectionTimeout time.Duration
 	Log                        Log
-	// Fresh says that this is the node's first start ever: it has promised
-	// nothing to anybody.
+	// Fresh says that this is the node's first start ever: it has made no promises.
 	Fresh bool
 	// Promised is as in GroupConfig.
 	Promised time.Duration
 	// Machine is what the Runner runs on; nil = this machine.
 	Machine Machine
 	Logger  *slog.Logger
-	// Send hands messages to the transport; it never blocks. All of these are called in a
-	// turn, Send also by who makes a write.
+	// Send hands messages to the transport; it never blocks. All functions of this Config are called in a turn.
+	// Send is also called by the goroutine that makes a write.
 	Send func([]*pb.Message)
 	// OnRole is called at each change; it must not block.
 	OnRole func(RoleState)
-	// OnLease is called when Lease may have changed; it must not block. nil = nobody
-	// listens.
+	// OnLease is called when Lease may have changed; it must not block. nil = no listener.
 	OnLease func()
-	// OnCommit is called after the commit check went forward; it
-	// must not block.
+	// OnCommit is called after the commit check went forward; it must not block.
 	OnCommit func(Mark)
-	// OnState is called when a change of the cluster state was
-	// committed. It must not block. nil = nobody listens.
+	// OnState is called when a change of the cluster state was committed. It must not block. nil = no listener.
 	OnState func(StateOutcome)
-	// OnAcknowledge is called on a leader when it may acknowledge what
-	// is committed up to an index, after the OnCommit of that index; OnAckEvent
-	// when a require-ack is dropped or taken back. They must not block. nil = nobody
-	// listens.
+	// OnAcknowledge is called on a leader when it may acknowledge what is committed up to an index, after the
+	// OnCommit of that index. OnAckEvent is called when a require-ack is dropped or restored. They must not
+	// block. nil = no listener.
 	OnAcknowledge func(index uint64)
 	OnAckEvent    func(cluster.AckEvent)
-	// OnRefused is called when a proposal was refused: its epoch
-	// has ended. It must not block.
+	// OnRefused is called when a proposal was refused: its epoch has ended. It must not block.
 	OnRefused func(Refusal)
 	// HasStage tells whether the log holds a stage, complete and durable.
 	HasStage func(entry.StageID) bool
-	// OnBroken is called when a member has sent what is refused (ErrBroken), at most once in
-	// some election timeouts for each. It must not block. nil = nobody listens.
+	// OnBroken is called when a member has sent a message that is refused (ErrBroken), for each member at most
+	// once in refusedElections election timeouts. It must not block. nil = no listener.
 	OnBroken func(Broken)
-	// OnWanted is called when the leader has named a stage that this
-	// node lacks, again and again until it has it. It must not block.
+	// OnWanted is called when the leader has named a stage that this node lacks, again and again until the node
+	// has it. It must not block.
 	OnWanted func(Wanted)
-	// OnBarrier is called with the answer to a read barrier that was begun at
-	// the Group. It must not block. Runner has its own. nil = nobody listens.
+	// OnBarrier is called with the answer to a read barrier that was begun at the Group. It must not block. A
+	// Runner sets its own. nil = no listener.
 	OnBarrier func(Barrier)
-	// OnFull is called when the log has no space left on
-	// its disk, with the error, and when it has space again, with nil. It must
-	// not block.
+	// OnFull is called with the error when the log's disk has no space left, and with nil when it has space
+	// again. It must not block.
 	OnFull func(error)
-	// OnStalled is called on a leader, at most once per election
-	// timeout, while one write to its log has taken longer than that. It must
-	// not block.
+	// OnStalled is called on a leader while one write to its log has taken longer than an election timeout, at
+	// most once per election timeout. It must not block.
 	OnStalled func(term uint64, took time.Duration)
 }
 
@@ -86,22 +78,22 @@ type Runner struct {
 	cfg     Config
 	machine Machine
 	driver  *Driver
-	group   *Group // the driver's
+	group   *Group // the driver's Group
 
-	// mu is held for a turn, by whoever has something to bring, and until Run. What came
-	// meanwhile is in inbox.
+	// mu is held during a turn by the goroutine that has it, and by New until Run. What comes meanwhile is in
+	// inbox.
 	mu    sync.Mutex
 	inbox Inbox
 	alarm alarm
-	// ended: stopped is closed. failure is why; nil: it was asked for.
+	// ended: stopped is closed. failure says why; nil = the stop was asked for.
 	ended   bool
 	failure error
 	stopped chan struct{}
-	// kept wakes the keeper: something was left, a call waits, the alarm has rung, or the node has
+	// kept wakes the keeper: something waits in the inbox, a call waits, the alarm has rung, or the node has
 	// ended.
 	kept chan struct{}
-	// beside counts the writes under way, there is one at a time, and what runs beside Run. left has
-	// a value when one of them has ended.
+	// beside counts the goroutines that run beside Run, and the write under way (there is at most one). left
+	// has a value when one of these has ended.
 	beside atomic.Int64
 	left   chan struct{}
 
@@ -135,15 +127,15 @@ func New(cfg Config) (*Runner, error) {
 	n.barriers.Start = func(ctx context.Context, id uint64) {
 		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
 	}
-	n.mu.Lock() // Run has the first turn
+	n.mu.Lock() // Run takes the first turn
 	return n, nil
 }
 
-// Group is what the node drives. What is asked of it outside of a turn may be of the middle of one:
-// that is for whoever has the node on a single thread.
+// Group returns the Group. Only a caller that runs the whole node on one thread may use it: outside of a turn,
+// another goroutine may be in the middle of one.
 func (n *Runner) Group() *Group { return n.group }
 
-// Committed is the commit check, readable by everybody.
+// Committed returns the commit check. Any goroutine may read it.
 func (n *Runner) Committed() *Committed { return n.driver.Committed() }
 
 // Role returns the newest state.
@@ -152,7 +144,7 @@ func (n *Runner) Role() RoleState { return n.driver.Role() }
 // Lease is Driver.Lease.
 func (n *Runner) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
 
-// LeaseLeft is for how long the lease holds by the boot clock, and whether there is one.
+// LeaseLeft returns for how long the lease still holds by the boot clock, and whether there is a lease.
 func (n *Runner) LeaseLeft() (time.Duration, bool) {
 	until, _ := n.driver.Lease()
 	return until - n.machine.Boot(), until != 0
@@ -167,25 +159,24 @@ func (n *Runner) Leads() bool {
 // Acks is Driver.Acks.
 func (n *Runner) Acks() *cluster.AckStatus { return n.driver.Acks() }
 
-// Stalled is Driver.Stalled, now.
+// Stalled is Driver.Stalled at the present time.
 func (n *Runner) Stalled() time.Duration { return n.driver.Stalled(n.machine.Boot()) }
 
-// VotesIn is for how long this node, just restarted, votes for no other one yet.
+// VotesIn is for how long this node, just restarted, still votes for no other node.
 func (n *Runner) VotesIn() time.Duration { return max(0, n.group.VotesAt()-n.machine.Boot()) }
 
-// Collectors are the node's own metrics.
+// Collectors returns the node's own metrics.
 func (n *Runner) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
-// CommitSeconds are how long this node's own proposals take: until it has them on its disk, and
-// from there until a majority has.
+// CommitSeconds returns how long this node's own proposals take: own until they are on this node's disk,
+// majority from there until their commit.
 func (n *Runner) CommitSeconds() (own, majority prometheus.Histogram) {
 	return n.driver.timings.fsyncedSeconds, n.driver.timings.majoritySeconds
 }
 
-// Step takes a peer's message. more says that the caller has another one at hand, and
-// brings it now: then one turn serves both. A short append is written to the log before
-// Step returns, unless a write is under way: what comes meanwhile is the next group commit.
-// Step waits for the turn where very much is left to do.
+// Step takes a peer's message. more says that the caller has another message at hand and brings it now: then
+// one turn serves both. A short append is written to the log before Step returns, unless a write is under way:
+// then it is part of the next group commit. If very much waits for a turn, Step waits for one.
 func (n *Runner) Step(m *pb.Message, more bool) {
 	switch full := n.inbox.Message(m); {
 	case full:
@@ -195,9 +186,8 @@ func (n *Runner) Step(m *pb.Message, more bool) {
 	}
 }
 
-// Propose queues one entry (package entry). It blocks while the
-// queue is full. A nil error means queued, no more: the entry may still be
-// refused (Config.OnRefused) and counts only once it is committed.
+// Propose queues one entry (package entry). It blocks while the queue is full. A nil error means only that the
+// entry is queued. It may still be refused (Config.OnRefused), and counts only once it is committed.
 func (n *Runner) Propose(ctx context.Context, data []byte) error {
 	for !n.isStopped() {
 		if n.inbox.Propose(data) {
@@ -220,12 +210,12 @@ func (n *Runner) isStopped() bool {
 	}
 }
 
-// TryPropose is Propose where the queue has room; else it does nothing. The caller calls
-// Work then.
+// TryPropose queues an entry if the queue has room; else it returns false. After true the caller must call
+// Work.
 func (n *Runner) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
 
-// Work does what was left to be done, unless somebody is at it, and makes a short write to
-// the log that follows from it. The caller must be a goroutine that may wait for the disk.
+// Work does what waits for a turn, unless another goroutine has the turn. It also makes a short write to the
+// log that follows from it. The caller must be a goroutine that may wait for the disk.
 func (n *Runner) Work() { n.work(true) }
 
 // TransferTo asks raft to make another node the leader, if this one still leads
@@ -234,13 +224,12 @@ func (n *Runner) TransferTo(ctx context.Context, term uint64, id cluster.NodeID)
 	n.do(ctx, func(time.Duration) { n.group.TransferTo(term, id) })
 }
 
-// Resign gives leadership of the given term up without a successor and stands
-// for election anew.
+// Resign gives leadership of the given term up without a successor and stands for election again.
 func (n *Runner) Resign(ctx context.Context, term uint64) {
 	n.do(ctx, func(time.Duration) { n.group.Resign(term) })
 }
 
-// PeerRefused says that a fresh dial to a peer was refused: its process is dead.
+// PeerRefused says that a new dial to a peer was refused: its process is dead.
 func (n *Runner) PeerRefused(id cluster.NodeID) {
 	n.do(context.Background(), func(now time.Duration) { n.group.LeaderGone(now, id) })
 }
@@ -250,17 +239,16 @@ func (n *Runner) PeerUnreachable(id cluster.NodeID) {
 	n.do(context.Background(), func(time.Duration) { n.group.Unreachable(id) })
 }
 
-// Barrier returns once this node has passed its commit check up to everything
-// that was committed anywhere when Barrier was called. It fails only with ctx
-// or when the node stops; without a leader it waits.
+// Barrier returns once this node's commit check has passed everything that was committed anywhere when Barrier
+// was called. It fails only with ctx or when the node stops; without a leader it waits.
 func (n *Runner) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
 
-// AskLeader returns once a leader has answered that a majority still followed when
-// AskLeader was called, or later, with an index that covers all that was committed anywhere then.
-// This node may not have got that yet. It fails as Barrier does.
+// AskLeader waits until a leader confirms that a majority still followed it when AskLeader was called or later.
+// index covers everything that was committed anywhere then. This node may not have that yet. AskLeader fails as
+// Barrier does.
 func (n *Runner) AskLeader(ctx context.Context) (index uint64, err error) { return n.barriers.Ask(ctx) }
 
-// reportState tells of a change that was committed.
+// reportState reports a change that was committed.
 func (n *Runner) reportState(o StateOutcome) {
 	if n.cfg.OnState != nil {
 		n.cfg.OnState(o)
@@ -268,18 +256,18 @@ func (n *Runner) reportState(o StateOutcome) {
 	n.states.answer(o)
 }
 
-// Tail is what a node says of its log to a peer that heals its own.
+// Tail is what a node says of its log to a peer that heals its own log.
 type Tail struct {
-	// Term is Raft's; Leading: this node led in it all the time, and Commit covers
-	// everything that was committed anywhere before it was asked.
+	// Term is Raft's term. Leading: this node led in it all the time, and Commit covers everything that was
+	// committed anywhere before this node was asked.
 	Term    uint64
 	Leading bool
-	// First is the log's first index. Last is the newest entry that may be on
-	// anybody's disk: this node's own may be behind.
+	// First is the log's first index. Last is the newest entry that may be on any node's disk: this node's own
+	// disk may be behind.
 	First, Last, Commit uint64
 }
 
-// Tail asks a majority, and then says where the log is.
+// Tail asks a majority, and then returns the state of the log.
 func (n *Runner) Tail(ctx context.Context) (Tail, error) {
 	before := n.Role()
 	if err := n.Barrier(ctx); err != nil {

@@ -16,13 +16,13 @@ const stateWaitersMax = 64
 // ErrUncertain: the change was not seen to be committed in time. It may still be.
 var ErrUncertain = errors.New("no majority has committed the change in time: it may still take effect, and \"quorate audit\" shows it then")
 
-// stateWaiters are the callers that wait, by their change's id.
+// stateWaiters are the callers that wait for a change, by the id of the change.
 type stateWaiters struct {
 	mu      sync.Mutex
 	waiting map[string]*stateWaiter
 }
 
-// stateWaiter is one. done is closed once outcome is known, or nil for good.
+// stateWaiter is one such caller. done is closed once outcome is set, or when there will be none.
 type stateWaiter struct {
 	outcome *StateOutcome
 	done    chan struct{}
@@ -42,7 +42,7 @@ func (w *stateWaiters) add(id string) (*stateWaiter, error) {
 	return c, nil
 }
 
-// remove ends a caller's wait, and returns what it has learnt.
+// remove ends a caller's wait, and returns the outcome, if there is one.
 func (w *stateWaiters) remove(id string) *StateOutcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *stateWaiters) remove(id string) *StateOutcome {
 	return c.outcome
 }
 
-// answer tells who waits for a change.
+// answer gives the outcome of a change to the caller that waits for it.
 func (w *stateWaiters) answer(o StateOutcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *stateWaiters) answer(o StateOutcome) {
 	}
 }
 
-// stop tells all who wait that there will be no answer.
+// stop tells all callers that there will be no answer.
 func (w *stateWaiters) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,10 +72,9 @@ func (w *stateWaiters) stop() {
 	}
 }
 
-// ProposeState asks for a change of the cluster state and waits until it is
-// committed. It fails with ErrNotLeader, ErrNotReady or what State.With says if
-// nothing was proposed, with ErrStale or ErrUnfit if the change was committed and had
-// no effect, and with ErrUncertain if ctx ended before it was known.
+// ProposeState asks for a change of the cluster state and waits until it is committed. It fails with
+// ErrNotLeader, ErrNotReady or the error of State.With if nothing was proposed; with ErrStale or ErrUnfit if
+// the change was committed and had no effect; with ErrUncertain if ctx ended before the outcome was known.
 func (n *Runner) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome, error) {
 	w, err := n.states.add(c.ID)
 	if err != nil {
@@ -98,8 +97,8 @@ func (n *Runner) ProposeState(ctx context.Context, c cluster.Change) (StateOutco
 	return StateOutcome{}, ErrUncertain
 }
 
-// CheckState tells whether this node, as the leader, would take a change now: nil,
-// or what ProposeState would fail with. It proposes nothing.
+// CheckState tells whether this node, as the leader, would accept a change now: nil, or the error with which
+// ProposeState would fail. It proposes nothing.
 func (n *Runner) CheckState(ctx context.Context, c cluster.Change) error {
 	refused, err := ask(ctx, n, func(now time.Duration) error {
 		_, err := n.group.CheckState(now, c)

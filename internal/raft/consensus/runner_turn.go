@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Who has work does it: the reader of a peer's connection, the tap's, the keeper. It takes
-// the turn, or leaves what it has for whoever has it (inbox). A commit so goes through few
-// hands:
+// A goroutine that has work does it itself: the reader of a peer's connection, the tap's reader, or the keeper.
+// It takes the turn, or leaves its work in the inbox for the goroutine that has the turn. So a commit passes
+// through few goroutines:
 //
 //	leader    tap's reader: propose, send to the peers, write and fsync, read on
 //	          reader of a peer's answer: commit, ACK to mysqld, read on
 //	follower  reader of the leader's appends: step, write and fsync, answer, read on
 //
-// The turn is free while a write is made. So heartbeats go on while the disk hangs, and
-// what comes is the next write, as one group commit. Votes and answers to appends are said
-// once they are stored: they wait for the disk. The reader of votes and heartbeats waits for
-// no write: the writer has what follows from them.
+// The turn is free while a write is made. So heartbeats go on while the disk hangs, and whatever comes
+// meanwhile goes into the next write, as one group commit. Votes, and answers to appends, are sent once they
+// are stored: they wait for the disk. A goroutine that reads votes and heartbeats waits for no write: the
+// writer makes the writes that follow from them.
 //
-// After a turn its goroutine looks again for what was left meanwhile (Inbox.Left), or wakes the
-// keeper: a goroutine that found the turn taken counts on it.
+// After a turn, its goroutine looks again for work that came meanwhile (Inbox.Left), or wakes the keeper. A
+// goroutine that found the turn taken relies on that.
 
-// turnsMax is how many turns one goroutine has in a row before the keeper goes on: it has
-// work of its own.
+// turnsMax is how many turns one goroutine takes in a row. Then the keeper goes on: the goroutine has work of
+// its own.
 const turnsMax = 16
 
-// work has turns until nothing is left, or another goroutine has the turn, which then looks
-// again after it. writes: this goroutine may make a write that is not long; all others are
-// the writer's.
+// work takes turns until nothing is left, or until another goroutine has the turn. That goroutine looks again
+// after its turn. writes: this goroutine may make one write that is not long. The writer makes all other
+// writes.
 func (n *Runner) work(writes bool) {
 	for range turnsMax {
 		if !n.mu.TryLock() {
@@ -39,7 +39,7 @@ func (n *Runner) work(writes bool) {
 		case w == nil:
 		case writes && !w.long():
 			n.make(w)
-			writes = false // it has the next messages to take in
+			writes = false // this goroutine has the next messages to read
 		default:
 			n.runBeside(func() { n.write(w) })
 		}
@@ -50,14 +50,13 @@ func (n *Runner) work(writes bool) {
 	n.wakeKeeper()
 }
 
-// waitTurn waits for the turn, and begins its own with f.
+// waitTurn waits for the turn. The turn begins with f.
 func (n *Runner) waitTurn(f func(now time.Duration)) {
 	n.mu.Lock()
 	n.handOver(n.turn(f))
 }
 
-// handOver leaves what a turn has left to others: the write to the writer, the rest to the
-// keeper.
+// handOver leaves the rest of a turn's work to others: the write to the writer, everything else to the keeper.
 func (n *Runner) handOver(w *Write) {
 	if w != nil {
 		n.runBeside(func() { n.write(w) })
@@ -74,7 +73,7 @@ func (n *Runner) runBeside(f func()) {
 	})
 }
 
-// leave is the end of what beside counts.
+// leave notes that something that beside counts has ended.
 func (n *Runner) leave() {
 	n.beside.Add(-1)
 	select {
@@ -83,7 +82,7 @@ func (n *Runner) leave() {
 	}
 }
 
-// lookAgain leaves to the keeper what was left.
+// lookAgain wakes the keeper if work is left.
 func (n *Runner) lookAgain() {
 	if n.inbox.Left() {
 		n.wakeKeeper()
@@ -97,8 +96,8 @@ func (n *Runner) wakeKeeper() {
 	}
 }
 
-// turn is one turn, of a caller who has locked mu, and gives mu back. The caller makes the
-// write that it returns, or leaves it to the writer.
+// turn takes one turn. The caller has locked mu; turn unlocks it. The caller makes the write that turn returns,
+// or leaves it to the writer.
 func (n *Runner) turn(f func(now time.Duration)) *Write {
 	defer n.mu.Unlock()
 	if n.ended {
@@ -110,7 +109,7 @@ func (n *Runner) turn(f func(now time.Duration)) *Write {
 		case nil:
 		case logFailure:
 			n.end(r.error)
-		default: // the process ends; until then nobody may go on with a group that is broken
+		default: // the process ends; until then no goroutine may go on with a broken group
 			n.end(fmt.Errorf("consensus: %v", r))
 			panic(r)
 		}
@@ -136,7 +135,7 @@ func (n *Runner) turn(f func(now time.Duration)) *Write {
 	return w
 }
 
-// make makes a write, without the turn. What was left in the turn before does not wait for it.
+// make makes a write, without the turn. Work that is still in the inbox does not wait for it.
 func (n *Runner) make(w *Write) {
 	defer n.leave()
 	n.lookAgain()
@@ -149,7 +148,7 @@ func (n *Runner) make(w *Write) {
 	n.inbox.Wrote(err)
 }
 
-// end stops the node. The caller has the turn.
+// end stops the node. The caller holds mu.
 func (n *Runner) end(err error) {
 	if n.ended {
 		return
@@ -163,8 +162,8 @@ func (n *Runner) end(err error) {
 	n.wakeKeeper()
 }
 
-// Run drives the group until ctx ends (nil) or the log fails (an error). Then no write is
-// under way any more.
+// Run drives the group until ctx ends (nil) or the log fails (an error). When Run returns, no write is under
+// way.
 func (n *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,19 +176,19 @@ func (n *Runner) Run(ctx context.Context) error {
 	n.end(nil)
 	n.mu.Unlock()
 	cancel()
-	n.awaitBeside() // no turn brings another write
+	n.awaitBeside() // no turn starts another write
 	return n.failure
 }
 
-// awaitBeside waits for the end of what runs beside Run.
+// awaitBeside waits until everything that runs beside Run has ended.
 func (n *Runner) awaitBeside() {
 	for n.beside.Load() > 0 {
 		_ = n.machine.Wait(context.Background(), 0, n.left)
 	}
 }
 
-// write makes a write that is left to the writer, and what follows on it at once. Everything else
-// that was left is the keeper's, or a write would wait for it.
+// write makes a write that was left to the writer, and then the next writes that are ready. Everything else is
+// left to the keeper, or a write would wait for it.
 func (n *Runner) write(w *Write) {
 	for w != nil {
 		n.make(w)
@@ -200,16 +199,16 @@ func (n *Runner) write(w *Write) {
 	n.lookAgain()
 }
 
-// readAhead has raft go on with peers for which the log was read ahead.
+// readAhead makes raft go on with peers when the log has read ahead for them.
 func (n *Runner) readAhead(ctx context.Context) {
 	for n.machine.Wait(ctx, 0, n.cfg.Log.Arrived()) == nil {
 		n.do(ctx, func(time.Duration) { n.group.SendMore() })
 	}
 }
 
-// do has f done in a turn of the keeper, and returns after it, unless ctx ends or the node
-// stops before: f may be done later then. A broken invariant in it ends the process, whoever
-// calls: net/http would recover from it.
+// do runs f in a turn of the keeper and returns after that. It returns earlier if ctx ends or the node stops:
+// then f may still run later. If f breaks an invariant, the process ends, whichever goroutine called do:
+// net/http would recover from a panic.
 func (n *Runner) do(ctx context.Context, f func(now time.Duration)) {
 	c := &call{f: f, done: make(chan struct{})}
 	if ctx.Err() != nil || !n.inbox.call(c) {
@@ -221,7 +220,7 @@ func (n *Runner) do(ctx context.Context, f func(now time.Duration)) {
 	}
 }
 
-// ask is do for what has an answer. It fails with ErrStopped, or with the cause of ctx's end.
+// ask is do for a function with a result. It fails with ErrStopped, or with the cause of ctx's end.
 func ask[T any](ctx context.Context, n *Runner, f func(now time.Duration) T) (none T, err error) {
 	answer := make(chan T, 1)
 	n.do(ctx, func(now time.Duration) { answer <- f(now) })
@@ -236,8 +235,8 @@ func ask[T any](ctx context.Context, n *Runner, f func(now time.Duration) T) (no
 	return none, context.Cause(ctx)
 }
 
-// keep has the turns that nobody else has: the alarms, those of ticks as well, the calls,
-// and what was left. It has one at a time, or a tick would wait for the others.
+// keep takes the turns that no other goroutine takes: for alarms (ticks among them), for calls, and for what is
+// left over. It does one of these at a time, or a tick would wait for the others.
 func (n *Runner) keep(ctx context.Context) {
 	for n.machine.Wait(ctx, 0, n.kept) == nil && !n.isStopped() {
 		if n.alarm.rang.CompareAndSwap(true, false) {
@@ -256,28 +255,28 @@ func (n *Runner) keep(ctx context.Context) {
 	}
 }
 
-// answer does a call. Its caller goes on also where the process ends with it.
+// answer runs a call. Its caller is woken even if the call ends the process.
 func (n *Runner) answer(c *call) {
 	defer close(c.done)
 	n.waitTurn(c.f)
 }
 
-// ring is the alarm.
+// ring is called when the alarm is due.
 func (n *Runner) ring() {
 	n.alarm.rang.Store(true)
 	n.wakeKeeper()
 }
 
-// alarm wakes the keeper. Most of what it is set for is not needed by the time that it is
-// due, and a timer that is set for an earlier time may cost a system call: so it is left to
-// run out, unless that would wake an idle node.
+// alarm wakes the keeper. Most alarms are not needed any more when they are due, and setting a timer to another
+// time may cost a system call. So a timer that is set for an earlier time is left to run out, unless that would
+// wake an idle node.
 type alarm struct {
 	timer Timer
 	at    time.Duration // boot time; 0 = it does not run
-	rang  atomic.Bool   // and the keeper has not had its turn so far
+	rang  atomic.Bool   // it has rung, and the keeper has not had its turn for that yet
 }
 
-// alarmSoon is from when on an alarm is left to run out.
+// alarmSoon: an alarm that is due sooner than this is left to run out.
 const alarmSoon = 50 * time.Millisecond
 
 func (t *alarm) set(now, due time.Duration) {

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// stateBytesMax bounds the entry of a change: some dozen members with long names.
+// stateBytesMax bounds the entry of a change: enough for some dozens of members with long names.
 const stateBytesMax = 64 << 10
 
 // Errors of a change of the cluster state.
@@ -24,23 +24,23 @@ var (
 	ErrNotReady = errors.New("the leader is not ready for a change")
 	// ErrStale: another change was committed first, and this one had no effect.
 	ErrStale = errors.New("another change came first: look at it, and ask again")
-	// ErrUnfit: Raft cannot make the members of the change, and it had no effect. No leader that is well
-	// proposes one.
+	// ErrUnfit: Raft cannot apply the members of the change, so it had no effect. No sound leader proposes such
+	// a change.
 	ErrUnfit = errors.New("every node ignored this change, because Raft cannot make its members; do not ask again: " +
 		"this is a fault of the leader that proposed it, move the primary away from it and report its log")
 )
 
-// StateOutcome is what became of a change that was committed.
+// StateOutcome is the outcome of a change that was committed.
 type StateOutcome struct {
-	// Index is the entry's.
+	// Index is the index of the entry.
 	Index uint64
 	cluster.StateChange
 	// Ignored is why every node ignores the change: ErrStale or ErrUnfit; nil = it has taken effect.
 	Ignored error
 }
 
-// firstPoint is where the state begins: what the caller kept, or what the
-// configuration says, which needs no earlier start of the commit check.
+// firstPoint is the state at the start: the state that the caller kept, or the state that follows from the
+// configuration. For the latter the commit check need not start earlier.
 func firstPoint(cfg GroupConfig) (cluster.StatePoint, error) {
 	if cfg.State == nil {
 		return cluster.StatePoint{State: cluster.NewState(cfg.Members), Through: cfg.Log.HardState().Commit}, nil
@@ -74,28 +74,27 @@ func (c *Committed) statePoint() cluster.StatePoint {
 	return p
 }
 
-// term is the Raft term of the newest entry that passed; 0 = none since the start.
+// term is the Raft term of the newest entry that passed the commit check; 0 = none since the start.
 func (c *Committed) term() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.markTerm
 }
 
-// setState sets where the state begins; before the first apply.
+// setState sets the state at the start. It is called before the first apply.
 func (c *Committed) setState(p cluster.StatePoint) { c.state = p }
 
-// applyState takes a committed change. The versions make it a compare and swap:
-// of two changes of the same state the first counts. What is up to the point at
-// which the state began is in it already. c.mu is held.
+// applyState takes a committed change. The versions make it a compare-and-swap: of two changes of the same
+// state the first counts. Entries up to the point at which the state began are in it already. c.mu is held.
 func (c *Committed) applyState(index uint64, h entry.Header, body []byte) *StateOutcome {
 	change, err := entry.ParseState(h, body)
 	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
 	return c.swapState(index, change, nil)
 }
 
-// swapState takes a change of the state, and of raft's configuration if cc is not nil. A change that
-// would leave raft with another configuration than the state says is ignored by every node: none could
-// start again. No sound member proposes one.
+// swapState applies a change of the state, and of raft's configuration if cc is not nil. If raft's
+// configuration would then differ from the state, every node ignores the change, because no node could start
+// again. No sound member proposes such a change.
 func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.ConfChangeV2) *StateOutcome {
 	if index <= c.state.Index {
 		return nil
@@ -120,8 +119,8 @@ func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.C
 	return o
 }
 
-// hasLocalID tells whether a member has an id by which raft means this node's own log (or
-// nobody): messages to it would be taken for orders to that.
+// hasLocalID tells whether a member has an id with which raft means this node's own log (or no node). Raft
+// would take messages to such a member as orders to the log.
 func hasLocalID(s cluster.State) bool {
 	return slices.ContainsFunc(s.Members, func(m cluster.Member) bool { return !m.ID.Valid() })
 }
@@ -131,15 +130,15 @@ func (c *Committed) wakeState() {
 	c.stateChanged = make(chan struct{})
 }
 
-// RefusedError refuses a change that is right in itself, and may be possible later: this
-// node may not lead then, or more voters be there.
+// RefusedError refuses a change that is correct in itself and may be possible later, for example when this node
+// does not lead any more, or when more voters are there.
 type RefusedError struct{ why error }
 
 // Error says why.
 func (e *RefusedError) Error() string { return e.why.Error() }
 
-// CheckState returns the state that a change would make now, or why this leader
-// would refuse it. It proposes nothing.
+// CheckState returns the state that a change would make now, or an error that says why this leader would refuse
+// it. It proposes nothing.
 func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, error) {
 	if !g.role.Leading {
 		return cluster.State{}, ErrNotLeader
@@ -164,10 +163,10 @@ func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, 
 	return next, nil
 }
 
-// ProposeState offers a change to the state that is committed now. It is of no
-// epoch: this node has to lead, and to have committed an entry of its own term,
-// before which it may not know what is committed. A nil error means appended, no
-// more: the outcome comes in Output.States once it is committed, or never.
+// ProposeState offers a change to the state that is committed now. The change belongs to no epoch. This node
+// has to lead, and to have committed an entry of its own term: before that it may not know everything that is
+// committed. A nil error means only that the change was appended: the outcome comes in Output.States once it is
+// committed, or never.
 func (g *Group) ProposeState(now time.Duration, c cluster.Change) error {
 	next, err := g.CheckState(now, c)
 	if err != nil {
@@ -190,7 +189,7 @@ func (g *Group) ProposeState(now time.Duration, c cluster.Change) error {
 	return nil
 }
 
-// stateCommitted notes what became of a change.
+// stateCommitted takes the outcome of a change.
 func (g *Group) stateCommitted(o *StateOutcome) {
 	if o == nil {
 		return

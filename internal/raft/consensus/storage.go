@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Log is what the group needs of the durable log; *seglog.Log is one.
+// Log is what the group needs of the durable log. *seglog.Log implements it.
 type Log interface {
 	Append(entries []seglog.Entry, hs *seglog.HardState) error
 	HardState() seglog.HardState
@@ -29,7 +29,7 @@ type Log interface {
 type storage struct {
 	log       Log
 	confState *pb.ConfState
-	// rn is the raft that reads here; handsOut is set while it reads what it hands out.
+	// rn is the raft node that reads here. handsOut is set while it reads the entries that it hands out.
 	rn       *raft.RawNode
 	handsOut bool
 }
@@ -38,24 +38,23 @@ func newStorage(log Log, p cluster.StatePoint) *storage {
 	return &storage{log: log, confState: confStateOf(p)}
 }
 
-// ready returns what raft hands out, committed entries among it: for those it waits for the
-// disk.
+// ready returns what raft hands out. Committed entries are part of it: for these raft waits for the disk.
 func (s *storage) ready() raft.Ready {
 	s.handsOut = true
 	defer func() { s.handsOut = false }()
 	return s.rn.Ready()
 }
 
-// sends tells whether raft reads what it sends to a peer: a leader reads entries for nothing
-// else but what it hands out. It must not wait for the disk: only that peer's progress
-// depends on it, and all commits would wait.
+// sends tells whether raft reads entries to send them to a peer. A leader reads entries only for that, and to
+// hand them out. When it reads to send it must not wait for the disk: only that peer's progress depends on it,
+// and all commits would wait.
 func (s *storage) sends() bool {
 	return !s.handsOut && s.rn.BasicStatus().RaftState == raft.StateLeader
 }
 
-// raiseTerm stores the term of the last entry, if the hard state has not reached it: a crash
-// may have come between the two, and raft does not take such a log. Nobody had an answer
-// in that term, so it has no vote.
+// raiseTerm stores the term of the last entry, if the hard state has a lower term: a crash may have come
+// between the writes of the two, and raft does not accept such a log. This node has answered no one in that
+// term, so it has no vote in it.
 func raiseTerm(log Log) error {
 	hs := log.HardState()
 	term, err := log.Term(log.LastIndex())
@@ -74,10 +73,10 @@ func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	return &pb.HardState{Term: new(hs.Term), Vote: new(hs.Vote), Commit: new(hs.Commit)}, s.confState, nil
 }
 
-// Entries implements raft.Storage. To a leader that sends, what has to be read
-// from disk is compacted, for now: then raft asks for a snapshot, is told that
-// there is none at the moment, and leaves that peer alone until it hears of it
-// again (raft.maybeSendAppend) or Group.SendMore says that it can be read.
+// Entries implements raft.Storage. To a leader that sends, entries that have to be read from disk look
+// compacted, for the moment. Then raft asks for a snapshot, learns that there is none at the moment, and leaves
+// that peer alone until the peer answers again (raft.maybeSendAppend) or Group.SendMore says that the entries
+// can be read.
 func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	read := s.log.Entries
 	if s.sends() {
@@ -93,11 +92,11 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return toRaft(found), nil
 }
 
-// logFailure is what the group panics with where the log is not what raft counts on,
-// and raft has no way to go on: the shell ends the node.
+// logFailure is the panic of the group when the log is not what raft relies on and raft cannot go on. The shell
+// ends the node.
 type logFailure struct{ error }
 
-// Unwrap gives what is wrong with the log.
+// Unwrap returns what is wrong with the log.
 func (f logFailure) Unwrap() error { return f.error }
 
 // Term implements raft.Storage.
@@ -118,15 +117,14 @@ func (s *storage) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
 // FirstIndex implements raft.Storage.
 func (s *storage) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
 
-// Snapshot implements raft.Storage. Nothing is purged that a member lacks, so every
-// peer can be served from the log; where raft does not know that, see
-// Group.returnToLog.
+// Snapshot implements raft.Storage. There are no snapshots. Nothing is purged that a member lacks, so every
+// peer can be served from the log. Where raft does not know that, Group.returnToLog helps.
 func (s *storage) Snapshot() (*pb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }
 
-// storageError returns an error of the log as raft knows it, and panics with a
-// logFailure for one that it does not.
+// storageError returns raft's own error for an error of the log. It panics with a logFailure for an error that
+// raft does not know.
 func storageError(err error) error {
 	switch {
 	case errors.Is(err, seglog.ErrCompacted):
@@ -163,10 +161,9 @@ func fromRaft(dst []seglog.Entry, entries []*pb.Entry) []seglog.Entry {
 	return dst
 }
 
-// replayPoint says where the commit check starts after a restart: the index
-// before the newest segment that is committed up to its start, and the GTIDs
-// of all entries up to there. It is not behind what the cluster state is known
-// through: later changes are found by the commit check.
+// replayPoint says where the commit check starts after a restart: at the index before the newest segment whose
+// start is committed. It also returns the GTIDs of all entries up to there. The index is at most through, the
+// index up to which the cluster state is known: so the commit check finds all later changes.
 func replayPoint(log Log, through uint64) (applied uint64, gtids *gtid.Set) {
 	commit := min(log.HardState().Commit, through)
 	gtids = &gtid.Set{}

@@ -7,13 +7,13 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// storedState is what the log was given to store of the hard state. The commit index in it
-// is a hint, never synced: after a crash Raft learns it again. So of transactions it is not
-// given at each commit, but with the next entries, and once in a heartbeat interval.
+// storedState is what the log was last given of the hard state. The commit index in it is a hint and never
+// synced: after a crash Raft learns it again. So the log does not get it at each commit of transactions. It
+// gets it with the next entries, and once in a heartbeat interval.
 type storedState struct {
 	seglog.HardState
-	ticks int  // since a commit index alone was given
-	due   bool // give it, if there is a newer one
+	ticks int  // since the log last got a commit index without entries
+	due   bool // store the commit index, if there is a newer one
 }
 
 func (g *Group) tickStored() {
@@ -22,10 +22,10 @@ func (g *Group) tickStored() {
 	}
 }
 
-// mustStore tells whether one of raft's messages to the log goes there. A message that only
-// has a commit index does not. It may have raft's answer to itself that the entries before it are on
-// disk; the newest message that had entries, or another term, has the same answer: it
-// names the last entry and the term, and both are as they were. (There are no snapshots.)
+// mustStore tells whether one of raft's messages to the log must be written. A message that has only a commit
+// index is left out. It may carry raft's answer to itself that the entries before it are on disk. That answer
+// is not lost: the newest message that had entries, or another term, has the same one. It names the last entry
+// and the term, and neither has changed. (There are no snapshots.)
 func (g *Group) mustStore(m *pb.Message) bool {
 	s := &g.stored
 	must := len(m.GetEntries()) > 0 || m.Term != nil && (m.GetTerm() != s.Term || m.GetVote() != s.Vote)
@@ -33,7 +33,7 @@ func (g *Group) mustStore(m *pb.Message) bool {
 		must = must || r.GetType() != pb.MsgStorageAppendResp
 	}
 	if commit := g.rn.BasicStatus().GetCommit(); m.Term == nil && len(m.GetEntries()) > 0 && commit > s.Commit {
-		// Raft tells a commit index once, and that message was left out.
+		// Raft says a commit index once, and that message was left out.
 		m.Term, m.Vote, m.Commit = new(s.Term), new(s.Vote), &commit
 	}
 	if must && m.Term != nil {

@@ -13,18 +13,17 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// surveyBytesMax bounds what is read of a log at a time.
+// surveyBytesMax bounds how much of a log is read at a time.
 const surveyBytesMax = 1 << 20
 
-// Survey is what a log says if all of it were committed.
+// Survey is what a log would amount to if all of it were committed.
 type Survey struct {
 	State cluster.StatePoint
 	GTIDs *gtid.Set
 }
 
-// SurveyLog puts all of a log, whose node does not run, through the commit check, as
-// if it were committed to its end. point is the cluster state as the node has kept
-// it. A log that would not pass is an error.
+// SurveyLog puts the whole log of a node that does not run through the commit check, as if it were committed to
+// its end. point is the cluster state that the node has kept. If the log would not pass, that is an error.
 func SurveyLog(log Log, point cluster.StatePoint) (s Survey, err error) {
 	if _, err := firstPoint(GroupConfig{Log: log, State: &point}); err != nil {
 		return s, err
@@ -58,7 +57,7 @@ func SurveyLog(log Log, point cluster.StatePoint) (s Survey, err error) {
 	return Survey{State: c.State(), GTIDs: c.GTIDs()}, nil
 }
 
-// surveyMembers is Group.applyMembers without a raft to be told.
+// surveyMembers is Group.applyMembers without a raft.
 func (c *Committed) surveyMembers(index, term uint64, data []byte) {
 	cc := &pb.ConfChangeV2{}
 	err := proto.Unmarshal(data, cc)
@@ -71,8 +70,8 @@ func (c *Committed) surveyMembers(index, term uint64, data []byte) {
 	c.applyMembers(index, cc)
 }
 
-// AddTransactions adds to a set the transactions of a log's entries from one index to
-// another, whether they are committed or not.
+// AddTransactions adds to set the transactions of a log's entries from index from up to index to, whether they
+// are committed or not.
 func AddTransactions(set *gtid.Set, log Log, from, to uint64) error {
 	for from <= to {
 		found, err := log.Entries(from, to+1, surveyBytesMax)

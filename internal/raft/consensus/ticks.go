@@ -2,19 +2,18 @@ package consensus
 
 import "time"
 
-// Ticks come each GroupConfig.Tick, on a grid of the boot clock. Most ticks of an idle
-// cluster change nothing, and nobody wakes for those: the next turn counts
-// them first (Driver.Advance), and the keeper sleeps until the next tick that may do
-// something by itself (Driver.WakeAt).
+// A tick comes each GroupConfig.Tick, on a grid of the boot clock. Most ticks of an idle cluster change
+// nothing, and no goroutine wakes for those. The next turn counts them first (Driver.Advance). The keeper
+// sleeps until the next tick that may change something by itself (Driver.WakeAt).
 //
-// A tick must never be counted from before a message that a promise rests on (Promise):
-// the clock that Advance is given is read after the messages of its turn were taken.
+// A promise is counted from a message (Promise). A tick must never count that lies before that message was
+// taken. So the clock for Advance is read after the messages of its turn were taken.
 
-// spareTicksMax bounds the ticks that nobody wakes for, in heartbeat intervals. A machine
-// that stood still counts no more of them at once: what came meanwhile is read first.
+// spareTicksMax bounds the ticks for which no goroutine wakes, in heartbeat intervals. After a machine stood
+// still, no more ticks are counted at once: messages that came meanwhile are read first.
 const spareTicksMax = 2
 
-// Advance counts the ticks that have passed. It is what a turn begins with.
+// Advance counts the ticks that have passed. Each turn begins with it.
 func (d *Driver) Advance(boot, wall time.Duration) {
 	length := d.group.cfg.Tick
 	passed := (boot - d.ticked) / length
@@ -31,14 +30,14 @@ func (d *Driver) Advance(boot, wall time.Duration) {
 // TickDue tells whether Advance has something to do.
 func (d *Driver) TickDue(boot time.Duration) bool { return boot-d.ticked >= d.group.cfg.Tick }
 
-// tickAt is when the next tick is due that may do something by itself.
+// tickAt is when the next tick is due that may change something by itself.
 func (d *Driver) tickAt() time.Duration {
 	tick, spare := d.group.cfg.Tick, d.group.spareTicks()
 	if d.writes.began() != 0 { // the disk is watched
 		spare = 0
 	}
 	at := d.ticked + time.Duration(spare+1)*tick
-	if until := d.group.LeaseUntil(); until > d.ticked { // whoever watches the lease hears of its end
+	if until := d.group.LeaseUntil(); until > d.ticked { // a goroutine that watches the lease hears of its end
 		at = min(at, until)
 	}
 	return max(at, d.ticked+tick)
@@ -60,7 +59,7 @@ func (g *Group) spareTicks() int {
 	case g.role.Leader == 0:
 		return 0
 	default:
-		// Raft may draw the least timeout, which ends as the silence becomes one.
+		// Raft may draw its shortest timeout. That ends when the silence is as long as an election timeout.
 		spare = min(spare, g.cfg.ElectionTicks-1-g.silence)
 	}
 	if g.stored.Commit != g.rn.BasicStatus().GetCommit() {

@@ -9,9 +9,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// timings splits the commit latency of this node's own proposals: from the
-// turn that takes one to its own fsync, from there to its commit, and both
-// together. It also times every group commit of the log. It is the Driver's.
+// timings splits the commit latency of this node's own proposals: from the turn that takes a proposal to its
+// own fsync, from there to its commit, and both together. It also times every group commit of the log. It
+// belongs to the Driver.
 type timings struct {
 	pending []pendingTiming // in order of number; bounded by uncommittedBytesMax
 
@@ -21,11 +21,10 @@ type timings struct {
 
 type pendingTiming struct {
 	term, number  uint64
-	at, fsyncedAt time.Duration // boot times; fsyncedAt 0 = not so far
+	at, fsyncedAt time.Duration // boot times; fsyncedAt 0 = not on disk yet
 }
 
-// pendingTimingsMax bounds the proposals that are timed at once; beyond it
-// some are not timed.
+// pendingTimingsMax bounds the proposals that are timed at once. Further proposals are not timed.
 const pendingTimingsMax = 4096
 
 func newTimings() *timings {
@@ -38,7 +37,7 @@ func newTimings() *timings {
 	}
 }
 
-// Collectors are the node's own metrics.
+// Collectors returns the node's own metrics.
 func (d *Driver) Collectors() []prometheus.Collector {
 	t := d.timings
 	all := []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.majoritySeconds, t.committedSeconds}
