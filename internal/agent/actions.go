@@ -16,8 +16,8 @@ import (
 func (a *Agent) actions() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		"log.purge": {Audited: true, Timeout: purgeTimeout, Run: operate.Typed(a.controlPurge)},
-		// How far the archive is that is shipped from here, and when the newest full backup was taken. From another node it would
-		// keep an archive that has stopped from being seen.
+		// These two tell how far the archive has got that is shipped from here, and when the newest full backup was
+		// taken. Taken from another node, they would hide that the archive of this node has stopped.
 		cluster.ArchiveReached: {Here: true, Run: noted(func(args cluster.ArchiveReachedRequest) { a.backups.Reached(args.Index) })},
 		cluster.FullNewest:     {Here: true, Run: noted(func(args cluster.FullNewestRequest) { a.backups.NoteFull(args.At) })},
 		"mysqld.installed":     {OnNode: true, Run: operate.Typed(a.controlInstalled)},
@@ -50,7 +50,7 @@ func (a *Agent) controlInstalled(_ context.Context, r control.Request, args clus
 		return operate.Done{}, fmt.Errorf("find mysqld: %w", err)
 	}
 	found.Version = in.Version.String()
-	// What cannot be read is not known, as before 8.4 sometimes.
+	// An unreadable version counts as not known: before 8.4 that happens.
 	if v, err := mysqld.New(mysqld.Config{DataDir: a.data.Join("mysql")}).DataVersion(); err == nil && v != (install.Version{}) {
 		found.Data = v.String()
 	}

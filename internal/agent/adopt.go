@@ -26,8 +26,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// Adoption makes a server's data directory this node's, in place. Its agent does not run. The
-// data are kept from every server until Close.
+// Adoption makes the data directory of a server this node's, in place. The node's agent does not run
+// meanwhile. No server can start on the data until Close.
 type Adoption struct {
 	a       *Agent
 	release func()
@@ -35,8 +35,8 @@ type Adoption struct {
 	about founding.Situation
 }
 
-// OpenAdoption reads what there is to know of the data directory from. It changes nothing there
-// but for a temporary file, and nothing in this node's.
+// OpenAdoption examines the data directory from. It changes nothing there except a temporary file, and
+// nothing in this node's own directory.
 func OpenAdoption(ctx context.Context, cfg config.Config, from string, logger *slog.Logger, version string) (_ *Adoption, err error) {
 	if cfg.Joins() {
 		return nil, errors.New("this node is to join a cluster ([join]): the first node of a new cluster adopts data")
@@ -69,7 +69,7 @@ func OpenAdoption(ctx context.Context, cfg config.Config, from string, logger *s
 // Close lets servers start on the data again.
 func (ad *Adoption) Close() { ad.release() }
 
-// read reads the data directory from.
+// read examines the data directory from, and fills about.
 func (ad *Adoption) read(ctx context.Context, from string) (err error) {
 	a := ad.a
 	server := a.mysqldConfig()
@@ -98,8 +98,8 @@ func (ad *Adoption) read(ctx context.Context, from string) (err error) {
 	return nil
 }
 
-// mysqldAccount is whom mysqld runs as: the configuration's, or, where root adopts for an agent
-// that is not root, whose the node's data directory is. "" = this process's own.
+// mysqldAccount is the account that mysqld runs as; "" = the account of this process. Where root adopts for
+// an agent that is not root, and no account is configured, it is the owner of the node's data directory.
 func mysqldAccount(cfg config.Config) string {
 	if cfg.MySQL.User != "" || os.Geteuid() != 0 {
 		return cfg.MySQL.User
@@ -125,7 +125,7 @@ func accountName(name string) string {
 	return strconv.Itoa(os.Geteuid())
 }
 
-// ownerOf tells whose a file is.
+// ownerOf returns the owner and the group of a file; ok=false: they are not known.
 func ownerOf(path string) (uid, gid int, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -138,11 +138,11 @@ func ownerOf(path string) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// placeOf looks whether the data can get another name.
+// placeOf finds out whether the data in from can be renamed into dataDir.
 func placeOf(from, dataDir string) (p founding.Place, err error) {
 	p = founding.Place{From: from, DataDir: dataDir}
 	parent := filepath.Dir(from)
-	there := dataDir // or what of it is there
+	there := dataDir // or its nearest parent that exists
 	for {
 		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
 			break
@@ -173,7 +173,7 @@ func placeOf(from, dataDir string) (p founding.Place, err error) {
 	return p, nil
 }
 
-// below tells whether a path is another one, or is in it.
+// below tells whether path is the directory in, or lies below it.
 func below(path, in string) bool {
 	rel, err := filepath.Rel(in, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
@@ -191,7 +191,7 @@ type AdoptionReport struct {
 	Checks   []cluster.Check    `json:"checks"`
 }
 
-// Report says what speaks against it.
+// Report says what was found, and what speaks against the adoption.
 func (ad *Adoption) Report() AdoptionReport {
 	s := ad.about
 	r := AdoptionReport{
@@ -203,8 +203,8 @@ func (ad *Adoption) Report() AdoptionReport {
 	return r
 }
 
-// Do adopts the data, which Report does not speak against. An error may leave it half done:
-// FinishAdoption goes on, UndoAdoption goes back.
+// Do adopts the data, unless a check of Report has failed. After an error the adoption may be half done:
+// FinishAdoption goes on with it, UndoAdoption takes it back.
 func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 	a, s := ad.a, ad.about
 	if s.Survey == nil || cluster.Worst(founding.Judge(s)) == cluster.CheckFail {
@@ -234,7 +234,7 @@ func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 // commandCacheBytesMax bounds the log's cache in a command, which reads none of the newest entries again.
 const commandCacheBytesMax = 8 << 20
 
-// adoptedLog is a log as a command makes it, for an agent that does not run.
+// adoptedLog has the options with which a command makes the node's log while its agent does not run.
 func adoptedLog(cfg config.Config, logger *slog.Logger) seglog.Options {
 	return seglog.Options{
 		FS: vfs.OS{}, Dir: filepath.Join(cfg.DataDir, "log"), Identity: logIdentity(cfg), Logger: logger,
@@ -243,8 +243,8 @@ func adoptedLog(cfg config.Config, logger *slog.Logger) seglog.Options {
 	}
 }
 
-// giveAway gives what root has made in a data directory to whose that is. mysqld's data are
-// whose they were.
+// giveAway gives the files that root has made in a data directory to the owner of that directory. mysqld's
+// data keep their owner.
 func giveAway(dir string) error {
 	uid, gid, ok := ownerOf(dir)
 	if !ok || os.Geteuid() != 0 || uid == 0 {
@@ -256,8 +256,8 @@ func giveAway(dir string) error {
 	return nil
 }
 
-// giveTo gives all in a directory to an account, but mysqld's data. The account may exchange what is there meanwhile: nothing
-// outside of the directory is given away.
+// giveTo gives everything in a directory to an account, except mysqld's data. The account may replace files
+// meanwhile, so the walk cannot leave the directory: nothing outside of it is given away.
 func giveTo(dir string, uid, gid int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -275,7 +275,7 @@ func giveTo(dir string, uid, gid int) error {
 	})
 }
 
-// AdoptionOf reads which adoption there is in the data directory of a configuration.
+// AdoptionOf reads whether the data directory of a configuration has an adoption, and how far it is.
 func AdoptionOf(cfg config.Config) (founding.Record, founding.Phase, error) {
 	return founding.Look(vfs.OS{}, cfg.DataDir)
 }
@@ -298,7 +298,7 @@ func AdoptionMoved(cfg config.Config, r founding.Record) (bool, error) {
 	return r.Moved(vfs.OS{}, cfg.DataDir)
 }
 
-// AdoptionUnchanged tells whether an adoption that is done could still be undone: nil; or why not.
+// AdoptionUnchanged returns nil if an adoption that is done can still be undone, else why not.
 func AdoptionUnchanged(cfg config.Config, r founding.Record) error {
 	return r.Unchanged(vfs.OS{}, cfg.DataDir)
 }
@@ -322,8 +322,9 @@ func UndoAdoption(ctx context.Context, cfg config.Config, logger *slog.Logger, v
 	})
 }
 
-// changedSince says what a start of mysqld has changed in an adoption's data; "" = nothing. It makes quorate's accounts before it lets anybody
-// in, and before that it locks root: where neither is so nobody has written anything.
+// changedSince says what a start of mysqld has changed in the data of an adoption; "" = nothing. A start first locks
+// root, then makes quorate's accounts, and only then lets anybody in. So where neither was done, nobody has written
+// anything.
 func changedSince(ctx context.Context, cfg config.Config, r founding.Record, data string, logger *slog.Logger, version string) (string, error) {
 	a, err := New(cfg, logger, version)
 	if err != nil {
@@ -353,7 +354,7 @@ func changedSince(ctx context.Context, cfg config.Config, r founding.Record, dat
 	return "", nil
 }
 
-// resumeAdoption has no agent run, and no server on the data, while do goes on.
+// resumeAdoption calls do. Meanwhile no agent can run here, and no server can start on the data.
 func resumeAdoption(cfg config.Config, do func(founding.Record) error) (founding.Record, error) {
 	home := datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false))
 	if err := home.TakeLock(); err != nil {
@@ -366,7 +367,7 @@ func resumeAdoption(cfg config.Config, do func(founding.Record) error) (founding
 	return r, errors.Join(err, home.Close())
 }
 
-// holdWhile keeps servers from an adoption's data, wherever these are.
+// holdWhile calls do while no server can start on the data of an adoption, in their old place or the new one.
 func holdWhile(r founding.Record, dataDir string, do func() error) error {
 	for _, dir := range []string{r.From, filepath.Join(dataDir, "mysql", "data")} {
 		release, err := mysqld.HoldData(dir)

@@ -62,7 +62,7 @@ const portWait = 5 * time.Second
 type Agent struct {
 	cfg  config.Config
 	keys *keys.Keys // nil = this node has none
-	// authority says whose keys are whose that are not pinned; nil = nobody does.
+	// authority vouches for keys that are not pinned; nil = there is none.
 	authority *nodekey.Authority
 	self      cluster.Member
 	logger    *slog.Logger
@@ -72,11 +72,11 @@ type Agent struct {
 	local   local.Mysqld
 	secrets mysqld.Secrets
 	data    *dataDir
-	// feedPassword lets only our own mysqld attach to the feed; made anew at
-	// each start, it never leaves the machine.
+	// feedPassword lets only our own mysqld attach to the feed. Each start makes a
+	// new one, and it never leaves the machine.
 	feedPassword string
 	log          *seglog.Log
-	healing      *seglog.Log // that is being healed; nil = none is
+	healing      *seglog.Log // the log while it is being healed, else nil
 	peers        *transport.Transport
 	router       *router.Router
 	reads        *reading.Port
@@ -91,7 +91,7 @@ type Agent struct {
 	member.Member
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
-	// fail ends Run, with an error; nil = what it would end does not run yet.
+	// fail ends Run with an error; nil = there is nothing to end yet.
 	fail atomic.Pointer[context.CancelCauseFunc]
 	// work counts operations, epochs and process watchers.
 	work sync.WaitGroup
@@ -104,21 +104,22 @@ type Agent struct {
 	mark       datadir.Mark
 	xa         *prepared.Watch
 	commits    *commits.Times
-	changes    map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
+	changes    map[cluster.HistoryWhat]prometheus.Counter // how often this node opened for writes, by kind
 	state      datadir.State
 	records    *history.Records
-	// chronicle is the role machine's goroutine's.
+	// chronicle belongs to the role machine's goroutine; only CaughtUp may be called from others.
 	chronicle history.Chronicle
 	departing *membership.Departing
-	// copies are those of its mysqld that nodes may make that join.
+	// copies has the copies of this node's mysqld that joining nodes may make.
 	copies join.DataCopies
-	// backups is this node as backups are taken of it.
+	// backups gives copies of this node's data and log to backups.
 	backups *backups.Source
-	// again: once Run has ended, a start finds another node in the data directory.
+	// again: the data directory has another life now (rebuilt, removed, left behind), so a new Agent
+	// goes on with it once Run has ended.
 	again bool
-	// out is what a node has whose cluster was recovered without it; nil = it was not.
+	// out reports what this node has, if its cluster was recovered without it, else nil.
 	out *recovery.Report
-	// old is what this node has given up: while it joins the joiner's, then Run's.
+	// old keeps the data that this node has given up. The joiner uses it while the node joins, then Run does.
 	old      *old.Keeper
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
@@ -129,13 +130,13 @@ type Agent struct {
 	lastStep atomic.Pointer[time.Time]
 	// teller runs the operator's hook; nil = there is none.
 	teller *hooks.Teller
-	// variables has those of the cluster that mysqld runs with.
+	// variables sets the cluster's server variables in mysqld.
 	variables *variables.Service
 
 	port ownport.Port
 	// told tells MySQL Router of the members while this node is the primary.
 	told *mysqlrouter.Service
-	// following has this node follow the source of the cluster while it is the primary.
+	// following follows the cluster's source outside of it while this node is the primary.
 	following *following.Service
 	events    *scheduler.Service
 }
@@ -207,7 +208,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	return a, a.stance.Load()
 }
 
-// discover finds MySQL, which a logger needs not.
+// discover finds MySQL; a logger needs none, and gets nil.
 func discover(cfg config.Config) (*install.Installation, error) {
 	if cfg.Self().Kind == cluster.KindLogger {
 		return nil, nil
@@ -261,8 +262,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(err, a.log.Close(), a.data.Close())
 }
 
-// unlessStopped takes an end that was asked for, while the node joined for example, for
-// no failure. That end may have a cause of its own, as a signal's has.
+// unlessStopped returns nil where the agent was told to stop, while the node joined for example: that is no
+// failure. err may be the cause of that stop, such as a signal.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		return nil
@@ -320,8 +321,7 @@ func (a *Agent) openMysqld() (err error) {
 	return nil
 }
 
-// unlisten gives back the ports that nothing serves, or serves any more: the next
-// agent in this process needs them.
+// unlisten closes the listeners. The next agent in this process needs the ports.
 func (a *Agent) unlisten() {
 	if a.feed != nil {
 		a.feed.Unlisten()
@@ -336,8 +336,8 @@ func (a *Agent) unlisten() {
 }
 
 // checkPortFree refuses to start where another server has mysqld's port:
-// mysqld would say so only after it has opened its data. It waits a little: a
-// mysqld of ours whose agent was killed may be on its way out.
+// mysqld itself would find that out only after it has opened its data. It waits a
+// little: our own mysqld may still be ending after its agent was killed.
 func (a *Agent) checkPortFree(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, portWait)
 	defer cancel()
@@ -356,7 +356,7 @@ func (a *Agent) checkPortFree(ctx context.Context) error {
 	}
 }
 
-// tryPort listens where mysqld will, and stops at once.
+// tryPort listens where mysqld will listen, and stops at once.
 func (a *Agent) tryPort() error {
 	addrs := []string{a.ownAddress().Local()}
 	if own, fenced := a.ownAddress().Fenced(); fenced {
@@ -429,7 +429,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	defer stopServe()
 	a.ctx = serve
 
-	// failed ends when a lower layer does: that ends everything.
+	// failed ends when a lower layer ends: then everything ends.
 	failed, fail := context.WithCancelCause(base)
 	defer fail(nil)
 	a.setFail(fail)
@@ -483,7 +483,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	a.Slot.Close()
 	a.local.Kill()
 	a.work.Wait()
-	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
+	a.records.WriteHistory() // the last events; mysqld has ended, so this may take its time
 	stopNode()
 	err = errors.Join(err, node.Wait())
 	stopPeers()
@@ -497,7 +497,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
-	defer a.Slot.Close() // nobody would close it any more
+	defer a.Slot.Close() // without the role machine nothing else closes it
 	defer a.lastStep.Store(nil)
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
@@ -533,7 +533,7 @@ func (a *Agent) damaged(err error) {
 	a.end(fmt.Errorf("read the log: %w", err))
 }
 
-// input hands something that happened to the role machine.
+// input gives the role machine an input: something has happened.
 func (a *Agent) input(in role.Input) { a.Inbox.Put(a.ctx, in) }
 
 // committedGTIDs is the set of Raft-committed transactions.

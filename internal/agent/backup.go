@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// backupSource is this node as backups are taken of it.
+// backupSource makes what gives this node's data and log to backups.
 func (a *Agent) backupSource() *backups.Source {
 	dir := a.data.Join("mysql", "tmp", "backup")
 	return backups.New(backups.Config{
@@ -46,7 +46,7 @@ func freeAt(dir string) (uint64, error) {
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
-// noted has this node keep what somebody on its host tells it.
+// noted handles a request that only tells this node something: note keeps it.
 func noted[T any](note func(T)) func(context.Context, control.Request) (operate.Done, error) {
 	return operate.Typed(func(_ context.Context, _ control.Request, args T) (operate.Done, error) {
 		note(args)
@@ -54,7 +54,8 @@ func noted[T any](note func(T)) func(context.Context, control.Request) (operate.
 	})
 }
 
-// backupMetrics are about the archive that is shipped from here, and full backups. What nobody has said here is absent.
+// backupMetrics are about the archive that is shipped from here, and full backups. Nothing is shown of what this node
+// was not told.
 func (p provider) backupMetrics() []metrics.Sample {
 	b := p.cfg.Backup
 	m := []metrics.Sample{metrics.Bool("quorate_backup_configured", b.Directory+b.PutCommand != "")}

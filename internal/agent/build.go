@@ -59,7 +59,8 @@ func (a *Agent) buildPeers() {
 	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
 }
 
-// buildWatches makes what looks after prepared XA transactions, the scheduler's events, what MySQL Router reads and old data.
+// buildWatches makes the parts that look after prepared XA transactions, the scheduler's events, what MySQL Router
+// reads, and old data.
 func (a *Agent) buildWatches() {
 	a.xa = prepared.New(prepared.Config{
 		AgeMax: a.cfg.MySQL.XAPreparedMaxAge, Serving: a.serves,
@@ -115,7 +116,7 @@ func (a *Agent) withRouterSchema(f func(*routermeta.Schema) error) error {
 	return f(routermeta.New(db))
 }
 
-// boardConfig is of the node's status table before anything is known.
+// boardConfig describes the status table as it is before this node has heard anything.
 func (a *Agent) boardConfig() board.Config {
 	s := status.Node{
 		ID: a.self.ID, Name: a.self.Name, Kind: a.self.Kind, Weight: a.self.Weight, Peer: a.self.Peer, Reachable: true,
@@ -130,7 +131,7 @@ func (a *Agent) boardConfig() board.Config {
 	if !a.data.Own().Keyed {
 		state.PeerSecurity = cluster.PeersPlain
 	}
-	if a.data.Life() == datadir.Joining { // until it is told of a state, it asks these
+	if a.data.Life() == datadir.Joining { // it asks these, too, until it is told a state
 		state.Members = append(state.Members, a.cfg.AddedMembers()...)
 	}
 	if k := a.keys.Shown(); k != nil {
@@ -150,7 +151,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 	}
 }
 
-// transportConfig is of a transport with these peers. It listens where peers look for this node.
+// transportConfig describes a transport with these peers. It listens at this node's peer address.
 func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) transport.Config {
 	return transport.Config{
 		Identity: a.transportIdentity(), Key: a.keys.Shown(), Authority: a.authority, Security: a.board.State().PeerSecurity,
@@ -201,7 +202,7 @@ const (
 	serverIDOfMysqld = 0
 	serverIDOfTap    = 1 << 29
 	serverIDOfFeed   = 2 << 29
-	// serverIDOfReaders and all others are below 1<<31: mysqld prints these signed.
+	// serverIDOfReaders and all others are below 1<<31: mysqld prints server ids as signed numbers.
 	serverIDOfReaders = 3 << 29
 )
 
@@ -214,8 +215,8 @@ func (a *Agent) serverID(of uint32) uint32 {
 const (
 	uuidOfTap  = "tap"
 	uuidOfFeed = "feed"
-	// uuidOfReaders differs: to a replica of somebody else's, the node's feed for
-	// its own mysqld is another source.
+	// uuidOfReaders differs from uuidOfFeed: a downstream replica must not take its source
+	// for the feed of this node's own mysqld.
 	uuidOfReaders = "readers"
 )
 
@@ -242,8 +243,8 @@ func logIdentity(cfg config.Config) (id [16]byte) {
 	return id
 }
 
-// provider answers the API. While the log is being healed there is no node, and
-// little to tell.
+// provider answers the API. While the log is healed, the node takes no part in Raft, and
+// there is little to tell.
 type provider struct{ *Agent }
 
 // Status implements api.Provider: the cluster as this node sees it.
@@ -268,7 +269,7 @@ func (p provider) Status() status.Cluster {
 		if n.Name == s.Primary && n.Quorum != nil && n.ElectionTimeout > 0 { // an older agent knows of no leases
 			s.Quorum, s.Failover = n.Quorum, n.Failover
 		}
-		n.Quorum, n.Failover = nil, nil // it is said once
+		n.Quorum, n.Failover = nil, nil // the cluster's status has them once
 	}
 	return s
 }

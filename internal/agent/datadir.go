@@ -23,12 +23,12 @@ type dataDir struct {
 	*datadir.Locked
 	// known are the peers' data directories: peers.json and met.json.
 	known *membership.Directories
-	// lives tells whether a node is there over the directory that is known: then whoever
-	// comes under its name with an empty one is another.
+	// lives tells whether a node is there with the directory that is known. Then a node that
+	// comes under its name with an empty directory is another one.
 	lives func(cluster.NodeID) bool
 }
 
-// newDataDir is the data directory of a node, of which nothing has been read.
+// newDataDir is the data directory of a node before anything is read from it.
 func newDataDir(path string, self cluster.Member, initial ...cluster.Member) *dataDir {
 	home := datadir.NewHome(datadir.New(vfs.OS{}, path), datadir.Identity{}, false)
 	d := &dataDir{Locked: datadir.NewLocked(home), lives: func(cluster.NodeID) bool { return false }}
@@ -39,9 +39,8 @@ func newDataDir(path string, self cluster.Member, initial ...cluster.Member) *da
 	return d
 }
 
-// prepareDataDir reads whose directory it is and refuses one of another node,
-// cluster or version. It changes nothing; a directory that does not exist or
-// is empty is fine.
+// prepareDataDir reads the identity of the data directory, and refuses a directory of another node,
+// cluster or version. It changes nothing. A directory that does not exist or is empty is accepted.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := newDataDir(cfg.DataDir, cfg.Self(), cfg.ClusterMembers()...)
 	if err := checkAdopted(cfg.DataDir); err != nil {
@@ -83,7 +82,8 @@ func checkRestored(dir string) error {
 	return err
 }
 
-// open takes the directory's lock, writes whose it is, and reads whom it knows.
+// open takes the directory's lock, writes the identity if there is none, and reads which directories the
+// peers have.
 func (d *dataDir) open() error {
 	if err := d.Open(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (d *dataDir) open() error {
 	return nil
 }
 
-// checkIdentity refuses an identity that is not the configuration's.
+// checkIdentity refuses an identity that differs from the configuration.
 func checkIdentity(id datadir.Identity, cfg config.Config) error {
 	switch {
 	case id.Cluster != cfg.Cluster:
@@ -119,8 +119,8 @@ func (d *dataDir) readKnown() error {
 	return err
 }
 
-// loadSecrets reads the node's internal passwords, the new ones if they were to be
-// rotated, and makes them first if there are none.
+// loadSecrets reads the node's internal passwords. If a rotation has made new ones, these count from now
+// on. If there are none, it makes them.
 func loadSecrets(path string) (mysqld.Secrets, error) {
 	if err := mysqld.AdoptSecrets(vfs.OS{}, path); err != nil {
 		return mysqld.Secrets{}, err

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// answersTimeout bounds how long the last answers are waited for on their way to the
-	// clients, once nothing waits in the mysqld of a deposed primary.
+	// answersTimeout bounds the wait until the clients of a deposed primary have their last
+	// answers. It begins once no session waits in its mysqld any more.
 	answersTimeout = 200 * time.Millisecond
 	// answersPoll is how often mysqld is asked whether it has written them.
 	answersPoll = 5 * time.Millisecond
@@ -34,7 +34,7 @@ func (h host) Settled(term, number uint64, acknowledged int, took time.Duration)
 		"took", took.Round(time.Millisecond))
 }
 
-// settleMetrics are of this agent's life.
+// settleMetrics count since this agent began.
 func (p provider) settleMetrics() []metrics.Sample {
 	return []metrics.Sample{
 		metrics.Of("quorate_settled_total", p.Duties.Kept()),

@@ -4,15 +4,14 @@
 // # What it owns
 //
 // The goroutine tree, the order of start and stop, and what the other packages need of the
-// machine: ports, the disk. Most decisions are theirs:
-// member.Member ties together what takes part in the cluster, primary.Shell executes the effects of the role machine,
-// primary.Judge checks I3, replay has the
-// prefix rule, local.Mysqld has the server's process, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
+// machine: ports, the disk. Most decisions are made in other packages: member.Member ties together
+// what takes part in the cluster, primary.Shell executes the effects of the role machine,
+// primary.Judge checks I3, replay has the prefix rule, local.Mysqld has the server's process,
+// feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
-// One thing is done here alone, because it is about a real mysqld: carrying the
-// copy of mysqld's data to a node that joins (seed.go). Packages errant, prepared and old
-// look after transactions that the log lacks, after prepared XA transactions, and after data that a
-// rebuild gave up.
+// One thing is done only here, because it needs a real mysqld: the copy of mysqld's data for a
+// node that joins (seed.go, join.go). Package errant looks after transactions that the log lacks,
+// package prepared after prepared XA transactions, package old after data that a rebuild gave up.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
 // directory".
@@ -56,12 +55,12 @@
 //
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
-// A logger has no mysqld, and none of what belongs to one: feed, watch, lag bound, port, ask
-// leader, variables, following, fence, undo, tell router, events, disk, data disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
+// A logger has no mysqld, and nothing that belongs to a mysqld: feed, watch, lag bound, port, ask
+// leader, variables, following, fence, undo, tell router, events, disk, data disk, durable, process,
+// secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //
-// Router and writes first, then leadership, then mysqld, then the log; the
-// peer listener last, because a refused dial tells the others that this
-// process, and so its mysqld, is gone.
+// Router and writes end first, then leadership, then mysqld, then the log. The peers' listener
+// ends last, because a refused dial tells the others that this process, and so its mysqld, is gone.
 package agent

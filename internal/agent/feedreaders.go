@@ -127,7 +127,7 @@ func (p provider) readerMetrics() (m []metrics.Sample) {
 }
 
 // binlogVersion is the version of the server that wrote the newest part of the
-// log: readers take it for the source's.
+// log: readers see it as the version of their source.
 func (a *Agent) binlogVersion() string {
 	segments := a.log.Segments()
 	format, err := binlog.ParseFormatDescription(segments[len(segments)-1].FormatDescription)

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// openAttempts is how often a log is opened that the disk does not give back,
+	// openAttempts is how often the log is opened while the disk fails to read it,
 	// openRetry the pause in between.
 	openAttempts = 4
 	openRetry    = 2 * time.Second
 )
 
-// Run runs nodes until ctx ends or something fails: one after the other in the
-// same data directory, because one whose log turns out to be damaged while it
-// runs ends, and is started again to be healed.
+// Run runs the node until ctx ends or something fails. It starts the node again, in the same
+// data directory, if its log turns out to be damaged (the next start heals it), or if the
+// directory has another life now (see again).
 func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
 	if err := FinishRecovery(cfg); err != nil {
 		return err
@@ -38,10 +38,10 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 		if err != nil {
 			return err
 		}
-		cfg.Bootstrap = false // it begins once
+		cfg.Bootstrap = false // a person's word counts for one start
 		err = a.Run(ctx)
 		if a.again && ctx.Err() == nil {
-			continue // as what it is now
+			continue // in its new life
 		}
 		if ctx.Err() != nil || !errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, logcopy.ErrUnhealable) {
 			return err
@@ -50,9 +50,9 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 	}
 }
 
-// openLog opens the log. What the disk fails to read may be there a moment later: only
-// what cannot be read again and again is damage. A log that is healed takes no part in
-// Raft, and two of three at once would have no leader to heal from.
+// openLog opens the log. A read that fails may succeed a moment later: it counts as damage only
+// if it fails every time. A node takes no part in Raft while its log is healed, and if that
+// were two of three nodes at once, there would be no leader to heal from.
 func openLog(ctx context.Context, o seglog.Options) (*seglog.Log, error) {
 	for attempt := 1; ; attempt++ {
 		log, err := seglog.Open(o)
@@ -82,7 +82,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 	return a.listen() // what served until here has ended
 }
 
-// healer is this node as its log is healed.
+// healer is this node while its log is healed.
 type healer struct {
 	a      *Agent
 	damage error
@@ -91,7 +91,7 @@ type healer struct {
 // Serve implements logcopy.HealNode.
 func (h healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
 	copies := h.a.copiesOf(log)
-	h.a.healing = log // nobody asks for the status so far, nor once it has ended
+	h.a.healing = log // the status, which reads it, is served only within serveWhile
 	defer func() { h.a.healing = nil }()
 	return h.a.serveWhile(ctx, func(ctx context.Context) error { return heal(ctx, log, copies) }, copies.Run)
 }
@@ -114,8 +114,8 @@ func (h healer) Failed(from cluster.NodeID, next uint64, err error) {
 	h.a.logger.Warn("heal the log: copy from a peer", "peer", h.a.board.Name(from), "next", next, "error", err)
 }
 
-// serveWhile shows this node to its peers, and its status, while something runs that has to be
-// done before the node takes part in Raft. beside ends with it.
+// serveWhile serves peers, clients and the status while run does what has to be done before the
+// node takes part in Raft. beside runs with it, and ends with it.
 func (a *Agent) serveWhile(ctx context.Context, run func(context.Context) error, beside ...func(context.Context) error) error {
 	ctx, end := a.departing.Context(ctx)
 	defer end()
@@ -138,8 +138,8 @@ func (a *Agent) serveWhile(ctx context.Context, run func(context.Context) error,
 	return err
 }
 
-// endOf returns why a part of the node has ended whose goroutines had ctx: what came first. ran is
-// the first error of these. Where that is another one, it is logged.
+// endOf returns why the part of the node that ran under ctx has ended: the cause of ctx, which came
+// first. ran is the first error of its goroutines. An error of their own is logged.
 func (a *Agent) endOf(ctx context.Context, ran error) error {
 	if err := unlessStopped(ctx, ran); err != nil {
 		a.logger.Error("a part of the node ended with an error while the node stopped it", "error", err)
@@ -160,12 +160,12 @@ func (a *Agent) others() (ids []cluster.NodeID) {
 // say shows where the healing is.
 func (h healer) say(format string, args ...any) {
 	h.a.board.Update(func(s *status.Node) {
-		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error() // who waits is woken
+		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error()
 		s.Reason = "the log was damaged: " + fmt.Sprintf(format, args...)
 	})
 }
 
-// noEntries serves nothing: a log that is being healed is nobody's source.
+// noEntries serves nothing: no node copies a log that is being healed.
 type noEntries struct{}
 
 var errHealing = errors.New("this node's log is being healed")

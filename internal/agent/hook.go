@@ -5,10 +5,10 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// aboutHook keys among the troubles that the operator's hook fails.
+// aboutHook is the key, among the node's troubles, of a hook that fails.
 const aboutHook = "hook"
 
-// newTeller makes what runs the operator's hook; nil = there is none.
+// newTeller makes the teller, which runs the operator's hook; nil = there is no hook.
 func (a *Agent) newTeller() *hooks.Teller {
 	command := a.cfg.Hooks.OnChange
 	if len(command) == 0 {
@@ -20,9 +20,9 @@ func (a *Agent) newTeller() *hooks.Teller {
 	})
 }
 
-// lookForHook is what a hook is told of now, and when that may have changed.
+// lookForHook returns what a hook is told now. changed is closed once that may be different.
 func (a *Agent) lookForHook() (s hooks.State, changed <-chan struct{}) {
-	changed = a.board.Changes() // before it is looked
+	changed = a.board.Changes() // before the state is read: so no change is missed
 	own := a.board.Own()
 	s = hooks.State{Role: own.Role, Primary: a.primaryName(), Term: own.Term}
 	if m, err := a.board.State().Member(s.Primary); err == nil {

@@ -32,8 +32,8 @@ const (
 	seedStallMax      = 10 * time.Minute
 )
 
-// join brings this node into a cluster that is there already: see package join. What it had
-// before, if it is rebuilt, it moves away first.
+// join brings this node into a cluster that is there already: see package join. A node that is
+// rebuilt first moves its old data away.
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
 	a.board.SetRole(status.RoleJoining, "")
@@ -157,7 +157,7 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 	if err := p.Admin().Clone(ctx, mysqld.CloneSource{Addr: way, Password: plan.Data.Password}, target); err != nil {
 		return err
 	}
-	cloned() // what follows may take longer than a copy may stand still
+	cloned() // what follows may take longer than seedStallMax
 	p.Kill()
 	mark, err := plan.Data.Mark()
 	if err != nil {
@@ -170,8 +170,8 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Offer, from cluster.Nod
 	return a.data.Copied(uuid, mark)
 }
 
-// openWay listens where our mysqld finds the other node's: each connection goes on
-// through that node's agent.
+// openWay opens a local port for our mysqld. Each connection to it goes on, through the other
+// node's agent, to the other node's mysqld.
 func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.NodeID) (addr string, err error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(j.a.ownAddress().LocalHost(), "0"))
 	if err != nil {
@@ -199,7 +199,7 @@ func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.Nod
 	return l.Addr().String(), nil
 }
 
-// watchData shows the progress of a copy, and ends one that makes none.
+// watchData shows the progress of a copy, and ends a copy that makes none.
 func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, from string) {
 	ticker := time.NewTicker(seedProgressEvery)
 	defer ticker.Stop()
@@ -257,7 +257,7 @@ func (j *joiner) Finish(ctx context.Context, plan join.Offer) error {
 	return j.a.data.Joined(plan.State)
 }
 
-// copyAudit takes over what the audit log of the node has that is copied.
+// copyAudit takes over the newest lines of the audit log of the node from which this one was copied.
 func (j *joiner) copyAudit(ctx context.Context, plan join.Offer) error {
 	from, err := plan.State.State.Member(plan.Node)
 	if err != nil {

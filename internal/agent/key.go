@@ -23,11 +23,11 @@ func loadAuthority(cfg config.Config) (*nodekey.Authority, error) {
 	return nodekey.NewAuthority(cfg.PeerTLS.CAFile)
 }
 
-// aboutKeys keys among the troubles of whom the configuration has another key.
+// aboutKeys is the key, among the node's troubles, of nodes for which the configuration has outdated keys.
 const aboutKeys = "keys in node.toml"
 
-// OutdatedKeys says of which nodes a configuration has other keys than the cluster as this node knew it last;
-// "" = of none, or it is not known.
+// OutdatedKeys names the nodes for which a configuration has other keys than the newest cluster state on this
+// node's disk; "" = there are none, or that state cannot be read.
 func OutdatedKeys(cfg config.Config) string {
 	last, err := datadir.New(vfs.OS{}, cfg.DataDir).LastState()
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 // costs one fsync of InnoDB's redo log.
 const durableEvery = 10 * time.Second
 
-// probeFile is in mysqld's directory, beside its data: what is written to notice a disk that hangs.
+// probeFile, in mysqld's directory beside its data, is written to notice a disk that hangs.
 const probeFile = "probe"
 
-// localConfig is of this node's mysqld.
+// localConfig describes this node to its mysqld (package local).
 func (a *Agent) localConfig() local.Config {
 	return local.Config{
 		Self: a.self.Name, Node: localNode{a}, Board: a.board, Variables: a.variables,
@@ -46,7 +46,7 @@ type worker struct {
 // Go implements clock.Tasks.
 func (w worker) Go(f func()) { w.work.Go(f) }
 
-// ownTap sets what a tap's configuration has of this node.
+// ownTap fills in what the configuration of a tap takes from this node.
 func (a *Agent) ownTap(c *mysqlwire.TapConfig) {
 	c.Socket, c.User, c.Password = a.local.Server().Socket(), mysqld.TapUser, a.secrets.Tap
 	c.ServerID, c.ReplicaUUID = a.serverID(serverIDOfTap), a.derivedUUID(uuidOfTap)
@@ -107,11 +107,11 @@ func (h host) CaughtUp(lacked int64, took time.Duration) {
 	h.logger.Info("caught up", "lacked", lacked, "took", took.Round(time.Millisecond))
 }
 
-// Judged implements primary.Host: it notes what mysqld's gtid_executed comes to.
+// Judged implements primary.Host: it notes what was found when mysqld's gtid_executed was compared with the log.
 func (h host) Judged(v replay.Verdict) {
-	// Whatever is errant is saved once mysqld has ended.
+	// Errant transactions are saved once mysqld has ended.
 	h.board.Update(func(s *status.Node) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
-	if v.Refused != "" || v.Done == nil { // it was not held against the log
+	if v.Refused != "" || v.Done == nil { // it was not compared with the log
 		return
 	}
 	h.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", h.Raft.Committed().Mark().Index,

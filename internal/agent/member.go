@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// memberConfig is the world of this node as a member of its cluster.
+// memberConfig describes this node to package member.
 func (a *Agent) memberConfig() member.Config {
 	return member.Config{
 		Self: a.self, Home: a.data.Home, Known: a.data.known, Board: a.board, Stance: a.stance, Departing: a.departing, State: &a.state,
@@ -50,7 +50,7 @@ func (a *Agent) memberConfig() member.Config {
 	}
 }
 
-// openMember builds what takes part in the cluster, over the log, which is open.
+// openMember builds what takes part in the cluster. The log is open.
 func (a *Agent) openMember() error {
 	if err := a.records.Open(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (a *Agent) openMember() error {
 	return err
 }
 
-// onRole is told of what raft has become, in a turn: it must not block.
+// onRole logs what this node has become in Raft. It is called in a turn of consensus, so it must not block.
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
 }

@@ -67,8 +67,8 @@ func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done
 	return operate.Done{Result: a.state.Point()}, nil
 }
 
-// openMembers makes the members known as this node knew them last, or has the node
-// join first.
+// openMembers takes the members from the state on disk. A node that has yet to join
+// joins first.
 func (a *Agent) openMembers(ctx context.Context) error {
 	if a.data.Life() == datadir.Joining {
 		if err := a.join(ctx); err != nil {
@@ -109,8 +109,8 @@ func (a *Agent) newDeparting() *membership.Departing {
 	})
 }
 
-// setFail says what ends Run from now on. A node that found out while it was healed,
-// or joined, that it has to go ends at once.
+// setFail sets what ends Run from now on. If the node has found out already, while it was
+// healed or joined, that it has to go, Run ends at once.
 func (a *Agent) setFail(fail context.CancelCauseFunc) {
 	a.fail.Store(&fail)
 	if d := a.departing.Because(); d != nil {
@@ -145,7 +145,7 @@ func (a operated) SeedNotes(ctx context.Context, c cluster.MembershipChange) []s
 	return []string{seedNote(c.Kind, begin.First, logBytes, data)}
 }
 
-// seedNote says it, of a log that begins at first.
+// seedNote says what a new node will copy: a log that begins at entry first, and data of so many bytes (0 = not known).
 func seedNote(kind cluster.Kind, first uint64, logBytes, data int64) string {
 	size := ""
 	switch {

@@ -110,7 +110,7 @@ func (p provider) Collectors() []prometheus.Collector {
 	return all
 }
 
-// newChanges counts how often this node opens for writes, by what that is.
+// newChanges makes the counters of how often this node opens for writes, one for each kind of change.
 func newChanges() map[cluster.HistoryWhat]prometheus.Counter {
 	m := map[cluster.HistoryWhat]prometheus.Counter{}
 	for _, what := range []cluster.HistoryWhat{cluster.HistoryFirst, cluster.HistoryFailover, cluster.HistorySwitchover, cluster.HistoryReopened} {

@@ -13,15 +13,14 @@ import (
 const (
 	// statusShownBytesMax is how much of a reason the service manager is told.
 	statusShownBytesMax = 200
-	// stepsWithin is how old the newest step of the role machine may be while its loop turns: each
-	// gossip is one. Gossip asks consensus, so a step says that it turns, too.
+	// stepsWithin is how old the newest step of the role machine may be before its loop counts as
+	// stuck: each gossip brings a step. Gossip asks consensus, so a step shows that consensus runs, too.
 	stepsWithin = 10 * time.Second
 )
 
-// notifying tells the service manager that this node's ports are open, and from then on how it is,
-// until the function that it returns is called. More it does not wait for: a node that forms a
-// cluster waits for the others, and one that joins copies for hours; whoever starts hosts one after
-// the other would wait for ever.
+// notifying tells the service manager that this node's ports are open, and from then on how the node is,
+// until end is called. It waits for nothing more: a node that forms a cluster waits for the others, and
+// a node that joins copies for hours. An operator who starts host after host would wait forever.
 func (a *Agent) notifying(ctx context.Context, m notify.Manager) (end func()) {
 	if !m.There() {
 		return func() {}
@@ -35,8 +34,8 @@ func (a *Agent) notifying(ctx context.Context, m notify.Manager) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// notify tells the service manager how this node is until life ends. The end of process, too, is that
-// of the program: else the next life of this node begins.
+// notify tells the service manager how this node is until life ends. If process has ended, too, the
+// program ends; else the next life of this node begins.
 func (a *Agent) notify(life, process context.Context, m notify.Manager) {
 	send := func(lines ...string) {
 		if err := m.Send(lines...); err != nil {
@@ -87,8 +86,8 @@ func (a *Agent) serviceText() string {
 	return text
 }
 
-// turns tells whether the loops turn on which everything else waits. Before they begin, or where they
-// do not run (a node that joins), there is nothing to be seen.
+// turns tells whether the loops on which everything else depends still turn. It is true while they do not
+// run: before they begin, and in a node that joins.
 func (a *Agent) turns() bool {
 	last := a.lastStep.Load()
 	return last == nil || time.Since(*last) < stepsWithin

@@ -52,7 +52,7 @@ func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) b
 	return err == nil && !there
 }
 
-// buildRequests makes the server of operators' requests, and what carries them out.
+// buildRequests makes the server of operators' requests, and the services that carry them out.
 func (a *Agent) buildRequests() {
 	s := operate.New(operate.Config{
 		Cluster: a.cfg.Cluster, Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.departing.Left(),

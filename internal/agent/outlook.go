@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// nodes returns the status of every member; this node's is the present one.
+// nodes returns the status of every member; this node's own is up to date.
 func (a *Agent) nodes() []status.Node { return a.board.NodesWith(a.ownStatus()) }
 
 // primaryName returns the name of the node that is open for writes as far as this one
@@ -39,7 +39,7 @@ func (a *Agent) sight(own status.Node) status.Sight {
 func (a *Agent) outlook(s status.Sight) (*status.Quorum, *status.Failover) {
 	role := a.board.Own().Role
 	if _, member := s.State.MemberByID(a.self.ID); !member || role == status.RoleRemoved || role == status.RoleJoining {
-		return nil, nil // it is no member yet, or any more: it knows old members
+		return nil, nil // it is not yet, or no longer, a member: the members that it knows are old
 	}
 	quorum := s.Quorum()
 	if role == status.RoleForming {
@@ -51,8 +51,8 @@ func (a *Agent) outlook(s status.Sight) (*status.Quorum, *status.Failover) {
 	return &quorum, new(a.failover(s))
 }
 
-// failover says how long a failover would take now. The next primary is chosen as a leader that
-// hands over chooses, among the nodes that could open.
+// failover says how long a failover would take now. It chooses the next primary as a leader does that
+// hands over (role.Choose), among the nodes that could open.
 func (a *Agent) failover(s status.Sight) status.Failover {
 	if s.State.Maintenance != nil {
 		return status.Failover{From: s.Primary, Reason: "none, maintenance is on"}
@@ -69,7 +69,7 @@ func (a *Agent) failover(s status.Sight) status.Failover {
 	}
 	choice := role.Choose(0, able, "")
 	if choice.Refused != "" {
-		choice = role.Choose(0, peers, "") // the estimate says why it cannot open
+		choice = role.Choose(0, peers, "") // the estimate says why that node cannot open
 	}
 	if choice.Refused != "" {
 		return status.Failover{From: s.Primary, Reason: choice.Refused}

@@ -23,8 +23,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// peerHandler takes what the transport brings. While the log is being healed
-// there is no node: this one takes no part in Raft.
+// peerHandler takes what the transport brings. While the log is being healed,
+// this node takes no part in Raft, and a.Raft is nil.
 type peerHandler struct{ a *Agent }
 
 func (h peerHandler) Raft(m *pb.Message, more bool) {
@@ -33,7 +33,7 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 	}
 }
 
-// onBroken ends the connections of a member that has sent what no sound one does.
+// onBroken closes the connections of a member that has sent something that no sound member sends.
 func (a *Agent) onBroken(b consensus.Broken) {
 	a.logger.Error("a member is broken: nothing is taken of it for a while, and its connections are closed",
 		"node", a.board.Name(b.From), "error", b.Err)
@@ -73,7 +73,7 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	if err.Order.Recovery == nil { // else the stance, which is given it below, says what to do: no rebuild perhaps
+	if err.Order.Recovery == nil { // else the stance (below) says what to do, which may be no rebuild
 		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
 	h.a.stance.RefusedDial(h.a.board.Name(id), err)
@@ -110,7 +110,7 @@ func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// stranger keeps nothing of what it hears.
+// stranger is a peers' handler that ignores all that it hears.
 type stranger struct{}
 
 func (stranger) Raft(*pb.Message, bool)                            {}
@@ -125,7 +125,7 @@ func (stranger) RouteRead(conn net.Conn, _ cluster.NodeID)         { _ = conn.Cl
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
-// introduced handles the introduction of a node that has no data yet: it keeps who knocks.
+// introduced is the peers' handler of a node that has no data yet: it notes which nodes knock.
 type introduced struct {
 	stranger
 	*join.Knocks
@@ -152,11 +152,11 @@ func (i introduced) CheckUnknown(id transport.Identity) error {
 // A node of another cluster, or with a name that is taken, ends here. A node that has lost its log
 // waits until the cluster has it rebuilt; where only operators rebuild nodes, it ends. Any other node
 // waits until every initial member has answered, either with an empty directory of its own, or
-// without knowing this node. Else a cluster with data would begin anew while some disks are not
-// mounted: the member that does not answer may be the one that knows. For the same reason:
+// without knowing this node. Otherwise a second cluster could begin while some disks are not
+// mounted: the member that does not answer may have the data. For the same reason:
 //
-//   - An only initial member begins only on a person's word.
-//   - A node does not begin while a node with data looks for it that the configuration does not name.
+//   - A node that is the only initial member begins only on a person's word.
+//   - A node does not begin while a node with data, which its configuration does not name, looks for it.
 func (a *Agent) introduce(ctx context.Context) error {
 	if !a.data.Fresh() {
 		return nil
@@ -168,7 +168,7 @@ func (a *Agent) introduce(ctx context.Context) error {
 	for _, m := range a.cfg.AddedMembers() {
 		knocks.Added = append(knocks.Added, m.Name)
 	}
-	if a.data.Life() != datadir.Joining { // else they are among them
+	if a.data.Life() != datadir.Joining { // else transportPeers has them already
 		for _, m := range a.cfg.AddedMembers() {
 			peers = append(peers, transport.PeerOf(m))
 		}
@@ -237,7 +237,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport, kno
 // routeBackend tells the router where the primary is.
 type routeBackend struct{ a *Agent }
 
-// Choose implements router.Backend: there is one node for all.
+// Choose implements router.Backend: all clients go to one node, the primary.
 func (b routeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID) (router.Target, bool) {
 	t, ok := b.primary()
 	return t, ok && !slices.Contains(tried, t.Node)

@@ -59,7 +59,8 @@ func (a *Agent) fencePort(server netip.AddrPort) error {
 		return fmt.Errorf("read the router's address: %w", err)
 	}
 	f, err := netfence.Open(netfence.Config{
-		// A killed agent's mysqld may have its table still, and the PID is 1 in each container.
+		// The mysqld of a killed agent may still hold that agent's table, and in a container each agent has PID 1:
+		// hence the random part.
 		Table:  fmt.Sprintf("quorate-%s-%s-%d-%04x", a.cfg.Cluster, a.self.Name, os.Getpid(), rand.Uint32()>>16),
 		Server: server, Router: netip.AddrPortFrom(router.Addr().Unmap(), router.Port()),
 	}, consensus.BootTime)
@@ -76,7 +77,7 @@ func (a *Agent) ownAddress() ownport.Address {
 	return ownport.Address{Bind: a.cfg.MySQL.Bind, Port: a.cfg.MySQL.Port}
 }
 
-// runAskLeader asks the leader where that matters.
+// runAskLeader asks the leader, again and again, whether it still leads, if clients read replicas here.
 func (a *Agent) runAskLeader(ctx context.Context) error {
 	if !a.asksLeader() {
 		return nil
@@ -88,7 +89,7 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 	})
 }
 
-// closePort gives the fence up. It still lasts as long as a mysqld that has inherited it.
+// closePort gives the fence up. The fence still lasts as long as a mysqld that has inherited it.
 func (a *Agent) closePort() {
 	if err := a.port.Close(); err != nil {
 		a.logger.Warn("give up the fence of mysqld's own port", "error", err)
@@ -115,7 +116,7 @@ func (a *Agent) leaseChanged() {
 	a.port.Wake()
 }
 
-// asksLeader tells whether clients read replicas here, who have to know whether their leader still leads.
+// asksLeader tells whether clients read replicas here: a replica has to know whether its leader still leads.
 func (a *Agent) asksLeader() bool { return a.port.Open() || a.cfg.Router.ReadOnly != "" }
 
 // clients are those of this node's mysqld. It implements primary.Clients.

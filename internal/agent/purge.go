@@ -19,7 +19,7 @@ const purgeEvery = time.Minute
 // directory for every segment that it removes.
 const purgeTimeout = time.Minute
 
-// retention is what the configuration says.
+// retention is the configured retention of the log.
 func (a *Agent) retention() replay.Retention {
 	return replay.Retention{BytesMax: int64(a.cfg.Log.RetentionSize), AgeMax: a.cfg.Log.RetentionAge}
 }

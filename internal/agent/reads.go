@@ -45,7 +45,7 @@ func (a *Agent) endReaders(ctx context.Context) error {
 	return p.Admin().EndReaders(ctx)
 }
 
-// dialPrimary is for a client of the read-only port that reads the primary, by the primary's other port.
+// dialPrimary connects a client of the read-only port to the primary, through the primary's read-write port.
 func (a *Agent) dialPrimary(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	if id != a.self.ID {
 		return a.peers.DialRoute(ctx, id)

@@ -32,7 +32,7 @@ type Recovery struct {
 	node *quorumloss.Survivor // nil: it could not be opened
 }
 
-// StartError is why no agent could start here either: that is no refusal to recover.
+// StartError says why no agent could start here either. It is no refusal to recover.
 type StartError struct{ error }
 
 // Unwrap returns the reason.
@@ -68,8 +68,8 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	return r, nil
 }
 
-// checkOwner refuses a directory of another user than uid, to whose agent files of
-// this one would be of no use.
+// checkOwner refuses a data directory that belongs to another user than uid: that user's
+// agent could not read the files that this process writes.
 func checkOwner(dir string, uid int) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -129,8 +129,8 @@ func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p t
 	return report, nil
 }
 
-// asker asks other agents in this node's name. It takes no answer of a node that has
-// another data directory than this one knows: that would elect nobody here.
+// asker asks other agents in this node's name. It takes no answer from a node whose data
+// directory is not the one that this node knows: with it, that node could elect nobody here.
 type asker struct {
 	stranger
 	data *dataDir
@@ -149,13 +149,13 @@ func (h asker) CheckPeer(id transport.Identity) error {
 	return nil
 }
 
-// Do makes this node a cluster of its own. It is what Judge's verdict allows.
+// Do makes this node a cluster of its own. v is Judge's verdict, which must allow it.
 func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	return r.node.Do(by, v, time.Now(), datadir.NewInstance())
 }
 
-// controlRecoverReport tells another node, which is to be recovered, what this one
-// has: committed or not.
+// controlRecoverReport tells another node, on which a cluster is to be recovered, what this
+// one has, committed or not.
 func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.Done, error) {
 	if a.out != nil {
 		return operate.Done{Result: a.out, ReadOnly: true}, nil
@@ -174,13 +174,13 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	return operate.Done{Result: report, ReadOnly: true}, nil
 }
 
-// RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,
-// which FinishRecovery finishes.
+// RecoveryInterrupted tells whether a recovery of this node was interrupted. FinishRecovery
+// finishes it.
 func RecoveryInterrupted(cfg config.Config) (bool, error) {
 	return quorumloss.Interrupted(datadir.New(vfs.OS{}, cfg.DataDir))
 }
 
-// FinishRecovery finishes the recovery of a node that was interrupted, if there is one.
+// FinishRecovery finishes a recovery of this node that was interrupted, if there is one.
 func FinishRecovery(cfg config.Config) error {
 	if found, err := RecoveryInterrupted(cfg); err != nil || !found {
 		return err

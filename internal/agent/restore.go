@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// Restoration makes this node's data directory of a backup. Its agent does not run.
+// Restoration makes this node's data directory from a backup. The node's agent does not run meanwhile.
 type Restoration struct {
 	a      *Agent
 	record restoring.Record
@@ -28,8 +28,8 @@ type Restoration struct {
 	uuid   string
 }
 
-// OpenRestoration begins a restore into the data directory of a configuration, which is empty, or in
-// which one was interrupted: what that has left is removed. The directory is locked until Close.
+// OpenRestoration begins a restore into the data directory of a configuration. The directory must be empty,
+// or have what an interrupted restore left: that is removed. It is locked until Close.
 func OpenRestoration(cfg config.Config, logger *slog.Logger, version string) (*Restoration, error) {
 	switch {
 	case cfg.Joins():
@@ -92,8 +92,8 @@ func (r *Restoration) MakeData(ctx context.Context, from io.Reader, progress fun
 	return err
 }
 
-// Finish makes the directory this node's. own: the server variables of its configuration count where the backed-up cluster has
-// them, too, whose hosts may be larger.
+// Finish makes the directory this node's. own: where both set a server variable, this node's configuration counts and
+// not the backed-up cluster, whose hosts may be larger.
 func (r *Restoration) Finish(own bool) (restoring.Record, error) {
 	r.record.Index, r.record.GTIDs = r.log.Last, r.log.GTIDs.String()
 	err := restoring.Finish(vfs.OS{}, r.a.cfg.DataDir, r.record, r.full, r.log, restoring.Node{

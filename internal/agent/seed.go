@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 )
 
-// What a member does for a node that joins: it says from where on, and carries the
-// copy of its mysqld's data. The other side is join.go. See package join.
+// What a member does for a node that joins: it says what to copy, and carries the copy
+// of its mysqld's data. The other side is join.go. See package join.
 
 // The requests of a node that joins.
 const (
@@ -34,8 +34,8 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (operate
 	return operate.Done{Result: p}, nil
 }
 
-// joins tells whether a node is one that may copy, by the committed state; changed is
-// closed once that may be otherwise.
+// joins tells whether a node is a member without a vote in the committed state: only such a
+// node may copy. changed is closed once that may be different.
 func (a *Agent) joins(node string) (ok bool, changed <-chan struct{}) {
 	p, changed := a.Raft.Committed().StateChanged()
 	m, err := p.State.Member(node)
@@ -54,9 +54,9 @@ func (a *Agent) controlSeedData(_ context.Context, r control.Request) (operate.D
 	return operate.Done{}, nil
 }
 
-// serveSeedData lets another node's mysqld into this one's socket, as the account that
-// copies and no other, and carries the bytes until either has had enough, the node is no
-// longer one that joins, or its next copy begins.
+// serveSeedData connects another node's mysqld to this one's socket, as the account for copies
+// and no other. It carries the bytes until either side ends, the node may no longer copy, or
+// its next copy begins.
 func (a *Agent) serveSeedData(ctx context.Context, r control.Request, conn net.Conn) {
 	c, leave, err := a.copies.Enter(r.From, time.Now())
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *Agent) awaitSeeded(ctx context.Context, node string, c *join.DataCopy) 
 	}
 }
 
-// splice copies both ways until one ends, or ctx does, and closes both. It returns why they ended.
+// splice copies both ways until one connection ends, or ctx does, and closes both. It returns why they ended.
 func splice(ctx context.Context, x, y net.Conn) error {
 	shut := sync.OnceFunc(func() { _ = errors.Join(x.Close(), y.Close()) })
 	stop := context.AfterFunc(ctx, shut)

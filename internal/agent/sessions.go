@@ -56,7 +56,7 @@ func (a *Agent) sessionsOf(port string, by *router.Router) []cluster.Session {
 	return all
 }
 
-// tcpAddress is an address that means something elsewhere; "" = it does not.
+// tcpAddress returns a TCP address; "" for any other, which means nothing outside of this process.
 func tcpAddress(a net.Addr) string {
 	if _, is := a.(*net.TCPAddr); !is {
 		return ""

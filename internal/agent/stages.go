@@ -29,7 +29,7 @@ func (a *Agent) copiesConfig() bulk.Config {
 	}}
 }
 
-// copiesOf are a log's without Raft: nobody copies it.
+// copiesOf makes the copies beside a log that has no Raft, because it is healed or made. No node copies from it.
 func (a *Agent) copiesOf(log *seglog.Log) *bulk.Bulk {
 	cfg := a.copiesConfig()
 	cfg.Self, cfg.Entries, cfg.Tasks = a.self.ID, noEntries{}, clock.Machine{}

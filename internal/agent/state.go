@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// stateEvery is how often it is noted how far into the log the state is known,
-	// while the log grows. At its next start the node looks for changes from there
-	// on, and until then it purges nothing behind that.
+	// stateEvery is how often the node notes, while the log grows, up to which entry it
+	// knows every change of the state. Its next start looks for changes from there on, so
+	// nothing behind that is purged.
 	stateEvery = 10 * time.Second
 )
 
-// chronicled has what follows from one step of the role machine written into the history.
+// chronicled puts the events of one step of the role machine into the history.
 func (a *Agent) chronicled(s history.Step) {
 	if a.chronicle.Elected(s) {
 		var logged time.Time
@@ -52,7 +52,7 @@ func (a *Agent) askSince(ctx context.Context, to cluster.NodeID, request string,
 	return lines, err
 }
 
-// onState takes a committed change, in a turn of consensus: it must not block.
+// onState is told of a committed change, in a turn of consensus: it must not block.
 func (a *Agent) onState(o consensus.StateOutcome) {
 	logger := a.logger.With("change", o.Change.String(), "by", o.Change.By, "index", o.Index, "version", o.State.Version)
 	if o.Ignored != nil {
@@ -63,8 +63,8 @@ func (a *Agent) onState(o consensus.StateOutcome) {
 	a.records.Committed(o)
 }
 
-// writeState makes a state durable, and before it the audit log's lines, which are not
-// written twice.
+// writeState makes a state durable, and the audit log's lines before it: after that, no start
+// brings these changes again.
 func (a *Agent) writeState(p cluster.StatePoint) error {
 	if err := a.records.WriteAudit(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (a *Agent) writeState(p cluster.StatePoint) error {
 }
 
 // runState keeps cluster.json and the audit log, and looks how full the log's disk is. It has a
-// goroutine of its own: all wait for a disk.
+// goroutine of its own, because all of this waits for a disk.
 func (a *Agent) runState(ctx context.Context) error {
 	ticker := time.NewTicker(stateEvery)
 	defer ticker.Stop()

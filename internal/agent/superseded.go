@@ -22,10 +22,10 @@ import (
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
-// A former member: its cluster was recovered on another node without it, and it has
-// accepted that (package recovery). It kills its mysqld and serves nothing but its status,
-// which names what it has and the recovered cluster lacks, until it is rebuilt there. Its
-// data stay until then. It passes the word on to other former members that reach it.
+// A former member: its cluster was recovered on another node without it, and it has accepted
+// that (package recovery). It kills its mysqld and serves nothing but its status, until it is
+// rebuilt there. The status names the transactions that the recovered cluster lacks. Its data
+// stay until then. It tells other former members that reach it of the recovery.
 
 // losing is this node as its stance sees it.
 type losing struct{ *Agent }
@@ -47,7 +47,7 @@ func (n losing) AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*tr
 	return transport.New(n.transportConfig(stranger{}, peers)).AskWhoRefuses(ctx)
 }
 
-// newStance makes what this node makes of recoveries without it.
+// newStance makes this node's stance: what it does about recoveries without it.
 func (a *Agent) newStance() *quorumloss.Stance {
 	return quorumloss.New(quorumloss.Config{
 		Node: losing{a}, Board: a.board, Dir: a.data.Dir, ElectionTimeout: a.cfg.Raft.ElectionTimeout, Clock: clock.Machine{}, Logger: a.logger,
@@ -74,7 +74,7 @@ func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// CheckPeer implements transport.Handler: other former members learn of it.
+// CheckPeer implements transport.Handler: other former members learn of the recovery.
 func (h supersededPeers) CheckPeer(id transport.Identity) error {
 	by := h.a.data.Own().Superseded
 	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
@@ -125,8 +125,8 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	return eg.Wait()
 }
 
-// surplus says what this node has, or why that is not known, and the recovered cluster
-// lacks.
+// surplus says which transactions this node has and the recovered cluster lacks, or why that
+// is not known.
 func (a *Agent) surplus(r recovery.Report, err error) string {
 	by := a.data.Own().Superseded
 	if by.GTIDs == "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// aboutVariables keys among the troubles that mysqld runs without some of the cluster's variables.
+// aboutVariables is the key, among the node's troubles, of cluster variables that mysqld runs without.
 const aboutVariables = "variables"
 
 // variablesNode is this node as package variables asks it.

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// runGossip tells the peers of this node, and the role machine of the peers.
+// runGossip sends this node's status to the peers, and tells the role machine about the peers.
 func (a *Agent) runGossip(ctx context.Context) error {
 	own := func() status.Node {
 		if t, ok := (routeBackend{a}).primary(); ok && t.Local {
@@ -31,9 +31,9 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	return a.Gossip(ctx, new(clock.OneTimer), own, send)
 }
 
-// lagStatus says whether the figures of the lag count, and how old they are; and how the log is. A replica does not know
-// its lag where what is committed does not reach it: its log's disk is full or hangs, or its leader has not said of
-// all that is here how new that is.
+// lagStatus sets whether the lag is known, how old its figures are, and the state of the log. A replica does not know
+// its lag where committed entries may not reach it: the disk of its log is full or hangs, or its leader has not
+// confirmed how recent the newest entry here is.
 func (a *Agent) lagStatus(s *status.Node) {
 	at := a.local.LagAt.Load()
 	if at != nil {
@@ -55,7 +55,7 @@ func (a *Agent) lagStatus(s *status.Node) {
 	}
 }
 
-// ownStatus completes the board's status with what others own.
+// ownStatus completes the board's status with what other parts of the agent know.
 func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()

@@ -16,20 +16,21 @@
 //
 // # Lives
 //
-// identity.json says in which Life the node is. WriteIdentity refuses what cannot follow
-// the life on disk, also where the disk is gone from its mount point, and a combination that is no life;
-// Identity refuses to read one. Nobody else writes the file.
+// identity.json says in which Life the node is. WriteIdentity refuses a life that cannot follow
+// the life on disk, also where the disk is gone from its mount point. It refuses fields that make
+// no life, and Identity refuses to read them. Nobody else writes the file.
 //
 //	unborn ──► begun ──► member ──► superseded ──► joining, or member once recovered itself
 //	     ├──► joining ──► member ──► joining (rebuilt)
 //	     └──► member (adopted, or restored: by Found alone)
 //	     any of these ──► removed
 //
-// The node that runs changes its life by a Home. In memory it is in a life only once that is
-// on disk. What a rebuild gives up it moves into a directory below old/ (SetAside). Locked is a Home in a real file system, with the directory's lock.
+// A node that runs changes its life through a Home. In memory it is in a life only once that is
+// on disk. SetAside moves what a rebuild gives up into a directory below old/. Locked is a Home in
+// a real file system, with the directory's lock.
 //
 // # Goroutines
 //
-// None; Promises.Forget waits by a clock.Clock. Dir has no state: two calls that write the same file must not run at once. The
-// other types have a lock.
+// None; Promises.Forget waits by a clock.Clock. Dir has no state: two calls that write the same
+// file must not run at once. The other types have a lock.
 package datadir

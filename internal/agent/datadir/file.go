@@ -21,7 +21,7 @@ type Dir struct {
 // New names a data directory. It reads nothing.
 func New(fs vfs.FS, path string) Dir { return Dir{fs, path} }
 
-// FS is where the directory is.
+// FS is the file system of the directory.
 func (d Dir) FS() vfs.FS { return d.fs }
 
 // Path is where the directory is.
@@ -32,14 +32,14 @@ func (d Dir) Join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
-// Has tells whether a file is known to be there: an error counts as no. Where data could be lost by that,
-// Find is asked.
+// Has tells whether a file is known to be there: an error counts as no. A caller that could lose data by that
+// asks Find.
 func (d Dir) Has(name string) bool {
 	there, err := d.Find(name)
 	return there && err == nil
 }
 
-// Find tells whether a file is there. An error says neither.
+// Find tells whether a file is there. After an error that is not known.
 func (d Dir) Find(name string) (bool, error) {
 	_, err := d.fs.Stat(d.Join(name))
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -51,7 +51,7 @@ func (d Dir) Find(name string) (bool, error) {
 	return true, nil
 }
 
-// DamageError is why a file cannot be used.
+// DamageError says why a file cannot be used.
 type DamageError struct {
 	Path    string
 	Problem string
@@ -75,15 +75,15 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s has format %d, this quorate reads up to %d: install the newer quorate again", e.Path, e.Has, e.Newest)
 }
 
-// File is how one file is read.
+// File describes how one file is read.
 type File struct {
 	Name string
 	// Format is the newest version of its layout; 0 = it has none.
 	Format int
 	// Remedy says what a person does if it is damaged.
 	Remedy string
-	// Again says what takes it up if a command has left it that was killed, as root perhaps: then an agent of another account may not
-	// read it. "" = no command does.
+	// Again says what to run if a command has left the file that was killed, perhaps as root: an agent of another
+	// account may not read it then. "" = no command writes it.
 	Again string
 }
 
@@ -148,9 +148,9 @@ func Replace(fs vfs.FS, dir, name string, v any) error {
 	return nil
 }
 
-// MakeDir makes a directory, and its missing parents. Others may pass it, to mysqld's files
-// and the control socket, and not list it. Its name is on disk, too, when it returns: a name that a loss of power takes away takes what
-// is below it along.
+// MakeDir makes a directory, and its missing parents. Other accounts may pass through it, to mysqld's files
+// and the control socket, but not list it. Its name is on disk when MakeDir returns: a loss of power that
+// took the name away would take everything below it along.
 func MakeDir(path string) error {
 	_, missing := os.Stat(path)
 	above := []string{filepath.Dir(path)}
@@ -164,8 +164,8 @@ func MakeDir(path string) error {
 		return err
 	}
 	for _, dir := range above {
-		// One that was there before may have been made by a process that died before
-		// the sync; but not by this user, if it may not read where it is.
+		// A directory that was there before may have been made by a process that died before
+		// the sync. If this user may not read its parent, it was not this user's process.
 		if err := (vfs.OS{}).SyncDir(dir); err != nil && (missing != nil || !errors.Is(err, iofs.ErrPermission)) {
 			return fmt.Errorf("sync %s: %w", dir, err)
 		}

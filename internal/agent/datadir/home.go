@@ -24,12 +24,12 @@ type Home struct {
 	own Identity
 }
 
-// NewHome is the home of a node over an identity that was read. fresh: there was none,
-// and Begin writes it.
+// NewHome returns the home of a node, with the identity that was read. fresh: there was none,
+// and Begin writes own.
 func NewHome(d Dir, own Identity, fresh bool) *Home { return &Home{Dir: d, own: own, fresh: fresh} }
 
-// Visit reads whose directory it is, and changes nothing: one that does not exist, or is
-// empty, is to become that of own.
+// Visit reads the identity of a data directory and changes nothing. A directory that does not
+// exist or is empty will get the identity own when the node begins.
 func Visit(d Dir, own Identity) (*Home, error) {
 	id, found, err := d.Identity()
 	if err != nil {
@@ -41,7 +41,7 @@ func Visit(d Dir, own Identity) (*Home, error) {
 	return NewHome(d, id, false), nil
 }
 
-// Fresh tells whether the directory was nobody's when the agent started.
+// Fresh tells whether the directory had no identity when the agent started.
 func (h *Home) Fresh() bool { return h.fresh }
 
 // Own is what identity.json says, or will say once this node has begun.
@@ -51,9 +51,9 @@ func (h *Home) Own() Identity {
 	return h.own
 }
 
-// Life is the node's.
+// Life is the life that the node is in.
 func (h *Home) Life() Life {
-	life, _ := h.Own().Life() // it was looked at when it was read, or written
+	life, _ := h.Own().Life() // it was checked when it was read, or written
 	return life
 }
 
@@ -63,7 +63,7 @@ func (h *Home) Blank() bool {
 	return h.fresh && !id.Log || id.Joining
 }
 
-// Begin writes, in a directory that was nobody's, whose it is.
+// Begin writes the identity if the directory had none.
 func (h *Home) Begin() error {
 	if !h.fresh {
 		return nil
@@ -71,7 +71,7 @@ func (h *Home) Begin() error {
 	return h.WriteIdentity(h.Own())
 }
 
-// become makes a change of the identity durable, unless it is one already.
+// become changes the identity durably, unless is says that the change was made before.
 func (h *Home) become(is func(Identity) bool, change func(*Identity)) error {
 	return h.mayBecome(is, func(id *Identity) error { change(id); return nil })
 }
@@ -128,8 +128,8 @@ func (h *Home) Supersede(r cluster.Recovery) error {
 	return h.become(never, func(id *Identity) { id.Superseded = &r })
 }
 
-// Rebuild notes durably that everything here is to be made anew, under a new
-// instance. Nothing is moved away yet.
+// Rebuild notes durably that this node is to be rebuilt, under a new instance.
+// Nothing is moved away yet.
 func (h *Home) Rebuild(instance string, now time.Time) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
@@ -145,9 +145,9 @@ func (h *Home) Rebuild(instance string, now time.Time) error {
 	})
 }
 
-// giveUp names what a node gives up that is rebuilt; nil = it has nothing, or what is
-// left of an earlier try to join, which is nobody's. Where the disk does not say what is there,
-// nothing is given up: Clear would delete it.
+// giveUp names what a node that is rebuilt gives up; nil = it has nothing, or only the rest of an
+// earlier try to join, which nobody needs. If the disk does not say what is there, that is an error:
+// Clear would delete what giveUp does not name.
 func (h *Home) giveUp(id Identity, now time.Time) (*GivenUp, error) {
 	if id.Joining {
 		return id.GivenUp, nil
@@ -164,7 +164,7 @@ func (h *Home) giveUp(id Identity, now time.Time) (*GivenUp, error) {
 		reason = "recovered"
 	}
 	name := now.UTC().Format(OldTimeFormat) + "-" + reason
-	// The wall clock may have been set back, and that time have come before.
+	// The wall clock may have been set back, so the name may be taken.
 	for i, dir := 2, name; ; i++ {
 		taken, err := h.Find(New(h.fs, OldDir).Join(dir))
 		if err != nil {
@@ -177,7 +177,7 @@ func (h *Home) giveUp(id Identity, now time.Time) (*GivenUp, error) {
 	}
 }
 
-// SeedDir is where the mysqld runs that copies another one's data.
+// SeedDir is the directory of the mysqld that copies another mysqld's data.
 const SeedDir = "seed"
 
 // Clear removes what an earlier try to join has left.
@@ -193,8 +193,8 @@ func (h *Home) Clear() error {
 	return nil
 }
 
-// Copied ends a copy of another node's data, which are mysqld's now: the directory of the mysqld that has copied
-// goes. What the other node's InnoDB held durably before (m), the copy holds.
+// Copied ends a copy of another node's data, which are this mysqld's now. It removes the directory of the mysqld that
+// made the copy. m is what the other node's InnoDB held durably before: the copy holds it, too.
 func (h *Home) Copied(serverUUID string, m replay.Mark) error {
 	if err := h.fs.RemoveAll(h.Join(SeedDir)); err != nil {
 		return fmt.Errorf("remove the directory of the copying mysqld: %w", err)
@@ -205,14 +205,14 @@ func (h *Home) Copied(serverUUID string, m replay.Mark) error {
 	return h.WriteMark(serverUUID, m)
 }
 
-// NewInstance is the id of a data directory that is made anew.
+// NewInstance returns a random id for a new data directory.
 func NewInstance() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(b[:])
 }
 
-// Instance is the directory's id as peers are told it.
+// Instance is the directory's id in the form in which peers are told it.
 func (h *Home) Instance() (b [16]byte) {
 	raw, err := hex.DecodeString(h.Own().Instance)
 	if err == nil {
@@ -221,8 +221,8 @@ func (h *Home) Instance() (b [16]byte) {
 	return b
 }
 
-// Adopting and Restoring are the first file that is written where a directory is made of a server's data, or of
-// a backup: see packages founding and restoring.
+// Adopting and Restoring are the first file that is written in a directory that is made from a server's data, or
+// from a backup: see packages founding and restoring.
 const (
 	Adopting  = "adopting.json"
 	Restoring = "restoring.json"
@@ -246,7 +246,7 @@ func (d Dir) CheckEmpty() error {
 }
 
 // CheckLog refuses a directory whose log is gone, for instance because its file
-// system is not mounted: an empty one would vote as if it had promised nothing.
+// system is not mounted: with an empty log the node would vote as if it had promised nothing.
 func (h *Home) CheckLog() error {
 	if !h.Own().Log {
 		return nil

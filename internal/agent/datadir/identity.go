@@ -10,11 +10,11 @@ import (
 const (
 	// IdentityFile is identity.json. A directory without it is not quorate's.
 	IdentityFile = "identity.json"
-	// The versions of the data directory's layout. A directory has the first until there
-	// is something in it that a quorate of that version does not know.
+	// The versions of the data directory's layout. A directory has the first version until
+	// it holds something that a quorate of that version does not know.
 	FormatFirst = 1
-	// FormatState: the log has changes of the cluster state, of which an agent of
-	// the first version would know nothing, or end at them.
+	// FormatState: the log has changes of the cluster state. An agent of the first
+	// version would ignore them, or end at them.
 	FormatState = 2
 	formatMax   = FormatState
 )
@@ -29,10 +29,10 @@ type Identity struct {
 	// Instance is random: it tells this directory from any other that was ever
 	// made for the same node.
 	Instance string `json:"instance"`
-	// Keyed: the configuration had the keys of all members when the node began here. Else keys that are
-	// written there later are not asked for, before the cluster state says so.
+	// Keyed: the configuration had the keys of all members when the node began here. If it had not, keys that
+	// are written there later are not required before the cluster state says so.
 	Keyed bool `json:"keyed,omitempty"`
-	// Log: this directory has had a log. One without it has lost its promises.
+	// Log: this directory has had a log. If the log is gone, so are the node's promises.
 	Log bool `json:"log,omitempty"`
 	// State: this directory has had a cluster.json.
 	State bool `json:"state,omitempty"`
@@ -41,17 +41,17 @@ type Identity struct {
 	// Removed: the cluster has removed this node.
 	Removed bool `json:"removed,omitempty"`
 	// Superseded: the cluster was recovered without this node. Recovered: this node
-	// belongs to a cluster that was recovered, which its cluster.json alone says.
+	// belongs to a cluster that was recovered, so only its cluster.json knows the members.
 	Superseded *cluster.Recovery `json:"superseded,omitempty"`
 	Recovered  bool              `json:"recovered,omitempty"`
-	// GivenUp names what is left here from before the rebuild of this node; nil =
-	// nothing is. It is moved away before anything is made anew.
+	// GivenUp names what is still in place from before the rebuild of this node; nil =
+	// nothing. It is moved away before anything new is made.
 	GivenUp *GivenUp `json:"given_up,omitempty"`
 }
 
-// GivenUp is what a node has given up, and not moved away so far.
+// GivenUp is what a node has given up, and has not moved away yet.
 type GivenUp struct {
-	// Dir is where it goes to, below old/.
+	// Dir is the directory, below old/, into which it is moved.
 	Dir string `json:"dir"`
 	// Identity is what identity.json was.
 	Identity Identity `json:"identity"`
@@ -68,14 +68,14 @@ type Life string
 // The lives. Unborn is that of a directory without identity.json.
 const (
 	Unborn     Life = "unborn"
-	Begun      Life = "begun"      // it is the node's, and has had no log so far
+	Begun      Life = "begun"      // it belongs to the node, and has had no log yet
 	Joining    Life = "joining"    // it has nothing that counts
 	Member     Life = "member"     // it has a log
 	Superseded Life = "superseded" // the cluster was recovered without it
 	Removed    Life = "removed"    // the cluster has removed it
 )
 
-// follows says which lives may follow one; the life itself always may.
+// follows says which lives may follow a life. A life may always follow itself.
 var follows = map[Life][]Life{
 	Unborn:     {Begun, Joining, Removed}, // and a member, by Found alone
 	Begun:      {Member, Joining, Superseded, Removed},
@@ -108,8 +108,8 @@ func (id Identity) Life() (Life, error) {
 	return Begun, nil
 }
 
-// AsMember is the identity of a node that begins with a log and a cluster state. recovered: of a cluster that
-// was recovered.
+// AsMember is the identity of a node that begins with a log and a cluster state. recovered: its cluster was
+// recovered.
 func (id Identity) AsMember(recovered bool) Identity {
 	id.Joining, id.Log, id.State, id.Superseded, id.Recovered = false, true, true, nil, recovered
 	return id
@@ -117,7 +117,7 @@ func (id Identity) AsMember(recovered bool) Identity {
 
 var identityRules = File{Name: IdentityFile, Format: formatMax, Remedy: "put it back, or move the data directory away and rebuild this node"}
 
-// Identity reads whose directory this is. found=false: it has no identity.
+// Identity reads identity.json; found=false: there is none.
 func (d Dir) Identity() (id Identity, found bool, err error) {
 	if found, err = d.Load(identityRules, &id); err != nil || !found {
 		return Identity{}, found, err
@@ -128,15 +128,15 @@ func (d Dir) Identity() (id Identity, found bool, err error) {
 	return id, true, nil
 }
 
-// WriteIdentity makes the next life durable, or what is new in the same one. It refuses
-// what cannot follow the one on disk.
+// WriteIdentity makes the next life durable, or a change within the same life. It refuses
+// a life that cannot follow the life on disk.
 func (d Dir) WriteIdentity(next Identity) error { return d.writeIdentity(next, follows[Unborn]) }
 
-// Found is WriteIdentity for a directory that becomes a member's with all that is in it: it is adopted, or restored. A node that
-// runs never does that: where its directory has no identity, the disk is gone.
+// Found is WriteIdentity for a directory that becomes a member's at once, because it was adopted or restored. A
+// node that runs never does that: if its directory has no identity, the disk is gone.
 func (d Dir) Found(next Identity) error { return d.writeIdentity(next, []Life{Member}) }
 
-// writeIdentity has born follow where there is none.
+// writeIdentity writes the next life. born are the lives that it may be if there is no identity.
 func (d Dir) writeIdentity(next Identity, born []Life) error {
 	before, found, err := d.Identity()
 	if err != nil {
@@ -144,7 +144,7 @@ func (d Dir) writeIdentity(next Identity, born []Life) error {
 	}
 	from, may := Unborn, born
 	if found {
-		from, _ = before.Life() // it was looked at
+		from, _ = before.Life() // Identity has checked it
 		may = follows[from]
 	}
 	to, err := next.Life()

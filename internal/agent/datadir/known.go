@@ -7,8 +7,8 @@ import (
 // Instances is the id of a data directory (32 hexadecimal digits) for each node.
 type Instances = map[cluster.NodeID]string
 
-// Peers is peers.json: the peers' data directories that are pinned. Met is met.json: those
-// with which the peers were here last.
+// Peers is peers.json: the data directories of the peers that are pinned. Met is met.json: the data
+// directories with which the peers last shook hands.
 const (
 	Peers = "peers.json"
 	Met   = "met.json"
@@ -17,12 +17,12 @@ const (
 // WritePins replaces the data directories that are pinned.
 func (d Dir) WritePins(pins Instances) error { return d.replace(Peers, pins) }
 
-// WriteMet replaces the data directories with which the peers were here last.
+// WriteMet replaces the data directories with which the peers last shook hands.
 func (d Dir) WriteMet(met Instances) error { return d.replace(Met, met) }
 
-// Known reads which data directories the peers have, and with which they were here.
-// Where an older agent has not noted the latter, each peer may have come with its pinned
-// directory; that is then noted.
+// Known reads which data directories are pinned, and with which the peers last shook hands.
+// An older agent has not noted the second: then each peer may have come with its pinned
+// directory, and that is noted now.
 func (d Dir) Known() (pins, met Instances, err error) {
 	pins, met = Instances{}, Instances{}
 	if _, err := d.Load(File{Name: Peers, Remedy: "put it back, or rebuild this node"}, &pins); err != nil {

@@ -20,15 +20,15 @@ const (
 type Locked struct {
 	*Home
 	lock *os.File
-	// made is what the lock has made: it goes again if this node does not begin here.
+	// made are the paths that were made for the lock. They are removed if this node does not begin here.
 	made []string
 }
 
-// NewLocked is a home whose lock is not held so far.
+// NewLocked returns a home whose lock is not held yet.
 func NewLocked(h *Home) *Locked { return &Locked{Home: h} }
 
-// Open takes the directory's lock, if Reserve has not, and, in a fresh one, writes whose
-// it is.
+// Open takes the directory's lock, unless Reserve has, and writes the identity in a fresh
+// directory.
 func (l *Locked) Open() error {
 	if err := l.hold(); err != nil {
 		return err
@@ -39,8 +39,8 @@ func (l *Locked) Open() error {
 	return nil
 }
 
-// Reserve locks an empty directory, and proves that files can be written there: before
-// any peer is told that it is empty, which costs the node what it had.
+// Reserve locks an empty directory, and proves that files can be written there. It is called
+// before any peer is told that the directory is empty: that may cost the node its vote and its data.
 func (l *Locked) Reserve() error {
 	if err := l.hold(); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (l *Locked) Reserve() error {
 	return nil
 }
 
-// hold makes the directory if it is not there, and takes its lock. A fresh one has to be
-// empty still.
+// hold makes the directory if it is not there, and takes its lock. A fresh directory must
+// still have no identity.
 func (l *Locked) hold() error {
 	if !l.Held() {
 		var made []string
@@ -78,7 +78,7 @@ func (l *Locked) hold() error {
 		return nil
 	}
 	there, err := l.Find(IdentityFile)
-	if there { // it was mounted since
+	if there { // its disk was mounted since
 		err = fmt.Errorf("data directory %s is not empty any more: start again", l.Path())
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (l *Locked) TakeLock() error {
 		return fmt.Errorf("lock data directory: %w", err)
 	}
 	if l.lock != nil {
-		_ = l.lock.Close() // of what was there before it was mounted
+		_ = l.lock.Close() // the lock of what was there before the mount
 	}
 	l.lock = f
 	if !l.Held() { // an agent that did not begin has removed it meanwhile
@@ -114,7 +114,7 @@ func (l *Locked) TakeLock() error {
 	return nil
 }
 
-// Held tells whether the lock is held, and is the one at the path.
+// Held tells whether the lock is held, and its file is still the one at the path.
 func (l *Locked) Held() bool {
 	if l.lock == nil {
 		return false
@@ -127,14 +127,14 @@ func (l *Locked) Held() bool {
 	return err == nil && os.SameFile(held, there)
 }
 
-// Close gives the lock back. Where this node has not begun, nothing of it stays.
+// Close gives the lock back. If this node has not begun here, Close removes what was made for the lock.
 func (l *Locked) Close() error {
 	if l.lock == nil {
 		return nil
 	}
 	if begun, err := l.Find(IdentityFile); l.Held() && err == nil && !begun {
 		for _, path := range l.made {
-			_ = os.Remove(path) // of a directory only if it is empty
+			_ = os.Remove(path) // a directory only if it is empty
 		}
 	}
 	err := l.lock.Close()

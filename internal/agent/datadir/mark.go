@@ -12,16 +12,16 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// Durable is durable.json, the node's durable mark. Without it the node's part of the log
-// waits for the next mark; nothing else is lost.
+// Durable is durable.json, the node's durable mark. Without it, purging the log waits for the
+// next mark; nothing else is lost.
 const Durable = "durable.json"
 
 // MarkRecord is the content of durable.json.
 type MarkRecord struct {
 	Index   uint64 `json:"index"`
 	Witness string `json:"witness"`
-	// ServerUUID tells which mysqld's it is: a data directory that was made anew
-	// holds nothing of what the old one did.
+	// ServerUUID tells of which mysqld it is: a new data directory holds nothing of
+	// what the old one held.
 	ServerUUID string `json:"server_uuid"`
 }
 
@@ -58,13 +58,13 @@ func (d Dir) MarkRecord() (r MarkRecord, found bool, err error) {
 }
 
 func (r MarkRecord) mark() (replay.Mark, string) {
-	witness, _ := gtid.ParseGTID(r.Witness) // it was looked at
+	witness, _ := gtid.ParseGTID(r.Witness) // MarkRecord has checked it
 	return replay.Mark{Index: r.Index, Witness: witness}, r.ServerUUID
 }
 
-// Check forgets the mark, until the next mark, if mysqld's data directory is another
-// than the mark's: before a new mysqld has said who it is, nothing may be purged
-// that it needs. auto is the path of mysqld's auto.cnf.
+// Check forgets the mark, until the next one, if it is of another data directory of mysqld:
+// nothing may be purged that a new mysqld needs before it has said who it is.
+// auto is the path of mysqld's auto.cnf.
 func (m *Mark) Check(auto string) error {
 	b, err := vfs.ReadFile(m.dir.fs, auto)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func (m *Mark) Check(auto string) error {
 	return nil
 }
 
-// Of returns the mark of the mysqld with this UUID: no mark if it is another's.
-// While the UUID is not known yet ("") the mark counts for the last mysqld.
+// Of returns the mark of the mysqld with this UUID: no mark if it is of another mysqld.
+// While the UUID is not known yet ("") it returns the mark of the last mysqld.
 func (m *Mark) Of(serverUUID string) replay.Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func NewMarkRecord(serverUUID string, m replay.Mark) MarkRecord {
 	return MarkRecord{Index: m.Index, Witness: m.Witness.String(), ServerUUID: serverUUID}
 }
 
-// WriteMark replaces the durable mark by that of a mysqld of which nothing was known.
+// WriteMark replaces durable.json by the mark of a mysqld.
 func (d Dir) WriteMark(serverUUID string, m replay.Mark) error {
 	return d.replace(Durable, NewMarkRecord(serverUUID, m))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// OldDir holds the data that was given up, in one directory each time: TIME-REASON.
+	// OldDir holds the data that were given up, in a directory for each time: TIME-REASON.
 	OldDir = "old"
 	// OldTimeFormat begins the name of such a directory.
 	OldTimeFormat = "20060102T150405Z"
@@ -47,7 +47,7 @@ func (h *Home) SetAside() error {
 func (h *Home) setAside(name string, to Dir) error {
 	if name == Met {
 		if moved, err := to.Find(name); err != nil || moved {
-			return err // a start in between has made a new one
+			return err // the old one was moved before; a start in between has made this one
 		}
 	}
 	err := h.fs.Rename(h.Join(name), to.Join(name))

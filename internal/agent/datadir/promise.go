@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Promise is promise.json, the longest election timeout by which the node may have promised
-// something that still holds (I5): after a restart it votes for nobody as long.
+// Promise is promise.json, the longest election timeout for which a promise of the node may
+// still hold (I5): after a restart the node votes for nobody for that long.
 const Promise = "promise.json"
 
 // promiseRetry is the pause between two tries to write it.
@@ -21,21 +21,21 @@ type promiseRecord struct {
 	ElectionTimeout time.Duration `json:"election_timeout_ns"`
 }
 
-// Promises are what a node may have promised before it was started.
+// Promises says what a node may have promised before it was started.
 type Promises struct {
-	// Longest is the longest election timeout by which one of them may hold.
+	// Longest is the longest election timeout for which a promise may hold.
 	Longest time.Duration
 
 	own   time.Duration
 	noted bool
 }
 
-// Promised notes durably that the node promises by an election timeout from now on,
-// and returns what it promised before. A file that is damaged may have said any up to most,
-// the longest of all configurations.
+// Promised notes durably that the node promises by the election timeout own from now on,
+// and returns what it may have promised before. A damaged file may have said any election
+// timeout up to most, the longest that a configuration may have.
 //
-// That it is not on disk, and has to get there (Forget), is no error but where the file says
-// less: without one there is nothing to fall behind.
+// A write that fails is an error only if the file on disk says less. If there is no usable
+// file, the write is left to Forget.
 func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises, err error) {
 	var r promiseRecord
 	longest := own
@@ -44,7 +44,7 @@ func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises,
 	switch {
 	case err != nil && !damaged:
 		return p, err
-	case !found: // it never ran, or was an older quorate, whose leaders went by their own
+	case !found: // the node never ran, or ran an older quorate, whose leaders went by their own timeout
 	case damaged || r.ElectionTimeout <= 0 || r.ElectionTimeout > most:
 		r, longest = promiseRecord{}, max(own, most)
 		logger.Warn("what this node has promised is damaged: it votes for nobody for as long as any promise can hold",
@@ -65,8 +65,9 @@ func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises,
 	return p, err
 }
 
-// Forget forgets the promises once they are over. It began after the time from which consensus
-// counts them. If the disk takes nothing it tries again: the longer promise is the safe one.
+// Forget writes that only the own promises hold, once the older ones are over. It begins later than
+// consensus, which counts the same time: so they are over there, too. If the disk takes nothing, it
+// tries again: the longer promise is the safe one.
 func (p Promises) Forget(ctx context.Context, c clock.Clock, write func(own time.Duration) error, logger *slog.Logger) {
 	if p.Longest == p.own && p.noted {
 		return
@@ -80,8 +81,7 @@ func (p Promises) Forget(ctx context.Context, c clock.Clock, write func(own time
 	}
 }
 
-// WritePromise notes durably that nothing holds but what is promised by an election
-// timeout.
+// WritePromise notes durably that no promise holds for longer than the election timeout own.
 func (d Dir) WritePromise(own time.Duration) error {
 	return d.replace(Promise, promiseRecord{ElectionTimeout: own})
 }

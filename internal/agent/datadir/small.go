@@ -8,7 +8,7 @@ import (
 const (
 	// Fence is fence.json. It is there while an operator wants no mysqld to run here.
 	Fence = "fence.json"
-	// Heard is heard.json, what the members said last that they need of the log.
+	// Heard is heard.json, what the members last said that they need of the log.
 	Heard = "heard.json"
 	// Site is site.json, what the other site was heard to have.
 	Site       = "site.json"
@@ -37,8 +37,8 @@ func (d Dir) WriteFence(f cluster.Fence) error { return d.replace(Fence, f) }
 // RemoveFence takes the fence away.
 func (d Dir) RemoveFence() error { return d.remove(Fence) }
 
-// HeardNeed is what a member said of what it has: with what it was made of, all that
-// replay.Needs asks for. Its figures only grow, so an old one needs more, never less.
+// HeardNeed is what a member said that it has: all that replay.Needs asks for, and the instance of its
+// data directory. The figures only grow, so an old HeardNeed needs more of the log, never less.
 type HeardNeed struct {
 	Instance    string             `json:"instance"`
 	Role        status.Role        `json:"role"`
@@ -50,7 +50,7 @@ type HeardNeed struct {
 }
 
 // Heard reads what the members said last. It is a hint: after an error the caller goes on
-// without.
+// without it.
 func (d Dir) Heard() (map[cluster.NodeID]HeardNeed, error) {
 	need := map[cluster.NodeID]HeardNeed{}
 	if _, err := d.Load(File{Name: Heard, Remedy: "a new one is begun"}, &need); err != nil {
@@ -98,12 +98,12 @@ func (d Dir) WriteRefused(refused []cluster.Recovery) error {
 	return d.replace(Refused, refusedRecord{Format: refusedFormat, Refused: refused})
 }
 
-// HookNote is what the operator's hook was told last, and with which number.
+// HookNote is what the operator's hook was told last, and the number of that call.
 type HookNote struct {
 	Sequence uint64      `json:"sequence"`
 	Role     status.Role `json:"role"`
 	Primary  string      `json:"primary"`
-	// Pending: it is being told something else, or that has failed.
+	// Pending: the hook is being told something newer, or that call has failed.
 	Pending bool `json:"pending,omitempty"`
 }
 

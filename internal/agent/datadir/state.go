@@ -35,8 +35,8 @@ type State struct {
 }
 
 // Load reads the state that belongs to a log that begins at first, as Dir.State does. Call
-// it before anything else. Of a cluster that was recovered it is nowhere else: the
-// configuration and the log know the former members.
+// it before anything else. If the cluster was recovered, the file must be there: the
+// configuration and the log have the former members.
 func (s *State) Load(h *Home, members []cluster.Member, first uint64) (err error) {
 	there, err := h.Find(ClusterState)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *State) Point() cluster.StatePoint {
 	return s.kept
 }
 
-// Write makes a state durable, unless the file has it, or a newer one; before it that there
-// are changes, and then that there is a file.
+// Write makes a state durable, unless the file has it, or a newer one. In the identity it notes
+// before that there are changes, and afterwards that there is a file.
 func (s *State) Write(p cluster.StatePoint) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -83,9 +83,9 @@ func (s *State) Write(p cluster.StatePoint) error {
 	return s.home.HasState()
 }
 
-// State reads the cluster state that the node has kept over a log that begins at first.
-// Without a file it is what the configuration says, and the whole log is looked through
-// for changes; had says that there was a file once.
+// State reads the cluster state that the node has kept beside a log that begins at first.
+// Without a file it is what the configuration says, and the whole log has to be read
+// for changes. had: there was a file once.
 func (d Dir) State(members []cluster.Member, had bool, first uint64) (cluster.StatePoint, error) {
 	p, found, err := d.state()
 	switch {
@@ -97,13 +97,13 @@ func (d Dir) State(members []cluster.Member, had bool, first uint64) (cluster.St
 	case !found:
 		return cluster.StatePoint{State: cluster.NewState(members), Through: first - 1}, nil
 	case p.State.Version == 0:
-		p.State = cluster.NewState(members) // nothing was agreed on so far
+		p.State = cluster.NewState(members) // nothing was agreed on yet
 	}
 	return p, nil
 }
 
-// LastState reads the cluster state as the file has it; zero where there is none, or it
-// cannot be used, which State says.
+// LastState reads the cluster state as the file has it; zero if there is no file, or it
+// cannot be used. (State returns an error for such a file.)
 func (d Dir) LastState() (cluster.StatePoint, error) {
 	p, _, err := d.state()
 	_, damaged := errors.AsType[*DamageError](err)

@@ -11,15 +11,15 @@ import (
 const WatchInterval = 500 * time.Millisecond
 
 const (
-	// busyLag is how old the oldest missing transaction is at least where mysqld
-	// had something to apply all the time since the poll before: what it applied is
-	// then what it can. It is two polls.
+	// busyLag is two polls. If the oldest missing transaction is at least so old, mysqld
+	// has had something to apply ever since the poll before: what it has applied
+	// meanwhile is as much as it can.
 	busyLag = 2 * WatchInterval
-	// busySampleMax bounds what one sample is spread over: an applier that was
-	// blocked is not slow for long after it.
+	// busySampleMax bounds the time over which one sample is spread: otherwise an applier
+	// that was blocked would count as slow long after that.
 	busySampleMax = 5 * time.Second
-	// stuckMin is for how many seconds nothing was applied before an error that may pass by
-	// itself counts.
+	// stuckMin is for how many seconds nothing must have been applied before an error counts
+	// that may pass by itself.
 	stuckMin = 2
 	// applyRateShare is the newest sample's part of the rate: a change of speed is
 	// seen in about two seconds.
@@ -27,18 +27,18 @@ const (
 )
 
 // Applier knows how fast a replica's mysqld applies what is committed, and whether it does.
-// It is of one goroutine. Its zero value is ready.
+// Only one goroutine may use it. Its zero value is ready.
 type Applier struct {
 	rate applyRate
-	// What has stopped is started again every two seconds, and may stop again at once: so it
-	// counts as stopped until it has applied something, or lacks nothing.
+	// Replication that has stopped is started again every two seconds, and may stop again at once.
+	// So it counts as stopped until mysqld has applied something, or lacks nothing.
 	why      string // "" = it applies
 	executed string // gtid_executed when it was seen stopped last
 }
 
 // Applied takes what a poll says that mysqld lacks.
 func (a *Applier) Applied(role status.Role, l consensus.Lag, now time.Time) {
-	if role == status.RolePrimary { // what it has it has not applied, and it has all
+	if role == status.RolePrimary { // it has everything, and has applied none of it
 		a.rate.pause()
 		a.why = ""
 		return
@@ -52,7 +52,7 @@ func (a *Applier) Show(s *status.Node, l consensus.Lag) {
 	s.ApplyRate, s.ApplyStuck = a.rate.rate, a.rate.stuck()
 }
 
-// Stopped takes how a replica's replication is, and returns why it does not apply; "" = it
+// Stopped takes the state of a replica's replication, and returns why it does not apply; "" = it
 // does. full is what its mysqld has said of a full disk.
 func (a *Applier) Stopped(s ReplicaStatus, full string) string {
 	why, stuck := "", a.rate.stuck() >= stuckMin
@@ -79,12 +79,12 @@ type applyRate struct {
 	// rate is in bytes a second; 0 = not known: it never had a backlog.
 	rate float64
 
-	at   time.Time // of the poll before; zero = there was none
+	at   time.Time // when the poll before was; zero = there was none
 	lag  consensus.Lag
 	busy time.Duration // without progress, while there was something to apply
 }
 
-// pause forgets the poll before: what is applied meanwhile says nothing.
+// pause forgets the poll before: what is applied until the next one says nothing about the rate.
 func (r *applyRate) pause() { r.at, r.busy = time.Time{}, 0 }
 
 // stuck is for how many seconds nothing was applied although there was something to apply.
@@ -110,7 +110,7 @@ func (r *applyRate) observe(now time.Time, l consensus.Lag) float64 {
 	}
 	r.busy += took
 	if applied == 0 {
-		return r.rate // blocked, or in a large transaction: that tells later
+		return r.rate // blocked, or in a large transaction: the next sample is spread over this time, too
 	}
 	sample := float64(applied) / min(r.busy, busySampleMax).Seconds()
 	r.busy = 0

@@ -17,7 +17,7 @@ const (
 	// block it are ended.
 	applierCheckInterval  = 250 * time.Millisecond
 	applierPatienceChecks = 8
-	// standstillMin is how long a catch-up does not get on before its text says so.
+	// standstillMin is how long a catch-up makes no progress before its text says so.
 	standstillMin = 2 * time.Second
 )
 
@@ -27,8 +27,8 @@ type CatchUp struct {
 	Log    Committed
 	// MayOpen returns why this node must not become the primary, or nil.
 	MayOpen func() error
-	// Progressed is called when mysqld has got on; Slow with how it is, if that takes long,
-	// and with "" at the end.
+	// Progressed is called when mysqld has made progress. Slow is called with a text for the
+	// status if the catch-up takes long, and with "" at its end.
 	Progressed func()
 	Slow       func(text string)
 	Clock      clock.Clock
@@ -41,23 +41,23 @@ type Replica interface {
 	// it does.
 	AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error)
 	ReplicaStatus(ctx context.Context) (ReplicaStatus, error)
-	// ApplyProgress returns a text that changes as long as mysqld gets on with what it
-	// lacks.
+	// ApplyProgress returns a text that changes as long as mysqld makes progress with what
+	// it lacks.
 	ApplyProgress(ctx context.Context, executed string) (string, error)
-	// StartAgain starts what has stopped of replication; EndBlockers ends the sessions that
-	// the applier waits for. What fails is tried again at the next look.
+	// StartAgain starts the parts of replication that have stopped. EndBlockers ends the sessions
+	// that the applier waits for. If either fails, it is tried again at the next look.
 	StartAgain(ctx context.Context)
 	EndBlockers(ctx context.Context)
 	StopReplica(ctx context.Context) error
 }
 
-// ReplicaStatus is how replication is.
+// ReplicaStatus is the state of replication.
 type ReplicaStatus struct {
-	// Receives: the I/O thread runs, or connects, which Connects tells apart; Applies: the
+	// Receives: the I/O thread runs or connects; Connects: it only connects. Applies: the
 	// applier runs.
 	Receives, Connects, Applies bool
-	// Errno and Error are the applier's last, once it has stopped; 0 = none. ReadError is
-	// the I/O thread's.
+	// Errno and Error are the applier's last error, once it has stopped; 0 = none. ReadError
+	// is the I/O thread's last error.
 	Errno            int
 	Error, ReadError string
 	// Executed is gtid_executed.
@@ -72,7 +72,7 @@ func (c CatchUp) Run(ctx context.Context) (lacked int64, err error) {
 	if err := c.MayOpen(); err != nil {
 		return 0, err
 	}
-	if executed, err := c.Server.GTIDExecuted(ctx); err == nil { // whatever comes next will say
+	if executed, err := c.Server.GTIDExecuted(ctx); err == nil { // the next step meets the error again
 		lacked = max(0, int64(c.Log.GTIDs().Count())-int64(executed.Count()))
 	}
 	if err := c.waitApplied(ctx); err != nil {
@@ -108,14 +108,14 @@ func (c CatchUp) waitApplied(ctx context.Context) error {
 	}
 }
 
-// look tells the role machine of progress, also inside of a transaction, starts replication again where
-// it has stopped without an error, gives up where the applier has stopped with one and,
-// after a while, ends the sessions that the applier waits for: a long read under a
-// committed ALTER must not keep the cluster without a primary.
+// look tells the role machine of progress, also inside of a transaction. It starts replication again
+// where that has stopped without an error, and gives up where the applier has stopped with an error.
+// After a while it ends the sessions that the applier waits for: a long read that blocks a committed
+// ALTER must not keep the cluster without a primary.
 func (c CatchUp) look(ctx context.Context, looks int, watch *catchUpWatch) error {
 	s, err := c.Server.ReplicaStatus(ctx)
 	if err != nil {
-		return nil // mysqld is going: the next wait says so
+		return nil // mysqld is ending: the next wait says so
 	}
 	progress, err := c.Server.ApplyProgress(ctx, s.Executed)
 	if err == nil && watch.observe(progress, c.Clock.Now()) {
@@ -134,13 +134,13 @@ func (c CatchUp) look(ctx context.Context, looks int, watch *catchUpWatch) error
 	return nil
 }
 
-// catchUpWatch knows whether a catch-up gets on. Its times are a clock's.
+// catchUpWatch knows whether a catch-up makes progress. Its times are those of a clock.Clock.
 type catchUpWatch struct {
 	began, moved time.Duration
 	progress     string
 }
 
-// observe takes what ApplyProgress says and tells whether it has got on since the look
+// observe takes what ApplyProgress says and tells whether there was progress since the look
 // before.
 func (w *catchUpWatch) observe(progress string, now time.Duration) bool {
 	if w.progress == progress {
@@ -151,7 +151,7 @@ func (w *catchUpWatch) observe(progress string, now time.Duration) bool {
 	return !first
 }
 
-// text says how it is, for the status.
+// text describes the catch-up, for the status.
 func (w *catchUpWatch) text(now time.Duration) string {
 	text := fmt.Sprintf("catching up for %s", (now - w.began).Round(time.Second))
 	if still := now - w.moved; still >= standstillMin {

@@ -21,9 +21,9 @@
 //
 // # Invariants
 //
-//   - I3: a mysqld replicates or serves only after Judge has held it against what a majority
+//   - I3: a mysqld replicates or serves only after Judge has compared it with what a majority
 //     has committed. Judge changes nothing of a mysqld that it refuses.
-//   - I2: Acknowledge lets go only what is committed in the epoch in hand and what the
+//   - I2: Acknowledge acknowledges only what is committed in its own epoch and what the
 //     durability policy allows, and nothing once the epoch is deposed.
 //   - A deposed primary is settled in one order: look, acknowledge, close writes, prove
 //     (docs/architecture/settling.md). In any doubt it is not settled, and the caller
@@ -33,6 +33,6 @@
 //
 // Shell.Run is the role machine's goroutine. It carries out operations one at a time, each as a task of its
 // own. A Slot starts its tap's Run as a task. Nothing else starts a goroutine, and all waits are by a
-// clock.Clock. A Slot, a LagBound and an Inbox have a lock each; an Epoch is under its Slot's. Nothing is
-// durable here. The Inbox keeps 256 inputs; while it is full, Put blocks.
+// clock.Clock. A Slot, a LagBound and an Inbox have a lock each; a Slot's lock guards its Epoch, too. Nothing
+// is durable here. The Inbox keeps 256 inputs; while it is full, Put blocks.
 package primary

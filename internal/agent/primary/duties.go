@@ -15,7 +15,7 @@ import (
 )
 
 // Duties carry out what the role machine asks for, with the mysqld that runs. They implement Service and
-// Steps. Like the operations, their own state is of one goroutine at a time.
+// Steps. One goroutine at a time uses their state, as operations run one at a time.
 type Duties struct {
 	Process
 	*Slot
@@ -23,11 +23,11 @@ type Duties struct {
 	Orders *Orders
 	// Dir is where mysqld's data are.
 	Dir string
-	// ElectionTimeout bounds what a turn of consensus is waited for.
+	// ElectionTimeout bounds the wait for a turn of consensus.
 	ElectionTimeout time.Duration
 
 	// opened is the newest incarnation that was opened for writes, until it is made a replica. settled is
-	// the one that was settled, until it replicates.
+	// the incarnation that was settled, until it replicates.
 	opened, settled uint64
 	kept, killed    atomic.Uint64
 }
@@ -56,21 +56,21 @@ type Local interface {
 	Probes
 }
 
-// Clients are those of the local mysqld, and the ways into it.
+// Clients are the clients of the local mysqld, and the ways into it.
 type Clients interface {
-	// Wake has the router ask again: who serves has changed, or nobody is held any more. It must not block.
+	// Wake has the router ask again: another node serves, or clients are no longer held. It must not block.
 	Wake()
 	// Hold: new clients are held from here on.
 	Hold()
 	// CloseAll closes the router's connections to the local mysqld.
 	CloseAll()
-	// OwnPort tells whether clients can reach mysqld past the router. ClosePort returns once none does who
-	// may not, AwaitPort also if that fails: then what is open runs out.
+	// OwnPort tells whether clients can reach mysqld past the router. ClosePort returns once no client reaches
+	// it there that may not. AwaitPort also waits for that; if it fails, it waits until what is open has run out.
 	OwnPort() bool
 	ClosePort(ctx context.Context) error
 	AwaitPort()
 	// EndReads ends the sessions that have come to read from a replica, and lets nobody in to read until this
-	// node is a replica again. It returns once none of them can write.
+	// node is a replica again. It returns once no such session can write.
 	EndReads(ctx context.Context) error
 	// AwaitAnswers waits, not for long, until clients have the answers that they wait for.
 	AwaitAnswers(ctx context.Context)
@@ -94,8 +94,9 @@ type Host interface {
 	MayOpen() error
 	// AskTarget asks another node to follow (Duties.Follow), for an order.
 	AskTarget(ctx context.Context, to cluster.NodeID, o *Order, index, term uint64) error
-	// Judged is told what mysqld's gtid_executed comes to, CatchingUp how a catch-up is that takes long, and ""
-	// at its end, CaughtUp how much mysqld lacked at first, Settled up to which entry its epoch goes.
+	// Judged is told what was found when mysqld's gtid_executed was compared with the log. CatchingUp is told
+	// the state of a catch-up that takes long, and "" at its end; CaughtUp how many transactions mysqld lacked
+	// at first; Settled the last number of the epoch that was settled.
 	Judged(replay.Verdict)
 	CatchingUp(text string)
 	CaughtUp(lacked int64, took time.Duration)
@@ -108,8 +109,8 @@ type committed struct{ Raft }
 // GTIDs implements Committed.
 func (c committed) GTIDs() *gtid.Set { return c.Committed().GTIDs() }
 
-// Kept tells how many deposed primaries kept their mysqld, and Killed of how many it was killed after it
-// was tried to keep it.
+// Kept counts the deposed primaries that kept their mysqld, Killed those whose mysqld was killed after a try to
+// keep it.
 func (d *Duties) Kept() uint64   { return d.kept.Load() }
 func (d *Duties) Killed() uint64 { return d.killed.Load() }
 
@@ -174,7 +175,7 @@ func (d *Duties) Replicate(ctx context.Context) error {
 	err = Replicate{
 		Server: s, Committed: committed{d.cfg.Raft()}.GTIDs, WasPrimary: d.opened == s.Incarnation(), Tidied: func() { d.opened = 0 },
 	}.Run(ctx)
-	if err == nil && d.settled == s.Incarnation() { // what could still have killed it is done
+	if err == nil && d.settled == s.Incarnation() { // nothing is left that could still have killed it
 		d.settled = 0
 		d.kept.Add(1)
 	}
@@ -184,8 +185,8 @@ func (d *Duties) Replicate(ctx context.Context) error {
 // endReadsTimeout bounds the end of the sessions that only read, which takes milliseconds.
 const endReadsTimeout = 2 * time.Second
 
-// CatchUp waits until mysqld has everything that is committed, then stops its
-// replication, and ends the sessions that only read. Here that may fail: mysqld is read-only, and replicates again.
+// CatchUp waits until mysqld has everything that is committed, then stops its replication, and ends the
+// sessions that only read. That may still fail here: mysqld is read-only, and replicates again.
 func (d *Duties) CatchUp(ctx context.Context) error {
 	s, err := d.cfg.Local()
 	if err != nil {
@@ -208,7 +209,7 @@ func (d *Duties) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// OpenWrites makes mysqld writable and looks again whether it may be.
+// OpenWrites makes mysqld writable and looks again whether it may be writable.
 func (d *Duties) OpenWrites(ctx context.Context, term uint64) error {
 	d.cfg.Pace.SetOpen(true)
 	d.cfg.Clients.AwaitPort()
@@ -236,7 +237,7 @@ func (d *Duties) CloseWrites(ctx context.Context) error {
 	return CloseWrites(ctx, s, d.cfg.Clock)
 }
 
-// plan is an order on the mysqld that runs.
+// plan is an order, to be carried out on the mysqld that runs.
 func (d *Duties) plan(s Local, o *Order) Plan {
 	return Plan{Server: s, Moves: o.Moves, Limit: o.Limit, Left: o.Left(), Clock: d.cfg.Clock}
 }
@@ -266,9 +267,9 @@ func (d *Duties) Follow(ctx context.Context, index, term uint64) error {
 	}.Follow(ctx, index, term)
 }
 
-// Settle makes a replica of the primary that a term had, without killing its
-// mysqld, if that has nothing but what was committed. The caller kills it
-// otherwise.
+// Settle settles the primary of a term: its mysqld is to become a replica without
+// being killed. After an error the caller kills it: mysqld may have more than what
+// was committed.
 func (d *Duties) Settle(ctx context.Context, term uint64) (err error) {
 	began := d.cfg.Clock.Now()
 	defer func() {

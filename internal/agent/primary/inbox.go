@@ -12,18 +12,19 @@ import (
 const (
 	// tickInterval is how often the role machine sees the time while that alone may change something.
 	tickInterval = 100 * time.Millisecond
-	// idleTick is how often it does while nothing is waited for.
+	// idleTick is how often it sees the time while it waits for nothing.
 	idleTick = time.Minute
-	// inputsMax bounds the inputs that wait for the role machine. Each source has few under
-	// way at a time; a full queue blocks the source.
+	// inputsMax bounds the inputs that wait for the role machine. Each source has few inputs
+	// under way at a time; a full queue blocks the source.
 	inputsMax = 256
 )
 
-// Inbox is what waits for the role machine. Everybody may call its methods, but for Shell's.
+// Inbox has what waits for the role machine. Any goroutine may call its exported methods; the others
+// are for Shell.
 //
-// Put waits while the queue is full. The others are for callers that may not block: what they bring
-// is bounded by keeping only what matters. Of Raft's states and of the peers' reports that is the
-// newest, of doubts the first, which fences already, of the log's state the newest.
+// Put waits while the queue is full. The other methods are for callers that may not block: they keep
+// only what matters, so the Inbox stays bounded. That is the newest state of Raft, the newest report
+// of the peers, the newest state of the log, and the first doubt about the newest mysqld, which fences.
 type Inbox struct {
 	cfg InboxConfig
 
@@ -36,25 +37,25 @@ type Inbox struct {
 	woken   bool
 	// served is what Serving said when the role machine looked last.
 	served bool
-	// room is closed when the queue has some again; nil = nobody waits for that.
+	// room is closed when the queue has room again; nil = nobody waits for that.
 	room chan struct{}
-	// changed has room for one: something is there.
+	// changed has room for one signal: the Inbox has something.
 	changed chan struct{}
 }
 
 // InboxConfig is what an Inbox needs.
 type InboxConfig struct {
 	Clock clock.Clock
-	// Pick returns which of n sources is taken from: a number below n. It must neglect none.
+	// Pick chooses one of n sources: a number below n. It must neglect no source.
 	Pick func(n int) int
-	// Serving tells whether clients are served here, Lease for how long they may be as it is now.
-	// ServiceChanged is called when Serving has changed.
+	// Serving tells whether clients are served here, Lease for how long the present lease allows
+	// that. ServiceChanged is called when Serving has changed.
 	Serving        func() bool
 	Lease          func() (left time.Duration, ok bool)
 	ServiceChanged func()
 }
 
-// NewInbox returns an empty one.
+// NewInbox returns an empty Inbox.
 func NewInbox(cfg InboxConfig) *Inbox { return &Inbox{cfg: cfg, changed: make(chan struct{}, 1)} }
 
 // Put queues an input. It waits while the queue is full, until ctx ends.
@@ -67,7 +68,7 @@ func (b *Inbox) Put(ctx context.Context, in role.Input) {
 	}
 }
 
-// tryPut queues an input, or returns what tells of room for one.
+// tryPut queues an input, or returns a channel that is closed when there is room for it.
 func (b *Inbox) tryPut(in role.Input) (room <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,16 +83,16 @@ func (b *Inbox) tryPut(in role.Input) (room <-chan struct{}) {
 	return b.room
 }
 
-// RaftChanged keeps the newest of its kind until the role machine takes it.
+// RaftChanged keeps the newest input of its kind until the role machine takes it.
 func (b *Inbox) RaftChanged(in role.RaftChanged) { b.leave(func() { b.raft = &in }) }
 
-// Peers is as RaftChanged.
+// Peers does the same as RaftChanged.
 func (b *Inbox) Peers(in role.Peers) { b.leave(func() { b.peers = &in }) }
 
-// LogTrouble is as RaftChanged.
+// LogTrouble does the same as RaftChanged.
 func (b *Inbox) LogTrouble(in role.LogTrouble) { b.leave(func() { b.trouble = &in }) }
 
-// Doubt keeps the first about the newest incarnation.
+// Doubt keeps the first doubt about the newest incarnation.
 func (b *Inbox) Doubt(incarnation uint64, reason string) {
 	b.leave(func() {
 		if b.doubted == nil || b.doubted.Incarnation < incarnation {
@@ -100,7 +101,7 @@ func (b *Inbox) Doubt(incarnation uint64, reason string) {
 	})
 }
 
-// LeaseChanged has the role machine's goroutine look where clients are served since, or are no more.
+// LeaseChanged wakes the role machine's goroutine if clients are served now and were not, or the reverse.
 func (b *Inbox) LeaseChanged() {
 	serving := b.cfg.Serving()
 	b.mu.Lock()
@@ -126,7 +127,8 @@ func (b *Inbox) wake() {
 	}
 }
 
-// Mail takes what was left by those who may not block, away from the role machine: tests look so.
+// Mail takes out what callers that may not block have left, so that the role machine does not get it. It is for
+// tests.
 func (b *Inbox) Mail() (batch []role.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +179,8 @@ func (b *Inbox) next(ctx context.Context, due time.Duration) (batch []role.Input
 	}
 }
 
-// take takes from one source of those that have something; a tick that is due is one. ok: there was one.
+// take takes from one of the sources that have something; a tick that is due is a source, too. ok=false: none
+// has anything.
 func (b *Inbox) take(due bool) (batch []role.Input, ticked, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,8 +200,8 @@ func (b *Inbox) take(due bool) (batch []role.Input, ticked, ok bool) {
 	return sources[b.cfg.Pick(len(sources))](), ticked, true
 }
 
-// nextTick is when the role machine has to see the time next. While it is idle that is for the end of
-// the lease alone: nothing else tells of it.
+// nextTick is after how long the role machine has to see the time again. While it is idle it needs the
+// time only for the end of the lease, of which nothing else tells.
 func (b *Inbox) nextTick(idle bool) time.Duration {
 	if !idle {
 		return tickInterval
@@ -213,7 +216,7 @@ func (b *Inbox) nextTick(idle bool) time.Duration {
 	return idleTick
 }
 
-// look takes note of whether clients are served: the lease came or went, or an effect did it.
+// look notes whether clients are served: the lease, or an effect, may have changed that.
 func (b *Inbox) look() {
 	serving := b.cfg.Serving()
 	b.mu.Lock()

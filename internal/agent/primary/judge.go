@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// XAEnded is why a mysqld must start again before it serves: what the log has prepared is
-// not prepared there any more.
+// XAEnded is why a mysqld must start again before it serves: an XA transaction that is prepared
+// in the log is no longer prepared there.
 const XAEnded = "a client ended an XA transaction on this server while it was a replica"
 
 // Judge decides whether mysqld may replicate or serve (I3).
@@ -22,7 +22,7 @@ type Judge struct {
 	Durable func() replay.Mark
 	// Dir is where mysqld's data are.
 	Dir string
-	// Judged is told what mysqld's gtid_executed comes to.
+	// Judged is told what was found when mysqld's gtid_executed was compared with the log.
 	Judged func(replay.Verdict)
 }
 
@@ -33,7 +33,7 @@ type JudgedServer interface {
 	ReplicaBinlog() bool
 	GTIDExecuted(ctx context.Context) (*gtid.Set, error)
 	AddPurged(ctx context.Context, set *gtid.Set) error
-	// Drifts says of each variable that quorate depends on and that is not as it must be how it is.
+	// Drifts describes each variable that quorate depends on and that is not as it must be.
 	Drifts(ctx context.Context) ([]string, error)
 	// JudgeGrants returns an error if accounts may attach as replicas: these could
 	// acknowledge commits.
@@ -44,7 +44,7 @@ type JudgedServer interface {
 	XAEnded(ctx context.Context) (bool, error)
 	PendingXA(ctx context.Context) (int, error)
 	EnableSemiSync(ctx context.Context) error
-	// RemoveOldBinlogs removes those of earlier incarnations.
+	// RemoveOldBinlogs removes the binlogs of earlier incarnations.
 	RemoveOldBinlogs() error
 }
 
@@ -55,7 +55,7 @@ type Committed interface {
 	GTIDs() *gtid.Set
 }
 
-// JudgedLog is what mysqld is held against.
+// JudgedLog is what mysqld is compared with.
 type JudgedLog interface {
 	Committed
 	replay.CommittedLog
@@ -91,7 +91,7 @@ func (j Judge) Run(ctx context.Context, promote bool) error {
 		return &VerdictError{role.Unfit, "mysqld is not set as it must be: " + strings.Join(drifts, "; ")}
 	}
 	if !promote {
-		return j.Server.RemoveOldBinlogs() // nothing of its own is in there: it has just been judged
+		return j.Server.RemoveOldBinlogs() // mysqld was just judged: nothing in them is missing in the log
 	}
 	if err := j.Server.JudgeGrants(ctx); err != nil {
 		return err
@@ -99,21 +99,21 @@ func (j Judge) Run(ctx context.Context, promote bool) error {
 	return j.judgePending(ctx)
 }
 
-// judgeSets holds what mysqld has against what is committed. Its place in the log counts no
-// more: it has all of it.
+// judgeSets compares what mysqld has with what is committed. mysqld has caught up, so its place in
+// the log matters no more.
 func (j Judge) judgeSets(executed *gtid.Set) error {
 	v := replay.JudgeSets(j.Log.GTIDs(), executed, j.Durable())
 	if v.Refused != "" && j.Server.ReplicaBinlog() {
-		// Semi-sync is off so far: it may be a FLUSH TABLES, which only memory and
-		// binlog know of. Both end with this mysqld, which promotes no more; what
-		// else there is the next one's first judge finds.
+		// Semi-sync is still off: it may be a FLUSH TABLES, which only mysqld's memory
+		// and its binlog have. Both end with this mysqld, which is not promoted any
+		// more. Anything else is found by the first judge of the next mysqld.
 		return errors.New(v.Refused)
 	}
 	return j.refuse(v)
 }
 
-// judgeLog holds what mysqld has against the committed log (the prefix rule), and declares
-// done what it has although gtid_executed lacks it.
+// judgeLog compares what mysqld has with the committed log (the prefix rule), and declares done
+// the holes: what mysqld has although gtid_executed lacks it.
 func (j Judge) judgeLog(ctx context.Context, executed *gtid.Set) error {
 	v, err := replay.Judge(j.Log, j.Log.GTIDs(), executed, j.Durable())
 	if err != nil {
@@ -137,8 +137,8 @@ func (j Judge) refuse(v replay.Verdict) error {
 	return &VerdictError{role.Errant, v.Refused + " (" + j.Dir + ")"}
 }
 
-// judgePending looks for prepared XA transactions whose end mysqld would not
-// binlog: acknowledged by it, and in no log. Its applier has stopped.
+// judgePending looks for prepared XA transactions whose end mysqld would not write to its
+// binlog: clients would get their OK, and no log would have it. The applier has stopped.
 func (j Judge) judgePending(ctx context.Context) error {
 	if j.Server.ReplicaBinlog() {
 		if err := j.Server.EnableSemiSync(ctx); err != nil {
@@ -146,7 +146,7 @@ func (j Judge) judgePending(ctx context.Context) error {
 		}
 		return j.Server.JudgeForeignXA(ctx, true) // from here on a client's commit waits for its ACK
 	}
-	if err := j.Server.JudgeForeignXA(ctx, true); err != nil { // again: a start would hide it
+	if err := j.Server.JudgeForeignXA(ctx, true); err != nil { // again: the next start of mysqld would hide it
 		return err
 	}
 	n, err := j.Server.PendingXA(ctx)

@@ -11,9 +11,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// logLagMax is how far a replica's log may be behind the primary's and the replica
-// still count as one that could take over: what was committed before that it has.
-// It is what its status is old, and a little more.
+// logLagMax is how far the log of a replica that could take over may be behind the
+// primary's: the replica has what was committed before that. It is the age that its
+// status may have, and a little more.
 const logLagMax = 3 * time.Second
 
 // LagBound slows the tap down while the best replica is too far behind
@@ -25,14 +25,14 @@ type LagBound struct {
 	mu    sync.Mutex
 	pacer tap.Pacer
 	pace  tap.Pace
-	// open: writes are not being closed. What waits for its ACK then is in the way.
+	// open: writes are not being closed. While they are being closed, a batch that waits is in the way.
 	open bool
 	// changed is closed at the next change of the pace.
 	changed chan struct{}
 	waited  time.Duration
 	slowed  uint64 // batches that waited
 
-	// bound is nil where this node is not the primary. It and commits are Look's.
+	// bound is nil while this node is not the primary. Only Look uses bound and commits.
 	bound   *tap.LagBound
 	commits []commitPoint
 }
@@ -48,7 +48,7 @@ func NewLagBound(max time.Duration, c clock.Clock) *LagBound {
 	return &LagBound{max: max, clock: c, changed: make(chan struct{}), open: true}
 }
 
-// Wait waits until a batch may be proposed. What it holds back is not in Raft yet:
+// Wait waits until a batch may be proposed. A batch that waits is not in Raft yet:
 // no ACK waits for it but its own.
 func (l *LagBound) Wait(ctx context.Context, bytes uint64) error {
 	began := l.clock.Now()
@@ -72,7 +72,7 @@ func (l *LagBound) Wait(ctx context.Context, bytes uint64) error {
 	}
 }
 
-// TryPass proposes a batch if none has to wait now, and tells whether it was proposed.
+// TryPass proposes a batch if it need not wait now, and tells whether it was proposed.
 func (l *LagBound) TryPass(bytes uint64, propose func() bool) bool {
 	now := l.clock.Now()
 	l.mu.Lock()
@@ -99,16 +99,16 @@ func (l *LagBound) wake() {
 	l.changed = make(chan struct{})
 }
 
-// Now returns the pace, and how many batches waited for how long so far.
+// Now returns the pace, how many batches have waited, and for how long in all.
 func (l *LagBound) Now() (p tap.Pace, slowed uint64, waited time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pace, l.slowed, l.waited
 }
 
-// Look sets the pace by what a node that may be the primary knows of the others. It is
-// called at intervals, by one goroutine; committed is from before the nodes' status. It
-// tells whether the tap is slowed down now and was not, or the other way round.
+// Look sets the pace by what this node, if it is the primary, knows of the others. One
+// goroutine calls it at intervals. committed was read before the nodes' statuses. news: the
+// tap is slowed down now and was not, or the reverse.
 func (l *LagBound) Look(self status.Node, committed uint64, nodes []status.Node) (p tap.Pace, news bool) {
 	had := l.committedBefore(l.clock.Now(), committed)
 	switch is := self.Role == status.RolePrimary; {
@@ -159,8 +159,8 @@ func othersCanLead(nodes []status.Node, self cluster.NodeID) bool {
 	return false
 }
 
-// lags returns the replicas that could take over, as the bound wants them: their
-// logs have what is committed, up to the entry before.
+// lags returns the lags of the replicas that could take over: their logs have what
+// is committed, up to the entry before.
 func lags(nodes []status.Node, self cluster.NodeID, before uint64) (all []tap.Lag) {
 	for _, n := range nodes {
 		if n.ID == self || !n.CanTakeOver() || n.LogCommit < before {

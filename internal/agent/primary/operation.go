@@ -17,7 +17,7 @@ type VerdictError struct {
 
 func (e *VerdictError) Error() string { return e.Reason }
 
-// Done is what an operation came to, as the role machine is told.
+// Done returns the outcome of an operation, as the role machine is told it.
 func Done(op role.OpID, incarnation uint64, err error) role.Done {
 	done := role.Done{Op: op, Verdict: role.OK, Incarnation: incarnation}
 	if err != nil {

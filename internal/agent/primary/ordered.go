@@ -28,17 +28,18 @@ type Orders struct{ now atomic.Pointer[Order] }
 
 // Order is an operator's plan from its beginning to its end. Make one with NewOrder.
 type Order struct {
-	// By ordered it. Moves: leadership goes to another node; else mysqld starts again.
+	// By is who ordered it. Moves: leadership goes to another node; else mysqld starts again.
 	By    string
 	Moves bool
 	// Limit is for how long writes may be closed before leadership goes.
 	Limit time.Duration
 
 	clock clock.Clock
-	// closing: writes are being closed since began, which is set once, before.
+	// closing: writes are being closed since began. began is set before closing, once.
 	closing atomic.Bool
 	began   time.Duration
-	// ended is closed once the role machine has answered: reason, "" = as it should.
+	// ended is closed once the role machine has answered. reason is why the plan came to nothing;
+	// "" = it was carried out.
 	ended  chan struct{}
 	reason string
 }
@@ -48,13 +49,13 @@ func NewOrder(by string, moves bool, limit time.Duration, c clock.Clock) *Order 
 	return &Order{By: by, Moves: moves, Limit: limit, clock: c, ended: make(chan struct{})}
 }
 
-// Closing tells whether writes are being closed for it, or were; ClosedFor for how
-// long: only once Closing says so.
+// Closing tells whether writes are being closed for it, or were. ClosedFor tells for how
+// long; call it only once Closing is true.
 func (o *Order) Closing() bool            { return o.closing.Load() }
 func (o *Order) ClosedFor() time.Duration { return o.clock.Now() - o.began }
 
-// Left is for how long writes may stay closed before it is called off: from then on there is time
-// enough to open again, here or, once leadership was asked away, there.
+// Left is for how long writes may still stay closed before the plan is called off. OpenTime of the
+// limit is kept, to open them again: here or, once leadership was asked away, on the other node.
 func (o *Order) Left() time.Duration { return max(0, o.Limit-OpenTime-o.ClosedFor()) }
 
 // Now returns the plan under way, or nil.
@@ -86,8 +87,8 @@ func (s *Orders) Ended(reason string) bool {
 	return o != nil
 }
 
-// Run has the role machine carry a plan out, which begin asks it for, and returns why it came to
-// nothing, "" = it did not. It returns once that has ended, or ctx has: ErrPlanNotEnded.
+// Run has the role machine carry out a plan; begin asks for that. It returns why the plan came to
+// nothing, "" = it was carried out. If ctx ends first, it returns ErrPlanNotEnded.
 func (s *Orders) Run(ctx context.Context, o *Order, begin func()) (reason string, err error) {
 	if !s.now.CompareAndSwap(nil, o) {
 		return "", ErrPlanUnderWay
@@ -111,7 +112,7 @@ type Target struct {
 	Role func() status.Role
 	// Local returns the mysqld that runs, or ErrNoMysqld.
 	Local func() (TargetServer, error)
-	// WaitIndex waits until the log is committed up to an index. Committed are all transactions that were.
+	// WaitIndex waits until the log is committed up to an index. Committed returns all committed transactions.
 	WaitIndex func(ctx context.Context, index uint64) error
 	Committed func() *gtid.Set
 	// Chosen tells the role machine that leadership of a term comes to this node.
@@ -126,8 +127,8 @@ type TargetServer interface {
 	NoForeignXA(ctx context.Context) error
 }
 
-// Follow waits until the node could follow: all up to an index is committed and applied. term: the
-// leader of this term is about to hand over; 0 = not yet.
+// Follow waits until the node could take over: all up to an index is committed and applied. term: the
+// leader of this term is about to hand over; 0 = it is not yet about to.
 func (t Target) Follow(ctx context.Context, index, term uint64) error {
 	if role := t.Role(); role != status.RoleReplica {
 		return fmt.Errorf("it is not a replica, it is %s", role)

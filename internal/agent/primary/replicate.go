@@ -20,7 +20,7 @@ type Replicate struct {
 	Committed func() *gtid.Set
 	// WasPrimary: it was opened for writes, and was not made a replica since.
 	WasPrimary bool
-	// Tidied is called once nothing of that is left.
+	// Tidied is called once nothing is left of its time as the primary.
 	Tidied func()
 }
 
@@ -46,8 +46,8 @@ type Replicating interface {
 func (r Replicate) Run(ctx context.Context) error {
 	if r.WasPrimary {
 		if err := r.tidy(ctx); err != nil {
-			// What it was asked may have been done or not, and a session may wait for an
-			// ACK that nobody sends: trying again would not end that.
+			// mysqld may have done what it was asked or not, and a session may wait for
+			// an ACK that nobody sends: trying again would not end that.
 			return &VerdictError{role.Unfit, fmt.Sprintf("make a replica of the former primary: %v", err)}
 		}
 		r.Tidied()
@@ -61,11 +61,10 @@ func (r Replicate) Run(ctx context.Context) error {
 	return nil
 }
 
-// tidy makes a replica of a mysqld that was the primary: its clients' sessions end (they
-// came past the router, may hold locks, and could write while semi-sync is off what
-// read-only lets pass), and its binlog is not read again. That is done once, before it
-// applies anything: later judgeSlipped would take the applier's transactions for somebody's
-// own.
+// tidy makes a replica of a mysqld that was the primary. Its clients' sessions end: they came
+// past the router and may hold locks, and while semi-sync is off they could write what
+// read-only lets pass. Its binlog is not read again. That is done once, before mysqld applies
+// anything: later, judgeSlipped would take the applier's transactions for those of a client.
 func (r Replicate) tidy(ctx context.Context) error {
 	letIn, err := r.Server.ShutOut(ctx)
 	if err != nil {
@@ -87,13 +86,13 @@ func (r Replicate) tidy(ctx context.Context) error {
 }
 
 // judgeSlipped looks whether something was committed while semi-sync was off for a
-// moment: FLUSH TABLES and its like write to the binlog of a read-only server. Its
-// GTID is in no log and would make this node errant; but so far only mysqld's memory
-// and its binlog have it, and both go with the process. The new binlog that comes
+// moment: FLUSH TABLES and its like write to the binlog of a read-only server. Such a
+// GTID is in no log and would make this node errant. Until now only mysqld's memory
+// and its binlog have it, and both end with the process. The new binlog that comes
 // next would have it written to a table.
 //
-// What is under way is looked at first: it takes its GTID before, and gets into
-// gtid_executed after. What comes later waits for an ACK.
+// Statements under way are looked at first: a statement takes its GTID before that, and
+// gets into gtid_executed after it. What comes later waits for an ACK.
 func (r Replicate) judgeSlipped(ctx context.Context) error {
 	pending, err := r.Server.InCommit(ctx)
 	if err != nil {

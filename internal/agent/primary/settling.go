@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// SettleTimeout is what a deposed primary may take: its agent kills its mysqld when that
-// is over, or at once in any doubt.
+// SettleTimeout bounds the settling of a deposed primary: after that, or at once in any
+// doubt, the agent kills its mysqld.
 const SettleTimeout = 2 * time.Second
 
 // binlogEndPoll is how often mysqld's binlog is compared with what the tap read.
@@ -32,7 +32,7 @@ type Settling struct {
 	Clock          clock.Clock
 }
 
-// Server is a deposed primary's mysqld.
+// Server is the mysqld of a deposed primary.
 type Server interface {
 	SemiSyncStatus(ctx context.Context) (SemiSync, error)
 	// EndLockWaiters ends the sessions that wait for a lock, and returns how many.
@@ -42,19 +42,20 @@ type Server interface {
 	BinlogEnd(ctx context.Context) (file string, offset uint64, err error)
 }
 
-// Tap is a deposed primary's: see tap.Machine.
+// Tap is the tap of a deposed primary: see tap.Machine.
 type Tap interface {
 	Ends(number uint64) (at tap.Position, ok bool)
 	Settle(number uint64) (transactions int, ok bool)
 }
 
-// EpochLog is the commit check: see consensus.Committed.
+// EpochLog is what the commit check knows of an epoch: see consensus.Committed.
 type EpochLog interface {
 	Changed() (consensus.Mark, <-chan struct{})
 	EpochEnd(term uint64) (number uint64, over bool)
 }
 
-// Run returns nil if mysqld has nothing but what was committed; with the last entry of the epoch, and how many transactions it acknowledged.
+// Run returns no error if mysqld has nothing but what was committed: then number is the last of the epoch, and
+// acknowledged is how many transactions Run acknowledged.
 func (s Settling) Run(ctx context.Context) (number uint64, acknowledged int, err error) {
 	if err := s.look(ctx); err != nil {
 		return 0, 0, err
@@ -69,8 +70,8 @@ func (s Settling) Run(ctx context.Context) (number uint64, acknowledged int, err
 	return number, acknowledged, s.prove(ctx, number)
 }
 
-// look whether mysqld waits for the tap and for nobody else, and end who would write
-// to the binlog as soon as others are acknowledged.
+// look checks that mysqld waits for the tap and for nobody else. It ends the sessions that
+// wait for a lock: they would write to the binlog as soon as others are acknowledged.
 func (s Settling) look(ctx context.Context) error {
 	status, err := s.Server.SemiSyncStatus(ctx)
 	switch {
@@ -85,13 +86,13 @@ func (s Settling) look(ctx context.Context) error {
 	return err
 }
 
-// acknowledge what the tap has received of its epoch, once all of that is committed.
+// acknowledge acknowledges what the tap has received of its epoch, once all of that is committed.
 func (s Settling) acknowledge(ctx context.Context) (number uint64, acknowledged int, err error) {
 	for {
 		_, changed := s.Log.Changed()
 		number, over := s.Log.EpochEnd(s.Term)
 		if _, ends := s.Tap.Ends(number); ends {
-			// Again: others have come to wait by now for a lock that is let go next.
+			// Again: by now other sessions may wait for a lock that is released next.
 			if _, err := s.Server.EndLockWaiters(ctx); err != nil {
 				return 0, 0, err
 			}
@@ -112,10 +113,10 @@ func (s Settling) acknowledge(ctx context.Context) (number uint64, acknowledged 
 }
 
 // prove returns nil once the tap has read mysqld's binlog to its end and found
-// nothing behind the last entry, and nobody waits. super_read_only is on, so no row
-// changes any more. A statement without rows passes it. What it has written by now
-// makes the binlog longer, and where that is committed its ACK may still be on its
-// way; what it writes later Replicate finds, which restarts the ACK receiver.
+// nothing behind the last entry, and no session waits. super_read_only is on, so no
+// row changes any more, but a statement without rows passes. If it has written by
+// now, the binlog is longer; and if that is committed, its ACK may still be on its
+// way. If it writes later, Replicate finds that, after it has restarted the ACK receiver.
 func (s Settling) prove(ctx context.Context, number uint64) error {
 	if n, err := s.Server.PendingXA(ctx); err != nil || n > 0 {
 		return cmp.Or(err, errors.New(XAPrepared(n)))

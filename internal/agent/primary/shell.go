@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps leadership from a node that is.
+	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps leadership, if another node is ready.
 	idleLeaderTimeout = 5 * time.Second
 	// stopTimeout bounds a leader's wait for its successor when it stops.
 	stopTimeout = 5 * time.Second
-	// steadyAfter is how long a mysqld has run that does not crash in a loop.
+	// steadyAfter is how long a mysqld must have run to count as one that does not crash in a loop.
 	steadyAfter = time.Minute
 )
 
@@ -32,7 +32,7 @@ type Shell struct {
 	PromotionTimeout time.Duration
 	// Stepped is told of each step, before its effects are executed.
 	Stepped func(m *role.Machine, in role.Input, before role.Phase, effects []role.Effect)
-	// Began is told of each effect, Ended what each operation came to, before the role machine is.
+	// Began is told of each effect. Ended is told the outcome of each operation, before the role machine is.
 	Began func(e role.Effect)
 	Ended func(e role.Effect, d role.Done, err error)
 	Clock clock.Tasks
@@ -49,7 +49,7 @@ func NewRole(self cluster.Member, promotionTimeout time.Duration) *role.Machine 
 	})
 }
 
-// Service is what the role machine has done at once, and waits for nothing but a bounded time.
+// Service has the effects that are executed at once. None of them waits for longer than a bounded time.
 type Service interface {
 	Serve(term uint64)
 	Unserve()
@@ -86,9 +86,9 @@ type operation struct {
 	done   chan struct{} // closed after ended is set
 }
 
-// Run returns nil after the role machine's Exit effect, and the cause of ctx's end once that has ended.
-// The machine sees first before the time, and the time before everything else. Effects live no
-// longer than ctx, but for a clean stop of mysqld.
+// Run returns nil after the role machine's Exit effect, or the cause of ctx's end once ctx has ended. The
+// machine gets the input first before it sees the time, and sees the time before all other inputs. Effects
+// live no longer than ctx, except for a clean stop of mysqld.
 func (s *Shell) Run(ctx context.Context, m *role.Machine, first role.Input) error {
 	if s.step(ctx, m, first) {
 		return nil
@@ -158,8 +158,8 @@ func (s *Shell) execute(ctx context.Context, e role.Effect) {
 	}
 }
 
-// begin starts an operation. It begins once the one before has ended: that is done or cancelled.
-// But mysqld is killed at once, whatever the operation before waits for.
+// begin starts an operation, which waits until the operation before has ended: that one is done, or was
+// cancelled. But mysqld is killed at once, whatever the operation before waits for.
 func (s *Shell) begin(ctx context.Context, e role.Effect) {
 	before, life := s.newest, ctx
 	ctx, cancel := context.WithCancel(ctx)

@@ -19,8 +19,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Slot holds the epoch of which this node is the primary: there is at most one, and with its
-// tap ends all acknowledging, and serving. Everybody may call its methods.
+// Slot holds the epoch of which this node is the primary; there is at most one. When its tap is
+// closed, all acknowledging and all serving ends. Any goroutine may call its methods.
 type Slot struct {
 	cfg SlotConfig
 
@@ -36,7 +36,7 @@ type SlotConfig struct {
 	Own  func() entry.Epoch
 	Raft func() Raft
 	Bulk func() *bulk.Bulk
-	// CheckACL returns why a batch of statements on accounts must not be proposed; nil = all may.
+	// CheckACL returns why a batch of statements on accounts must not be proposed; nil = no check.
 	CheckACL func(mysqlwire.Batch) error
 	Clients  Clients
 	Pace     *LagBound
@@ -48,19 +48,19 @@ type SlotConfig struct {
 // TapServer is the mysqld to which a tap connects.
 type TapServer interface {
 	Incarnation() uint64
-	// ConnectTap connects the tap of an epoch. cfg has what the epoch gives.
+	// ConnectTap connects the tap of an epoch. cfg has only what depends on the epoch.
 	ConnectTap(ctx context.Context, e Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, TapObserver, error)
 	SemiSyncStatus(ctx context.Context) (SemiSync, error)
 }
 
 // TapObserver sees the batches of one tap.
 type TapObserver interface {
-	// Received is told of a batch before it is proposed; twice, if that is tried twice. Proposed is
-	// told after it.
+	// Received is told of a batch before it is proposed, and again if the proposal is tried again.
+	// Proposed is told afterwards.
 	Received(b mysqlwire.Batch)
 	Proposed(b mysqlwire.Batch, err error)
-	// Majority: a majority has what is up to a batch. Acknowledged: the ACKs up to it are sent. Settled: all
-	// that was received up to it is let go, of a deposed primary.
+	// Majority: a majority has everything up to a batch. Acknowledged: the ACKs up to it are sent. Settled:
+	// a deposed primary acknowledges all that was received up to it.
 	Majority(number uint64)
 	Acknowledged(number uint64)
 	Settled(number uint64)
@@ -73,7 +73,7 @@ type Raft interface {
 	// Leads tells whether this node may serve as the leader now: its lease holds.
 	Leads() bool
 	Propose(ctx context.Context, data []byte) error
-	// TryPropose does not block. Work does what follows from it.
+	// TryPropose does not block. Work does the work that follows from it.
 	TryPropose(data []byte) bool
 	Work()
 	// Barrier waits until this node knows what a majority had committed when it was called.
@@ -83,7 +83,7 @@ type Raft interface {
 	Resign(ctx context.Context, term uint64)
 }
 
-// tenure is one of the local mysqld as primary. What it decides is guarded by the slot's lock.
+// tenure is one tenure of the local mysqld as the primary. The slot's lock guards its Epoch.
 type tenure struct {
 	Epoch
 	tap      *mysqlwire.Tap
@@ -104,7 +104,7 @@ func (t *tenure) Settle(number uint64) (transactions int, ok bool) {
 	return transactions, ok
 }
 
-// NewSlot returns an empty one.
+// NewSlot returns an empty Slot.
 func NewSlot(cfg SlotConfig) *Slot { return &Slot{cfg: cfg} }
 
 func (s *Slot) set(t *tenure) {
@@ -127,7 +127,7 @@ func (s *Slot) close() {
 	if s.cur == nil {
 		return
 	}
-	s.cur.cancel() // first: the tap's end is then no doubt about mysqld
+	s.cur.cancel() // first: then run does not take the tap's end for a doubt about mysqld
 	s.cur.tap.Close()
 	s.cur = nil
 }
@@ -209,8 +209,8 @@ func (s *Slot) Acknowledge(index uint64) {
 }
 
 // RoleChanged does what Epoch.RoleChanged says, and tells the role machine. It closes no client's connection:
-// there may be thousands, and a turn of consensus calls it. The router does, soon, but for those that wait for
-// an answer (Answering).
+// there may be thousands, and it is called in a turn of consensus. The router closes them soon, except those
+// that wait for an answer (Answering).
 func (s *Slot) RoleChanged(r consensus.RoleState) {
 	acksAreCommits := s.acksAreCommits()
 	s.mu.Lock()
@@ -225,8 +225,8 @@ func (s *Slot) RoleChanged(r consensus.RoleState) {
 	s.cfg.Inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
-// acksAreCommits tells whether an ACK waits for nothing but the commit. What else it
-// may have to wait for only a leader knows.
+// acksAreCommits tells whether an ACK waits for nothing but the commit. Only a leader
+// knows what else it may have to wait for.
 func (s *Slot) acksAreCommits() bool { return !s.cfg.Raft().Committed().State().State.AcksWait() }
 
 // Serve lets clients' bytes into mysqld, as long as the lease of a term holds.
@@ -237,8 +237,8 @@ func (s *Slot) Serve(term uint64) {
 	s.cfg.Clients.Wake()
 }
 
-// Unserve lets no client's byte into mysqld any more: the router asks Serving before each. It has closed the
-// clients' connections to mysqld when it returns.
+// Unserve lets no more bytes of clients into mysqld: the router asks Serving before it passes any. When Unserve
+// returns, the clients' connections to mysqld are closed.
 func (s *Slot) Unserve() {
 	s.mu.Lock()
 	answered := s.rules().Answering()
@@ -266,8 +266,8 @@ func (s *Slot) Serving() bool {
 	return term != 0 && raft.Leads() && raft.Role().Term == term
 }
 
-// Answering tells whether what mysqld was asked under the lease may still be
-// answered: it is the primary without a lease, or was and is settled.
+// Answering tells whether mysqld may still answer requests that it got under the lease: this
+// node is the primary, also without the lease, or was the primary and is being settled.
 func (s *Slot) Answering() bool {
 	s.mu.Lock()
 	answering := s.rules().Answering()
@@ -293,7 +293,7 @@ func (s *Slot) OpenTap(ctx context.Context, term uint64) error {
 	if err != nil {
 		return err
 	}
-	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it lives on when the operation has ended
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // the tap lives on when the operation has ended
 	s.set(t)
 	if ctx.Err() != nil || !s.cfg.Raft().Role().Leads(term) {
 		s.Close() // the promotion ended while the tap connected
@@ -317,7 +317,7 @@ func (s *Slot) CommitEpoch(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// proposeNow proposes a batch from the tap's reader: one that is not looked at, and has
+// proposeNow proposes a batch from the tap's reader, if the batch needs no check and has
 // nothing to wait for.
 func (s *Slot) proposeNow(t *tenure, b mysqlwire.Batch) bool {
 	if b.ACL || b.Staged != nil {
@@ -349,10 +349,10 @@ func (s *Slot) propose(ctx context.Context, t *tenure, b mysqlwire.Batch) error 
 	return err
 }
 
-// run proposes what the tap brings. Its end, unless we ended it, is a doubt about mysqld:
-// sessions wait there and nobody listens.
+// run proposes what the tap brings. If the tap ends and we have not ended it, that is a doubt
+// about mysqld: sessions wait there and nobody listens.
 func (s *Slot) run(t *tenure) {
-	defer t.uploads.Close() // not where the epoch is closed, which must not wait for a disk
+	defer t.uploads.Close() // here and not in Slot.close, which must not wait for a disk
 	err := t.tap.Run(t.ctx, func(ctx context.Context, b mysqlwire.Batch) error { return s.propose(ctx, t, b) })
 	if t.ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return

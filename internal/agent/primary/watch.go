@@ -13,11 +13,11 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// guardEvery is how many polls of mysqld pass between two looks at what costs more than the rest, and
-// between two starts of replication that has stopped.
+// guardEvery is how many polls of mysqld pass between two of the costlier checks, and between two starts of
+// replication that has stopped.
 const guardEvery = 4
 
-// Watch polls the local mysqld: for the status, and for what must not be.
+// Watch polls the local mysqld: for the status, and for conditions that put it in doubt.
 type Watch struct {
 	Slot  *Slot
 	Board Board
@@ -48,7 +48,7 @@ type Polled interface {
 
 // Probes are what else the node looks at in a poll.
 type Probes interface {
-	// Progressed takes what mysqld has, a text that changes as long as it gets on, and what it lacks.
+	// Progressed takes a text that changes as long as mysqld makes progress, and what mysqld lacks.
 	Progressed(progress string, l consensus.Lag, now time.Time)
 	// Silent notes that mysqld has not answered in time.
 	Silent(ctx context.Context, r status.Role)
@@ -56,7 +56,7 @@ type Probes interface {
 	Disk(ctx context.Context, r status.Role)
 	// Full is what mysqld's error log said about a full disk; "" = nothing.
 	Full() string
-	// Applies notes how a replica applies. stopped says why it does not apply; "" = it does.
+	// Applies notes the state of a replica. stopped says why it does not apply; "" = it does.
 	Applies(s ReplicaStatus, stopped string)
 	// Grants looks at the accounts of a primary, and returns which of their rights put it in doubt.
 	Grants(ctx context.Context, executed string) (doubts []string)
@@ -64,12 +64,12 @@ type Probes interface {
 	Guarded(ctx context.Context)
 }
 
-// PrimaryStatus is how a primary is.
+// PrimaryStatus is the state of a primary's mysqld.
 type PrimaryStatus struct {
 	// Executed is gtid_executed.
 	Executed string
 	SemiSync
-	// Readers are the accounts that read its binlog, but for the tap's.
+	// Readers are the accounts that read its binlog, except for the tap's.
 	Readers []string
 }
 
@@ -103,7 +103,7 @@ func (w *Watch) poll(ctx context.Context, s Local, guard bool) {
 	if err != nil && errors.Is(context.Cause(pollCtx), context.DeadlineExceeded) {
 		s.Silent(ctx, own.Role)
 	}
-	now := w.Board.Own() // the polls before may have taken two seconds
+	now := w.Board.Own() // the questions above may have taken two seconds
 	s.Disk(ctx, now.Role)
 	switch {
 	case now.Role != own.Role || now.Term != own.Term: // at the next poll
@@ -117,12 +117,12 @@ func (w *Watch) poll(ctx context.Context, s Local, guard bool) {
 // mysqldStatus is what a poll was told.
 type mysqldStatus struct {
 	executed string
-	primary  *PrimaryStatus // nil: it is none, or does not say
+	primary  *PrimaryStatus // nil: it is no primary, or does not say
 	replica  *ReplicaStatus // likewise
 }
 
-// ask asks once for all that the role needs. A mysqld that does not answer that
-// in most of the time is asked for gtid_executed alone, which waits for less.
+// ask asks once for all that the role needs. A mysqld that does not answer that within
+// most of the poll's time is asked for gtid_executed alone, which waits for less.
 func (w *Watch) ask(ctx context.Context, s Polled, role status.Role) (mysqldStatus, error) {
 	most, cancel := w.Slot.cfg.Clock.WithTimeout(ctx, 3*WatchInterval)
 	defer cancel()
@@ -170,7 +170,7 @@ func (w *Watch) applied(ctx context.Context, s Local, role status.Role, executed
 	return nil
 }
 
-// pollPrimary doubts a primary that anyone but the tap could acknowledge.
+// pollPrimary puts the primary in doubt if anyone but the tap could acknowledge its commits.
 func (w *Watch) pollPrimary(ctx context.Context, s Local, p PrimaryStatus, guard bool) {
 	w.Board.Update(func(n *status.Node) { n.WaitingSessions, n.ApplierStopped = int64(p.WaitSessions), "" })
 	w.doubt(s, p.doubts())
@@ -180,7 +180,7 @@ func (w *Watch) pollPrimary(ctx context.Context, s Local, p PrimaryStatus, guard
 	}
 }
 
-// doubts are those about a primary that anyone but the tap could acknowledge.
+// doubts says why anyone but the tap could acknowledge the commits of a primary; nil = nobody could.
 func (p PrimaryStatus) doubts() (doubts []string) {
 	if !p.On {
 		doubts = append(doubts, "semi-sync was switched off")
@@ -194,7 +194,7 @@ func (p PrimaryStatus) doubts() (doubts []string) {
 	return doubts
 }
 
-// pollReplica restarts replication that has stopped, and says why it did.
+// pollReplica starts replication again that has stopped, and shows why it stopped.
 func (w *Watch) pollReplica(ctx context.Context, s Local, r ReplicaStatus, guard bool) {
 	stopped := w.applier.Stopped(r, s.Full())
 	w.Board.Update(func(n *status.Node) { n.ApplierStopped = stopped })

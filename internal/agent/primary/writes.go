@@ -12,7 +12,7 @@ import (
 const (
 	// closeWritesLockWait bounds SET super_read_only in a demotion that nobody asked for.
 	closeWritesLockWait = 2 * time.Second
-	// closedPoll is how often it is looked whether sessions have ended, writes being closed.
+	// closedPoll is how often EndXA looks whether the sessions that it ends are gone.
 	closedPoll = 2 * time.Millisecond
 )
 
@@ -21,8 +21,8 @@ type Writable interface {
 	SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error
 }
 
-// OpenWrites makes mysqld writable and looks again whether it may be: mayServe tells whether
-// this node still leads in the term, with the tap of its epoch.
+// OpenWrites makes mysqld writable and looks again whether it may be writable: mayServe tells
+// whether this node still leads in the term, with the tap of its epoch.
 func OpenWrites(ctx context.Context, s Writable, term uint64, mayServe func() bool) error {
 	if err := s.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
 		return fmt.Errorf("open for writes: %w", err)
@@ -33,7 +33,7 @@ func OpenWrites(ctx context.Context, s Writable, term uint64, mayServe func() bo
 	return nil
 }
 
-// CloseWrites makes mysqld read-only. That it returned nil is the one proof that no session
+// CloseWrites makes mysqld read-only. Only if it returns nil is it proven that no session
 // waits for an ACK.
 func CloseWrites(ctx context.Context, s Writable, c clock.Clock) error {
 	ctx, cancel := c.WithTimeout(ctx, 2*closeWritesLockWait)
@@ -44,12 +44,12 @@ func CloseWrites(ctx context.Context, s Writable, c clock.Clock) error {
 	return nil
 }
 
-// Plan is an operator's: a switchover, or that mysqld starts again.
+// Plan is what an operator ordered: a switchover, or a new start of mysqld.
 type Plan struct {
 	Server PlanServer
 	// Moves: leadership goes to another node.
 	Moves bool
-	// Limit is for how long writes may be closed, Left what is left of it.
+	// Limit is for how long writes may be closed, Left how much of that is left.
 	Limit, Left time.Duration
 	Clock       clock.Clock
 }
@@ -93,7 +93,8 @@ type XAServer interface {
 	EndXA(ctx context.Context) (int, error)
 }
 
-// EndXA ends the sessions of a server that are in an XA transaction, and waits until they are gone. It returns how many there were.
+// EndXA ends the sessions of a server that are in an XA transaction, and waits until they are gone. It returns
+// the largest number of them that was seen at once.
 func EndXA(ctx context.Context, s XAServer, c clock.Clock) (ended int, err error) {
 	for {
 		n, err := s.EndXA(ctx)
