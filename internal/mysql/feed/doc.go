@@ -1,6 +1,6 @@
-// Package feed is what the local mysqld's replication is given: the committed log, as the
-// cursor of a mysqlwire dump, from where mysqld's own engine ends (I4).
+// Package feed gives the committed log to the local mysqld's replication, as the cursor of a
+// mysqlwire dump. It begins where the engine of mysqld ends (I4).
 //
-// It owns nothing, starts no goroutine and waits for nothing: a cursor names the channel that
-// is closed when there may be more. The simulator runs it as it is.
+// It owns no state, starts no goroutine and does not wait: a cursor returns the channel that is
+// closed when there may be more. The simulator runs this code unchanged.
 package feed

@@ -13,19 +13,19 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Log is the committed part of the log, as one reader has it, who closes it.
+// Log is the committed part of the log for one reader. The reader closes it.
 type Log interface {
 	replay.CommittedLog
 	Close()
 }
 
-// Source serves the local mysqld from the committed log (I4). Where to
-// begin follows from what mysqld itself says that it has, never from the set
-// in its request: that set may count transactions that only the relay log had.
-// It implements mysqlwire.Source. All fields are required.
+// Source serves the local mysqld from the committed log (I4). Where the feed begins follows
+// from mysqld's @@gtid_executed, never from the set in its request: that set may include
+// transactions that only the relay log had. It implements mysqlwire.Source. All fields are
+// required.
 type Source struct {
 	Log func() Log
-	// Changed returns what is committed, and a channel that is closed when more is.
+	// Changed returns the committed mark, and a channel that is closed when more is committed.
 	Changed func() (consensus.Mark, <-chan struct{})
 	// Executed asks mysqld for its @@gtid_executed.
 	Executed func(context.Context) (*gtid.Set, error)
@@ -53,8 +53,8 @@ func (s *Source) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, erro
 	return &cursor{c, s, log}, nil
 }
 
-// begin returns a cursor from where mysqld's log ends on, and how many XA transactions it
-// gets again.
+// begin returns a cursor that starts where the transactions of mysqld end, and how many XA
+// transactions mysqld gets again.
 func (s *Source) begin(log replay.CommittedLog, executed *gtid.Set) (c *replay.Cursor, again uint64, err error) {
 	prefix, err := replay.FindPrefix(log, executed, s.Durable())
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Source) begin(log replay.CommittedLog, executed *gtid.Set) (c *replay.C
 	return c, prefix.Again.Count(), err
 }
 
-// cursor says how to wait where a replay.Cursor has come to the end.
+// cursor adds to a replay.Cursor how to wait at the end of the log.
 type cursor struct {
 	*replay.Cursor
 	source *Source
@@ -73,7 +73,7 @@ type cursor struct {
 
 // Next implements mysqlwire.Cursor.
 func (c *cursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
-	_, changed := c.source.Changed() // before the look, or a change could be missed
+	_, changed := c.source.Changed() // before the read, or a change could be missed
 	p, ok, err := c.Cursor.Next()
 	switch {
 	case err != nil:
@@ -93,8 +93,8 @@ func (c *cursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
 // Close implements mysqlwire.Cursor.
 func (c *cursor) Close() { c.log.Close() }
 
-// Open opens a staged transaction of a log. damaged is told of one whose bytes are not what
-// they were.
+// Open opens a staged transaction of a log. damaged is called where its bytes turn out to be
+// damaged.
 func Open(log *seglog.Log, id entry.StageID, damaged func(error)) (mysqlwire.StageEvents, error) {
 	r, err := log.OpenStage(id)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type Reader struct {
 	*seglog.Log
 	Committed *consensus.Committed
-	// Entries is who reads: a seglog.Reader, which Close closes, or the log itself.
+	// Entries reads the entries: a seglog.Reader, which Close closes, or the log itself.
 	Entries consensus.Entries
 	// Damaged is told of an entry that cannot be read.
 	Damaged func(error)

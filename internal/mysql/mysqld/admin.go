@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// adminConnectionsMax bounds the administrative sessions: the canary and the
-	// write gate keep one each, one waits in WaitApplied, the rest answers
-	// questions of the status and of the feed. They are kept open, so that they are there when clients
-	// have taken every other connection.
+	// adminConnectionsMax bounds the administrative sessions. The canary and the write gate keep one
+	// each, one waits in WaitApplied, and the others serve the status and the feed. All stay open, so
+	// that the agent has them when clients have taken every other connection.
 	adminConnectionsMax = 6
 	// waitAppliedSlice bounds one WAIT_FOR_EXECUTED_GTID_SET of WaitApplied.
 	waitAppliedSlice = time.Second
-	// sessionGonePoll is how often the write gate looks whether a session that
-	// it gave up is gone.
+	// sessionGonePoll is how often the write gate checks whether a session that it gave up has
+	// ended.
 	sessionGonePoll = 5 * time.Millisecond
 )
 
@@ -37,33 +36,33 @@ const (
 	errNoSuchTable     = 1146 // ER_NO_SUCH_TABLE
 )
 
-// ErrWritesPending: super_read_only could not be set in time, because sessions
-// wait for an ACK or hold a lock. Nothing is proven; kill mysqld.
+// ErrWritesPending: super_read_only could not be set in time, because sessions wait for an ACK
+// or hold a lock. The caller must assume that writes are under way, and kill mysqld.
 var ErrWritesPending = errors.New("writes are pending")
 
-// ErrShutOut refuses what would write while clients are shut out.
+// ErrShutOut refuses to let events run while clients are shut out.
 var ErrShutOut = errors.New("clients are shut out")
 
-// Admin is the agent's way to speak to its mysqld: sessions of quorate_admin on
-// the Unix socket. Every session has sql_log_bin=0 before its first statement,
-// because a logged statement would wait for an ACK that nobody gives and would
-// be errant on a replica. Methods are safe for concurrent use; their errors are
-// the driver's, wrapped.
+// Admin has the agent's sessions in its mysqld: those of quorate_admin on the Unix socket.
+// Every session has sql_log_bin=0 before its first statement, because a logged statement would
+// wait for an ACK that nobody gives, and would be errant on a replica. Methods are safe for
+// concurrent use. They wrap the driver's errors.
 type Admin struct {
 	db *sql.DB
 	// connector opens a session outside of the pool.
 	connector driver.Connector
 
-	// gate is the one session that changes super_read_only, so that an OFF which
-	// was given up cannot take effect after a later ON. gateID is its id in the
-	// server, 0 if none was ever opened; it outlives a session that broke.
+	// gate is the one session that changes super_read_only, so that an OFF which was given up
+	// cannot take effect after a later ON. gateID is its id in the server, 0 if it was never
+	// opened. gateID stays when the session breaks.
 	mu     sync.Mutex
 	gate   *sql.Conn
 	gateID uint64
-	// open: OpenFor was last, and SetSuperReadOnly has not begun to close since.
+	// open says that OpenFor has succeeded, and no change that closes has begun since.
 	open bool
 
-	// schedulerShut: ShutOut keeps events from running. scheduler is held while that, or event_scheduler, is set.
+	// schedulerShut says that ShutOut keeps events from running. scheduler is locked while schedulerShut or
+	// event_scheduler is set.
 	scheduler     sync.Mutex
 	schedulerShut bool
 }
@@ -75,19 +74,19 @@ func openAdmin(socket, password string) *Admin {
 	cfg.InterpolateParams = true // CHANGE REPLICATION SOURCE cannot be prepared.
 	cfg.Params = map[string]string{
 		"sql_log_bin": "0",
-		// A global limit, which the operator may set, would end our waits, or refuse
-		// a statement (max_join_size).
+		// The operator may set global limits that would end our waits, or refuse a statement
+		// (max_join_size).
 		"max_execution_time": "0", "lock_wait_timeout": "31536000", "sql_big_selects": "1",
 		// The pool's idle sessions must survive whatever the operator sets.
 		"wait_timeout": "31536000",
-		// An operator's init of these must not change what our statements mean.
+		// Global values that the operator sets must not change what our statements mean.
 		"autocommit": "1", "sql_mode": "''",
 	}
-	// What the driver would print is returned as an error too.
+	// The driver also returns as an error what it would print.
 	cfg.Logger = log.New(io.Discard, "", 0)
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
-		panic(err) // cfg has constants but for the password, which any value suits.
+		panic(err) // cfg has constants only, and a password, for which any value is valid.
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(adminConnectionsMax)
@@ -108,8 +107,7 @@ func (a *Admin) close() {
 
 func (a *Admin) ping(ctx context.Context) error { return a.db.PingContext(ctx) }
 
-// warm opens every session of the pool, so that the agent has them before the
-// clients come.
+// warm opens every session of the pool, so that the agent has them before clients connect.
 func (a *Admin) warm(ctx context.Context) error {
 	var errs []error
 	var conns []*sql.Conn
@@ -160,8 +158,8 @@ func (a *Admin) GTIDExecuted(ctx context.Context) (string, error) {
 	return oneLine(s), err
 }
 
-// ReplicaWorkers returns how many transactions an applier that starts now applies at the
-// same time.
+// ReplicaWorkers returns how many transactions an applier that is started now would apply at
+// the same time.
 func (a *Admin) ReplicaWorkers(ctx context.Context) (n int, err error) {
 	err = a.query1(ctx, "replica_parallel_workers", "SELECT GREATEST(@@GLOBAL.replica_parallel_workers, 1)", nil, &n)
 	return n, err
@@ -174,17 +172,17 @@ func (a *Admin) ServerUUID(ctx context.Context) (string, error) {
 	return s, err
 }
 
-// HasSession tells whether connection id is there, in whatever state.
+// HasSession tells whether connection id exists, in whatever state.
 func (a *Admin) HasSession(ctx context.Context, id uint64) (bool, error) {
 	var n int
 	err := a.query1(ctx, "session", "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_id = ?", []any{id}, &n)
 	return n > 0, err
 }
 
-// SetSuperReadOnly closes (on) or opens the server for writes. Closing waits
-// for every commit in progress, at most lockWait (rounded up to whole seconds,
-// at least 1 s) and at most as long as ctx; if that is not enough it returns
-// ErrWritesPending. Only its success proves that no session waits for an ACK.
+// SetSuperReadOnly closes (on) or opens the server for writes. Closing waits for every commit
+// in progress, at most lockWait (rounded up to whole seconds, at least 1 s) and at most as long
+// as ctx. If that is not enough, it returns ErrWritesPending. Only a nil error proves that no
+// session waits for an ACK.
 //
 // All changes go through one session, in order. A change that was given up
 // because ctx ended may still happen in the server; the next call first ends
@@ -207,10 +205,10 @@ type Writers int
 const (
 	Nobody    Writers = iota // super_read_only: not even the agent
 	Admins                   // read_only: accounts with CONNECTION_ADMIN, such as the agent's
-	Everybody                // all who have the privilege
+	Everybody                // every account that has the privilege
 )
 
-// set is the statement, and whether it takes something away from whoever may write in whatever state before.
+// set returns the statement, and whether it may take the right to write away from somebody.
 func (w Writers) set() (statement string, closes bool) {
 	switch w {
 	case Everybody:
@@ -221,7 +219,8 @@ func (w Writers) set() (statement string, closes bool) {
 	return "SET GLOBAL super_read_only = ON", true
 }
 
-// OpenFor opens the server, which is super_read_only, for some: whom, LetWrite may change from then on.
+// OpenFor opens a server that is super_read_only for the writers w. From then on LetWrite may change
+// who may write.
 func (a *Admin) OpenFor(ctx context.Context, w Writers, lockWait time.Duration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,12 +231,13 @@ func (a *Admin) OpenFor(ctx context.Context, w Writers, lockWait time.Duration) 
 	return err
 }
 
-// ErrNotOpen: the server is not to be written by anybody, or about to be so.
+// ErrNotOpen: the server is closed for writes, or is being closed.
 var ErrNotOpen = errors.New("the server is not open for writes")
 
-// LetWrite changes who may write to a server that OpenFor or SetSuperReadOnly OFF has opened, and waits for every commit of who may
-// not any more, as SetSuperReadOnly does. To another server it returns ErrNotOpen: it would undo super_read_only=ON; likewise
-// if it is not to be so still, once nobody else changes it.
+// LetWrite changes who may write to a server that OpenFor or SetSuperReadOnly OFF has opened. It waits, as
+// SetSuperReadOnly does, for every commit of those who may not write any more. If the server is not open it returns
+// ErrNotOpen, because the change would undo super_read_only=ON. It also returns ErrNotOpen if still returns false; it
+// asks still when no other change can come in between.
 func (a *Admin) LetWrite(ctx context.Context, w Writers, lockWait time.Duration, still func() bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,7 +248,8 @@ func (a *Admin) LetWrite(ctx context.Context, w Writers, lockWait time.Duration,
 	return a.change(ctx, set, closes, lockWait)
 }
 
-// change has the gate session change who may write; closes tells whether that takes something away. a.mu is held.
+// change runs set in the gate session; closes says that set may take the right to write away. The caller holds
+// a.mu.
 func (a *Admin) change(ctx context.Context, set string, closes bool, lockWait time.Duration) error {
 	if err := a.openGate(ctx); err != nil {
 		return fmt.Errorf("open session that sets super_read_only: %w", err)
@@ -277,8 +278,8 @@ func (a *Admin) change(ctx context.Context, set string, closes bool, lockWait ti
 	return fmt.Errorf("set super_read_only: %w", err)
 }
 
-// openGate makes sure of the gate session. Before it opens another one it ends
-// the last one in the server. a.mu is held.
+// openGate makes sure that there is a gate session. Before it opens a new one, it ends the last
+// one in the server. The caller holds a.mu.
 func (a *Admin) openGate(ctx context.Context) error {
 	if a.gate != nil {
 		err := a.gate.PingContext(ctx)
@@ -303,7 +304,7 @@ func (a *Admin) openGate(ctx context.Context) error {
 	return nil
 }
 
-// endSession kills session id in the server and waits until it is gone. 0 is no
+// endSession kills session id in the server and waits until it has ended. id 0 means no
 // session.
 func (a *Admin) endSession(ctx context.Context, id uint64) error {
 	if id == 0 {
@@ -353,18 +354,18 @@ func (a *Admin) proveReadOnly(ctx context.Context) error {
 	return nil
 }
 
-// Flushed is what FlushExecuted saw.
+// Flushed is the result of FlushExecuted.
 type Flushed struct {
 	// Executed is gtid_executed, before the flush.
 	Executed string
-	// XA: of Executed some may be XA transactions that are prepared, without their
-	// end. Not seen are those that a replica has rolled back when it started.
+	// XA says that some transactions of Executed may be XA transactions that are prepared and
+	// not ended. It does not see those that a replica rolled back when it started.
 	XA bool
 }
 
-// FlushExecuted reads what mysqld has and then makes every engine commit so far
-// durable: what a durable mark is made of. It is one session from the first
-// statement to the last, so that all of it is said of one incarnation.
+// FlushExecuted reads gtid_executed and then makes every engine commit up to now durable. A
+// durable mark is made of the result. All statements run in one session, so that all of the
+// result is about one incarnation.
 func (a *Admin) FlushExecuted(ctx context.Context) (f Flushed, err error) {
 	conn, err := a.db.Conn(ctx)
 	if err != nil {
@@ -378,7 +379,7 @@ func (a *Admin) FlushExecuted(ctx context.Context) (f Flushed, err error) {
 	if f.XA, err = usesXA(ctx, conn); err != nil {
 		return Flushed{}, err
 	}
-	// It syncs InnoDB's redo log, whatever innodb_flush_log_at_trx_commit says
+	// This syncs InnoDB's redo log, whatever innodb_flush_log_at_trx_commit says
 	// (innobase_flush_logs in storage/innobase/handler/ha_innodb.cc).
 	if _, err := conn.ExecContext(ctx, "FLUSH LOCAL ENGINE LOGS"); err != nil {
 		return Flushed{}, fmt.Errorf("flush engine logs: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// Drift is one guarded fact that is not as it must be.
+// Drift is a guarded variable or other fact that does not have the value that it must have.
 type Drift struct {
 	Name, Want, Got string
 }
@@ -21,13 +21,13 @@ type Drift struct {
 // String prints the drift for people.
 func (d Drift) String() string { return fmt.Sprintf("%s is %q, must be %q", d.Name, d.Got, d.Want) }
 
-// CheckGuarded compares everything that quorate's promise stands on with the
-// running server: the guarded variables, the semi-sync plugin and whether it
-// waits, the redo log, and that the binlog is this incarnation's. It returns
-// what differs, sorted by name; empty means all is well. Of a process with
-// ReplicaBinlog, semi-sync is looked at from EnableSemiSync on.
+// CheckGuarded compares everything that quorate's promise rests on with the running server: the
+// guarded variables, the semi-sync plugin and whether it waits, the redo log, and that the
+// binlog belongs to this incarnation. It returns the differences, sorted by name; empty means
+// that all is well. For a process with ReplicaBinlog, it checks semi-sync from EnableSemiSync
+// on.
 func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
-	semiSync := p.semiSync.Load() // before the facts: once set, it holds in the server
+	semiSync := p.semiSync.Load() // read before the facts: once it is set, the server has it, too
 	cfg := p.server.cfg
 	settings := cfg.guardedSettings(p.options)
 	want := map[string]string{
@@ -77,9 +77,10 @@ func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 	return drift, nil
 }
 
-// guardedAsWanted tells whether everything is as CheckGuarded found it before. It takes a
-// quarter of the server's time: variables one by one, where the tables list all that there
-// are. The plugin is not looked at: it is permanent. false: it may be all the same.
+// guardedAsWanted tells whether everything still has its value. It costs the server a quarter
+// of what facts costs, because it reads variables by name, where the tables list all variables.
+// It does not check the plugin, which is permanent. Where it returns false, all may still be
+// well.
 func (a *Admin) guardedAsWanted(ctx context.Context, want map[string]string, settings []setting) (bool, error) {
 	allowed := make(map[string][]string)
 	for name, value := range want {
@@ -95,7 +96,7 @@ func (a *Admin) guardedAsWanted(ctx context.Context, want map[string]string, set
 			allowed[s.name] = []string{s.want}
 		}
 	}
-	names := slices.Sorted(maps.Keys(allowed)) // one statement to the Performance Schema, not one for each order
+	names := slices.Sorted(maps.Keys(allowed)) // sorted, so that the Performance Schema sees one statement text
 	values := make([]sql.NullString, len(names))
 	statusesOn := 0
 	dest := []any{&statusesOn}
@@ -116,8 +117,8 @@ func (a *Admin) guardedAsWanted(ctx context.Context, want map[string]string, set
 	return true, nil
 }
 
-// isValue tells whether a variable that was selected by its name has a value, as the
-// tables show that.
+// isValue tells whether a variable that was selected by its name has a value; value is written
+// as the tables show it.
 func isValue(got sql.NullString, value string) bool {
 	switch {
 	case !got.Valid:
@@ -128,8 +129,8 @@ func isValue(got sql.NullString, value string) bool {
 	return strings.EqualFold(got.String, value)
 }
 
-// facts reads the global variables that names has, and the plugin and status values
-// that CheckGuarded compares under prefixed names.
+// facts reads the global variables of names. It also reads the plugin and status values that
+// CheckGuarded compares; their names have a prefix.
 func (a *Admin) facts(ctx context.Context, names []string) (map[string]string, error) {
 	facts, err := rows.Map[string](ctx, a.db, `
 		SELECT variable_name, COALESCE(variable_value, '') FROM performance_schema.global_variables
@@ -148,10 +149,10 @@ func (a *Admin) facts(ctx context.Context, names []string) (map[string]string, e
 
 // SemiSync is the state of the semi-sync source plugin.
 type SemiSync struct {
-	// On: commits wait for an ACK.
+	// On says that commits wait for an ACK.
 	On bool
-	// Clients is the number of semi-sync replicas connected; it must be 1 on a
-	// primary, the tap.
+	// Clients is the number of connected semi-sync replicas. On a primary it must be 1: the
+	// tap.
 	Clients int
 	// WaitSessions is the number of sessions that wait for an ACK.
 	WaitSessions int
@@ -194,19 +195,19 @@ const bypassDynamic = `'REPLICATION_SLAVE_ADMIN', 'GROUP_REPLICATION_ADMIN', 'GR
 // reservedUsers are our accounts and the server's own, at localhost.
 const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "', '" + RouterUser + "', '" + FollowUser + "', 'root', 'mysql.session', 'mysql.sys', 'mysql.infoschema'"
 
-// reservedAccount is true for an account of mysql.user u that may hold what it
-// holds: ours always, the others while they are locked.
+// reservedAccount is true for an account of mysql.user u whose privileges need no check: our
+// accounts always, the server's own while they are locked.
 const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
 	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `', '` + FollowUser + `')))`
 
-// grantWrites are the privileges with which the grant tables are written, or what is in them gets lost; instrumentWrites those
-// with which what performance_schema looks at is changed.
+// grantWrites are the privileges by which the grant tables can be written, or lose their content. instrumentWrites
+// are those by which the setup of performance_schema can be changed.
 const (
 	grantWrites      = "INSERT UPDATE DELETE DROP ALTER CREATE"
 	instrumentWrites = "INSERT UPDATE DELETE DROP"
 )
 
-// anyOf is true where a condition is for one of some privileges.
+// anyOf returns the SQL condition that condition holds for one of the privileges.
 func anyOf(condition, privileges string) string {
 	var any []string
 	for privilege := range strings.FieldsSeq(privileges) {
@@ -215,15 +216,16 @@ func anyOf(condition, privileges string) string {
 	return "(" + strings.Join(any, " OR ") + ")"
 }
 
-// writesTables is true for an account of mysql.user that holds one of some privileges everywhere, a schema included.
+// writesTables returns the SQL condition that an account of mysql.user holds one of the privileges everywhere, and
+// that no partial revoke takes it away in schema.
 func writesTables(schema, privileges string) string {
 	return anyOf(`%[1]s_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "`+schema+`", "Privileges": ["%[1]s"]}'), 0)`, privileges)
 }
 
-// ScanGrants returns the privileges that bypass the ACK and that an account
-// other than ours holds: itself or as a locked account that can be granted as a
-// role; reserved accounts granted as roles; and the right to write the grant
-// tables, which is all of them.
+// ScanGrants returns the privileges by which an account other than ours could bypass the ACK.
+// Locked accounts count, because they can be granted as roles. It also returns reserved
+// accounts that are granted as roles, and the right to write the grant tables, which gives
+// every privilege.
 func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 	return a.grants(ctx, `
 			SELECT user, host, 'REPLICATION SLAVE' AS p FROM mysql.user WHERE repl_slave_priv = 'Y'
@@ -240,7 +242,8 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 			UNION ALL SELECT user, host, 'unlocked' FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'N'`, "")
 }
 
-// grants returns the grants that a query finds with accounts other than ours; limit is a LIMIT.
+// grants returns the grants that the query found yields, without our own accounts; limit is a
+// LIMIT clause.
 func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error) {
 	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
@@ -251,7 +254,7 @@ func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error
 	return all, nil
 }
 
-// PrimaryStatus is what the poll of a primary looks at.
+// PrimaryStatus is what the poll of a primary reads.
 type PrimaryStatus struct {
 	// Executed is gtid_executed.
 	Executed string
@@ -261,7 +264,7 @@ type PrimaryStatus struct {
 	Dumps []string
 }
 
-// PrimaryStatus asks for all of it at once: what a poll costs is mostly the round trip.
+// PrimaryStatus reads it in one statement: a poll costs mostly the round trip.
 func (a *Admin) PrimaryStatus(ctx context.Context) (PrimaryStatus, error) {
 	var s PrimaryStatus
 	var status, dumps string

@@ -18,28 +18,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneUser is the account with which the mysqld of another node copies the data of
-// this one: @localhost, as the way to it ends at the Unix socket.
+// CloneUser is the account with which the mysqld of another node copies the data of this one.
+// It is @localhost, because the way from the other node ends at the Unix socket.
 const CloneUser = "quorate_clone"
 
-// Clone returns the password of CloneUser. It is derived, so that a secrets file
-// needs no line more, and tells nothing of what it is derived from. It stays on this
-// host: a node that copies has one of its own, for one copy (mysqlwire.Door).
+// Clone returns the password of CloneUser. It is derived from the admin's password, so that a
+// secrets file needs no further line, and does not reveal it. It stays on this host: a node
+// that copies gets a password of its own, for one copy (mysqlwire.Door).
 func (s Secrets) Clone() string {
 	return s.derived("quorate-clone")
 }
 
-// derived is the password of an account that has no line in the file.
+// derived returns the password of an account that has no line in the secrets file.
 func (s Secrets) derived(of string) string {
 	sum := sha256.Sum256([]byte(of + "\x00" + s.Admin))
 	return "Aa1-" + hex.EncodeToString(sum[:16])
 }
 
-// cloneConcurrency bounds the connections that copy at a time: the server opens as
-// many, and one beside them.
+// cloneConcurrency is how many connections copy at the same time; the server opens one more
+// beside them.
 const cloneConcurrency = 4
 
-// cloneStatements make CloneUser. It must not be changed by dba: SYSTEM_USER.
+// cloneStatements make CloneUser. With SYSTEM_USER, dba cannot change it.
 func (c Config) cloneStatements() []string {
 	name := "'" + CloneUser + "'@'localhost'"
 	return []string{
@@ -56,21 +56,21 @@ var ErrNoSpace = errors.New("mysqld: too little space for a clone")
 // errCloneDiskSpace is ER_CLONE_DISK_SPACE.
 const errCloneDiskSpace = 3873
 
-// CloneSource is where data are copied from.
+// CloneSource says from where data are copied.
 type CloneSource struct {
-	// Addr is the host:port of a way to the other mysqld.
+	// Addr is the host:port by which the other mysqld can be reached.
 	Addr     string
 	Password string
 }
 
-// Clone copies the data of another mysqld into the directory dir, which must not
-// exist; its own stay as they are. It returns once dir is complete and on disk.
+// Clone copies the data of another mysqld into the directory dir, which must not exist. The
+// data of this server stay as they are. It returns once dir is complete and on disk.
 func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 	host, port, err := net.SplitHostPort(from.Addr)
 	if err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
-	if !plainPassword(from.Password) { // it comes from another node, and into the text of a statement
+	if !plainPassword(from.Password) { // another node sent it, and it goes into the text of a statement
 		return fmt.Errorf("clone: %w: the password that the other node gave", ErrSecrets)
 	}
 	for _, s := range []struct {
@@ -85,7 +85,7 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 			return err
 		}
 	}
-	// Its parts are no parameters: host and port are an address.
+	// The statement takes no parameters. Host and port come from an address.
 	err = a.exec(ctx, "clone", fmt.Sprintf("CLONE INSTANCE FROM '%s'@'%s':%s IDENTIFIED BY '%s' DATA DIRECTORY = '%s'",
 		CloneUser, host, port, from.Password, dir))
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) && server.Number == errCloneDiskSpace {
@@ -95,8 +95,8 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 }
 
 // CloneTo copies the data of this server into the directory dir of its host, which must not exist.
-// It returns once dir is complete and on disk. When ctx ends the copy is called off, and what there
-// is of it is left.
+// It returns once dir is complete and on disk. When ctx ends, the copy is cancelled, and its
+// unfinished files are left.
 func (a *Admin) CloneTo(ctx context.Context, dir string) error {
 	conn, err := a.db.Conn(ctx)
 	if err != nil {
@@ -113,11 +113,12 @@ func (a *Admin) CloneTo(ctx context.Context, dir string) error {
 		defer close(killed)
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
-		_ = a.exec(kill, "call a copy off", "KILL QUERY ?", id) // it has ended, or goes on to its end
+		_ = a.exec(kill, "call a copy off", "KILL QUERY ?", id) // after an error the copy has ended, or goes on to its end
 	})
 	defer func() {
 		if !stop() {
-			// What is to be killed is over: the session must not be used for anything else before that, nor after.
+			// The KILL may still come, and would hit the next statement of this session: wait for it, and do not
+			// use the session again.
 			<-killed
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
 		}
@@ -129,24 +130,25 @@ func (a *Admin) CloneTo(ctx context.Context, dir string) error {
 	return context.Cause(ctx)
 }
 
-// killTimeout bounds the statement that calls a copy off.
+// killTimeout bounds the statement that cancels a copy.
 const killTimeout = 10 * time.Second
 
-// CloneProgress returns how many bytes of a clone under way were copied, and the
-// server's estimate of all.
+// CloneProgress returns how many bytes of the clone under way were copied, and the server's
+// estimate of the total.
 func (a *Admin) CloneProgress(ctx context.Context) (bytes, estimate int64, err error) {
 	err = a.query1(ctx, "clone progress", `SELECT COALESCE(SUM(data), 0), COALESCE(SUM(GREATEST(estimate, data)), 0)
 		FROM performance_schema.clone_progress`, nil, &bytes, &estimate)
 	return bytes, estimate, err
 }
 
-// DataBytes returns about how many bytes a clone of this server would copy.
+// DataBytes returns roughly how many bytes a clone of this server would copy.
 func (a *Admin) DataBytes(ctx context.Context) (bytes int64, err error) {
 	err = a.query1(ctx, "size of the data", "SELECT COALESCE(SUM(file_size), 0) FROM information_schema.innodb_tablespaces", nil, &bytes)
 	return bytes, err
 }
 
-// CloneDir is where a mysqld of this server that runs may clone to. The next start clears it.
+// CloneDir is the directory that a running mysqld of this server may clone into. The next start
+// clears it.
 func (s *Server) CloneDir() string { return filepath.Join(s.paths.tmp, "clone") }
 
 // reserve makes and locks the directories of a server that has no data yet. The caller closes lock.
@@ -163,8 +165,8 @@ func (s *Server) reserve(ctx context.Context) (id osIdentity, lock *os.File, err
 	return id, lock, err
 }
 
-// Adopt makes dir, which another server of this node has cloned, the data directory,
-// with a random server UUID, and returns that. It is atomic, as Initialize.
+// Adopt makes dir, which another server of this node has cloned, the data directory, with a
+// random server UUID, and returns the UUID. It is atomic, like Initialize.
 func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error) {
 	id, lock, err := s.reserve(ctx)
 	if err != nil {
@@ -174,21 +176,22 @@ func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error)
 	if err := os.RemoveAll(s.paths.dataTemp); err != nil {
 		return "", fmt.Errorf("remove unfinished data directory: %w", err)
 	}
-	// Where it is now mysqld's account may exchange it.
+	// In its present place mysqld's account may exchange it, so it is moved before it is
+	// checked.
 	if err := os.Rename(dir, s.paths.dataTemp); err != nil {
 		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
-	if err := makeDir(s.paths.dataTemp, id); err != nil { // it is a directory
+	if err := makeDir(s.paths.dataTemp, id); err != nil { // fails unless it is a directory
 		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
-	if err := syncFileSystem(s.paths.dataTemp); err != nil { // the node will be a member with all of it
+	if err := syncFileSystem(s.paths.dataTemp); err != nil { // the node becomes a member on the strength of these data
 		return "", err
 	}
 	return s.publish(id)
 }
 
-// Restore makes the data directory of what fill writes into an empty one, with a random server UUID,
-// and returns that. It is atomic, as Initialize, and durable.
+// Restore lets fill write into an empty directory and makes that the data directory, with a random
+// server UUID, which it returns. It is atomic, like Initialize, and durable.
 func (s *Server) Restore(ctx context.Context, fill func(*os.Root) error) (uuid string, err error) {
 	id, lock, err := s.reserve(ctx)
 	if err != nil {
@@ -221,7 +224,7 @@ func (s *Server) Restore(ctx context.Context, fill func(*os.Root) error) (uuid s
 	return s.publish(id)
 }
 
-// syncFileSystem has all that was written to the file system of a directory on its disk.
+// syncFileSystem makes everything durable that was written to the file system of dir.
 func syncFileSystem(dir string) error {
 	d, err := os.Open(dir)
 	if err == nil {

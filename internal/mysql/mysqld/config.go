@@ -21,10 +21,10 @@ import (
 
 // Bounds and defaults.
 const (
-	// socketPathBytesMax is what fits into sockaddr_un.sun_path beside its NUL.
+	// socketPathBytesMax is the longest path that fits into sockaddr_un.sun_path with its NUL.
 	socketPathBytesMax = 107
-	// binlogBytesMax is max_binlog_size. A rotation fsyncs the whole old file
-	// under LOCK_log, so it must stay small; 128 MiB also sizes our segments.
+	// binlogBytesMax is max_binlog_size. It must stay small, because a rotation fsyncs the
+	// whole old file under LOCK_log. It also gives our segments their size, 128 MiB.
 	binlogBytesMax = 128 << 20
 	// stopTimeoutDefault bounds a graceful stop: dirty pages are flushed. The unit's TimeoutStopSec and a pod's
 	// terminationGracePeriodSeconds are longer, 5 min.
@@ -36,7 +36,7 @@ const (
 
 // Errors of a Config.
 var (
-	// ErrGuarded: the operator set a variable that quorate's promise stands on.
+	// ErrGuarded: the operator set a variable that quorate's promise rests on.
 	ErrGuarded = errors.New("variable is set by quorate")
 	// ErrSocketPath: the Unix socket's path is too long for the kernel.
 	ErrSocketPath = errors.New("socket path too long")
@@ -51,18 +51,17 @@ type Config struct {
 	// DataDir is the node's mysql directory (see the package comment); it is
 	// created if missing. It must be absolute.
 	DataDir string
-	// Socket is the Unix socket; "" = DataDir/run/mysqld.sock. The kernel allows
-	// 107 bytes: with a long DataDir, name a path in a short directory that
-	// only this node uses.
+	// Socket is the Unix socket; "" = DataDir/run/mysqld.sock. The kernel allows 107 bytes:
+	// with a long DataDir, name a short path that only this node uses.
 	Socket string
-	// Port and Bind are where mysqld takes TCP connections. Bind "" = 127.0.0.1; several
+	// Port and Bind say where mysqld accepts TCP connections. Bind "" = 127.0.0.1. Several
 	// addresses are separated by commas.
 	Port int
 	Bind string
 	// ServerID is the server_id, not 0 and unique in the cluster.
 	ServerID uint32
-	// Inherit are files that every mysqld keeps open until it is gone. The caller closes
-	// its own.
+	// Inherit are files that every mysqld keeps open until its process ends. The caller closes
+	// its own descriptors.
 	Inherit []*os.File
 	// OSUser is the account that mysqld runs as, if the agent is root; "" = the
 	// agent's own.
@@ -150,13 +149,13 @@ func validValue(s string) bool {
 
 // osIdentity is the account that mysqld runs as.
 type osIdentity struct {
-	// credential is what the spawn drops to; nil = stay what the agent is.
+	// credential is what the child runs with; nil = as the agent.
 	credential *syscall.Credential
 	uid, gid   int
 }
 
-// Discover finds the MySQL to run as osUser, and asks it as that account. One that is not there
-// is no matter here.
+// Discover finds the MySQL that is to run as osUser, and runs it as that account to ask its
+// version. It ignores an account that does not exist: that is reported elsewhere.
 func Discover(baseDir, osUser string) (*install.Installation, error) {
 	id, err := Config{OSUser: osUser}.identity()
 	if err != nil {
@@ -165,7 +164,7 @@ func Discover(baseDir, osUser string) (*install.Installation, error) {
 	return install.DiscoverAs(baseDir, id.credential)
 }
 
-// identity looks up OSUser. An agent that is not root can only be itself.
+// identity looks up OSUser. An agent that is not root can run mysqld only as itself.
 func (c Config) identity() (osIdentity, error) {
 	self := osIdentity{uid: os.Geteuid(), gid: os.Getegid()}
 	if c.OSUser == "" {
@@ -219,10 +218,10 @@ func (p paths) binlogBase(n uint64) string {
 	return filepath.Join(p.binlogDir(n), binlog.IncarnationBase(n))
 }
 
-// render returns the option file of incarnation n. It is a pure function of its
-// receiver and arguments. The operator's settings come first: of two settings
-// of one option the server takes the last, so ours would win even if a guarded
-// name slipped through under another spelling.
+// render returns the option file of incarnation n. It is a pure function of its receiver and
+// arguments. The operator's settings come before ours: if an option is set twice the server
+// takes the last value, so ours wins even where another spelling of a guarded name was not
+// recognised.
 func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	var b strings.Builder
 	p := c.paths()
@@ -250,8 +249,8 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	}
 	fmt.Fprintf(&b, "\n# Places and identity.\n")
 	if asRoot {
-		// mysqld refuses to run as root unless told. It is the uid it already
-		// has, so the parent-death signal survives.
+		// mysqld refuses to run as root without this option. The uid does not change, so the
+		// parent-death signal stays set.
 		writeOption(&b, "user", "root")
 	}
 	writeOption(&b, "datadir", p.data)
@@ -303,8 +302,8 @@ func (c Config) installationOptions() string {
 	return b.String()
 }
 
-// renderInitialize returns the option file for --initialize. Of the operator's
-// settings it has those that the new data directory is built with for good.
+// renderInitialize returns the option file for --initialize. It has those settings of the
+// operator that cannot be changed once the data directory is made.
 func (c Config) renderInitialize(asRoot bool) string {
 	var b strings.Builder
 	b.WriteString("[mysqld]\n")
@@ -327,8 +326,8 @@ func (c Config) renderInitialize(asRoot bool) string {
 	return b.String()
 }
 
-// writeOption writes one line. Values are quoted where the option file syntax
-// would read them otherwise (a # starts a comment); validValue excluded quotes.
+// writeOption writes one line. Values are quoted where the option file would read them in
+// another way (a # starts a comment). validValue has excluded quotes.
 func writeOption(b *strings.Builder, name, value string) {
 	if strings.ContainsAny(value, " #;=") {
 		value = `"` + value + `"`

@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// tailLines is how much of the error log an error carries.
+	// tailLines is how many last lines of the error log an error has.
 	tailLines = 20
-	// lineBytesMax bounds one line of the error log; what is longer is cut into
-	// several.
+	// lineBytesMax bounds one line of the error log; a longer line is cut into several.
 	lineBytesMax = 8 << 10
 )
 
@@ -41,18 +40,17 @@ func parseLogLine(line string) logLine {
 func bracketed(s string) bool { return strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") }
 
 // shutdown reports whether the line says that the server begins to shut down:
-// ER_SERVER_SHUTDOWN_INFO (a signal or SHUTDOWN) and ER_RESTART_RECEIVED_INFO
-// in share/messages_to_error_log.txt. By the text too, as a second way: the
-// price of a wrong yes is a restart.
+// ER_SERVER_SHUTDOWN_INFO (a signal or SHUTDOWN) and ER_RESTART_RECEIVED_INFO in
+// share/messages_to_error_log.txt. It also looks at the text, as a second way: a wrong yes only
+// costs a restart.
 func (l logLine) shutdown() bool {
 	return l.code == "MY-013172" || l.priority == "System" &&
 		(strings.HasPrefix(l.text, "Received SHUTDOWN") || strings.HasPrefix(l.text, "Received RESTART"))
 }
 
-// diskFull reports whether the line says that the server waits for space, to write
-// its binlog, a relay log or a temporary file: EE_DISK_FULL_WITH_RETRY_MSG, printed
-// at the first of its tries, which are a minute apart (wait_for_free_space in
-// mysys/errors.cc).
+// diskFull reports whether the line says that the server waits for space, to write its binlog,
+// a relay log or a temporary file: EE_DISK_FULL_WITH_RETRY_MSG, which the server prints at its
+// first try; tries are a minute apart (wait_for_free_space in mysys/errors.cc).
 func (l logLine) diskFull() bool { return l.code == "MY-000035" }
 
 func (l logLine) level() slog.Level {
@@ -67,9 +65,9 @@ func (l logLine) level() slog.Level {
 	return slog.LevelWarn
 }
 
-// errorLog reads mysqld's error log: it keeps the last lines, forwards each to
-// the logger, and calls shutdown, before anything else, for a line that says
-// the server shuts down, and diskFull for a line that says that it waits for space.
+// errorLog reads mysqld's error log. For a line that says that the server shuts down it calls
+// shutdown, before anything else; for a line that says that the server waits for disk space it
+// calls diskFull. It keeps the last lines, and forwards each line to the logger.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)
@@ -79,7 +77,7 @@ type errorLog struct {
 	tail []string
 }
 
-// run reads r to its end. A line without end is a line.
+// run reads r to its end. The last line may lack a line break.
 func (e *errorLog) run(r io.Reader) {
 	br := bufio.NewReaderSize(r, lineBytesMax)
 	for {

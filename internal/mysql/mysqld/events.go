@@ -15,18 +15,19 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// EventsSchema has the table events: which events of the scheduler are to run. A replica's server
-// forgets that (EventElsewhere), and the table is replicated as all tables are.
+// EventsSchema has the table events, which says which events of the scheduler must run on a
+// primary. A replica's server does not keep that (EventElsewhere), but the table is replicated
+// like any other.
 const EventsSchema = "quorate"
 
-// EventsMax bounds how many events are looked after.
+// EventsMax is how many events quorate can manage.
 const EventsMax = 1000
 
 // EventStatus is whether the scheduler runs an event.
 type EventStatus string
 
-// The three states of an event. EventElsewhere is what a replica makes of both others:
-// REPLICA_SIDE_DISABLED, before 8.2 SLAVESIDE_DISABLED.
+// The three states of an event. A replica gives each event EventElsewhere, whatever its state
+// on the primary: REPLICA_SIDE_DISABLED, before 8.2 SLAVESIDE_DISABLED.
 const (
 	EventEnabled   EventStatus = "ENABLED"
 	EventDisabled  EventStatus = "DISABLED"
@@ -39,8 +40,8 @@ type EventName struct{ Schema, Name string }
 func (n EventName) String() string { return n.Schema + "." + n.Name }
 
 // EventRow is a row of EventsSchema's table: the status of an event since Altered, in seconds since 1970.
-// The server's time of the last change is replicated with the change, so on each server an event that has
-// the same name and time is the same one.
+// The time of the last change is replicated with the change, so events of the same name and time on two
+// servers are the same event.
 type EventRow struct {
 	EventName
 	Status  EventStatus
@@ -52,15 +53,17 @@ type Event struct {
 	EventRow
 	// Definer is USER@HOST.
 	Definer string
-	// Charset and Collation are what its statements are read with: those of its author's session.
+	// Charset and Collation are those of its author's session. The server reads its statements by
+	// them.
 	Charset, Collation string
-	// Once: it runs at one time only, which Due tells is past. Ended: it does not run any more.
+	// Once says that it runs at one time only, Due that this time is past. Ended says that it
+	// does not run any more.
 	Once, Due, Ended bool
 }
 
-// EventsLook is what a server has.
+// EventsLook is what LookAtEvents finds on a server.
 type EventsLook struct {
-	// Now is its clock, in seconds since 1970.
+	// Now is the server's clock, in seconds since 1970.
 	Now    uint64
 	Events []Event
 	Rows   []EventRow
@@ -71,7 +74,8 @@ func (a *Admin) LookAtEvents(ctx context.Context) (l EventsLook, err error) {
 	if err := a.query1(ctx, "time", "SELECT UNIX_TIMESTAMP()", nil, &l.Now); err != nil {
 		return l, err
 	}
-	// The times of an event are shown in its own time zone. Where that is not known, a time counts as past.
+	// The server shows the times of an event in the time zone of the event. If that zone is not known, a
+	// time counts as past.
 	const now = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', time_zone)"
 	l.Events, err = rows.All(ctx, a.db, func(e *Event) []any {
 		return []any{&e.Schema, &e.Name, &e.Status, &e.Altered, &e.Definer, &e.Charset, &e.Collation, &e.Once, &e.Due, &e.Ended}
@@ -96,8 +100,9 @@ func (a *Admin) LookAtEvents(ctx context.Context) (l EventsLook, err error) {
 	return l, nil
 }
 
-// SetEvents gives events a status on this server alone: it is not in the binlog, and the time of their last
-// change stays. All else about an event stays as it is, its definer too. It goes on behind one that cannot be set: those are returned.
+// SetEvents gives events a status on this server alone: it is not in the binlog. Everything else about an event
+// stays, also its definer and the time of its last change. SetEvents goes on after an event that cannot be set, and
+// returns these events in not.
 func (p *Process) SetEvents(ctx context.Context, events []Event) (not map[EventName]error, err error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -107,7 +112,7 @@ func (p *Process) SetEvents(ctx context.Context, events []Event) (not map[EventN
 		return nil, fmt.Errorf("open session that sets events: %w", err)
 	}
 	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its time and its timeout are for this
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // not back into the pool: its time and timeout were changed
 		_ = conn.Close()
 	}()
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout=2"); err != nil {
@@ -122,12 +127,13 @@ func (p *Process) SetEvents(ctx context.Context, events []Event) (not map[EventN
 	return not, nil
 }
 
-// set runs ALTER EVENT, which would make the session's time and character set those of the event.
+// set runs ALTER EVENT. The event would get the session's time and character set, so the session
+// first takes those of the event.
 func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error {
-	if _, err := conn.ExecContext(ctx, "SET NAMES utf8mb4"); err != nil { // the one before may have failed half-way
+	if _, err := conn.ExecContext(ctx, "SET NAMES utf8mb4"); err != nil { // the event before may have failed half-way
 		return err
 	}
-	var alter []byte // in that character set
+	var alter []byte // the statement in the character set of the event
 	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+binlog.QuoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
 		return err
 	}
@@ -142,8 +148,8 @@ func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error
 	return nil
 }
 
-// alter is the statement that gives the event its status. It names the definer: else that would become whoever
-// runs the statement.
+// alter returns the statement that gives the event its status. It names the definer: without that, our account
+// would become the definer.
 func (e Event) alter(v install.Version) string {
 	status := "ENABLE"
 	switch {
@@ -161,7 +167,8 @@ func (e Event) alter(v install.Version) string {
 	return fmt.Sprintf("ALTER DEFINER=%s@%s EVENT %s.%s %s", binlog.QuoteName(user), binlog.QuoteName(host), binlog.QuoteName(e.Schema), binlog.QuoteName(e.Name), status)
 }
 
-// RecordEvents writes rows, and removes those of forgotten events: a transaction of the log, as a client's.
+// RecordEvents writes rows to the table, and removes the rows of the events in forget. It is a transaction
+// in the log, like one of a client.
 func (p *Process) RecordEvents(ctx context.Context, rows []EventRow, forget []EventName) error {
 	if len(rows) == 0 && len(forget) == 0 {
 		return nil
@@ -178,11 +185,11 @@ func (p *Process) RecordEvents(ctx context.Context, rows []EventRow, forget []Ev
 }
 
 func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []EventName) error {
-	if len(rows) > 0 { // else there is a row, which is forgotten
+	if len(rows) > 0 { // else the table exists: it has the row that is removed
 		const name = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 		var tables int
 		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+EventsSchema+"' AND table_name = 'events'").Scan(&tables)
-		if err == nil && tables == 0 { // in the log only once
+		if err == nil && tables == 0 { // so that the log has it only once
 			_, err = db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+EventsSchema)
 			if err == nil {
 				_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+EventsSchema+".events (event_schema "+name+", event_name "+name+
@@ -198,7 +205,7 @@ func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []Eve
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	for _, r := range rows {
 		if _, err := tx.ExecContext(ctx, "REPLACE INTO "+EventsSchema+".events VALUES (?, ?, ?, ?)", r.Schema, r.Name, r.Status, r.Altered); err != nil {
 			return err
@@ -212,7 +219,8 @@ func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []Eve
 	return tx.Commit()
 }
 
-// SetScheduler has the server run events, or not. It returns ErrShutOut for events that are to run while clients are shut out.
+// SetScheduler switches the server's event scheduler on or off. While clients are shut out, switching on returns
+// ErrShutOut.
 func (a *Admin) SetScheduler(ctx context.Context, on bool) error {
 	a.scheduler.Lock()
 	defer a.scheduler.Unlock()

@@ -8,11 +8,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// FollowUser is the account with which the agent of a primary writes what a source has that the cluster follows:
-// @localhost. It may do all, and its sessions are those of a client: what shuts clients out ends them.
+// FollowUser is the account with which the agent of a primary writes the transactions of a source that the
+// cluster follows: @localhost. It has every privilege. Its sessions count as sessions of a client: ShutOut ends
+// them.
 const FollowUser = "quorate_follow"
 
-// Follow returns the password of FollowUser, derived as Clone's is.
+// Follow returns the password of FollowUser, derived like the password of CloneUser.
 func (s Secrets) Follow() string { return s.derived("quorate-follow") }
 
 // followStatements make FollowUser.
@@ -25,7 +26,8 @@ func (c Config) followStatements() []string {
 	}
 }
 
-// OpenFollow returns sessions of FollowUser, each for one use. Several statements may be in one text.
+// OpenFollow returns a pool of sessions of FollowUser that keeps no idle session. A text may have
+// several statements.
 func (p *Process) OpenFollow() (*sql.DB, error) {
 	return FollowSessions(p.server.cfg.Socket, FollowUser, p.server.cfg.Secrets.Follow())
 }
@@ -35,14 +37,17 @@ func FollowSessions(socket, user, password string) (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd = user, password
 	cfg.Net, cfg.Addr = "unix", socket
-	cfg.MultiStatements, cfg.MaxAllowedPacket = true, 0 // what the server takes
-	cfg.Params = map[string]string{                     // whatever the operator sets for clients
+	cfg.MultiStatements, cfg.MaxAllowedPacket = true, 0 // 0 = as much as the server accepts
+	cfg.Params = map[string]string{                     // these must not follow what the operator sets for clients
 		"autocommit": "1", "completion_type": "0", "max_execution_time": "0", "sql_big_selects": "1", "wait_timeout": "31536000",
-		// As an applier: with it a statement is executed as at the source, also where that is older.
+		// As an applier has it: a statement is executed as at the source, also where the source is
+		// older.
 		"pseudo_replica_mode": "1", "transaction_isolation": "'READ-COMMITTED'",
-		// A reader that holds a table must not hold all transactions for good: it is tried again.
+		// A reader that holds a table must not hold up all transactions for ever. The transaction
+		// is tried again.
 		"lock_wait_timeout": "60", "innodb_lock_wait_timeout": "60",
-		// The texts would be BINLOG statements, and tables would be others than at the source.
+		// The texts in the log would be our BINLOG statements, and tables would differ from
+		// those at the source.
 		"binlog_rows_query_log_events": "0", "sql_generate_invisible_primary_key": "0",
 	}
 	cfg.Logger = log.New(io.Discard, "", 0) // what the driver would print is returned as an error, too

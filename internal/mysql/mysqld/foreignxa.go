@@ -21,35 +21,36 @@ func (a *Admin) EndXA(ctx context.Context) (int, error) {
 			AND NOT COALESCE(`+ourSession+`, FALSE)`)
 }
 
-// xaStatements counts XA statements since the server's start, failed ones, too.
+// xaStatements counts XA statements since the server's start, including those that failed.
 type xaStatements struct {
-	// ends are XA COMMIT and XA ROLLBACK, starts are XA START: of everybody.
+	// ends counts XA COMMIT and XA ROLLBACK, starts counts XA START, of all sessions.
 	ends, starts int64
-	// commits are the XA COMMIT alone, as applierCommits are below.
+	// commits counts XA COMMIT alone, of all sessions.
 	commits int64
-	// Of these, the statement instruments of the Performance Schema have seen as many
-	// of the applier (it runs as the account that started it, at localhost: anybody who may
-	// make accounts can make one of that name at another host), and of everybody.
+	// The same counts as the statement instruments of the Performance Schema have them: the
+	// applier's (it runs as the account that started it, at localhost; accounts of that name at
+	// other hosts do not count), and seenStarts, of all sessions.
 	applierEnds, applierStarts, seenStarts int64
 	applierCommits                         int64
 }
 
-// foreign tells whether a client may have ended, since before, what the applier had
-// prepared. A client's end in a stored program has no instrument, and whoever switches
-// instruments off hides the applier's: both make it say yes.
+// foreign tells whether a client may have ended, since before, an XA transaction that the
+// applier had prepared. The instruments do not see XA statements in a stored program, and see
+// none while somebody has switched them off: in both cases foreign returns true.
 func (x xaStatements) foreign(before xaStatements) bool {
 	prepared := x.applierStarts > before.applierStarts || x.seenStarts != x.starts
 	return prepared && x.ends-x.applierEnds > before.ends-before.applierEnds
 }
 
-// foreignCommit tells whether a client may have said XA COMMIT since before, of
-// whatever. It is never wrongly false: see xaStatements.
+// foreignCommit tells whether a client may have run XA COMMIT since before, on any transaction.
+// It is never wrongly false: see Admin.xaStatements.
 func (x xaStatements) foreignCommit(before xaStatements) bool {
 	return x.commits-x.applierCommits > before.commits-before.applierCommits
 }
 
-// xaStatements counts. The instruments are read first, and count a statement once it
-// has ended: what the applier does meanwhile looks like a client's, never the reverse.
+// xaStatements counts. It reads the instruments first, and they count a statement only when it
+// has ended. So a statement that the applier runs meanwhile looks like a client's, never the
+// reverse.
 func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
 	if err := a.query1(ctx, "the applier's XA statements", `
 		SELECT COALESCE(SUM(IF(user = ? AND host = 'localhost' AND event_name <> 'statement/sql/xa_start', count_star, 0)), 0),
@@ -64,7 +65,7 @@ func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
 	return x, a.countXA(ctx, &x)
 }
 
-// countXA counts the statements of everybody, which costs less than the applier's.
+// countXA counts the statements of all sessions, which costs less than to count the applier's.
 func (a *Admin) countXA(ctx context.Context, x *xaStatements) error {
 	counted, err := rows.Map[int64](ctx, a.db, `SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_start', 'Com_xa_commit', 'Com_xa_rollback')`)
 	if err != nil {
@@ -84,9 +85,9 @@ func (a *Admin) countXA(ctx context.Context, x *xaStatements) error {
 	return nil
 }
 
-// BeginReplica notes that the server is a replica from now on, with no XA transaction
-// prepared: what clients have ended before was not the applier's. It need not be called
-// for a server that was never anything else.
+// BeginReplica notes that the server is a replica from now on, and fails if an XA transaction
+// is prepared. So XA transactions that clients ended before were not the applier's. It need not
+// be called for a server that was a replica from its start.
 func (p *Process) BeginReplica(ctx context.Context) error {
 	n, err := p.admin.PendingXA(ctx)
 	if err != nil {
@@ -104,21 +105,21 @@ func (p *Process) BeginReplica(ctx context.Context) error {
 	return nil
 }
 
-// ForeignXA tells whether a client may have ended an XA transaction that the applier
-// had prepared. Read-only does not stop that, nothing of it is in a binlog, and it
-// leaves no GTID: the server is no copy of the others any more. One that starts again
-// prepares anew what was rolled back. It does so where it was committed, too, often
-// without an error, and hides that its data differ: see ForeignXACommit.
+// ForeignXA tells whether a client may have ended an XA transaction that the applier had
+// prepared. Read-only does not stop that, no binlog has it, and it leaves no GTID: the server
+// is no longer a copy of the others. After a restart, the applier prepares the transaction
+// again. That repairs a rollback. After a commit it often gives no error either, and then hides
+// that the data differ: see ForeignXACommit.
 func (p *Process) ForeignXA(ctx context.Context) (bool, error) {
 	before, now, err := p.xaSince(ctx)
 	return err == nil && now.foreign(before), err
 }
 
-// ForeignXACommit tells whether a client may have said XA COMMIT since this server
-// became a replica. Whether it was of what the applier had prepared, the log and
-// Admin.PreparedXA tell: a client's own is no harm. While the applier is at one, it may
-// be that. It is asked at each poll of a replica: while nobody says XA COMMIT, only that
-// is looked at.
+// ForeignXACommit tells whether a client may have run XA COMMIT since this server became a
+// replica. The log and Admin.PreparedXA tell whether the applier had prepared that transaction;
+// a commit of a client's own does no harm. It may also return true while the applier itself
+// runs an XA COMMIT. Each poll of a replica calls it: while the count of XA COMMIT does not
+// change, it reads only that count.
 func (p *Process) ForeignXACommit(ctx context.Context) (bool, error) {
 	if known := p.xaNoneOf.Load(); known != nil {
 		var now xaStatements
@@ -142,9 +143,9 @@ func (p *Process) xaSince(ctx context.Context) (before, now xaStatements, err er
 	return before, now, err
 }
 
-// NoteForeignXA notes durably that a client has committed what the applier had prepared:
-// the data differ from the others', and a start would hide that. The note goes with
-// the data.
+// NoteForeignXA notes durably that a client has committed an XA transaction that the applier
+// had prepared. The data differ from those of the other nodes, and a restart would hide that.
+// The note stays beside the data.
 func (s *Server) NoteForeignXA() error {
 	if err := vfs.Replace(vfs.As(s.fs, 0o600, nil), s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n")); err != nil {
 		return fmt.Errorf("note that a client committed XA transactions: %w", err)

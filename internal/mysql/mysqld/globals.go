@@ -22,37 +22,38 @@ const (
 	errReadOnlyName = 1238 // ER_INCORRECT_GLOBAL_LOCAL_VAR
 	errUnknownName  = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	errWrongValue   = 1231 // ER_WRONG_VALUE_FOR_VAR
-	// errTooManySessions is what a login gets for the clients' sake: ER_CON_COUNT_ERROR.
+	// errTooManySessions is ER_CON_COUNT_ERROR: clients have all connections.
 	errTooManySessions = 1040
 )
 
-// restoreTimeout bounds how long TryGlobals takes to put things back, whatever became of its
-// context.
+// restoreTimeout bounds how long TryGlobals takes to put values back, also after its context
+// has ended.
 const restoreTimeout = 10 * time.Second
 
-// notTried are the variables of which the running server changes something for minutes once they
-// are set, so that they cannot be put back: a second SET meets the first (error 3166). That the
-// server would start with the value is all that is asked.
+// notTried are variables whose SET starts work in the server that may take minutes. They cannot
+// be put back at once: the second SET would meet the first (error 3166). So they are not set; it
+// is only checked that the server would start with the value.
 func notTried() []string { return []string{"innodb_buffer_pool_size", "innodb_redo_log_capacity"} }
 
-// NeedsReloadTLS tells whether a running server takes a variable only by ReloadTLS.
+// NeedsReloadTLS tells whether a running server uses a new value of the variable only after
+// ReloadTLS.
 func NeedsReloadTLS(name string) bool {
 	return slices.Contains([]string{"tls_version", "tls_ciphersuites", "ssl_cipher", "ssl_session_cache_mode", "ssl_session_cache_timeout"}, name)
 }
 
-// NeedsReplicaStart tells whether a replica that runs takes a variable only when replication
-// starts anew.
+// NeedsReplicaStart tells whether a replica uses a new value of the variable only when
+// replication starts again.
 func NeedsReplicaStart(name string) bool {
 	return slices.Contains([]string{"replica_parallel_workers", "replica_pending_jobs_size_max", "replica_net_timeout", "replica_compressed_protocol"},
 		normalizeOption(name))
 }
 
-// ErrAtStart: the server takes a variable at its start only.
+// ErrAtStart: the server takes the variable at its start only.
 var ErrAtStart = errors.New("the server takes it at its start only")
 
-// CheckGlobal judges a variable that is to have one value on all nodes. Beside what
-// CheckVariables refuses that is what a running server may set and no option names, what is fixed
-// in the data directory, and what is a place on each host.
+// CheckGlobal judges a variable that will have one value on all nodes. Beside what CheckVariables
+// refuses, it refuses variables of components, variables that are fixed when the data directory
+// is made, and variables that name a place on a host.
 func CheckGlobal(name, value string) error {
 	if err := checkVariable(name, value); err != nil {
 		return err
@@ -70,8 +71,8 @@ func CheckGlobal(name, value string) error {
 	return nil
 }
 
-// CheckGlobals judges variables that are to have one value on all nodes, beside those that have
-// one: each by CheckGlobal, and no two of them may be names of one variable.
+// CheckGlobals judges the variables of set, which will have one value on all nodes, beside
+// those of has. It checks each by CheckGlobal, and no two names may mean the same variable.
 func CheckGlobals(set, has map[string]string) error {
 	names := map[string]string{}
 	for name := range has {
@@ -106,8 +107,8 @@ func Own(variables map[string]string, name string) (value string, operator, know
 	return value, operator, known
 }
 
-// literals are the forms in which SET may want a value that is written as in an option file: a
-// number, of which SET knows no suffix, and a text.
+// literals returns the forms in which SET may want a value that is written as in an option
+// file: a number (SET knows no suffixes such as K), and a text.
 func literals(value string) (all []string) {
 	units := map[byte]int{'K': 10, 'M': 20, 'G': 30, 'T': 40, 'P': 50, 'E': 60}
 	switch {
@@ -123,13 +124,13 @@ func literals(value string) (all []string) {
 	return append(all, "?")
 }
 
-// SetGlobal has the running server take a value; ErrAtStart if it does not. What is out of its
-// range it clips, as it would at a start.
+// SetGlobal sets a variable in the running server; ErrAtStart if the server takes it at a start
+// only. The server clips a value that is out of range, as it does at a start.
 func (a *Admin) SetGlobal(ctx context.Context, name, value string) error {
 	return setGlobal(ctx, a.db, name, value)
 }
 
-// ResetGlobal has the running server go back to its own default.
+// ResetGlobal sets a variable in the running server to the server's default.
 func (a *Admin) ResetGlobal(ctx context.Context, name string) error {
 	_, err := a.db.ExecContext(ctx, "SET GLOBAL "+name+" = DEFAULT")
 	return refusedGlobal(name, "DEFAULT", err)
@@ -158,7 +159,7 @@ func setGlobal(ctx context.Context, db execer, name, value string) (err error) {
 	return refusedGlobal(name, value, err)
 }
 
-// refusedGlobal makes ErrAtStart or a *RefusedError of what the server says.
+// refusedGlobal turns the server's error into ErrAtStart or a *RefusedError.
 func refusedGlobal(name, value string, err error) error {
 	server := (*mysql.MySQLError)(nil)
 	switch {
@@ -172,7 +173,7 @@ func refusedGlobal(name, value string, err error) error {
 	return fmt.Errorf("set %s: %w", name, err)
 }
 
-// RefusedError says in the server's words why it does not take a value.
+// RefusedError says, in the server's words, why the server refuses a value.
 type RefusedError struct {
 	Name, Value, Why string
 	// Number is the server's number of the error.
@@ -187,13 +188,13 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s=%s: %s", e.Name, e.Value, e.Why)
 }
 
-// Final tells whether the server refuses the value whenever it is asked. Anything else may pass,
-// such as a resize of the buffer pool that is under way.
+// Final tells whether the server would always refuse the value. Other reasons may pass, such as
+// a resize of the buffer pool that is under way.
 func (e *RefusedError) Final() bool {
 	return slices.Contains([]uint16{errUnknownName, errWrongValue, errWrongType}, e.Number)
 }
 
-// PutBackError says that the server may have kept values that it was to try only.
+// PutBackError says that the server may have kept values that it should only have tried.
 type PutBackError struct {
 	// Names are the variables, sorted.
 	Names []string
@@ -206,8 +207,8 @@ func (e *PutBackError) Error() string {
 	return fmt.Sprintf("put back what was tried of %s: %v", strings.Join(e.Names, ", "), e.Err)
 }
 
-// KnowGlobals has the running server say whether it has variables: the first that it has not is a
-// *RefusedError. It sets nothing.
+// KnowGlobals checks that the running server has all these variables. It returns a *RefusedError
+// for the first that is missing. It sets nothing.
 func (a *Admin) KnowGlobals(ctx context.Context, values map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if _, err := getGlobal(ctx, a.db, name, values[name]); err != nil {
@@ -217,7 +218,7 @@ func (a *Admin) KnowGlobals(ctx context.Context, values map[string]string) error
 	return nil
 }
 
-// getGlobal reads a variable that is to have a value.
+// getGlobal reads a variable; value, which it is meant to get, is for the error only.
 func getGlobal(ctx context.Context, db querier, name, value string) (now sql.NullString, err error) {
 	err = db.QueryRowContext(ctx, "SELECT @@GLOBAL."+name).Scan(&now)
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {
@@ -229,9 +230,9 @@ func getGlobal(ctx context.Context, db querier, name, value string) (now sql.Nul
 	return now, nil
 }
 
-// ReloadTLS has new sessions go by the TLS variables and files that the server has now. If it
-// cannot, it returns a *RefusedError that lists the variables in names; the server keeps its previous
-// TLS settings.
+// ReloadTLS makes new sessions use the TLS variables and files that the server has now. If it cannot,
+// it returns a *RefusedError that lists the variables in names; the server keeps its previous TLS
+// settings.
 func (a *Admin) ReloadTLS(ctx context.Context, names []string) error {
 	return reloadTLS(ctx, a.db, names)
 }
@@ -247,11 +248,11 @@ func reloadTLS(ctx context.Context, db execer, names []string) error {
 	return nil
 }
 
-// TryGlobals has the running server take values, has a new session open with them, and puts back
-// what it had; a *PutBackError says that it could not. The first that the server refuses is a
-// *RefusedError: also one that it would clip. atStart are those that it takes at its start only,
-// made what it shows of a value otherwise than it was written. Of some it is only asked whether
-// it has them.
+// TryGlobals sets values in the running server, opens a new session with them, and puts the old
+// values back; a *PutBackError says that it could not. It returns a *RefusedError for the first
+// value that the server refuses or would clip. atStart has the variables that the server takes
+// at its start only. made has, by name, the values that the server shows in another form than
+// they were written. For the variables of notTried it only checks that the server has them.
 func (a *Admin) TryGlobals(ctx context.Context, values map[string]string) (atStart []string, made map[string]string, err error) {
 	if err := a.KnowGlobals(ctx, values); err != nil {
 		return nil, nil, err
@@ -264,7 +265,7 @@ func (a *Admin) TryGlobals(ctx context.Context, values map[string]string) (atSta
 	defer func() {
 		err = errors.Join(err, try.putBack(ctx), conn.Close())
 	}()
-	// With it a value that is out of range is an error.
+	// In this mode a value that is out of range is an error.
 	if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = 'STRICT_ALL_TABLES'"); err != nil {
 		return nil, nil, fmt.Errorf("try variables: %w", err)
 	}
@@ -286,12 +287,12 @@ func (a *Admin) TryGlobals(ctx context.Context, values map[string]string) (atSta
 type trial struct {
 	admin *Admin
 	conn  *sql.Conn
-	// had are the values before of what may be set otherwise now.
+	// had has the earlier values of the variables that may have been changed.
 	had  map[string]sql.NullString
 	made map[string]string
 }
 
-// set tries one value, and whether a session can be opened with it.
+// set tries one value, and tries to open a session with it.
 func (t *trial) set(ctx context.Context, name, value string) error {
 	before, err := getGlobal(ctx, t.conn, name, value)
 	if err != nil {
@@ -317,14 +318,14 @@ func (t *trial) set(ctx context.Context, name, value string) error {
 	}
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {
 		if server.Number == errTooManySessions {
-			return nil // because of the clients that are there
+			return nil // because of clients, not of the value
 		}
 		return &RefusedError{name, value, "with it quorate itself could not log in: " + server.Message, server.Number}
 	}
 	return fmt.Errorf("open a session with %s=%s: %w", name, value, err)
 }
 
-// reloadTLS has the server try the TLS variables, too.
+// reloadTLS makes the server try the TLS variables that were set.
 func (t *trial) reloadTLS(ctx context.Context) error {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(t.had)), func(name string) bool { return !NeedsReloadTLS(name) })
 	if len(names) == 0 {
@@ -333,7 +334,7 @@ func (t *trial) reloadTLS(ctx context.Context) error {
 	return reloadTLS(ctx, t.conn, names)
 }
 
-// putBack sets what was tried to what it was before.
+// putBack gives the variables that were tried their earlier values.
 func (t *trial) putBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()

@@ -11,58 +11,57 @@ import (
 // setting is one option that quorate writes into the option file.
 type setting struct {
 	name, value string
-	// want is the value of the global variable as performance_schema shows it;
-	// "" = no such variable, or the agent itself changes it at run time.
+	// want is the value of the global variable as performance_schema shows it; "" = there is no
+	// such variable, or the agent itself changes it at run time.
 	want string
-	// checkOnly: not written, because the server's own default is right.
+	// checkOnly says that the option is not written, because the server's default is right.
 	checkOnly bool
-	// among: the operator may set it to one of these; anything else is refused, and
-	// is a drift.
+	// among has the values that the operator may choose from. Any other value is refused, and
+	// counts as a drift.
 	among []string
-	// includes: the value is a list, which the operator may choose, with this in it. It is not
-	// compared with the server: if it lacked that, nobody could ask it.
+	// includes says that the value is a list of the operator's choice, which must have this in
+	// it. It is not compared at run time: without it the agent could not ask the server.
 	includes string
 }
 
-// defaultSettings are quorate's choices where safety leaves one; the operator's
-// settings come after them.
+// defaultSettings are quorate's choices where safety does not dictate the value. The operator's
+// settings come after them and win.
 func defaultSettings() []setting {
 	return []setting{
-		// Messages of verbosity 1 and 2; system messages come always.
+		// Errors and warnings. System messages are always logged.
 		{name: "log_error_verbosity", value: "2"},
 		{name: "replica_parallel_workers", value: "4"},
-		// 10 M entries by default since 9.x: that is memory. 100 000 rows of
-		// history cover far more than the group of commits in flight.
+		// The default since 9.x is 10 M entries, which is much memory. 100 000 rows of history
+		// cover far more than the commits in flight.
 		{name: "binlog_transaction_dependency_history_size", value: "100000"},
-		// The server's own maximum: large transactions are staged, a value or a
-		// statement need not be small for quorate's sake.
+		// The server's own maximum. Large transactions are staged, so quorate does not need
+		// values or statements to be small.
 		{name: "max_allowed_packet", value: "1073741824"},
 		// The source is the local agent, with a heartbeat every second.
 		{name: "replica_net_timeout", value: "10"},
-		// The binlog is disposable once acknowledged, and a rotation waits until
-		// everything in the old file is, so a purge never takes what the tap
-		// still needs: at worst it takes what is in Raft. A file that a dump
-		// thread reads is not purged at all. So keep little: at 100 MB/s one
-		// minute is 6 GB.
+		// The binlog is disposable once it is acknowledged, and a rotation waits until
+		// everything in the old file is acknowledged. So a purge never takes what the tap still
+		// needs, only what is in Raft already. A file that a dump thread reads is not purged at
+		// all. So keep little: at 100 MB/s one minute is 6 GB.
 		{name: "binlog_expire_logs_auto_purge", value: "ON"},
 		{name: "binlog_expire_logs_seconds", value: "60"},
 	}
 }
 
-// guardedSettings are the options that quorate's promise stands on. Each is
-// written into the option file and compared at run time by CheckGuarded. The
-// reasons are beside each group below, and in docs/architecture/replicas.md.
+// guardedSettings are the options that quorate's promise rests on. Each is written into the
+// option file and compared at run time by CheckGuarded. The reasons are beside each group
+// below, and in docs/architecture/replicas.md.
 func (c Config) guardedSettings(o StartOptions) []setting {
 	return slices.Concat(binlogSettings(), innodbSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
 }
 
-// binlogSettings make the binlog what the tap needs, and its fsync nobody's:
-// the agent's log is the only one on the commit path.
+// binlogSettings give the binlog the form that the tap needs, without an fsync: the agent's log
+// has the only fsync on the commit path.
 func binlogSettings() []setting {
 	return []setting{
 		{name: "gtid_mode", value: "ON", want: "ON"},
 		{name: "enforce_gtid_consistency", value: "ON", want: "ON"},
-		// The default; naming it has been deprecated since 8.0.34.
+		// This is the default. Setting it has been deprecated since 8.0.34.
 		{name: "binlog_format", want: "ROW", checkOnly: true},
 		{name: "binlog_checksum", value: "CRC32", want: "CRC32"},
 		{name: "binlog_error_action", value: "ABORT_SERVER", want: "ABORT_SERVER"},
@@ -70,22 +69,22 @@ func binlogSettings() []setting {
 		{name: "binlog_order_commits", value: "ON", want: "ON"},
 		{name: "binlog_group_commit_sync_delay", value: "0", want: "0"},
 		{name: "max_binlog_size", value: strconv.Itoa(binlogBytesMax), want: strconv.Itoa(binlogBytesMax)},
-		// Functions are replicated as rows; without it only SUPER, which nobody
-		// has, could create one.
+		// Functions are replicated as rows. Without this option, only an account with SUPER
+		// could create one, and none has it.
 		{name: "log_bin_trust_function_creators", value: "ON", want: "ON"},
 		{name: "sync_binlog", value: "0", want: "0"},
 	}
 }
 
-// innodbSettings are what the durable mark, and with it the purge, rests on: after
-// FLUSH ENGINE LOGS a power failure takes nothing of what InnoDB had.
+// innodbSettings are what the durable mark rests on, and so the purge of the log: a power
+// failure takes nothing that InnoDB had before a FLUSH ENGINE LOGS.
 func innodbSettings() []setting {
 	return []setting{
 		{name: "innodb_flush_log_at_trx_commit", value: "2", want: "2"},
 		{name: "innodb_flush_log_at_timeout", value: "1", want: "1"},
 		{name: "innodb_doublewrite", value: "ON", want: "ON"},
-		// The others (nosync, littlesync, O_DIRECT_NO_FSYNC, which 8.0 takes by itself
-		// with innodb_dedicated_server) leave out fsyncs.
+		// The other methods leave out fsyncs: nosync, littlesync, and O_DIRECT_NO_FSYNC, which
+		// 8.0 chooses by itself with innodb_dedicated_server.
 		{name: "innodb_flush_method", checkOnly: true, among: []string{"fsync", "O_DSYNC", "O_DIRECT"}},
 		// Recovery ends at the first block of the redo log that is torn.
 		{name: "innodb_log_checksums", value: "ON", want: "ON"},
@@ -93,9 +92,9 @@ func innodbSettings() []setting {
 	}
 }
 
-// semiSyncSettings are the ACK: the plugin cannot be unloaded, and the wait
-// never ends by itself. An applier that binlogs would wait, too, and nobody
-// acknowledges a replica: there it is off until EnableSemiSync.
+// semiSyncSettings make each commit wait for the ACK: the plugin cannot be unloaded, and the
+// wait never ends by itself. An applier that binlogs would wait, too, but nobody sends ACKs to
+// a replica. So there semi-sync is off until EnableSemiSync.
 func semiSyncSettings(o StartOptions) []setting {
 	enabled := setting{name: "rpl_semi_sync_source_enabled", value: "ON", want: "ON"}
 	if o.ReplicaBinlog {
@@ -114,8 +113,8 @@ func semiSyncSettings(o StartOptions) []setting {
 	}
 }
 
-// replicaSettings make a replica apply the log exactly, and after a crash ask
-// for what gtid_executed lacks.
+// replicaSettings make a replica apply the log exactly, and after a crash ask for the
+// transactions that gtid_executed lacks.
 func replicaSettings(o StartOptions) []setting {
 	updates := "OFF"
 	if o.ReplicaBinlog {
@@ -131,14 +130,14 @@ func replicaSettings(o StartOptions) []setting {
 		{name: "replica_exec_mode", value: "STRICT", want: "STRICT"},
 		{name: "replica_sql_verify_checksum", value: "ON", want: "ON"},
 		{name: "replica_skip_errors", want: "OFF", checkOnly: true},
-		// An event that is longer stops the applier; the primary's own bound is
-		// max_allowed_packet.
+		// A longer event would stop the applier. On the primary, max_allowed_packet is the
+		// bound.
 		{name: "replica_max_allowed_packet", value: "1073741824", want: "1073741824"},
 		{name: "relay_log_purge", value: "ON", want: "ON"},
 	}
 }
 
-// fenceSettings close the ways around all that.
+// fenceSettings close the ways to get around the settings above.
 func fenceSettings() []setting {
 	const engines = "MyISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,MRG_MYISAM,FEDERATED"
 	return []setting{
@@ -153,24 +152,25 @@ func fenceSettings() []setting {
 		{name: "partial_revokes", value: "ON", want: "ON"},
 		{name: "skip_name_resolve", value: "ON", want: "ON"},
 		{name: "secure_file_priv", value: "NULL", want: "NULL"},
-		// The sessions of the agent, of its tap and of clone are on this host, and not compressed.
+		// The sessions of the agent, the tap and the clone account are not compressed: they stay
+		// on this host.
 		{name: "protocol_compression_algorithms", checkOnly: true, includes: "uncompressed"},
-		// Where the agent sees who is there: sessions, dump threads, metadata locks.
+		// Here the agent sees sessions, dump threads and metadata locks.
 		{name: "performance_schema", value: "ON", want: "ON"},
 		{name: "performance_schema_max_thread_instances", value: "-1", want: "-1"},
 		{name: "performance_schema_max_thread_classes", value: "100", want: "100"},
 		{name: "performance_schema_max_metadata_locks", value: "-1", want: "-1"},
-		// ApplyWork reads from it how far a DDL is.
+		// From it, ApplyWork reads how far a DDL has come.
 		{name: "performance_schema_consumer_events_stages_current", value: "ON"},
 		{name: "loose_mysqlx", value: "OFF"},
-		// The error log is the pipe that the agent reads (I6). That is the default;
-		// log_error=stderr would be a file of that name.
+		// The agent reads the error log from a pipe (I6). That is the default; log_error=stderr
+		// would mean a file of that name.
 		{name: "log_error", want: "stderr", checkOnly: true},
 		{name: "log_error_services", value: "log_filter_internal;log_sink_internal", want: "log_filter_internal;log_sink_internal"},
 	}
 }
 
-// versionedSettings are those that only some servers have.
+// versionedSettings are settings that only some versions of the server have.
 func (c Config) versionedSettings() []setting {
 	if c.Installation.Version.AtLeast(8, 4, 0) {
 		// Later servers have no other choice than these values.
@@ -184,10 +184,10 @@ func (c Config) versionedSettings() []setting {
 	}
 }
 
-// ownedOptions are names that the operator may not set although the guard does
-// not compare them: places, identity, and options that would take transactions
-// out of the binlog, skip them, or open another way in. Normalised (see
-// normalizeOption).
+// ownedOptions are names that the operator may not set although the guard does not compare
+// their values: places, identity, and options that would keep transactions out of the binlog,
+// skip transactions, or open another way in. Names are normalised (see normalizeOption). The
+// values say why.
 func ownedOptions() map[string]string {
 	const (
 		place    = "quorate places mysqld's files and sockets"
@@ -211,9 +211,10 @@ func ownedOptions() map[string]string {
 		"replica_type_conversions": equal, "innodb_native_foreign_keys": equal, "networking": place,
 		"admin_address": place, "create_admin_listener_thread": place, "admin_listener_thread": place,
 		"server_id_bits": identity, "init_replica": bypass, "innodb_force_load_corrupted": bypass,
-		// It does not start; the tap could not read; the applier's end is waited for; the
-		// agent reads the binlog of a server that is errant; it rolls back what is prepared
-		// for too long, which is nobody's then only if PREPARE takes it from its session.
+		// In the order of the lines: mysqld does not start; the tap could not read (two
+		// options); a stop of the applier must be waited for; the agent reads the binlog of an
+		// errant server; the agent rolls back XA transactions that stay prepared for too long,
+		// and can do so only if XA PREPARE detaches them from their session.
 		"transaction_read_only": broken, "max_binlog_dump_events": broken, "sporadic_binlog_dump_fail": broken,
 		"rpl_stop_replica_timeout": broken, "binlog_encryption": broken, "xa_detach_on_prepare": broken,
 	}
@@ -238,7 +239,7 @@ func normalizeOption(name string) string {
 	}
 }
 
-// guardedBy says why the operator may not set name to value; "" = he may.
+// guardedBy says why the operator may not set name to value; "" = it is allowed.
 func guardedBy(name, value string) string {
 	n := normalizeOption(name)
 	if why, owned := ownedOptions()[n]; owned {
@@ -271,7 +272,7 @@ func guardedBy(name, value string) string {
 	return ""
 }
 
-// allows tells whether value is one that the operator may choose.
+// allows tells whether the operator may choose value.
 func (s setting) allows(value string) bool {
 	if s.includes != "" {
 		return slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), s.includes) })

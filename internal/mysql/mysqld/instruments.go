@@ -1,23 +1,22 @@
 package mysqld
 
-// instrumentOption takes NAME=ON or NAME=OFF. It may be given several times: the
-// longest pattern that an instrument matches counts, of equally long ones the last.
+// instrumentOption takes NAME=ON or NAME=OFF. It may be given several times. For each
+// instrument the longest pattern that matches it counts; of patterns of equal length, the last.
 const instrumentOption = "performance_schema_instrument"
 
-// InstrumentsOff are the instruments of the Performance Schema that MySQL has on, that
-// cost every statement something, and that quorate has off: what is counted of memory,
-// files, locks of tables and idle clients. Statements and their digests stay on, and so
-// do the rows of tables: without them sys.schema_unused_indexes names indexes that are
-// used. An operator who sets performance_schema_instrument has MySQL's instruments, and
-// his own.
+// InstrumentsOff are instruments of the Performance Schema that MySQL has on and quorate
+// switches off, because they make every statement dearer: those of memory, files, table locks
+// and idle clients. The instruments of statements, digests and rows of tables stay on: without
+// the last, sys.schema_unused_indexes would name indexes that are used. Where the operator sets
+// performance_schema_instrument, none is switched off.
 func InstrumentsOff() []string {
 	return []string{"memory/%", "wait/io/file/%", "wait/lock/table/%", "idle"}
 }
 
-// InstrumentsKept are those that the agent reads, on whatever the operator sets: metadata
-// locks (KillBlockers, OpenTransactions), transactions (EndXA), XA statements with what a
-// statement is before it is parsed (xaStatements), and how far a DDL is (ApplyWork); of the
-// threads that they are about.
+// InstrumentsKept are the instruments that the agent reads. They stay on, whatever the operator
+// sets: metadata locks (KillBlockers, OpenTransactions), transactions (EndXA), XA statements
+// and the states of a statement before it is parsed (xaStatements), the progress of a DDL
+// (ApplyWork), and the threads that these belong to.
 func InstrumentsKept() []string {
 	return []string{
 		"wait/lock/metadata/sql/mdl", "transaction",

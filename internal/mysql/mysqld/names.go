@@ -7,15 +7,17 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// accountsMax is how many ReservedNames and WithheldGrants return.
+// accountsMax is how many names or grants ReservedNames and WithheldGrants return at most.
 const accountsMax = 5
 
-// withheldDynamic are the dynamic privileges that do harm, though not to what is acknowledged: docs/dba.md says which.
+// withheldDynamic are dynamic privileges that can do harm, though not to acknowledged transactions: docs/dba.md says
+// what harm.
 const withheldDynamic = "'BACKUP_ADMIN', 'BINLOG_ENCRYPTION_ADMIN', 'INNODB_REDO_LOG_ARCHIVE', 'OPTIMIZE_LOCAL_TABLE'"
 
-// ReservedNames returns some of the accounts and definers that have a name as quorate's
-// own and are none of quorate's. They do no harm: our accounts are at localhost. But a
-// later quorate may make an account with such a name, and then a definer is that.
+// ReservedNames returns some of the accounts and definers whose names begin with quorate_ but
+// are not quorate's own. They do no harm now, because our accounts are at localhost. But a
+// later version of quorate may make an account with such a name, and then the definer would be
+// that account.
 func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 	names, err = rows.Column[string](ctx, a.db, `
 		SELECT CONCAT('account ', QUOTE(user), '@', QUOTE(host)) AS name FROM mysql.user WHERE user LIKE 'quorate\_%'
@@ -35,8 +37,8 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// WithheldGrants returns some of the privileges that an account other than ours holds, and that none gets here: it has them from
-// before. They do not fence, as those of ScanGrants.
+// WithheldGrants returns some of the privileges that quorate gives to nobody and that an account other than ours
+// holds, from the time before quorate. Unlike the privileges of ScanGrants, they are no reason to fence.
 func (a *Admin) WithheldGrants(ctx context.Context) ([]Grant, error) {
 	return a.grants(ctx, `
 		SELECT user, host, priv AS p FROM mysql.global_grants WHERE priv IN (`+withheldDynamic+`)

@@ -26,19 +26,19 @@ import (
 const (
 	// readyPollInterval is how often Ready tries to log in.
 	readyPollInterval = 20 * time.Millisecond
-	// canarySleep is how long one statement of the canary session lasts, in
-	// seconds; the session is in a statement all the time.
+	// canarySleep is how long one statement of the canary session lasts, in seconds. The
+	// session is in a statement all the time.
 	canarySleep = 60
-	// refusedLoginsMax is how many logins Ready has refused by the server in a row. A server that
-	// answers has run its init file, so what it refuses then it refuses for ever, but for a login that
-	// clients are in the way of.
+	// refusedLoginsMax is how many logins in a row the server may refuse before Ready gives up. A
+	// server that answers has run its init file, so it will refuse the login for ever, except where
+	// clients have all connections.
 	refusedLoginsMax = 100
 )
 
 var (
 	// ErrExited: mysqld has ended.
 	ErrExited = errors.New("mysqld has ended")
-	// ErrUnusable: mysqld runs, and the agent cannot use it.
+	// ErrUnusable: mysqld runs, but the agent cannot use it.
 	ErrUnusable = errors.New("mysqld runs and cannot be used")
 )
 
@@ -54,16 +54,16 @@ type Process struct {
 	log         *errorLog
 	logger      *slog.Logger
 
-	// semiSync: commits wait for an ACK, from the start or since EnableSemiSync.
+	// semiSync says that commits wait for an ACK, from the start or since EnableSemiSync.
 	semiSync atomic.Bool
-	// guarded: CheckGuarded has found everything as it must be.
+	// guarded says that the last full CheckGuarded found no drift.
 	guarded atomic.Bool
-	// ordered: the end of mysqld was ordered by StopGracefully or Kill.
+	// ordered says that StopGracefully or Kill has ordered the end of mysqld.
 	ordered atomic.Bool
-	// xaBefore: the XA statements up to when this server became a replica; nil = none.
+	// xaBefore counts the XA statements before this server became a replica; nil = none.
 	xaBefore atomic.Pointer[xaStatements]
-	// xaNoneOf: no client had said so many XA COMMIT as the server had counted by then: all
-	// of them were the applier's, whose count never falls. nil = that is not known.
+	// xaNoneOf is the server's count of XA COMMIT when the last check found none of a client's
+	// since xaBefore. While the count stays the same, there is nothing new. nil = not known.
 	xaNoneOf atomic.Pointer[int64]
 	// canary hands the canary session from Ready to its goroutine, once.
 	canary chan *sql.Conn
@@ -154,7 +154,7 @@ func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 	close(p.exited)
 	p.goroutines.Wait()
 	p.admin.close()
-	_ = os.Remove(p.server.paths.initSQL) // Removed by Ready before, as a rule.
+	_ = os.Remove(p.server.paths.initSQL) // Ready has removed it already, as a rule.
 	p.logger.Info("mysqld ended", "state", cmd.ProcessState.String())
 	close(p.done)
 }
@@ -162,7 +162,7 @@ func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 // Incarnation is this process's number: 1 for the first on a directory.
 func (p *Process) Incarnation() uint64 { return p.incarnation }
 
-// Options are those that this incarnation was started with.
+// Options returns the options that this incarnation was started with.
 func (p *Process) Options() StartOptions { return p.options }
 
 // PID is mysqld's process id.
@@ -171,29 +171,29 @@ func (p *Process) PID() int { return p.pid }
 // Done is closed when mysqld and every goroutine of the Process have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ShutdownSeen is closed when mysqld began a shutdown that was not ordered here,
-// or crashed. By then SIGKILL has been sent.
+// ShutdownSeen is closed when mysqld has begun a shutdown that was not ordered here, or has
+// crashed. SIGKILL was sent before.
 func (p *Process) ShutdownSeen() <-chan struct{} { return p.shutdownSeen }
 
-// DiskFull yields what mysqld says when it waits for space on its disk. It does so
-// for ever, with all commits behind it, and greets and answers as ever.
+// DiskFull yields the message of a mysqld that waits for space on its disk. It waits for ever,
+// and all commits wait with it, but it still accepts logins and answers queries.
 func (p *Process) DiskFull() <-chan string { return p.diskFull }
 
-// noteDiskFull: a session that waits with a temporary file, of which it has not
-// committed anything, keeps no other one waiting.
+// noteDiskFull ignores temporary files: a session that waits for space for one has not
+// committed yet, and keeps no other session waiting.
 func (p *Process) noteDiskFull(text string) {
 	if strings.Contains(text, "'"+p.server.paths.tmp+string(filepath.Separator)) {
 		return
 	}
 	select {
 	case p.diskFull <- text:
-	default: // the one before it was not read yet
+	default: // the message before it was not read yet
 	}
 }
 
-// RemoveOldBinlogs removes the binlog directories of earlier incarnations. They
-// are of no use to mysqld, but the only copy of what an errant server committed
-// on its own: the caller judges the server first.
+// RemoveOldBinlogs removes the binlog directories of earlier incarnations. mysqld does not use
+// them, but they are the only copy of what an errant server has committed on its own. So the
+// caller must judge the server first.
 func (p *Process) RemoveOldBinlogs() error { return p.server.removeOldBinlogs(p.incarnation) }
 
 // Admin returns the administrative sessions. They fail before Ready returned and
@@ -210,9 +210,9 @@ func (p *Process) ExitError() error {
 	}
 }
 
-// Ready waits until mysqld accepts the admin login and has run its init file to
-// the end, and starts the canary session. It fails when mysqld ends, with the
-// last lines of its error log, when it refuses what the agent needs (ErrUnusable), or when ctx does.
+// Ready waits until mysqld accepts the admin login and has run its init file to the end, and starts
+// the canary session. It fails when mysqld ends, with the last lines of the error log; when mysqld
+// refuses something that the agent needs (ErrUnusable); or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
 	if err := p.awaitLogin(ctx); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (p *Process) awaitLogin(ctx context.Context) error {
 			return fmt.Errorf("%w: it refuses the agent's login: %w", ErrUnusable, err)
 		}
 		select {
-		case <-p.done: // and not exited: the error log is read to its end
+		case <-p.done: // not exited: when done is closed, the error log was read to its end
 			return fmt.Errorf("start mysqld: %w\n%s", p.exitErr, p.log.last())
 		case <-ctx.Done():
 			return fmt.Errorf("wait for mysqld: %w (last try: %w)", context.Cause(ctx), err)
@@ -313,9 +313,9 @@ func (p *Process) sitInCanary() {
 	}
 }
 
-// unorderedShutdown kills mysqld unless the shutdown is ours (I6). The kill
-// comes before anything else: from the moment the server's shutdown begins,
-// sessions that wait for an ACK are about to get OK.
+// unorderedShutdown kills mysqld unless this process has ordered its end (I6). The kill comes
+// before anything else: from the moment a shutdown begins, sessions that wait for an ACK are
+// about to get OK.
 func (p *Process) unorderedShutdown(why string) {
 	if p.ordered.Load() {
 		return
@@ -327,8 +327,8 @@ func (p *Process) unorderedShutdown(why string) {
 	})
 }
 
-// sigkill sends SIGKILL. Failing to is a broken promise, not an error: a mysqld
-// that cannot be killed cannot be fenced, but dies with this process.
+// sigkill sends SIGKILL. If that fails it panics: a mysqld that cannot be killed cannot be
+// fenced, but it dies with this process.
 func (p *Process) sigkill() {
 	err := p.proc.Signal(syscall.SIGKILL)
 	invariant.Check(err == nil || errors.Is(err, os.ErrProcessDone), "I6", "cannot kill mysqld %d: %v", p.pid, err)
@@ -342,11 +342,10 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// StopGracefully lets mysqld shut down and waits until it is gone. The caller
-// must have SetSuperReadOnly succeed first, and must not open writes any more;
-// the server is asked again, and killed instead if it is not read-only or does
-// not answer. Clients are shut out before: what one of them wrote between that and
-// the signal (FLUSH TABLES) would be kept, and be in no log. After Config.StopTimeout, or when ctx ends, it is killed.
+// StopGracefully lets mysqld shut down and waits until it is gone. SetSuperReadOnly must have succeeded before, and
+// the caller must not open writes any more. StopGracefully first shuts clients out, because a write after the check
+// (FLUSH TABLES) would stay in mysqld and be in no log. It asks the server again, and kills it if it is not read-only
+// or does not answer. It also kills mysqld after Config.StopTimeout, or when ctx ends.
 func (p *Process) StopGracefully(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.server.cfg.StopTimeout)
 	defer cancel()

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// sourceRetries is SOURCE_RETRY_COUNT: at one try a second this is 68 years, so
-// the replica never gives its agent up by itself.
+// sourceRetries is SOURCE_RETRY_COUNT: at one try a second this is 68 years, so the replica
+// never stops trying to reach its agent.
 const sourceRetries = 1<<31 - 1
 
 // ReplicaStatus is the state of the replication channel.
 type ReplicaStatus struct {
-	// Configured: ConfigureReplication was called on this data directory.
+	// Configured says that ConfigureReplication was called on this data directory.
 	Configured bool
-	// IORunning: connected to the feed. IOConnecting: trying to.
+	// IORunning says that it is connected to the feed, IOConnecting that it tries to connect.
 	IORunning, IOConnecting bool
-	// SQLRunning: the applier runs.
+	// SQLRunning says that the applier runs.
 	SQLRunning bool
-	// The last error of each side, 0 and "" if none. The applier's only once it has stopped.
+	// The last error of each side; 0 and "" = none. SQLErrno and SQLError are read only while
+	// the applier does not run.
 	IOErrno, SQLErrno int
 	IOError, SQLError string
 	// Retrieved is what the relay logs hold or held, Executed is gtid_executed.
 	Retrieved, Executed string
 }
 
-// ConfigureReplication points the replica at the agent's feed, forgetting
-// whatever was configured and retrieved before. The replica is stopped
-// afterwards.
+// ConfigureReplication makes the agent's feed the source of the replica, and drops the earlier
+// configuration and relay logs. Afterwards the replica is stopped.
 func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int) error {
 	if err := a.StopReplica(ctx); err != nil {
 		return err
@@ -34,9 +34,9 @@ func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int)
 	if err := a.exec(ctx, "reset replica", "RESET REPLICA ALL"); err != nil {
 		return err
 	}
-	// GTID_ONLY needs the two before it; with relay_log_recovery it is what
-	// makes the replica ask for what gtid_executed lacks, and not for what its
-	// relay logs lack.
+	// GTID_ONLY needs the two options before it. With relay_log_recovery it makes the replica
+	// ask for the transactions that gtid_executed lacks, not for those that its relay logs
+	// lack.
 	return a.exec(ctx, "configure replication", `CHANGE REPLICATION SOURCE TO
 		SOURCE_HOST = ?, SOURCE_PORT = ?, SOURCE_SSL = 0,
 		SOURCE_AUTO_POSITION = 1, REQUIRE_ROW_FORMAT = 1, GTID_ONLY = 1,
@@ -44,8 +44,8 @@ func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int)
 		host, port, sourceRetries)
 }
 
-// StartReplica starts both replica threads. The credentials for the feed are
-// given here, so that mysqld keeps them in memory and not in its data.
+// StartReplica starts both replica threads. It gives the credentials for the feed here, so that
+// mysqld keeps them in memory and not in its data.
 func (a *Admin) StartReplica(ctx context.Context, user, password string) error {
 	return a.exec(ctx, "start replica", "START REPLICA USER = ? PASSWORD = ?", user, password)
 }
@@ -60,8 +60,7 @@ func (a *Admin) StopReplica(ctx context.Context) error {
 func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	var s ReplicaStatus
 	var io, applier string
-	// One row always. The coordinator's error only points to a worker's, so a
-	// worker's comes first.
+	// The query always yields one row.
 	err := a.query1(ctx, "replica status", `
 		SELECT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration WHERE channel_name = '' AND host <> ''),
 			COALESCE(MAX(c.service_state), 'OFF'), COALESCE(MAX(c.last_error_number), 0),
@@ -78,6 +77,7 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	if s.SQLRunning {
 		return s, nil
 	}
+	// The coordinator's error only points to a worker's, so a worker's comes first.
 	err = a.query1(ctx, "applier errors", `
 		SELECT COALESCE(MAX(n), 0), COALESCE(MAX(m), '') FROM (
 			SELECT n, m FROM (
@@ -93,8 +93,8 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	return s, nil
 }
 
-// WaitApplied waits until gtid_executed contains set, or until ctx ends. It does
-// not notice an applier that stopped; see ReplicaStatus.
+// WaitApplied waits until gtid_executed contains set, or until ctx ends. It does not notice
+// that the applier has stopped; see ReplicaStatus.
 func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 	for {
 		if applied, err := a.AppliedWithin(ctx, set, waitAppliedSlice); err != nil || applied {
@@ -103,7 +103,7 @@ func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 	}
 }
 
-// AppliedWithin waits until gtid_executed contains set, for d at most. It tells whether it
+// AppliedWithin waits until gtid_executed contains set, at most for d, and tells whether it
 // does.
 func (a *Admin) AppliedWithin(ctx context.Context, set string, d time.Duration) (bool, error) {
 	var timedOut bool
@@ -112,9 +112,9 @@ func (a *Admin) AppliedWithin(ctx context.Context, set string, d time.Duration) 
 	return err == nil && !timedOut, err
 }
 
-// ApplyWork returns a number that changes while the applier works inside of a
-// transaction: what its threads did to rows, and how far a DDL is. What waits for a lock
-// does neither.
+// ApplyWork returns a number that changes while the applier works inside of a transaction: it
+// adds up the row operations of its threads and the progress of a DDL. While the applier waits
+// for a lock, the number does not change.
 func (a *Admin) ApplyWork(ctx context.Context) (work int64, err error) {
 	err = a.query1(ctx, "the applier's work", `
 		SELECT CAST(COALESCE((
@@ -131,18 +131,18 @@ func (a *Admin) ApplyWork(ctx context.Context) (work int64, err error) {
 // applierThreads are the applier's threads, as performance_schema names them.
 const applierThreads = `('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')`
 
-// AddPurged declares the transactions of set done without running them: those
-// of the log's prefix that changed nothing (the prefix rule). set may not
-// overlap gtid_executed. The caller has looked at every one of them.
+// AddPurged declares the transactions of set done without running them: transactions of the
+// log's prefix that changed nothing (the prefix rule). set must not overlap gtid_executed. The
+// caller must have checked every one of them.
 func (a *Admin) AddPurged(ctx context.Context, set string) error {
 	return a.exec(ctx, "add to gtid_purged", "SET GLOBAL gtid_purged = ?", "+"+set)
 }
 
-// KillBlockers ends the client sessions that hold what an applier thread waits
-// for, a metadata lock (a long query under a committed ALTER, FLUSH TABLES WITH
-// READ LOCK, LOCK INSTANCE) or a row lock, and returns how many it ended.
+// KillBlockers ends the client sessions that hold a lock for which an applier thread waits, a
+// metadata lock (a long query under a committed ALTER, FLUSH TABLES WITH READ LOCK, LOCK
+// INSTANCE) or a row lock, and returns how many it ended.
 func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
-	// Their end is not waited for: what they held may take a rollback to free.
+	// It does not wait for their end: a rollback may be needed to free a lock.
 	return a.kill(ctx, "sessions that block the applier", `
 		WITH applier AS (
 			SELECT thread_id FROM performance_schema.threads WHERE name IN `+applierThreads+`

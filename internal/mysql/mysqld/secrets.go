@@ -18,7 +18,7 @@ import (
 // ErrSecrets: the secrets file cannot be trusted or lacks a password.
 var ErrSecrets = errors.New("unusable secrets file")
 
-// secretsBytesMax bounds what is read of a secrets file; four lines are 250 bytes.
+// secretsBytesMax bounds the length of a secrets file; four lines have 250 bytes.
 const secretsBytesMax = 64 << 10
 
 // Secrets are the passwords of the internal accounts of one node. The file is
@@ -80,11 +80,11 @@ func GenerateSecrets(fs vfs.FS, path string) (Secrets, error) {
 	return s, nil
 }
 
-// nextSecrets is where passwords wait that take the place of those in path.
+// nextSecrets is the file of new passwords, which will replace the file path.
 func nextSecrets(path string) string { return path + ".next" }
 
-// RotateSecrets makes new passwords for the secrets file path, durably. They hold from
-// AdoptSecrets on: until then the server has the old ones.
+// RotateSecrets makes new passwords for the secrets file path, durably. They are not used
+// before AdoptSecrets: until then the server has the old ones.
 func RotateSecrets(fs vfs.FS, path string) error {
 	next := nextSecrets(path)
 	if err := fs.Remove(next); err != nil && !errors.Is(err, iofs.ErrNotExist) {
@@ -94,8 +94,9 @@ func RotateSecrets(fs vfs.FS, path string) error {
 	return err
 }
 
-// AdoptSecrets makes what RotateSecrets made the secrets file path, if there is any. The
-// next start of the server sets these passwords, and none that was started before may run.
+// AdoptSecrets replaces the secrets file path by the new passwords of RotateSecrets, if there
+// are any. The next start of the server sets them. No server that was started with the old ones
+// may run.
 func AdoptSecrets(fs vfs.FS, path string) error {
 	if err := vfs.Move(fs, nextSecrets(path), path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("adopt new secrets: %w", err)

@@ -44,37 +44,38 @@ type Server struct {
 	fs    vfs.FS
 }
 
-// New returns the server of c. It starts nothing and touches no file; faults of
-// c are reported by Initialize and Start.
+// New returns the server of c. It starts nothing and touches no file. Initialize and Start
+// report faults of c.
 func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}}
 }
 
-// With returns the same server, to be started from another installation. A Process that runs
-// keeps the one that it was started from.
+// With returns the same server, to be started from another installation. A running Process
+// keeps the installation that it was started from.
 func (s *Server) With(in *install.Installation) *Server {
 	c := s.cfg
 	c.Installation = in
 	return &Server{cfg: c, paths: s.paths, fs: s.fs}
 }
 
-// DataVersion reads with which server the data were made, or upgraded last; zero = not known.
+// DataVersion returns the version of the server that made the data or upgraded them last; zero
+// = not known.
 func (s *Server) DataVersion() (install.Version, error) { return versionOf(s.paths.data) }
 
 // Socket returns the path of the Unix socket.
 func (s *Server) Socket() string { return s.cfg.Socket }
 
-// Initialized reports whether there is a data directory. It appears by one
-// rename, so it is complete.
+// Initialized reports whether there is a data directory. One rename publishes it, so it is
+// complete.
 func (s *Server) Initialized() bool {
 	_, err := s.fs.Stat(filepath.Join(s.paths.data, "auto.cnf"))
 	return err == nil
 }
 
-// Initialize makes a new data directory: no GTID, a random server UUID, the
-// accounts still to be made by the first Start. It is atomic: data.init is
-// renamed to data once it is on disk. It returns ErrInitialized if there is one.
+// Initialize makes a new data directory with no GTID and a random server UUID; the first Start
+// makes the accounts. It is atomic: data.init is renamed to data once it is on disk. It returns
+// ErrInitialized if there is a data directory already.
 func (s *Server) Initialize(ctx context.Context) error {
 	if err := s.cfg.validate(); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (s *Server) Initialize(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()                    // Only drops the lock.
-	if err := emptyDir(s.paths.dataTemp, id); err != nil { // mysqld may not make it itself
+	if err := emptyDir(s.paths.dataTemp, id); err != nil { // mysqld cannot: DataDir belongs to the agent
 		return fmt.Errorf("begin a data directory: %w", err)
 	}
 	if err := s.runInitialize(ctx, id, lock); err != nil {
@@ -104,8 +105,9 @@ func (s *Server) Initialize(ctx context.Context) error {
 	return err
 }
 
-// publish makes data.init, which is complete, the data directory, with a random server UUID:
-// mysqld derives one from time and a network address, which copies of one virtual machine share.
+// publish makes data.init, which is complete, the data directory. It writes a random server
+// UUID: mysqld would derive one from the time and a network address, which copies of one virtual
+// machine share.
 func (s *Server) publish(id osIdentity) (uuid string, err error) {
 	uuid = NewUUID()
 	auto := filepath.Join(s.paths.dataTemp, "auto.cnf")
@@ -118,9 +120,8 @@ func (s *Server) publish(id osIdentity) (uuid string, err error) {
 	return uuid, nil
 }
 
-// runInitialize runs mysqld --initialize-insecure into data.init. The root
-// account without password that it leaves is locked by the init file before
-// the server takes its first connection.
+// runInitialize runs mysqld --initialize-insecure into data.init. That leaves a root account
+// without a password; the init file locks it before the server takes its first connection.
 func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File) error {
 	if err := s.writeFor(id, s.paths.config, s.cfg.renderInitialize(id.uid == 0), 0o640); err != nil {
 		return fmt.Errorf("write option file: %w", err)
@@ -130,8 +131,8 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 	cmd.Dir = s.cfg.DataDir
 	cmd.Env = childEnv(os.Environ())
 	cmd.ExtraFiles = []*os.File{lock}
-	// No parent-death signal, which is bound to a thread: a mysqld that outlives
-	// its agent here finishes a directory that nobody renames, and holds the lock
+	// No parent-death signal, because that is bound to a thread. A mysqld that outlives its
+	// agent here does no harm: it finishes a directory that nobody renames, and holds the lock
 	// until then.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential}
 	var out []byte
@@ -147,20 +148,20 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 
 // StartOptions say what differs in one incarnation.
 type StartOptions struct {
-	// ReplicaBinlog makes the applier binlog what it applies. Of an XA
-	// transaction that an applier prepared without, the server binlogs no
-	// XA COMMIT either: a primary has to have prepared it with. Semi-sync is off
-	// until EnableSemiSync, as the applier would wait for ACKs.
+	// ReplicaBinlog makes the applier binlog what it applies. If an applier without it prepares
+	// an XA transaction, the server does not binlog the XA COMMIT either, so a primary must
+	// have prepared it with ReplicaBinlog. Semi-sync is off until EnableSemiSync, because the
+	// applier would wait for ACKs.
 	ReplicaBinlog bool
-	// Variables are further settings, which stand above those of Config. A server that does not
-	// know one of them starts without it; one that cannot be the operator's to set is refused.
+	// Variables are further settings, which override those of Config. A server that does not
+	// know one of them starts without it. Start refuses those that CheckGlobal refuses.
 	Variables map[string]string
 }
 
-// Start starts a new incarnation of mysqld, read-only, and returns it once the
-// process exists; Process.Ready waits until it can be used. It waits, as long as
-// ctx allows, for an older mysqld on the directory to be gone (ErrBusy). ctx
-// bounds the starting only, not the process's life.
+// Start starts a new incarnation of mysqld, read-only, and returns it once the process exists;
+// Process.Ready waits until it can be used. It waits, as long as ctx allows, until an older
+// mysqld on the directory has ended (else ErrBusy). ctx bounds the start only, not the life of
+// the process.
 func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
@@ -222,17 +223,18 @@ func (s *Server) Incarnation() (uint64, error) {
 }
 
 const (
-	// incarnationAheadMax is how far the directories may be ahead of the counter. It is
-	// written before they are made, so they are not, unless a file system has lost that.
+	// incarnationAheadMax is how far the directories may be ahead of the counter. The counter
+	// is written first, so they are ahead only where a file system has lost that write.
 	incarnationAheadMax = 1000
-	// incarnationMax has ten digits, as a directory's name: a start each second for 300 years.
+	// incarnationMax has ten digits, like the name of a directory: a start each second for 300
+	// years.
 	incarnationMax = 9_999_999_999
 )
 
-// nextIncarnation takes the next number, durably. A damaged counter stops the
-// start: an old number again would bring an old binlog's names back. A lost
-// counter does not, as the directories still there tell where to go on. mysqld's account
-// may make such directories, so they count only if they can be ours.
+// nextIncarnation takes the next number, durably. A damaged counter stops the start: with an
+// old number, the names of an old binlog would come back. A lost counter does not stop it,
+// because the directories that are left tell the number. mysqld's account can make such
+// directories, too, so a directory counts only if its number is plausible.
 func (s *Server) nextIncarnation() (uint64, error) {
 	n, err := s.Incarnation()
 	if err != nil {
@@ -260,19 +262,18 @@ func (s *Server) nextIncarnation() (uint64, error) {
 	return n, nil
 }
 
-// prepare makes what incarnation n needs on disk. The lock is held.
+// prepare makes the files and directories that incarnation n needs. The caller holds the lock.
 func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 	dir := s.paths.binlogDir(n)
-	// The binlog's cannot exist but for a number that was lost; the others hold what a
-	// killed mysqld left.
+	// The binlog directory can exist only if a number was lost. The others may hold files of a
+	// killed mysqld.
 	for _, d := range []string{dir, s.paths.tmp, s.paths.run} {
 		if err := emptyDir(d, id); err != nil {
 			return err
 		}
 	}
-	// mysqld refuses to start while the pid in its socket's lock file exists,
-	// which a zombie, or another process with that number, satisfies. Our lock says that
-	// nobody uses the socket.
+	// mysqld refuses to start while the pid in its socket's lock file exists, even if that is a
+	// zombie or another process. We hold the directory's lock, so no mysqld uses the socket.
 	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock"} {
 		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove what a killed mysqld left: %w", err)
@@ -347,7 +348,7 @@ func (s *Server) BinlogFiles() (files []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("list binlogs: %w", err)
 		}
-		// Behind 999999 the numbers have more digits.
+		// After 999999 the numbers have more digits.
 		slices.SortStableFunc(found, func(a, b os.DirEntry) int { return cmp.Compare(len(a.Name()), len(b.Name())) })
 		for _, f := range found {
 			number, ok := strings.CutPrefix(f.Name(), binlog.IncarnationBase(n)+".")
@@ -359,11 +360,10 @@ func (s *Server) BinlogFiles() (files []string, err error) {
 	return files, nil
 }
 
-// childEnv is the agent's environment without what would steer mysqld:
-// MYSQL* (home, ports, debugging), UMASK*, and systemd's notification socket,
-// on which mysqld would report itself ready in the agent's place. With
-// MYSQLD_PARENT_PID the server ends with exit code 16 where it wants to be
-// restarted (RESTART, the end of a CLONE).
+// childEnv is the agent's environment without the variables that would change what mysqld does:
+// MYSQL* (home, ports, debugging), UMASK*, and those of systemd: on its notification socket
+// mysqld would report itself ready in the agent's place. With MYSQLD_PARENT_PID the server ends
+// with exit code 16 when it wants to be restarted (RESTART, the end of a CLONE).
 func childEnv(environ []string) []string {
 	var env []string
 	for _, kv := range environ {

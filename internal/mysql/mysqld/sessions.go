@@ -10,20 +10,21 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// Session is a client's session of the server.
+// Session is a session of a client.
 type Session struct {
 	ID      uint64
 	User    string
-	Seconds int64 // in its statement
+	Seconds int64 // since its statement began
 }
 
-// String says whose it is.
+// String describes the session for people.
 func (s Session) String() string {
 	return fmt.Sprintf("session %d of %s, for %d s", s.ID, s.User, s.Seconds)
 }
 
-// SlowWriters returns the sessions whose statement writes and has been under way
-// for so long: closing writes waits for it to end, and all others behind it.
+// SlowWriters returns the sessions whose statement writes and has run for at least than. To
+// close writes, the server must wait for such a statement, and all other writers then wait,
+// too.
 func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session, error) {
 	all, err := rows.All(ctx, a.db, func(s *Session) []any { return []any{&s.ID, &s.User, &s.Seconds} }, `
 		SELECT t.processlist_id, t.processlist_user, t.processlist_time
@@ -37,9 +38,9 @@ func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session,
 	return all, nil
 }
 
-// OpenTransactions returns how many sessions of clients are in a transaction that
-// writes, or locks rows: it holds the metadata locks of its tables. (innodb_trx cannot
-// be asked while a statement has bytes that are no text.)
+// OpenTransactions returns how many sessions of clients are in a transaction that writes or
+// locks rows. Such a transaction holds metadata locks on its tables. (A query of innodb_trx
+// fails while a statement has bytes that are no text.)
 func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
 	var n int
 	err := a.query1(ctx, "open transactions", `SELECT COUNT(*) FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
@@ -51,8 +52,8 @@ func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// Answering returns how many sessions of clients over TCP have not written the answer to
-// their newest command: mysqld says "Sleep" once it has.
+// Answering returns for how many client sessions over TCP mysqld has not yet written the answer
+// to the newest command. Afterwards mysqld shows them as "Sleep".
 func (a *Admin) Answering(ctx context.Context) (int, error) {
 	var n int
 	err := a.query1(ctx, "sessions in a statement", `SELECT COUNT(*) FROM performance_schema.threads
@@ -61,11 +62,10 @@ func (a *Admin) Answering(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// RestartAckReceiver ends the thread that reads ACKs and starts a new one. The old
-// one has had a replica, and looks for new ones once a second only from then on
-// (Ack_receiver::run): a later tap's first ACK would be read that late. The caller
-// has shut all clients out (ShutOut), and no tap is connected: while semi-sync is off
-// nobody may commit.
+// RestartAckReceiver ends the thread that reads ACKs and starts a new one. A thread that has
+// had a replica looks for new replicas only once a second (Ack_receiver::run), so the first ACK
+// of a later tap could be read a second late. The caller must have shut all clients out
+// (ShutOut), and no tap may be connected: nobody may commit while semi-sync is off.
 func (a *Admin) RestartAckReceiver(ctx context.Context) error {
 	if err := a.proveReadOnly(ctx); err != nil {
 		return err
@@ -74,16 +74,16 @@ func (a *Admin) RestartAckReceiver(ctx context.Context) error {
 		a.exec(ctx, "switch semi-sync on", "SET GLOBAL rpl_semi_sync_source_enabled = ON"))
 }
 
-// InCommit tells whether a statement is between the binlog and its end: it has a
-// GTID that is not in gtid_executed yet.
+// InCommit tells whether a statement is in its commit: it owns a GTID that is not in
+// gtid_executed yet.
 func (a *Admin) InCommit(ctx context.Context) (bool, error) {
 	var owned string
 	err := a.query1(ctx, "gtid_owned", "SELECT @@GLOBAL.gtid_owned", nil, &owned)
 	return owned != "", err
 }
 
-// NextBinlog has the server begin a new binlog file: the next tap then reads none
-// of what an earlier epoch has written. LOCAL: it is not binlogged itself.
+// NextBinlog makes the server begin a new binlog file, so that the next tap reads nothing that
+// an earlier epoch has written. LOCAL keeps the statement itself out of the binlog.
 func (a *Admin) NextBinlog(ctx context.Context) error {
 	return a.exec(ctx, "begin a new binlog file", "FLUSH LOCAL BINARY LOGS")
 }

@@ -2,9 +2,9 @@ package mysqld
 
 import "context"
 
-// BinlogEnd returns the file in which the server's binlog ends, a base name without
-// a path, and where there. What was written to it is before that, whether it waits
-// for an ACK or not.
+// BinlogEnd returns the end of the server's binlog: the file's base name and the offset.
+// Everything that was written to the binlog is before it, also transactions that wait for an
+// ACK.
 func (a *Admin) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
 	err = a.query1(ctx, "end of the binlog", `
 		SELECT local->>'$.binary_log_file', local->>'$.binary_log_position' FROM performance_schema.log_status`,
@@ -12,9 +12,9 @@ func (a *Admin) BinlogEnd(ctx context.Context) (file string, offset uint64, err 
 	return file, offset, err
 }
 
-// EndLockWaiters ends the sessions of clients that wait for a lock, and returns how
-// many. They are before their commit, so nothing of them is in the binlog; once the
-// lock is let go they would write there.
+// EndLockWaiters ends the sessions of clients that wait for a lock, and returns how many. They
+// have not begun their commit, so the binlog has nothing of them; if they got the lock, they
+// would write to it.
 func (a *Admin) EndLockWaiters(ctx context.Context) (int, error) {
 	return a.kill(ctx, "sessions that wait for a lock", `
 		SELECT t.processlist_id FROM performance_schema.threads t

@@ -10,30 +10,29 @@ import (
 )
 
 const (
-	// shutOutTimeout bounds ShutOut before a stop: what a session has to roll back may
-	// take long.
+	// shutOutTimeout bounds ShutOut before a stop: the rollback of a session may take long.
 	shutOutTimeout = 5 * time.Second
-	// atSocket is true for a session through the Unix socket: with skip_name_resolve no
-	// other has this host. Anybody who may make accounts can make one with a name of ours
-	// at another host.
+	// atSocket is true for a session through the Unix socket: with skip_name_resolve no other
+	// session has this host. The user's name is not enough, because accounts with a name of
+	// ours can be made at other hosts.
 	atSocket = "COALESCE(processlist_host, '') = 'localhost'"
-	// ourSession is true for a session of an account that ShutOut leaves alone, and
-	// agentSession for one of the agent, which nothing ends.
+	// ourSession is true for a session that ShutOut does not end, agentSession for a session of
+	// the agent itself, which no method of Admin ends.
 	ourSession   = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'))"
 	agentSession = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "'))"
-	// sessionsWhere selects sessions for kill; a condition follows.
+	// sessionsWhere selects sessions for kill. The caller appends a condition.
 	sessionsWhere = "SELECT processlist_id FROM performance_schema.threads WHERE processlist_id IS NOT NULL AND "
 )
 
-// ShutOut ends every session but quorate's own, and every event that runs; it keeps everybody
-// out until letIn is called, and leaves the event scheduler off. It returns once no such session is left, that is when nothing can be
-// written any more that super_read_only lets pass (FLUSH TABLES, ANALYZE TABLE, XA
-// PREPARE). The server must be read-only and no session may wait for an ACK:
-// otherwise it returns ErrWritesPending. After an error mysqld has to be killed. It
-// waits for what the sessions have to roll back, as long as ctx lets it.
+// ShutOut ends every session except quorate's own, and every event that runs. It keeps clients out until letIn is
+// called, and leaves the event scheduler off. It returns once no such session is left: then nobody can run the
+// statements any more that super_read_only lets pass (FLUSH TABLES, ANALYZE TABLE, XA PREPARE). The server must be
+// read-only and no session may wait for an ACK: otherwise ShutOut returns ErrWritesPending. After an error the caller
+// must kill mysqld. ShutOut waits for rollbacks of sessions, as long as ctx allows.
 //
-// The server takes one connection more than max_connections, for CONNECTION_ADMIN. The
-// agent's own ones are more than two, so with max_connections=1 it takes none.
+// The server accepts one connection more than max_connections, for an account with
+// CONNECTION_ADMIN. The agent has more than two connections, so with max_connections=1 the
+// server accepts none.
 func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
 	if err := a.proveReadOnly(ctx); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 	}
 }
 
-// endScheduler has no event begin any more, until clients are let in.
+// endScheduler switches the event scheduler off, and keeps it off until clients are let in.
 func (a *Admin) endScheduler(ctx context.Context) error {
 	a.scheduler.Lock()
 	defer a.scheduler.Unlock()
@@ -89,8 +88,8 @@ func (a *Admin) endScheduler(ctx context.Context) error {
 	return a.setScheduler(ctx, false)
 }
 
-// endClients tells every session of a client to end, and every event that runs, and whether there was none. A
-// connection counts from when it is accepted, before it is a session with a name.
+// endClients kills every session of a client and every event that runs. It returns true if there was none. A
+// connection counts from its acceptance, before it is a session with a user.
 func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 	n, err := a.kill(ctx, "sessions of clients", sessionsWhere+`(connection_type IS NOT NULL OR name IN ('thread/sql/one_connection', 'thread/sql/event_worker')) AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
@@ -104,7 +103,7 @@ func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 	return n == 0 && connections == ours && ours > 2, err
 }
 
-// kill tells the sessions to end that a query selects, and how many there are.
+// kill kills the sessions that a query selects, and returns how many there were.
 func (a *Admin) kill(ctx context.Context, what, query string) (int, error) {
 	ids, err := rows.Column[uint64](ctx, a.db, query)
 	if err != nil {
@@ -118,11 +117,12 @@ func (a *Admin) kill(ctx context.Context, what, query string) (int, error) {
 	return len(ids), nil
 }
 
-// EndReaders tells every session to end that came over TCP from this host, as those of the read-only port do, and all that
-// are logging in: the server does not say yet where they come from. A closed connection is not enough: the server may be in
-// a statement that others of the same request follow, and looks at the connection when it has to answer. A killed session
-// begins none (dispatch_command in sql_parse.cc, sp_head::execute).
-// So it returns once none of them can write any more, if the server is read-only.
+// EndReaders kills every session that came over TCP from this host, as those of the read-only port do. It also kills
+// all sessions that are logging in, because the server does not show yet where they come from. To close the
+// connections is not enough: the server may be in one of several statements of a request, and looks at the connection
+// only when it answers. A killed session begins no further statement (dispatch_command in sql_parse.cc,
+// sp_head::execute). So when EndReaders returns, and the server is read-only, none of these sessions can write any
+// more.
 func (a *Admin) EndReaders(ctx context.Context) error {
 	_, err := a.kill(ctx, "sessions of readers", sessionsWhere+`(connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')
 		OR name = 'thread/sql/one_connection' AND processlist_user IS NULL)`)

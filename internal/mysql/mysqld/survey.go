@@ -24,18 +24,18 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// surveyBufferPool is enough to read the data dictionary with. The operator's may be most of
+// surveyBufferPool is enough to read the data dictionary. The operator's value may be most of
 // the host's memory.
 const surveyBufferPool = "128M"
 
-// surveyStopTimeout bounds the end of a server that has nothing to write.
+// surveyStopTimeout bounds the stop of the surveying server, which has nothing to write.
 const surveyStopTimeout = 20 * time.Second
 
-// Survey starts a server on a data directory that is not quorate's, reads what is to be known of
-// it, and ends that server. The server is read-only down to InnoDB, has no network, and asks
-// nobody for a password: its socket is in a directory for this account and mysqld's alone. It
-// changes nothing in dir but for its temporary tablespace (ibtmp1). The caller holds the data
-// (HoldData). A server that was not shut down in order is ErrUnclean.
+// Survey starts a server on a data directory that is not quorate's, reads the facts of type
+// Survey, and stops the server. The server is read-only down to InnoDB, has no network, and asks
+// for no password: only this account and mysqld's can reach its socket. In dir it changes only
+// its temporary tablespace (ibtmp1). The caller must hold the data (HoldData). It returns
+// ErrUnclean for data whose server was not shut down in order.
 func (c Config) Survey(ctx context.Context, dir string) (s Survey, err error) {
 	id, err := c.identity()
 	if err != nil {
@@ -71,11 +71,11 @@ func (c Config) Survey(ctx context.Context, dir string) (s Survey, err error) {
 	return readSurvey(ctx, db)
 }
 
-// renderSurvey returns the option file of a server that only looks.
+// renderSurvey returns the option file of the surveying server.
 func (c Config) renderSurvey(asRoot bool, dir, scratch string) string {
 	var b strings.Builder
 	b.WriteString("[mysqld]\n")
-	for _, name := range slices.Sorted(maps.Keys(c.Variables)) { // some say how the data are read
+	for _, name := range slices.Sorted(maps.Keys(c.Variables)) { // some decide how the data are read
 		if !strings.Contains(name, ".") {
 			writeOption(&b, name, c.Variables[name])
 		}
@@ -90,13 +90,13 @@ func (c Config) renderSurvey(asRoot bool, dir, scratch string) string {
 		{"socket", filepath.Join(scratch, "s.sock")}, {"pid_file", filepath.Join(scratch, "s.pid")},
 		{"relay_log", filepath.Join(tmp, "relay")}, {"relay_log_index", filepath.Join(tmp, "relay.index")},
 		{"log_error_services", "log_filter_internal;log_sink_internal"}, {"log_error_verbosity", "2"},
-		// What their variables are of, which the operator may have set.
+		// The operator may have set variables of these plugins.
 		{"plugin_load_add", "rpl_semi_sync_source=semisync_source.so"}, {"plugin_load_add", "clone=mysql_clone.so"},
 		{"innodb_read_only", "ON"}, {"innodb_buffer_pool_size", surveyBufferPool}, {"innodb_buffer_pool_load_at_startup", "OFF"},
 		{"innodb_buffer_pool_dump_at_shutdown", "OFF"},
 		{"skip_log_bin", "ON"}, {"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"}, {"server_id", "1"},
 		{"super_read_only", "ON"}, {"event_scheduler", "OFF"}, {"skip_replica_start", "ON"}, {"persisted_globals_load", "OFF"},
-		{"loose_group_replication_start_on_boot", "OFF"}, // the plugin may be one of INSTALL PLUGIN
+		{"loose_group_replication_start_on_boot", "OFF"}, // the data may have the plugin by INSTALL PLUGIN
 		{"skip_grant_tables", "ON"}, {"skip_networking", "ON"}, {"loose_mysqlx", "OFF"}, {"secure_file_priv", "NULL"},
 		{"auto_generate_certs", "OFF"}, {"loose_sha256_password_auto_generate_rsa_keys", "OFF"},
 		{"caching_sha2_password_auto_generate_rsa_keys", "OFF"},
@@ -106,14 +106,14 @@ func (c Config) renderSurvey(asRoot bool, dir, scratch string) string {
 	return b.String()
 }
 
-// surveyor is the server that only looks.
+// surveyor is the surveying server.
 type surveyor struct {
 	cmd  *exec.Cmd
 	out  *tailWriter
 	done chan struct{}
 }
 
-// spawnSurvey starts it. It dies with this process.
+// spawnSurvey starts the surveying server. It dies with this process.
 func (c Config) spawnSurvey(id osIdentity, config string) (*surveyor, error) {
 	argv := append(c.Installation.MysqldArgv(), "--defaults-file="+config)
 	p := &surveyor{cmd: exec.Command(argv[0], argv[1:]...), out: &tailWriter{}, done: make(chan struct{})}
@@ -123,7 +123,7 @@ func (c Config) spawnSurvey(id osIdentity, config string) (*surveyor, error) {
 	started := make(chan error)
 	go func() {
 		defer close(p.done)
-		// Its end comes when that of the thread does which has spawned it.
+		// The child is killed when the thread ends that has spawned it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := install.WithoutNetCapabilities(p.cmd.Start)
@@ -172,7 +172,7 @@ func (p *surveyor) problem() error {
 	return fmt.Errorf("mysqld does not start on the data, read-only: %s", cmp.Or(strings.Join(said, "; "), tailOf(text)))
 }
 
-// end ends the server. It has nothing to lose, but clears up behind itself if it may.
+// end stops the server, in order if possible: it then removes its own temporary files.
 func (p *surveyor) end() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timeout := time.NewTimer(surveyStopTimeout)
@@ -197,7 +197,7 @@ func openSurvey(socket string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// tailBytesMax bounds what is kept of what a server says.
+// tailBytesMax is how many last bytes of a server's output are kept.
 const tailBytesMax = 64 << 10
 
 // tailWriter keeps the end of what is written to it.

@@ -17,18 +17,19 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// Errors of a data directory that is looked at.
+// Errors of a look at a data directory.
 var (
-	// ErrNoData: it is no data directory of a server that quorate knows.
+	// ErrNoData: the directory is no data directory of a server that quorate knows.
 	ErrNoData = errors.New("no data directory of MySQL 8.0 or later")
-	// ErrInUse: a server runs on it.
+	// ErrInUse: a server runs on the directory.
 	ErrInUse = errors.New("a mysqld runs on it: shut that down first, and keep it from being started again")
-	// ErrUnclean: its server was not shut down in order.
+	// ErrUnclean: the server of the directory was not shut down in order.
 	ErrUnclean = errors.New("its mysqld was not shut down in order: start it once more, as ever, and shut it down")
 )
 
-// dictionaryFile is in every data directory since 8.0. A server locks it while it runs. One that
-// does not get that lock ends at once; for ibdata1 it waits 100 s, and would go on where we end.
+// dictionaryFile is in every data directory since 8.0. A server locks it while it runs, and ends
+// at once if it does not get the lock. For the lock of ibdata1 a server would wait 100 s, and
+// start when we release it.
 const dictionaryFile = "mysql.ibd"
 
 // HoldData keeps every other server from a data directory, until release is called or this
@@ -41,7 +42,8 @@ func HoldData(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the data: %w", err)
 	}
-	// What InnoDB takes (os_file_lock), but that it is this descriptor's and not this process's.
+	// The same lock as InnoDB's (os_file_lock), except that it belongs to this descriptor and
+	// not to this process.
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		err = fmt.Errorf("%s: %w", dir, ErrInUse)
@@ -52,13 +54,14 @@ func HoldData(dir string) (release func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// Files is what a data directory looks like from outside. Lists have at most listMax names.
+// Files has what the files of a data directory show. Lists have at most listMax names.
 type Files struct {
-	// UUID is the server's, of auto.cnf.
+	// UUID is the server's UUID, from auto.cnf.
 	UUID string `json:"server_uuid"`
-	// Version is that of the server that was started on it last; zero = it does not say.
+	// Version is the version of the server that was started on it last; zero = not known.
 	Version install.Version `json:"-"`
-	// Links are symbolic links in it, Foreign what is not of the account that mysqld will be.
+	// Links has the symbolic links in it, Foreign the files that do not belong to the account
+	// that mysqld will run as.
 	Links   []string `json:"links,omitempty"`
 	Foreign []string `json:"foreign,omitempty"`
 	// Binlogs counts its binlog and relay log files, BinlogBytes is their size.
@@ -70,10 +73,10 @@ type Files struct {
 	Persisted []string `json:"persisted,omitempty"`
 }
 
-// listMax bounds what is listed by name: a person reads it.
+// listMax bounds the length of a list of names: people read it.
 const listMax = 200
 
-// LookAtFiles looks at a data directory, and reads none of its tables.
+// LookAtFiles looks at the files of a data directory. It reads no table.
 func (c Config) LookAtFiles(dir string) (f Files, err error) {
 	id, err := c.identity()
 	if err != nil {
@@ -97,7 +100,7 @@ func (c Config) LookAtFiles(dir string) (f Files, err error) {
 		if err != nil {
 			return err
 		}
-		name, _ := filepath.Rel(dir, path) // it is below
+		name, _ := filepath.Rel(dir, path) // cannot fail: path is below dir
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != id.uid && len(f.Foreign) < listMax {
 			f.Foreign = append(f.Foreign, name)
 		}
@@ -135,7 +138,8 @@ func uuidOf(path string) (string, error) {
 	return string(found[1]), nil
 }
 
-// versionOf reads with which server the data were made, or upgraded last.
+// versionOf returns the version of the server that made the data or upgraded them last; zero =
+// not known.
 func versionOf(dir string) (install.Version, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "mysql_upgrade_history")) // since 8.4
 	if err == nil {
@@ -145,7 +149,7 @@ func versionOf(dir string) (install.Version, error) {
 			} `json:"upgrade_history"`
 		}
 		if err := json.Unmarshal(b, &h); err != nil || len(h.History) == 0 {
-			return install.Version{}, nil // it is a note of the server's: it may have another form some day
+			return install.Version{}, nil // the file is the server's own note, and its form may change
 		}
 		return parsedVersion(h.History[len(h.History)-1].Version), nil
 	}
@@ -162,7 +166,7 @@ func versionOf(dir string) (install.Version, error) {
 	return parsedVersion(string(b)), nil
 }
 
-// parsedVersion is the version that a text begins with; zero = none.
+// parsedVersion returns the version at the beginning of text; zero = there is none.
 func parsedVersion(text string) install.Version {
 	v, err := install.ParseVersion(strings.TrimSpace(text))
 	if err != nil {
@@ -188,7 +192,7 @@ func persisted(path string) ([]string, error) {
 	for _, raw := range groups {
 		var group map[string]json.RawMessage
 		if json.Unmarshal(raw, &group) != nil {
-			continue // the file's version
+			continue // the version of the file's format
 		}
 		for name, value := range group {
 			var below map[string]json.RawMessage

@@ -9,42 +9,43 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// Survey is what was read of a server that is not quorate's. Lists have at most listMax names.
+// Survey has the facts of a server that is not quorate's. Lists have at most listMax names.
 type Survey struct {
 	// Executed is gtid_executed.
 	Executed string `json:"executed"`
-	// NotInnoDB are tables of other engines, Encrypted tablespaces that are encrypted, Outside
-	// files of tables that are not in the data directory.
+	// NotInnoDB has the tables of other engines, Encrypted the tablespaces that are encrypted,
+	// Outside the files of tables that are not in the data directory.
 	NotInnoDB []string `json:"not_innodb,omitempty"`
 	Encrypted []string `json:"encrypted,omitempty"`
 	Outside   []string `json:"outside,omitempty"`
 	// PreparedXA counts XA transactions that are prepared.
 	PreparedXA int `json:"prepared_xa"`
-	// Channels are those over which it replicates, as CHANNEL FROM HOST.
+	// Channels has its replication channels, as "CHANNEL from HOST".
 	Channels []string `json:"channels,omitempty"`
-	// Plugins are those that INSTALL PLUGIN has kept, Components likewise.
+	// Plugins has the plugins of INSTALL PLUGIN, Components the components of INSTALL
+	// COMPONENT.
 	Plugins    []string `json:"plugins,omitempty"`
 	Components []string `json:"components,omitempty"`
 	// Grants are privileges that could bypass the ACK.
 	Grants []Grant `json:"grants,omitempty"`
-	// Reserved are accounts with names that quorate gives to its own.
+	// Reserved has accounts with names that quorate gives to its own accounts.
 	Reserved []string `json:"reserved,omitempty"`
 	// LockedRoot is root@localhost where that account is locked: a first start does that before anything else.
 	LockedRoot []string `json:"locked_root,omitempty"`
-	// FarHosts are accounts for hosts from which nobody comes who comes through the router.
+	// FarHosts has the accounts that no client of the router can use, because of their host.
 	FarHosts []string `json:"far_hosts,omitempty"`
-	// Events are those that are enabled, NoDefiner views, routines, triggers and events whose
-	// definer is no account.
+	// Events has the enabled events. NoDefiner has the views, routines, triggers and events
+	// whose definer is not an account.
 	Events    []string `json:"events,omitempty"`
 	NoDefiner []string `json:"no_definer,omitempty"`
-	// RouterMetadata: it has the schema with which MySQL Router knows an InnoDB Cluster.
+	// RouterMetadata says that it has the schema in which MySQL Router finds an InnoDB Cluster.
 	RouterMetadata bool `json:"router_metadata"`
 }
 
-// ownSchemas are those of the server itself.
+// ownSchemas are the schemas of the server itself.
 const ownSchemas = "('mysql', 'sys', 'information_schema', 'performance_schema')"
 
-// queries yield one text a row.
+// queries returns the queries that fill a list, with one text a row.
 func (s *Survey) queries() []struct {
 	into  *[]string
 	query string
@@ -79,7 +80,7 @@ func (s *Survey) queries() []struct {
 	}
 }
 
-// readSurvey reads what is to be known of a server.
+// readSurvey reads the facts of type Survey.
 func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
 	fail := func(err error) (Survey, error) { return Survey{}, fmt.Errorf("look at the data: %w", err) }
 	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&s.Executed); err != nil {
@@ -104,7 +105,7 @@ func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
 		return fail(err)
 	}
 	for _, g := range grants {
-		// It is locked by the first start, and keeps what it has.
+		// root keeps its privileges: the first start locks it.
 		if g.Account != "'root'@'localhost'" && len(s.Grants) < listMax {
 			s.Grants = append(s.Grants, g)
 		}

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// tlsFiles are the options that name files for TLS. A server that cannot use one of them
-// starts without TLS, and only logs it.
+// tlsFiles are the options that name files for TLS. A server that cannot use one of these files
+// starts without TLS, and only logs that.
 func tlsFiles() []string { return []string{"ssl_ca", "ssl_cert", "ssl_key", "ssl_crl"} }
 
 // tlsSet returns the operator's options of tlsFiles.
@@ -38,10 +38,10 @@ func (c Config) tlsSet() map[string]string {
 	return files
 }
 
-// CheckTLSFiles says why a server with this configuration would start without TLS on
-// this host, a sentence each; nil = nothing is wrong, or no file is named. It needs
-// DataDir, OSUser and Variables. An error says why nobody has looked: ErrConfig that only
-// root can, others that there is no such account.
+// CheckTLSFiles says why a server with this configuration would start without TLS on this host,
+// in one sentence for each reason; nil = nothing is wrong, or no file is named. It needs
+// DataDir, OSUser and Variables. An error means that the files could not be checked: ErrConfig
+// where only root can do it, another error where the account does not exist.
 func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 	files := c.tlsSet()
 	if len(files) == 0 {
@@ -51,7 +51,7 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	content := map[string][]byte{} // by value
+	content := map[string][]byte{} // by the value of the option
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if content[files[name]], err = id.readFile(ctx, c.inData(files[name])); err != nil {
 			texts = append(texts, fmt.Sprintf("%s: %s cannot read it: %v", name, cmp.Or(c.OSUser, "this account"), err))
@@ -70,7 +70,8 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 	return texts, nil
 }
 
-// inData returns the path that the value of an option means to the server.
+// inData returns the absolute path of an option's value: the server takes it as relative to its
+// data directory.
 func (c Config) inData(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -78,18 +79,18 @@ func (c Config) inData(path string) string {
 	return filepath.Join(c.paths().data, path)
 }
 
-// pair returns the files of the certificate and its key: the server takes either for both if
-// there is only one of them.
+// pair returns the files of the certificate and its key. If only one of the options is set, the
+// server uses that file for both.
 func pair(files map[string]string) (cert, key string) {
 	return cmp.Or(files["ssl_cert"], files["ssl_key"]), cmp.Or(files["ssl_key"], files["ssl_cert"])
 }
 
-// OwnTLS tells whether the operator leaves the certificate to the server, which then makes one
-// in its data directory, with a CA of its own.
+// OwnTLS tells whether the operator has set no TLS file. The server then makes a certificate in
+// its data directory, with a CA of its own.
 func (c Config) OwnTLS() bool { return len(c.tlsSet()) == 0 }
 
-// ServerCertificate reads the certificate that the server's clients see, and its key. It needs
-// what CheckTLSFiles does.
+// ServerCertificate reads the certificate that the server shows to its clients, and its key. It
+// needs the same fields as CheckTLSFiles.
 func (c Config) ServerCertificate(ctx context.Context) (*tls.Certificate, error) {
 	certFile, keyFile := pair(c.tlsSet())
 	if c.OwnTLS() {
@@ -119,15 +120,15 @@ func (c Config) ServerCertificate(ctx context.Context) (*tls.Certificate, error)
 
 // Shown is what clients verify of the server's certificate.
 type Shown struct {
-	// CA names who has signed it, the same for all servers of one CA; "" = the server has made
-	// it itself, and its CA.
+	// CA identifies the CA that signed it; it is the same for all servers of one CA. "" = the
+	// server has made the certificate and the CA itself.
 	CA string
-	// Names are the names and addresses in it by which clients of other hosts may know the
-	// server; nil: there is none, or too many.
+	// Names are the names and addresses in it by which clients of other hosts may reach the
+	// server; nil = there are none, or too many.
 	Names []string
 }
 
-// shownBytesMax bounds the names together.
+// shownBytesMax bounds the total length of the names.
 const shownBytesMax = 4 << 10
 
 // Shown reads what clients verify of the server's certificate.
@@ -146,9 +147,9 @@ func (c Config) Shown(ctx context.Context) (Shown, error) {
 	return s, nil
 }
 
-// signer names the CA of a certificate: by the key of the one of ssl_ca that it verifies with, or
-// else by what the last one of its own file says. Which of the two matters not, as all nodes of a
-// cluster are set up alike.
+// signer identifies the CA of a certificate: by the key of the CA in ssl_ca that verifies it, or
+// else by the issuer of the last certificate in its own file. It does not matter which of the two
+// is used, because all nodes of a cluster are set up alike.
 func (c Config) signer(ctx context.Context, pair *tls.Certificate) string {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	if path := c.tlsSet()["ssl_ca"]; path != "" {
@@ -168,7 +169,7 @@ func (c Config) signer(ctx context.Context, pair *tls.Certificate) string {
 	by := append(slices.Clone(last.RawIssuer), last.AuthorityKeyId...)
 	if chains, err := pair.Leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-		CurrentTime: pair.Leaf.NotBefore, // that it has ended is told elsewhere
+		CurrentTime: pair.Leaf.NotBefore, // a certificate that has expired is reported elsewhere
 	}); err == nil {
 		by = chains[0][len(chains[0])-1].RawSubjectPublicKeyInfo
 	}
@@ -176,8 +177,8 @@ func (c Config) signer(ctx context.Context, pair *tls.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// clientNames are what a client's VERIFY_IDENTITY accepts of a certificate, but for this host's
-// names for itself. Without any, the subject's name counts.
+// clientNames returns the names that a client's VERIFY_IDENTITY accepts, without localhost and
+// loopback addresses. A certificate without any such name is valid for the subject's name.
 func clientNames(c *x509.Certificate) (names []string) {
 	names = slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -191,7 +192,7 @@ func clientNames(c *x509.Certificate) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "localhost" })
 }
 
-// readFile reads a file as whom mysqld runs as.
+// readFile reads a file as the account that mysqld runs as.
 func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) {
 	if id.credential == nil {
 		return os.ReadFile(path)
@@ -211,9 +212,9 @@ func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) 
 // Shown reads what clients verify of the server's certificate.
 func (p *Process) Shown(ctx context.Context) (Shown, error) { return p.server.cfg.Shown(ctx) }
 
-// TLS returns the options, sorted, by which the operator wants TLS of a server that runs
-// without it; nil = there is none, or TLS is on. Then ends is when its certificate does;
-// zero = that is not known, or the server made the certificate itself.
+// TLS returns in off, sorted, the operator's options for TLS if the server runs without TLS all
+// the same; nil = there are no such options, or TLS is on. If TLS is on, ends is when the
+// certificate expires; zero = not known, or the server made the certificate itself.
 func (p *Process) TLS(ctx context.Context) (off []string, ends time.Time, err error) {
 	files := p.server.cfg.tlsSet()
 	if len(files) == 0 {

@@ -14,21 +14,23 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// An agent that is root does not trust the account that mysqld runs as. What that account may
-// write it may exchange, for a symbolic link to a file of root's for example. So DataDir and
-// binlogs belong to the agent, and with them the names in them: mysqld's account owns only the
-// directories in which mysqld itself makes files. There the agent follows no link.
+// An agent that is root does not trust the account that mysqld runs as. In a directory that it
+// may write, the account can replace a file, for example by a symbolic link to a file of root.
+// So DataDir and binlogs belong to the agent, and so do the names in them. mysqld's account
+// owns only the directories in which mysqld itself makes files. There the agent follows no
+// link.
 
-// numberBytesMax bounds what is read of a file that holds one number.
+// numberBytesMax is how many bytes are read of a file that holds one number.
 const numberBytesMax = 32
 
 // makeDirs makes the directory tree. An older quorate gave DataDir and binlogs to mysqld's
-// account: they are taken back, with whatever is in them by now.
+// account: makeDirs takes them back, with their present content.
 func (s *Server) makeDirs(id osIdentity) error {
 	if err := os.MkdirAll(s.cfg.DataDir, 0o750); err != nil {
 		return fmt.Errorf("make mysql directory: %w", err)
 	}
-	// The directory above is the agent's, so a link from there to another disk is an operator's.
+	// The directory above belongs to the agent, so a link there to another disk was made by the
+	// operator.
 	for _, path := range []string{s.cfg.DataDir + "/.", s.paths.binlogs} {
 		if err := makeDir(path, id.keeper()); err != nil {
 			return err
@@ -42,14 +44,14 @@ func (s *Server) makeDirs(id osIdentity) error {
 	return nil
 }
 
-// keeper is the owner of what mysqld's account may only read.
+// keeper is the owner of files that mysqld's account may only read.
 func (id osIdentity) keeper() osIdentity {
 	id.uid = os.Geteuid()
 	return id
 }
 
-// makeDir makes a directory, unless it is there, and gives it to its owner. An agent that is
-// root lets mysqld's group in, whatever its umask.
+// makeDir makes a directory, unless it exists, and gives it to its owner. An agent that is root
+// gives mysqld's group access, whatever the umask is.
 func makeDir(path string, owner osIdentity) error {
 	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make directory: %w", err)
@@ -68,7 +70,8 @@ func makeDir(path string, owner osIdentity) error {
 	return nil
 }
 
-// emptyDir makes a directory anew. Its name is in a directory of the agent's.
+// emptyDir removes a directory and makes it again, empty. The directory above it must belong to
+// the agent.
 func emptyDir(path string, owner osIdentity) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("clear directory: %w", err)
@@ -76,8 +79,8 @@ func emptyDir(path string, owner osIdentity) error {
 	return makeDir(path, owner)
 }
 
-// writeFor writes a file that mysqld's account may read. It is written again at
-// every start, so it need not be durable.
+// writeFor writes a file that mysqld's account may read. Every start writes it again, so it
+// need not be durable.
 func (s *Server) writeFor(id osIdentity, path, text string, mode os.FileMode) error {
 	f, err := vfs.As(s.fs, mode, id.owner()).Create(path)
 	if err != nil {
@@ -87,14 +90,14 @@ func (s *Server) writeFor(id osIdentity, path, text string, mode os.FileMode) er
 	return errors.Join(err, f.Close())
 }
 
-// owner is whose a file is.
+// owner returns the account as the owner of a file.
 func (id osIdentity) owner() *vfs.Owner { return &vfs.Owner{UID: id.uid, GID: id.gid} }
 
-// ErrNotFile: what is in a file's place was put there by somebody else than mysqld.
+// ErrNotFile: a file's place has something that mysqld does not put there.
 var ErrNotFile = errors.New("not a regular file")
 
-// OpenFile opens a file for reading that mysqld's account has made: no link, and nothing that
-// would keep the reader waiting, such as a FIFO (ErrNotFile).
+// OpenFile opens a file of mysqld's account for reading. It returns ErrNotFile for a link, or
+// where a read could wait, as in a FIFO.
 func OpenFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -113,7 +116,7 @@ func OpenFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OldPID is what the pid file says, for a message.
+// OldPID returns the content of the pid file, for a message.
 func (s *Server) OldPID() string {
 	f, err := OpenFile(s.paths.pid)
 	if err != nil {
@@ -128,9 +131,9 @@ func (s *Server) OldPID() string {
 	return pid
 }
 
-// CheckPlace refuses a DataDir above which mysqld's account may exchange a directory for
-// another, if the agent is root: the agent would write there. It needs DataDir and OSUser. An
-// account that is not there is no matter here.
+// CheckPlace refuses a DataDir if the agent is root and mysqld's account can replace a
+// directory above DataDir: the agent would write there as root. It needs DataDir and OSUser. It
+// ignores an account that does not exist, which is reported elsewhere.
 func (c Config) CheckPlace() error {
 	id, err := c.identity()
 	if err != nil || id.credential == nil {
@@ -139,7 +142,7 @@ func (c Config) CheckPlace() error {
 	dataDir := filepath.Dir(c.DataDir)
 	given := dataDir
 	dir, err := filepath.EvalSymlinks(given)
-	for errors.Is(err, fs.ErrNotExist) { // what is not there the agent makes
+	for errors.Is(err, fs.ErrNotExist) { // the agent makes missing directories
 		given = filepath.Dir(given)
 		dir, err = filepath.EvalSymlinks(given)
 	}
@@ -148,7 +151,7 @@ func (c Config) CheckPlace() error {
 	}
 	for _, at := range []string{given, dir} {
 		for ; ; at = filepath.Dir(at) {
-			// In a sticky directory only the owner of a name exchanges it.
+			// In a sticky directory only the owner of a file can replace it.
 			if id.mayWrite(at, at != dataDir) {
 				return fmt.Errorf("%w: %s may write in %s, and an agent that is root writes there, too: "+
 					"run the agent as %s (systemd: User=), or give that directory to root alone", ErrConfig, c.OSUser, at, c.OSUser)
@@ -161,7 +164,7 @@ func (c Config) CheckPlace() error {
 	return nil
 }
 
-// mayWrite tells whether the account may exchange what is in a directory.
+// mayWrite tells whether the account may replace files in a directory.
 func (id osIdentity) mayWrite(dir string, unlessSticky bool) bool {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// validateTimeout bounds ValidateVariables. A run of mysqld takes 0.2 s, and there is one
-// for each variable that it refuses, and one more.
+// validateTimeout bounds ValidateVariables. A run of mysqld takes 0.2 s. There is one run for
+// each variable that mysqld refuses, and one more.
 const validateTimeout = time.Minute
 
-// ValidateVariables has the server judge the operator's own settings, by its option
-// --validate-config: it returns why each of those is refused that it would not start
-// with. It starts no server and touches no data. Variables of components (with a dot in
-// their names) are not judged: which ones there are says the data directory.
+// ValidateVariables lets mysqld judge the operator's own settings, by its option
+// --validate-config. It returns, by name, why mysqld refuses a setting: it would not start with
+// it. It starts no server and touches no data. It does not judge variables of components (with
+// a dot in their names), because the data directory decides which components there are.
 func ValidateVariables(ctx context.Context, in *install.Installation, variables map[string]string) (refused map[string]string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func ValidateVariables(ctx context.Context, in *install.Installation, variables 
 	return refused, nil
 }
 
-// runValidation returns the errors that the server finds in the settings.
+// runValidation returns the errors that mysqld finds in the settings.
 func runValidation(ctx context.Context, in *install.Installation, dir string, variables map[string]string) ([]string, error) {
 	var text strings.Builder
 	text.WriteString("[mysqld]\n")
@@ -70,7 +70,7 @@ func runValidation(ctx context.Context, in *install.Installation, dir string, va
 	writeOption(&text, "datadir", dir)
 	writeOption(&text, "secure_file_priv", "NULL")
 	text.WriteString(Config{Installation: in}.installationOptions())
-	// What their plugins bring can be set, too.
+	// The operator may also set variables of these plugins.
 	writeOption(&text, "plugin_load_add", "rpl_semi_sync_source=semisync_source.so")
 	writeOption(&text, "plugin_load_add", "clone=mysql_clone.so")
 	file := filepath.Join(dir, "my.cnf")
@@ -99,8 +99,8 @@ func runValidation(ctx context.Context, in *install.Installation, dir string, va
 	return said, nil
 }
 
-// namedIn returns the variable that a message of the server is about; "" = none, or one
-// that is known already. The server writes - for _ in some.
+// namedIn returns which of the variables a message of the server is about; "" = none of them.
+// In some messages the server writes - for _.
 func namedIn(line string, variables map[string]string) string {
 	words := regexp.MustCompile(`[A-Za-z0-9_]+`).FindAllString(strings.ReplaceAll(line, "-", "_"), -1)
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
@@ -111,7 +111,7 @@ func namedIn(line string, variables map[string]string) string {
 			}
 		}
 	}
-	// A bad value is named alone, such as that of character_set_server.
+	// Some messages name only the value, such as that of character_set_server.
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		if strings.Contains(line, "'"+variables[name]+"'") {
 			return name

@@ -15,13 +15,13 @@ import (
 // ErrNoXA is returned for an XA transaction that is not prepared.
 var ErrNoXA = errors.New("no such XA transaction is prepared")
 
-// xid is what XA RECOVER shows of a prepared XA transaction.
+// xid is the identifier of a prepared XA transaction, as XA RECOVER shows it.
 type xid struct {
 	format       int64
 	gtrid, bqual string
 }
 
-// sql is the xid as statements take it.
+// sql returns the xid in the form that statements take.
 func (x xid) sql() string { return fmt.Sprintf("X'%x',X'%x',%d", x.gtrid, x.bqual, x.format) }
 
 // PendingXA returns how many XA transactions are prepared and not ended.
@@ -30,8 +30,8 @@ func (a *Admin) PendingXA(ctx context.Context) (int, error) {
 	return len(all), err
 }
 
-// PreparedXA returns the XA transactions that are prepared and not ended, whoever
-// prepared them.
+// PreparedXA returns the XA transactions that are prepared and not ended, of clients and of the
+// applier.
 func (a *Admin) PreparedXA(ctx context.Context) (map[binlog.XID]bool, error) {
 	all, err := preparedXA(ctx, a.db)
 	if err != nil {
@@ -64,16 +64,16 @@ func preparedXA(ctx context.Context, db rows.Querier) (all []xid, err error) {
 	return all, nil
 }
 
-// RollbackXA rolls a prepared XA transaction back. It is binlogged, and waits for
-// its ACK, like a client's: for a server that is open for writes. It returns
-// ErrNoXA if it is not prepared (any more).
+// RollbackXA rolls a prepared XA transaction back. Like a client's statement it is binlogged
+// and waits for its ACK, so the server must be open for writes. It returns ErrNoXA if the
+// transaction is not prepared (any more).
 func (a *Admin) RollbackXA(ctx context.Context, gtrid, bqual string) (err error) {
 	conn, err := a.db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("open session that rolls back: %w", err)
 	}
 	defer func() {
-		// Its other sessions write no binlog.
+		// The pool's sessions must not write to the binlog.
 		if _, off := conn.ExecContext(ctx, "SET SESSION sql_log_bin = OFF"); off != nil {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
 		}
@@ -83,7 +83,7 @@ func (a *Admin) RollbackXA(ctx context.Context, gtrid, bqual string) (err error)
 	if err != nil {
 		return err
 	}
-	// The format is no part of what tells them apart, but has to be right.
+	// The format does not identify the transaction, but XA ROLLBACK needs the right one.
 	for _, x := range all {
 		if x.gtrid != gtrid || x.bqual != bqual {
 			continue

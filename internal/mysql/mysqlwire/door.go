@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// Door lets a client of another host into the local mysqld, as one account and no other.
-// The client's password is not the account's: that never leaves this host.
+// Door lets a client of another host into the local mysqld, as one account and no other. The
+// client has a password of its own: the account's password never leaves this host.
 type Door struct {
-	// Socket is the path of mysqld's Unix socket, Version what the client is told of it.
+	// Socket is the path of mysqld's Unix socket. Version is the server version that the client
+	// is told.
 	Socket, Version string
 	// User and Password log in to mysqld.
 	User, Password string
-	// ClientPassword is what the client, which says the same User, has to know.
+	// ClientPassword is the password that the client must know. The client gives the same User.
 	ClientPassword string
 }
 
-// Open logs a client in, and then itself for it. It returns the connection to mysqld: both
-// connections are then where commands begin, and what comes is to be passed on as it is. The
-// one to mysqld takes from the client what copies data (CLONE INSTANCE) alone, else ErrNoCopy.
-// The client is the caller's to close. mysqld is not even asked for a client that is
-// refused.
+// Open logs a client in, and then logs in to mysqld for it. It returns the connection to
+// mysqld. Both connections are then ready for commands, and the caller passes the bytes on
+// unchanged. Write on the returned connection takes only commands that copy data (CLONE
+// INSTANCE), and returns ErrNoCopy for any other. The caller closes client. If the client is
+// refused, mysqld is not contacted.
 func (d Door) Open(ctx context.Context, client net.Conn) (net.Conn, error) {
 	err := handshake(ctx, client, func(w *wire) error {
 		return greet(w, d.Version, 1, d.User, d.ClientPassword)
@@ -43,20 +44,22 @@ func (d Door) Open(ctx context.Context, client net.Conn) (net.Conn, error) {
 	return &copying{Conn: server}, nil
 }
 
-// ErrNoCopy is returned for what a client of a Door says that copies nothing.
+// ErrNoCopy is returned where a client of a Door sends a command that does not copy data.
 var ErrNoCopy = errors.New("mysqlwire: a command that copies nothing")
 
-// Commands of a client that copies. Those from comInit on are of the copy's own protocol, and mysqld goes back to
-// its usual one without telling: so each command may only be one that does no harm in either.
+// Commands of a client that copies data. Behind comClone, the clone protocol has commands of its own, from
+// comInit to comExit, and mysqld goes back to the usual protocol without notice. So a command may pass only if it
+// does no harm in either protocol.
 const (
 	comInit   = 0x01 // or comQuit
 	comReinit = 0x03 // or comQuery
-	comExit   = 0x06 // those in between need rights, or are nothing, where they are not of that protocol
+	comExit   = 0x06 // in the usual protocol, the codes in between need privileges or do not exist
 	comClone  = 0x20
 )
 
-// mayCopy tells whether a command may be passed on to mysqld. A statement that begins as a comReinit is none: these are no
-// spaces. With query attributes (CLIENT_QUERY_ATTRIBUTES) it could be one, so login must not ask for them.
+// mayCopy tells whether a command may be passed on to mysqld. A text that begins like a comReinit is no statement:
+// SQL does not skip its first bytes as spaces. With query attributes (CLIENT_QUERY_ATTRIBUTES) it could be a
+// statement, so login must not ask for them.
 func mayCopy(payload []byte) bool {
 	if len(payload) == 0 {
 		return false
@@ -72,8 +75,9 @@ func mayCopy(payload []byte) bool {
 	return false
 }
 
-// begins tells whether a copy begins so, or goes on. With the flag the donor takes no backup lock, which would have DDL wait for
-// as long as the joiner likes; a joiner asks for one with clone_block_ddl alone, which is off.
+// begins tells whether a copy begins or resumes with these arguments. The flag must be set: without it the donor
+// takes a backup lock, and DDL would wait for as long as the joiner likes. A joiner asks for the lock only where
+// clone_block_ddl is on, and it is off.
 //
 //	+-------------+---------------------+----
 //	| version u32 | timeout, flag  u32  | …      version: 0x0100 to 0x0103 so far; flag: bit 31, no backup lock
@@ -82,7 +86,7 @@ func begins(copy []byte) bool {
 	return len(copy) >= 8 && copy[0] < '\t' && copy[1] == 1 && copy[2] == 0 && copy[3] == 0 && copy[7]&0x80 != 0
 }
 
-// copying is a connection to mysqld that takes what a client says that copies, and nothing else.
+// copying is a connection to mysqld that passes on only commands that copy data.
 type copying struct {
 	net.Conn
 	// part is the beginning of a packet that is not complete.
@@ -111,8 +115,8 @@ func (c *copying) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// handshake runs do on a connection that is read directly afterwards: nothing may have
-// come behind it.
+// handshake runs do on a connection. The caller reads the connection directly afterwards, so
+// bytes behind the login are an error.
 func handshake(ctx context.Context, conn net.Conn, do func(*wire) error) error {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
@@ -129,5 +133,5 @@ func handshake(ctx context.Context, conn net.Conn, do func(*wire) error) error {
 	return errors.Join(err, conn.SetDeadline(time.Time{}))
 }
 
-// doorBufferBytes is read at once of a login, which is shorter.
+// doorBufferBytes is the read buffer of a login, which is shorter.
 const doorBufferBytes = 4 << 10

@@ -31,9 +31,9 @@ const binlogMagicBytes = 4
 //	+------+-------+-----------+------------+------+--------+-----------+----------+
 //	  u8     u16     u32         u32                 u64      u32
 //
-// The set is what the replica does not want to be sent. With a name and offset
-// other than ("", 4) a semi-synchronous dump would count as an acknowledgement
-// of that position, so the tap never sends one.
+// The set holds the transactions that the replica does not want. With a name and offset other
+// than ("", 4), a semi-synchronous dump would count as an acknowledgement of that position, so
+// the tap never sends another.
 type dumpRequest struct {
 	flags    uint16
 	serverID uint32

@@ -20,14 +20,15 @@ const (
 	// connectionsMax bounds the connections of our own mysqld's feed that have logged
 	// in. It uses one, and a second while it reconnects.
 	connectionsMax = 8
-	// strangersMax bounds those that have not. strangersPerSource of one address may take longer
-	// than strangersSpare: a login is two round trips.
+	// strangersMax bounds the connections that have not logged in. At most strangersPerSource
+	// connections of one address may take longer than strangersSpare: a login is two round
+	// trips.
 	strangersMax       = 256
 	strangersPerSource = 16
 	strangersSpare     = time.Second
-	// readersTurns is how many TLS handshakes with an address that no reader has come from are under way at a
-	// time, readersTurnEvery the time from one to the next of all those addresses together: 50 a second, at 1 ms of a
-	// processor each (RSA). readersWaiting wait for theirs, up to 1 s.
+	// These bound TLS handshakes with addresses from which no reader has logged in yet. At most readersTurns are
+	// under way with one address. One begins every readersTurnEvery, for all such addresses together: 50 a second, at
+	// 1 ms of a processor each (RSA). At most readersWaiting wait for their turn, up to 1 s.
 	readersTurns     = 2
 	readersTurnEvery = 20 * time.Millisecond
 	readersWaiting   = 50
@@ -45,9 +46,9 @@ const (
 
 // Source gives a feed what it serves.
 type Source interface {
-	// Start says where the connected replica begins. It is called once per
-	// dump with the set that the replica asked not to be sent, which is a
-	// claim: only @@gtid_executed says what a mysqld has.
+	// Start says where the connected replica begins. It is called once per dump, with the set
+	// that the replica asked not to be sent. That set is only a claim: what a mysqld has is in
+	// its @@gtid_executed.
 	//
 	// A *ServerError is passed on to the replica (1236 stops it for good); any
 	// other error only ends the connection, and the replica comes again.
@@ -57,9 +58,9 @@ type Source interface {
 // Cursor walks through the committed log. It is used by one goroutine at a
 // time.
 type Cursor interface {
-	// Next returns the next piece. nil for it: there is none so far, and more is closed once
-	// there may be one. A piece must not change afterwards. Its size is the cursor's to
-	// bound: a dump holds up to two. Errors as in Source.Start.
+	// Next returns the next piece. If p is nil there is none yet, and more is closed once there
+	// may be one. A piece must not change afterwards. The cursor bounds the size of a piece; a
+	// dump holds one at a time. Errors as in Source.Start.
 	Next() (p *Piece, more <-chan struct{}, err error)
 	// Close releases what the cursor holds. It is called once.
 	Close()
@@ -67,13 +68,12 @@ type Cursor interface {
 
 // Piece is a stretch of the committed log.
 type Piece struct {
-	// Index is the log's entry that it is from; a FormatDescription's is that of
-	// the entry that follows. Only readers' cursors need it.
+	// Index is the log's entry that the piece comes from. For a FormatDescription it is the
+	// entry that follows. Only readers' cursors need it.
 	Index uint64
-	// FormatDescription is set at the log's beginning, at each epoch and at
-	// each rotation of the primary's binlog: the FORMAT_DESCRIPTION event of
-	// what follows. The feed makes a boundary of it, which also restarts the
-	// replica's logical clock. It comes before Events.
+	// FormatDescription is set at the log's beginning, at each epoch and at each rotation of
+	// the primary's binlog: the FORMAT_DESCRIPTION event of what follows. The feed begins a new
+	// file there, which also restarts the replica's logical clock. It comes before Events.
 	FormatDescription []byte
 	// Events are whole committed transactions: raw events with their CRC32.
 	Events []byte
@@ -86,13 +86,13 @@ type StageEvents interface {
 	io.ReaderAt
 	// Size is their length in bytes.
 	Size() int64
-	// Damaged is called when what was read are no undamaged events.
+	// Damaged is called when the bytes that were read are damaged events.
 	Damaged(err error)
-	// Close is called once, by the feed, which owns it with its piece.
+	// The feed calls Close once: it owns the StageEvents of a piece.
 	Close() error
 }
 
-// drop releases what a piece holds that is not sent, or has been.
+// drop releases what a piece holds, once the piece was sent or will not be sent.
 func (p Piece) drop() {
 	if p.Stage != nil {
 		_ = p.Stage.Close() // it was only read
@@ -108,15 +108,15 @@ type FeedConfig struct {
 	User, Password string
 	// ServerID is the server_id that artificial events carry.
 	ServerID uint32
-	// ServerUUID is the feed's own; a replica refuses its own UUID unless it
-	// runs with replicate_same_server_id=1.
+	// ServerUUID is the UUID of the feed itself. A replica refuses a source with its own UUID
+	// unless it runs with replicate_same_server_id=1.
 	ServerUUID func() string
-	// ServerVersion is a version a.b.c that the replica accepts as its
-	// source's: best its own.
+	// ServerVersion is a version a.b.c that the replica accepts from its source: best the
+	// replica's own version.
 	ServerVersion func() string
 	Source        Source
-	// Workers returns how many transactions the replica that asks for a dump applies at
-	// the same time; 0, or no function = that is not known, and nothing is limited.
+	// Workers returns how many transactions the replica of this dump applies at the same time.
+	// 0, or a nil function = not known: nothing is limited.
 	Workers func(context.Context) int
 	Logger  *slog.Logger
 	// WrapPayloads sends the events of a transaction as one uncompressed
@@ -134,11 +134,11 @@ type Feed struct {
 	stats    FeedCounters
 	// strangers are the connections that have not logged in.
 	strangers *strangers.Room
-	// accounts are those of downstream readers, tls is for them; none in the feed of our
-	// own mysqld.
+	// accounts are the accounts of downstream readers, tls is their TLS. Both are nil in the
+	// feed of our own mysqld.
 	accounts []*readerAccount
 	tls      *tls.Config
-	// begun, dumped, left and failed bound the lines about readers' sessions.
+	// begun, dumped, left and failed bound the log lines about readers' sessions.
 	begun, dumped, left, failed strangers.Burst
 
 	mu sync.Mutex
@@ -154,24 +154,24 @@ type dumpHandle struct{ end func() }
 // FeedCounters count what dumps do. The zero value is ready.
 type FeedCounters struct {
 	connections, refused, dumps, bytes, events, heartbeats atomic.Uint64
-	// boundaries also names the files of the streams.
+	// The names of the streams' files are numbered by boundaries.
 	boundaries atomic.Uint64
 }
 
-// FeedStats counts since the feed was made, but for the first two fields.
+// FeedStats counts from the making of the feed, except for Connections and Dumps.
 type FeedStats struct {
 	// Connections and Dumps are open now; connections that have not logged in do not count.
 	Connections, Dumps int
-	// ConnectionsTotal have logged in, Refused were turned away because of the limit, a
-	// wrong password, where they came from, or no TLS. Expelled had not logged in, and made
-	// room for others; TurnedAway found too many that waited for TLS.
+	// ConnectionsTotal counts logins. Refused counts connections that were turned away because
+	// of the limit, a wrong password, their address, or no TLS. Expelled counts connections
+	// that were ended before their login, to make room for others. TurnedAway counts
+	// connections that found too many others waiting for TLS.
 	ConnectionsTotal, Refused, Expelled, TurnedAway uint64
-	// DumpsTotal were begun.
+	// DumpsTotal counts dumps that were begun.
 	DumpsTotal uint64
-	// Bytes and Events were sent, artificial events included.
+	// Bytes and Events count what was sent, artificial events included.
 	Bytes, Events uint64
-	// Heartbeats and Boundaries (a ROTATE and a FORMAT_DESCRIPTION each) were
-	// sent.
+	// Heartbeats and Boundaries (a ROTATE and a FORMAT_DESCRIPTION each) count what was sent.
 	Heartbeats, Boundaries uint64
 }
 
@@ -210,7 +210,7 @@ func (f *Feed) Listen() error {
 	return nil
 }
 
-// Unlisten gives the port back where Run is not called after Listen, or has
+// Unlisten closes the port, for a caller that does not call Run after Listen, or whose Run has
 // ended.
 func (f *Feed) Unlisten() {
 	if f.listener != nil {
@@ -239,8 +239,8 @@ func (f *Feed) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			// Mostly too many open files: the replicas that are connected need
-			// no new one.
+			// Mostly because too many files are open. Replicas that are connected need no new
+			// file.
 			f.cfg.Logger.Error("feed cannot accept", "error", err)
 			select {
 			case <-time.After(acceptRetryDelay):
@@ -264,13 +264,14 @@ func (f *Feed) Run(ctx context.Context) error {
 	}
 }
 
-// ended logs why a session ended: of one that had not logged in only a few times a minute.
+// ended logs why a session ended. For sessions that had not logged in, it writes only a few
+// lines a minute.
 func (f *Feed) ended(s *feedSession, err error) {
 	if s.admitted {
 		s.record(&f.failed, slog.LevelWarn, "feed session ended", "replica", s.replicaUUID, "error", err)
 		return
 	}
-	if !errors.Is(err, net.ErrClosed) { // it was expelled, which is logged
+	if !errors.Is(err, net.ErrClosed) { // else it was expelled, which is logged already
 		f.strangers.Log().Warn(s.conn.RemoteAddr(), "login to the feed failed", "connection", s.id, "error", err)
 	}
 }
@@ -299,9 +300,9 @@ func (f *Feed) dismiss(conn net.Conn) {
 	delete(f.conns, conn)
 }
 
-// beginDump makes handle the dump of a replica, and ends the one it replaces:
-// a replica that comes again has given up its old connection. A reader without
-// a UUID replaces nothing.
+// beginDump notes handle as the dump of the replica uuid, and ends that replica's earlier dump:
+// a replica that connects again has given up its old connection. A reader without a UUID
+// replaces nothing.
 func (f *Feed) beginDump(uuid string, handle *dumpHandle) {
 	f.stats.dumps.Add(1)
 	f.mu.Lock()

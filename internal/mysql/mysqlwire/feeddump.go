@@ -19,7 +19,7 @@ import (
 // writeBytesMin is how much of a busy stream is collected for one write.
 const writeBytesMin = 64 << 10
 
-// heartbeatPeriodMin keeps a replica's wish from becoming a flood.
+// heartbeatPeriodMin bounds how often a replica may ask for heartbeats.
 const heartbeatPeriodMin = 10 * time.Millisecond
 
 // errReplicaLeft ends a dump whose client closed the connection.
@@ -28,7 +28,7 @@ var errReplicaLeft = errors.New("replica closed the connection")
 // errReplaced ends a dump whose replica connected again.
 var errReplaced = errors.New("replica connected again")
 
-// dump streams the log until the client leaves, comes again, or ctx is done.
+// dump streams the log until the client leaves or connects again, or ctx is done.
 func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 	if err := s.conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("clear deadline: %w", err)
@@ -48,8 +48,8 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 		_ = s.conn.Close() // ends the watcher, also if ctx was not done
 	}()
 	watcher.Go(func() {
-		// During a dump a client sends nothing of interest (a semi-synchronous
-		// one would send acknowledgements); reading is how its end is seen.
+		// During a dump a client sends nothing of interest (at most acknowledgements, if it is
+		// semi-synchronous). The read is there to see the connection end.
 		_, _ = io.Copy(io.Discard, s.wire.conn)
 		cancel(errReplicaLeft)
 	})
@@ -86,7 +86,7 @@ func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
 	return stream(ctx, &clock.OneTimer{}, out, cursor, s.heartbeatPeriod)
 }
 
-// start opens the cursor of a dump, and what writes for it.
+// start opens the cursor of a dump, and makes the writer of its pieces.
 func (s *feedSession) start(ctx context.Context, request dumpRequest) (Cursor, pieceWriter, error) {
 	if s.reader != nil {
 		return s.startReader(ctx, request)
@@ -101,7 +101,7 @@ func (s *feedSession) start(ctx context.Context, request dumpRequest) (Cursor, p
 
 // pieceWriter writes a dump.
 type pieceWriter interface {
-	// Piece takes a piece; wrote = some of it goes to the client.
+	// Piece takes a piece; wrote says that some of it goes to the client.
 	Piece(p Piece) (wrote bool, err error)
 	Heartbeat() error
 	Flush() error
@@ -127,7 +127,7 @@ func stream(ctx context.Context, c clock.Clock, out pieceWriter, cursor Cursor, 
 		if err == nil && !wrote {
 			err = out.Flush()
 		}
-		if err == nil && !wrote && period > 0 && c.Now() >= idle { // what a reader skips must not keep heartbeats from it
+		if err == nil && !wrote && period > 0 && c.Now() >= idle { // a reader that skips much needs heartbeats, too
 			wrote, err = true, out.Heartbeat()
 		}
 		if err == nil && !wrote && piece == nil {
@@ -151,8 +151,8 @@ func await(ctx context.Context, c clock.Clock, more <-chan struct{}, idle, perio
 	return c.Wait(ctx, max(1, idle-c.Now()), more)
 }
 
-// DumpWriter writes the log to one replica, in packets, and knows its position: what a
-// Feed does with it, for the owner of the connection. One goroutine uses it.
+// DumpWriter writes the log to one replica, in packets, and counts the replica's position. A
+// Feed uses it for its dumps; the simulator, on its own connections. One goroutine uses it.
 type DumpWriter struct {
 	conn     net.Conn
 	stats    *FeedCounters
@@ -164,7 +164,7 @@ type DumpWriter struct {
 	workers  int
 	sequence uint8
 	buf      []byte
-	// scratch is of a wrapped transaction, gtid of a GTID event.
+	// scratch is the buffer of a wrapped transaction, gtid the buffer of a GTID event.
 	scratch, gtid []byte
 	// file and offset are where the replica believes it is: the name of the
 	// last ROTATE, and 4 plus the lengths of the events since.
@@ -172,10 +172,10 @@ type DumpWriter struct {
 	offset uint64
 }
 
-// NewDumpWriter returns what writes to a replica that wants heartbeats of version 2, as
-// the server serverID, and applies workers transactions at the same time (0 = as many as
-// the events allow). Its packets begin with sequence number 0. counters are those of
-// all dumps of a process, so that no two name a file alike.
+// NewDumpWriter returns a writer to a replica that wants heartbeats of version 2 and applies
+// workers transactions at the same time (0 = as many as the events allow). serverID is the
+// server id of the artificial events. Its packets begin with sequence number 0. All dumps of a
+// process share counters, so that no two of them give a file the same name.
 func NewDumpWriter(conn net.Conn, counters *FeedCounters, serverID uint32, workers int) *DumpWriter {
 	return &DumpWriter{conn: conn, stats: counters, serverID: serverID, workers: workers, v2: true}
 }
@@ -188,8 +188,8 @@ func (s *feedSession) newDumpWriter(v2 bool) *DumpWriter {
 
 func (w *DumpWriter) next() uint8 { return w.sequence }
 
-// Stream sends what the cursor has, until ctx ends or an error does, and a heartbeat after each
-// period in which there was nothing to send.
+// Stream sends what the cursor has, and a heartbeat after each period in which there was
+// nothing to send. It returns when ctx ends, or with the first error.
 func (w *DumpWriter) Stream(ctx context.Context, c clock.Clock, cursor Cursor, period time.Duration) error {
 	return stream(ctx, c, w, cursor, period)
 }
@@ -216,8 +216,9 @@ func (w *DumpWriter) log(p Piece) error {
 	return w.events(p.Events)
 }
 
-// boundary opens what the replica takes for the source's next binlog file. Its
-// applier then finishes what runs in parallel and starts a new logical clock.
+// boundary begins a file that the replica takes for the source's next binlog file. The
+// replica's applier then finishes the transactions that run in parallel and starts a new
+// logical clock.
 func (w *DumpWriter) boundary(formatDescription []byte) error {
 	event, err := binlog.ParseEvent(formatDescription)
 	if err == nil {
@@ -254,7 +255,8 @@ func (w *DumpWriter) events(raw []byte) error {
 	return nil
 }
 
-// limited returns a GTID event as the replica is to have it: as long as it is.
+// limited returns the GTID event that the replica gets: it allows no more parallel work than
+// the replica has workers, and its length stays the same.
 func (w *DumpWriter) limited(event binlog.Event) binlog.Event {
 	limited := binlog.LimitParallel(w.gtid, event, w.workers)
 	if &limited[0] != &event[0] {
@@ -280,8 +282,8 @@ func (w *DumpWriter) wrapped(raw []byte) error {
 	return nil
 }
 
-// staged sends the events of a staged transaction as they are. Of a long event no
-// more than partBytesMax is held.
+// staged sends the events of a staged transaction as they are. It holds at most partBytesMax of
+// a long event.
 func (w *DumpWriter) staged(stage StageEvents) error {
 	err := w.stagedEvents(stage)
 	if errors.Is(err, errStageDamaged) {
@@ -290,10 +292,11 @@ func (w *DumpWriter) staged(stage StageEvents) error {
 	return err
 }
 
-// errStageDamaged marks what is wrong with a stage's bytes themselves.
+// errStageDamaged marks errors that mean that the bytes of a stage are damaged.
 var errStageDamaged = errors.New("stage is damaged")
 
-// readFailed tells a sector that cannot be read from a stage that is gone.
+// readFailed wraps an error of reading a stage. A sector that cannot be read counts as damage;
+// other errors, such as a stage that is gone, do not.
 func readFailed(err error) error {
 	if errors.Is(err, syscall.EIO) {
 		return fmt.Errorf("read stage: %w: %w", errStageDamaged, err)
@@ -322,9 +325,9 @@ func (w *DumpWriter) stagedEvents(stage StageEvents) error {
 	return nil
 }
 
-// stagedEvent frames the event of which in holds the header, as event does. Its
-// checksum is verified before its last bytes leave: a replica takes no event
-// whose packet is cut short.
+// stagedEvent frames, as event does, the event that in has next; head is its header. The
+// checksum is verified before the last bytes leave: a replica does not take an event whose
+// packet is cut short.
 func (w *DumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 	if n := int(head.Length()); head.Type() == binlog.TypeGTID && n <= in.Size() {
 		whole, err := in.Peek(n)
@@ -332,7 +335,7 @@ func (w *DumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 			return readFailed(err)
 		}
 		if limited := w.limited(whole); &limited[0] != &whole[0] {
-			_, _ = in.Discard(n) // what was peeked is there
+			_, _ = in.Discard(n) // cannot fail: these bytes were peeked
 			return w.event(limited)
 		}
 		head = whole[:binlog.HeaderBytes] // Peek may have moved what is buffered
@@ -362,7 +365,7 @@ func (w *DumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 			if err := w.append(b); err != nil {
 				return err
 			}
-			_, _ = in.Discard(len(b)) // what was peeked is there
+			_, _ = in.Discard(len(b)) // cannot fail: these bytes were peeked
 			part -= len(b)
 		}
 		if n < packetBytesMax {

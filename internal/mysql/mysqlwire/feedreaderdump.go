@@ -20,8 +20,8 @@ import (
 // (BINLOG_DUMP_NON_BLOCK in sql/rpl_constants.h). A server id of 0 does, too.
 const flagNonBlock = 1 << 0
 
-// fileDumpBytesMin is the length of COM_BINLOG_DUMP without a name: command u8,
-// position u32, flags u16, server id u32.
+// fileDumpBytesMin is the length of COM_BINLOG_DUMP without a file name: command u8, position
+// u32, flags u16, server id u32.
 const fileDumpBytesMin = 11
 
 // parseFileDump decodes COM_BINLOG_DUMP, whose file name goes to the end.
@@ -37,8 +37,8 @@ func parseFileDump(payload []byte) (dumpRequest, error) {
 	}, nil
 }
 
-// replicaName tells a replica that comes again from others; two readers that
-// were given the same UUID are two.
+// replicaName names the client of a dump, so that a replica which connects again replaces its
+// own old dump. Two readers that were given the same UUID count as two.
 func (s *feedSession) replicaName() string {
 	if s.reader == nil || s.replicaUUID == "" {
 		return s.replicaUUID
@@ -46,9 +46,8 @@ func (s *feedSession) replicaName() string {
 	return s.reader.User + " " + s.replicaUUID
 }
 
-// startReader opens a reader's cursor. As in a real source, a file name counts
-// before the GTID set, which then only says what to leave out
-// (Binlog_sender::check_start_file).
+// startReader opens a reader's cursor. As in a real source, a file name has precedence over the
+// GTID set, which then only says what to leave out (Binlog_sender::check_start_file).
 func (s *feedSession) startReader(ctx context.Context, request dumpRequest) (Cursor, pieceWriter, error) {
 	// Some tools send the empty name as zeros.
 	request.file, _, _ = strings.Cut(request.file, "\x00")
@@ -88,7 +87,7 @@ func (s *feedSession) startReader(ctx context.Context, request dumpRequest) (Cur
 	return cursor, out, nil
 }
 
-// countedCursor knows how many dumps a reader has.
+// countedCursor keeps the count of a reader's open dumps.
 type countedCursor struct {
 	Cursor
 	reader *readerAccount
@@ -99,7 +98,7 @@ func (c *countedCursor) Close() {
 	c.reader.dumping.Add(-1)
 }
 
-// position is where a reader would go on that has read all that is committed.
+// position is the position behind everything that is committed.
 func (s *feedSession) position(ctx context.Context) (file string, offset uint64, err error) {
 	source := s.feed.cfg.Readers.Source
 	files, err := source.Files()
@@ -142,32 +141,33 @@ func (s *feedSession) count(ctx context.Context, w *readerWriter, request Reader
 	}
 }
 
-// readerWriter writes a reader's dump. Unlike the one of our own mysqld it gives
-// every event the position that it has in the reader's file, leaves out what the
-// reader has, and unpacks what the reader cannot.
+// readerWriter writes a reader's dump. Unlike the DumpWriter of our own mysqld, it gives every
+// event the position that the event has in the reader's file, leaves out the transactions that
+// the reader has, and unpacks payload events that the reader does not know.
 type readerWriter struct {
 	*DumpWriter
 	reader  *readerAccount
 	exclude *gtid.Set
 	plain   bool
-	// seek is the position in the first file before which nothing is sent.
+	// seek is the position in the first file from which on events are sent.
 	seek uint64
-	// bareRotate is the session's, until the first event.
+	// bareRotate is feedSession.bareRotate, until the first event.
 	bareRotate bool
-	// counting sends nothing at all. Where there is a rest, it ends behind the last of these transactions, and in front of the first
-	// that is none of them.
+	// counting sends nothing: it only finds a position. If rest is set, the count ends behind the last of these
+	// transactions, or in front of the first other transaction.
 	counting bool
 	rest     *gtid.Set
 	format   binlog.Event // in force
-	// mute is set for the events of a transaction that the reader has.
+	// mute is set during a transaction that the reader has.
 	mute bool
 	// lastTime is the latest time of the events so far.
 	lastTime uint32
 	// wrote is set once something was framed.
 	wrote bool
 
-	// Of the event that is under way: whether it is framed, how much of its
-	// payload and of its current packet is to come, and its checksum so far.
+	// The state of the event under way: whether it is sent, how many bytes of its payload and
+	// of its current packet are still to come, the length of that packet, and the checksum up
+	// to now.
 	framing              bool
 	eventLeft, frameLeft int
 	lastPacket           int
@@ -203,8 +203,8 @@ func (w *readerWriter) Piece(p Piece) (wrote bool, err error) {
 	return w.wrote, err
 }
 
-// heartbeat tells a reader that is ahead of this node the position that it
-// believes to be at.
+// Heartbeat implements pieceWriter. A reader that is ahead of this node is told its own
+// position.
 func (w *readerWriter) Heartbeat() error {
 	at := w.offset
 	w.offset = max(at, w.seek)
@@ -213,9 +213,8 @@ func (w *readerWriter) Heartbeat() error {
 	return err
 }
 
-// open begins the file of an index. The reader's first one may begin in its
-// middle: then, as from a real source, the reader does not count the
-// FORMAT_DESCRIPTION.
+// open begins the file of an index. The reader may begin in the middle of its first file: then,
+// as with a real source, the reader does not count the length of the FORMAT_DESCRIPTION.
 func (w *readerWriter) open(format []byte, index uint64) error {
 	w.mute = false
 	if w.format != nil {
@@ -261,8 +260,8 @@ func (w *readerWriter) open(format []byte, index uint64) error {
 	return w.event(mid)
 }
 
-// close ends a file with the ROTATE event that a server writes there: some tools
-// forget their tables only when they see one that has a time.
+// close ends a file with the ROTATE event that a server writes there. Some tools forget their
+// tables only at a ROTATE that has a timestamp.
 func (w *readerWriter) close(next string) error {
 	event := binlog.AppendFakeRotate(nil, w.serverID, next, binlogMagicBytes)
 	binary.LittleEndian.PutUint32(event, max(w.lastTime, 1))
@@ -289,7 +288,7 @@ func (w *readerWriter) transaction(transaction binlog.Transaction) error {
 	}
 	for event, err := range binlog.Events(transaction.Raw) {
 		if err == nil {
-			err = binlog.VerifyChecksum(event) // a new one would hide the damage
+			err = binlog.VerifyChecksum(event) // its new checksum would hide damage
 		}
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
@@ -306,10 +305,10 @@ func (w *readerWriter) transaction(transaction binlog.Transaction) error {
 	return nil
 }
 
-// errPlace ends a count at its place.
+// errPlace ends a count: the position was found.
 var errPlace = errors.New("mysqlwire: the place is found")
 
-// begin looks whether the reader has the transaction that comes.
+// begin begins a transaction: it is muted if the reader has it.
 func (w *readerWriter) begin(id gtid.GTID) error {
 	if w.rest != nil {
 		if !w.rest.Contains(id) {
@@ -326,7 +325,8 @@ func (w *readerWriter) begin(id gtid.GTID) error {
 	return nil
 }
 
-// unpack sends the events of a TRANSACTION_PAYLOAD event, whose body r gives.
+// unpack sends the events inside a TRANSACTION_PAYLOAD event of that length; r reads the
+// event's body.
 func (w *readerWriter) unpack(r io.Reader, length int64) error {
 	events, err := binlog.OpenPayload(bufio.NewReaderSize(r, writeBytesMin), length)
 	if err != nil {
@@ -353,7 +353,7 @@ func (w *readerWriter) unpack(r io.Reader, length int64) error {
 	}
 }
 
-// copyEvent takes the rest of an event without a checksum from r.
+// copyEvent copies the rest of an event from r. The event has no checksum there.
 func (w *readerWriter) copyEvent(r io.Reader, left int64) error {
 	if w.part == nil {
 		w.part = make([]byte, writeBytesMin)
@@ -371,8 +371,8 @@ func (w *readerWriter) copyEvent(r io.Reader, left int64) error {
 	return w.endEvent()
 }
 
-// stage sends a staged transaction, and ends the file: the position behind it may
-// be one that does not fit into the 32 bits that others have for it.
+// stage sends a staged transaction, and ends the file: the position behind it may not fit into
+// the 32 bits that other servers and tools have for a position.
 func (w *readerWriter) stage(p Piece) error {
 	err := w.staged(p.Stage)
 	if errors.Is(err, errStageDamaged) {
@@ -430,7 +430,7 @@ func stagedHead(in *bufio.Reader, left int64) (binlog.Event, int64, error) {
 	return head, n, nil
 }
 
-// stagedGTID looks at a staged transaction's first event.
+// stagedGTID reads the GTID from the first event of a staged transaction.
 func stagedGTID(in *bufio.Reader, left int64) (gtid.GTID, error) {
 	_, n, err := stagedHead(in, left)
 	if err != nil {
@@ -447,8 +447,8 @@ func stagedGTID(in *bufio.Reader, left int64) (gtid.GTID, error) {
 	return info.GTID, nil
 }
 
-// stagedOne sends the event that in gives, of which no more than partBytesMax is
-// held. Its checksum is verified before the new one leaves.
+// stagedOne sends the next event of in, and holds at most partBytesMax of it. Its checksum is
+// verified before the new checksum is sent.
 func (w *readerWriter) stagedOne(in *bufio.Reader, head binlog.Event) error {
 	checksum := binlog.NewChecksum(head)
 	length := head.Length() // head is gone with the next Peek
@@ -472,13 +472,14 @@ func (w *readerWriter) stagedOne(in *bufio.Reader, head binlog.Event) error {
 		if err := w.body(body); err != nil {
 			return err
 		}
-		_, _ = in.Discard(len(b)) // what was peeked is there
+		_, _ = in.Discard(len(b)) // cannot fail: these bytes were peeked
 	}
 	return w.endEvent()
 }
 
-// unpackStaged is unpack for the event at a place of a stage. It is read twice:
-// once its last event has left, a wrong checksum comes too late.
+// unpackStaged is unpack for the event at offset at of a stage. It reads the event twice, the
+// first time only for the checksum: after the events inside are sent, a wrong checksum would be
+// found too late.
 func (w *readerWriter) unpackStaged(stage StageEvents, at, n int64) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(stage, at, n), partBytesMax)
 	head, _, err := stagedHead(in, n)
@@ -494,12 +495,12 @@ func (w *readerWriter) unpackStaged(stage StageEvents, at, n int64) error {
 		if err := checksum.Add(b); err != nil {
 			return fmt.Errorf("verify stage: %w: %w", errStageDamaged, err)
 		}
-		_, _ = in.Discard(len(b)) // what was peeked is there
+		_, _ = in.Discard(len(b)) // cannot fail: these bytes were peeked
 	}
 	return w.unpack(io.NewSectionReader(stage, at+binlog.HeaderBytes, n-binlog.HeaderBytes), n)
 }
 
-// one sends an event that is at hand.
+// one sends a whole event.
 func (w *readerWriter) one(event binlog.Event) error {
 	if err := w.beginEvent(event, uint32(len(event))); err != nil {
 		return err
@@ -510,8 +511,8 @@ func (w *readerWriter) one(event binlog.Event) error {
 	return w.endEvent()
 }
 
-// beginEvent gives the event its place in the file, and begins to frame it,
-// unless the reader is not to have it. length is with header and checksum.
+// beginEvent gives the event its place in the file, and begins to frame it, unless the reader
+// does not get it. length includes header and checksum.
 func (w *readerWriter) beginEvent(head binlog.Event, length uint32) error {
 	start := w.offset
 	w.offset += uint64(length)
@@ -549,8 +550,8 @@ func (w *readerWriter) endEvent() error {
 	return w.frame(binary.LittleEndian.AppendUint32(nil, w.crc))
 }
 
-// frame adds bytes of the event under way, cut where a packet is full. A payload
-// that ends there is followed by an empty packet.
+// frame adds bytes of the event under way, and begins a new packet where one is full. A payload
+// that ends with a full packet is followed by an empty packet.
 func (w *readerWriter) frame(b []byte) error {
 	for len(b) > 0 {
 		if w.frameLeft == 0 {

@@ -22,8 +22,8 @@ const (
 	comResetConnection = 0x1f
 )
 
-// table is a result: columns, and rows of text. A column whose name ends with
-// numberMark is of whole numbers: clients give them to their programs as such.
+// table is a result: columns, and rows of text. A column whose name ends with numberMark gets
+// the type of a whole number, so that clients do not take it for text.
 type table struct {
 	columns []string
 	rows    [][]string
@@ -31,13 +31,13 @@ type table struct {
 
 const (
 	numberMark = "#"
-	// columnsMax is more than any client asks for at once. Each may be as long as a GTID set, and a command
-	// has room for a million.
+	// columnsMax is more than any client asks for at once. It bounds the answer: each column may be as long
+	// as a GTID set, and one command could name a million columns.
 	columnsMax = 64
 )
 
-// serveReader answers the commands in which a reader is served otherwise than our
-// own mysqld.
+// serveReader answers the commands that a reader gets answered in another way than our own
+// mysqld.
 func (s *feedSession) serveReader(ctx context.Context, command []byte) (done, answered bool, err error) {
 	if s.reader.SQL {
 		if done, answered, err := s.serveSQL(ctx, command); answered {
@@ -66,9 +66,8 @@ func (s *feedSession) serveReader(ctx context.Context, command []byte) (done, an
 	return false, false, nil
 }
 
-// readerQuery answers what replicas, mysqlbinlog and tools that capture changes
-// ask before they ask for a dump. What is left is what the feed answers its own
-// mysqld.
+// readerQuery answers what replicas, mysqlbinlog and tools that capture changes ask before they
+// ask for a dump. Where ok is false, query has the answer, as for our own mysqld.
 func (s *feedSession) readerQuery(ctx context.Context, text string) (result table, ok bool, err error) {
 	text = strings.TrimRight(strings.TrimSpace(text), "; \t\r\n")
 	if ask, ok := strings.CutPrefix(text, SiteQuery); ok && s.reader.Site && s.feed.cfg.Readers.Site != nil {
@@ -105,7 +104,7 @@ func (s *feedSession) readerQuery(ctx context.Context, text string) (result tabl
 	return table{}, false, nil
 }
 
-// siteQuery has a request of another site answered.
+// siteQuery answers a request of another site.
 func (s *feedSession) siteQuery(ctx context.Context, ask string) (table, bool, error) {
 	request, err := base64.StdEncoding.DecodeString(ask)
 	if err != nil {
@@ -131,7 +130,8 @@ func (s *feedSession) setPlain(assignments string) {
 }
 
 func (s *feedSession) showStatus(ctx context.Context) (table, error) {
-	// Before the position: a reader that takes both lacks nothing behind either.
+	// Ask before the position is read: then a reader that begins behind either of the two
+	// misses nothing.
 	executed, _ := s.feed.cfg.Readers.Source.GTIDs()
 	file, offset, err := s.position(ctx)
 	return statusTable(file, offset, executed), err
@@ -144,7 +144,7 @@ func statusTable(file string, offset uint64, executed *gtid.Set) table {
 	}
 }
 
-// replicasTable names none: a reader is not told of the others.
+// replicasTable has no rows: a reader is not told of other readers.
 func replicasTable() table {
 	return table{columns: []string{"Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"}}
 }
@@ -164,7 +164,8 @@ type variable struct {
 	isFlag      bool // with the value ON
 }
 
-// variables are what readers look at: what the binlog of every node is like.
+// variables are the server variables that readers look at. They describe the log as a binlog,
+// which is the same on every node.
 func (s *feedSession) variables() []variable {
 	executed, purged := s.feed.cfg.Readers.Source.GTIDs()
 	cfg := &s.feed.cfg
@@ -193,7 +194,7 @@ func (s *feedSession) showVariables(condition string) table {
 	pattern := "*"
 	if from := strings.IndexByte(condition, '\''); from >= 0 {
 		name, _, _ := strings.Cut(condition[from+1:], "'")
-		// SQL's wildcards; a single character's is also a plain one in names.
+		// SQL's wildcards. "_" stays a plain character, as in most names.
 		pattern = strings.NewReplacer("%", "*", "\\_", "_").Replace(name)
 	}
 	t := table{columns: []string{"Variable_name", "Value"}}
@@ -205,8 +206,8 @@ func (s *feedSession) showVariables(condition string) table {
 	return t
 }
 
-// selectValues answers SELECT of one or more known expressions. Of those that
-// value knows alone it leaves the answer to query.
+// selectValues answers SELECT of one or more known expressions. If it does not know one of
+// them, it returns false, and query answers.
 func (s *feedSession) selectValues(expressions string) (table, bool, error) {
 	t := table{rows: [][]string{nil}}
 	for expression := range strings.SplitSeq(expressions, ",") {
@@ -219,15 +220,15 @@ func (s *feedSession) selectValues(expressions string) (table, bool, error) {
 			value, ok = s.readerValue(expression)
 		}
 		if !ok {
-			return table{}, false, nil // query says what is wrong with it
+			return table{}, false, nil // query returns the error
 		}
 		t.columns, t.rows[0] = append(t.columns, expression), append(t.rows[0], value)
 	}
 	return t, true, nil
 }
 
-// readerValue evaluates the variables that only readers ask for, and the 1 that
-// connection pools do.
+// readerValue evaluates the variables that only readers ask for, and the "1" of the SELECT 1
+// that connection pools send.
 func (s *feedSession) readerValue(expression string) (string, bool) {
 	name := strings.ToLower(expression)
 	if name == "1" {
@@ -244,7 +245,7 @@ func (s *feedSession) readerValue(expression string) (string, bool) {
 			return "", false
 		}
 		if all[i].isFlag {
-			return "1", true // SELECT shows what is ON as a number
+			return "1", true // SELECT shows ON as a number
 		}
 		return all[i].value, true
 	}

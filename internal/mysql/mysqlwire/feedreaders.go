@@ -19,23 +19,24 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// ErrEndOfLog is what a cursor of a ReaderRequest with Once ends with.
+// ErrEndOfLog ends a cursor whose ReaderRequest has Once.
 var ErrEndOfLog = errors.New("mysqlwire: end of what was committed")
 
-// Reader is an account of those who read the log downstream: a replica of
-// somebody else's, a tool that captures changes.
+// Reader is an account for a downstream reader of the log: a replica outside of the cluster, or
+// a tool that captures changes.
 type Reader struct {
 	User         string
 	PasswordHash PasswordHash
-	// Allow is where it may connect from; empty = from anywhere.
+	// Allow has the addresses from which it may connect; empty = from anywhere.
 	Allow []netip.Prefix
-	// Decompress sends the events of a compressed transaction one by one, as
-	// they were before, for readers that do not know TRANSACTION_PAYLOAD.
+	// Decompress sends the events of a compressed transaction one by one, uncompressed, for
+	// readers that do not know TRANSACTION_PAYLOAD.
 	Decompress bool
-	// SQL: its statements are executed in the local mysqld, by the account with its name and Password.
+	// SQL says that its statements are executed in the local mysqld, as the account of the same name,
+	// with Password.
 	SQL      bool
 	Password string
-	// Site: it may ask the cluster as another site, by SiteQuery.
+	// Site says that it may send the requests of another site (SiteQuery).
 	Site bool
 }
 
@@ -49,8 +50,8 @@ func HashPassword(password string) PasswordHash {
 	return sha256.Sum256(once[:])
 }
 
-// verify reports whether auth answers the challenge: XORed with what both sides
-// know, it must be the preimage of the hash.
+// verify reports whether auth answers the challenge nonce: XORed with SHA256(hash + nonce), it
+// must be the preimage of the hash.
 func (h PasswordHash) verify(auth, nonce []byte) bool {
 	if len(auth) != sha256.Size {
 		return false
@@ -61,28 +62,27 @@ func (h PasswordHash) verify(auth, nonce []byte) bool {
 	return subtle.ConstantTimeCompare(twice[:], h[:]) == 1
 }
 
-// ReadersConfig makes a Feed one for downstream readers, instead of one for the
-// node's own mysqld.
+// ReadersConfig makes a Feed serve downstream readers instead of the node's own mysqld.
 type ReadersConfig struct {
 	Accounts []Reader
 	// ConnectionsMax bounds the connections of all readers that have logged in.
 	ConnectionsMax int
 	Source         ReaderSource
-	// Certificate is what TLS shows at the time, and its key; nil = there is none now, and
-	// TLS is not offered. Clients of other hosts have to use TLS.
+	// Certificate returns the current TLS certificate with its key; nil = there is none now,
+	// and TLS is not offered. Clients of other hosts must use TLS.
 	Certificate func() *tls.Certificate
-	// SQL connects to the local mysqld, for readers with SQL; nil = there is none. Barrier waits, for a while, until this node
-	// knows what is committed anywhere; nil = it does already.
+	// SQL connects to the local mysqld, for readers with SQL; nil = this node has no mysqld. Barrier waits, for a
+	// bounded time, until this node knows everything that is committed anywhere; nil = no wait is needed.
 	SQL     func(context.Context) (net.Conn, error)
 	Barrier func(context.Context)
-	// Site answers what a reader with Site asks; nil = nobody does.
+	// Site answers the requests of a reader with Site; nil = such requests are refused.
 	Site func(ctx context.Context, user string, from net.Addr, request []byte) (answer []byte)
 }
 
-// SiteQuery is what stands before a request of another site, in base64, in a statement. The answer is one row.
+// SiteQuery begins the statement that has a request of another site, in base64. The answer is one row.
 const SiteQuery = "QUORATE SITE "
 
-// SiteTimeout bounds an answer.
+// SiteTimeout bounds the time for one answer.
 const SiteTimeout = 30 * time.Second
 
 // ReaderSource gives a feed what it serves to readers.
@@ -92,43 +92,43 @@ type ReaderSource interface {
 	// Files lists the files that a reader can begin with, oldest first. There is
 	// at least one.
 	Files() ([]ReaderFile, error)
-	// GTIDs returns the committed transactions, and those of them that are
-	// purged. They are shared.
+	// GTIDs returns the committed transactions, and the purged ones among them. The caller must
+	// not change the sets.
 	GTIDs() (executed, purged *gtid.Set)
 }
 
 // ReaderRequest is where a reader begins.
 type ReaderRequest struct {
-	// From is the index of the first entry; 0 = the source finds it by Exclude.
-	// One that is not committed so far is waited for.
+	// From is the index of the first entry; 0 = the source finds it by Exclude. If the entry is
+	// not committed yet, the cursor waits for it.
 	From uint64
-	// Exclude is what the reader has. It only says where to begin, if From does
-	// not: a cursor may bring transactions that are in it.
+	// Exclude has the reader's transactions. It only says where to begin, if From is 0: the
+	// cursor may still return transactions that are in it.
 	Exclude *gtid.Set
-	// Once ends the cursor with ErrEndOfLog when it has brought what was
-	// committed when it was opened.
+	// Once ends the cursor with ErrEndOfLog after everything that was committed when the cursor
+	// was opened.
 	Once bool
 }
 
-// ReaderFile is a file that can be asked for by name. A file has no life of its
-// own: its name is the index of the entry with which it begins, what it holds
-// follows from the log, and so both are the same on every node.
+// ReaderFile is a file that a reader can ask for by name. The file is not stored anywhere: its
+// name is the index of the entry with which it begins, and its content follows from the log. So
+// both are the same on every node.
 //
-// A file ends at an entry that begins an epoch or a binlog file of the primary,
-// and behind each staged transaction; the next one has the index behind as its
-// name.
+// A file ends in front of an entry that begins an epoch or a binlog file of the primary, and
+// behind each staged transaction. The next file is named by the index of the entry that
+// follows.
 type ReaderFile struct {
 	Index uint64
-	// Bytes is about how long it is: what its entries take in the log.
+	// Bytes is roughly the length of the file: how much its entries take in the log.
 	Bytes int64
-	// Before are the transactions before it. The set is shared.
+	// Before has the transactions before the file. The caller must not change the set.
 	Before *gtid.Set
 }
 
 const (
 	filePrefix = "quorate."
-	// plainPrefix is for readers with Decompress. Positions count what is sent,
-	// so theirs are others, and their names must be, too.
+	// plainPrefix is for readers with Decompress. Positions count the bytes that are sent, so
+	// these readers have other positions, and need other file names.
 	plainPrefix = "quorate-plain."
 	// fileDigits is enough for every index, and makes names sort.
 	fileDigits = 20
@@ -142,8 +142,8 @@ func fileName(plain bool, index uint64) string {
 	return fmt.Sprintf("%s%0*d", prefix, fileDigits, index)
 }
 
-// parseFileName returns the index that a file's name stands for. Of another kind
-// of file, or no file of ours, it returns what MySQL says of an unknown one.
+// parseFileName returns the index that a file's name stands for. For a file of the other
+// prefix, or a name that is not one of ours, it returns MySQL's error for an unknown file.
 func parseFileName(plain bool, name string) (uint64, error) {
 	prefix := filePrefix
 	if plain {
@@ -166,11 +166,11 @@ func errNoFile(name string) *ServerError {
 	return fatal("Could not find first log file name in binary log index file (asked for '%s')", name)
 }
 
-// ErrPurged is what a reader is told that begins, by file, before the log does.
+// ErrPurged is the error for a reader that asks for a file which the log no longer has.
 func ErrPurged(index uint64) *ServerError { return errNoFile(fileName(false, index)) }
 
-// ErrPurgedGTIDs is what a reader is told that lacks transactions which the log
-// no longer has. The text is that of ER_SOURCE_HAS_PURGED_REQUIRED_GTIDS.
+// ErrPurgedGTIDs is the error for a reader that lacks transactions which the log no longer has.
+// It has the text of ER_SOURCE_HAS_PURGED_REQUIRED_GTIDS.
 func ErrPurgedGTIDs(sent, missing *gtid.Set) *ServerError {
 	const shownBytesMax = 200 // of each set; a client cuts a message at 512
 	return fatal("Cannot replicate because the source purged required binary logs. Replicate the missing "+
@@ -186,25 +186,27 @@ func cut(s string, bytesMax int) string {
 	return s[:bytesMax] + "…"
 }
 
-// readerAccount is an account and what was sent to it.
+// readerAccount is an account with the counters of what was sent to it.
 type readerAccount struct {
 	Reader
 	stats FeedCounters
-	// dumping and transactions are of readers alone.
+	// These three have no counterpart in FeedCounters: open dumps, transactions, and the index
+	// of the entry that was sent last.
 	dumping      atomic.Int64
 	transactions atomic.Uint64
 	index        atomic.Uint64
-	// from is where its newest login came from.
+	// from is the address of its newest login.
 	from atomic.Pointer[netip.Addr]
 }
 
 // ReaderStats counts what one account was sent since the feed was made.
 type ReaderStats struct {
 	User string
-	// Dumps are open now, DumpsTotal were begun.
+	// Dumps counts open dumps, DumpsTotal all that were begun.
 	Dumps      int
 	DumpsTotal uint64
-	// Refused were turned away: a wrong password, or a host that is not allowed.
+	// Refused counts logins that were turned away: a wrong password, or a host that is not
+	// allowed.
 	Refused                     uint64
 	Transactions, Events, Bytes uint64
 	// Index is the entry that was sent last, to any of its connections.
@@ -223,7 +225,8 @@ func (f *Feed) ReaderStats() (all []ReaderStats) {
 	return all
 }
 
-// checkReaders is NewFeed's look at a feed for readers.
+// checkReaders checks the configuration of a feed for readers, for NewFeed, and sets up its
+// accounts.
 func (f *Feed) checkReaders() error {
 	r := f.cfg.Readers
 	if r.Source == nil || r.ConnectionsMax < 1 || r.Certificate == nil {
@@ -242,8 +245,9 @@ func (f *Feed) checkReaders() error {
 	return nil
 }
 
-// greetReader logs a reader in. Whether it has to use TLS is told by where it comes from, not by
-// where the port listens: on 0.0.0.0 a reader on the node's own host sends nothing over a network.
+// greetReader logs a reader in. The reader's address decides whether it must use TLS, not the
+// address on which the port listens: even with 0.0.0.0, a reader on the node's own host sends
+// nothing over a network.
 func (s *feedSession) greetReader(ctx context.Context) error {
 	l := welcome{
 		version: s.feed.cfg.ServerVersion(), connectionID: s.id, verify: s.isReader, admit: s.admit,
@@ -259,7 +263,8 @@ func (s *feedSession) greetReader(ctx context.Context) error {
 	return l.greet(s.wire)
 }
 
-// isReader tells whether a client's answer is that of a reader, and notes which.
+// isReader tells whether a client's answer is a valid login of a reader, and notes the reader
+// in the session.
 func (s *feedSession) isReader(got clientLogin, nonce []byte) bool {
 	i := slices.IndexFunc(s.feed.accounts, func(a *readerAccount) bool { return a.User == got.user })
 	if i < 0 {
@@ -276,7 +281,7 @@ func (s *feedSession) isReader(got clientLogin, nonce []byte) bool {
 	return true
 }
 
-// isReaders tells whether the newest login of a reader came from a source.
+// isReaders tells whether some account's newest login came from this address.
 func (f *Feed) isReaders(source netip.Addr) bool {
 	return slices.ContainsFunc(f.accounts, func(a *readerAccount) bool {
 		from := a.from.Load()
@@ -284,7 +289,7 @@ func (f *Feed) isReaders(source netip.Addr) bool {
 	})
 }
 
-// allow is where any of the accounts may connect from; empty = from anywhere.
+// allow has the addresses from which at least one account may connect; empty = from anywhere.
 func (r *ReadersConfig) allow() (all []netip.Prefix) {
 	for _, account := range r.Accounts {
 		if len(account.Allow) == 0 {

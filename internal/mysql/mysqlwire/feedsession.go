@@ -24,28 +24,31 @@ const commandBytesMax = packetBytesMax - 1
 // feedSession is one client connection of a feed.
 type feedSession struct {
 	feed *Feed
-	// conn is what was accepted, to be closed and with the deadlines. wire has what is read
-	// and written: TLS on conn, once the client has asked for that.
+	// conn is the accepted connection: it is closed, and has the deadlines. wire reads and
+	// writes, through TLS on conn once the client has asked for TLS.
 	conn net.Conn
 	wire *wire
 	id   uint32
-	// stay is its time before it has logged in; admitted: it counts as one of the feed's connections.
+	// stay is its place among the connections that have not logged in. admitted says that it counts
+	// as one of the feed's connections.
 	stay     *strangers.Stay
 	admitted bool
 	// Set by the client's SET statements.
 	heartbeatPeriod time.Duration
 	replicaUUID     string
-	// bareRotate: the first event of a dump goes without a checksum: the client knows of none before it has a
-	// FORMAT_DESCRIPTION, and would take it for part of the file's name (mysqlbinlog).
+	// bareRotate says that the first event of a dump is sent without a checksum: a client that asked for no
+	// checksums expects none before the first FORMAT_DESCRIPTION, and would take it for a part of the file's
+	// name (mysqlbinlog).
 	bareRotate bool
-	// reader is who has logged in to a feed for readers; plain that it gets
-	// compressed transactions decompressed.
+	// reader is the account that has logged in, in a feed for readers. plain says that it gets
+	// compressed transactions uncompressed.
 	reader *readerAccount
 	plain  bool
 	sql    sqlSession
 }
 
-// newFeedSession takes a place for a connection that has not logged in.
+// newFeedSession returns a session that takes one of the places for connections that have not
+// logged in.
 func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
 	return &feedSession{
 		feed: f, conn: conn, id: id,
@@ -101,14 +104,16 @@ func (s *feedSession) greet(ctx context.Context) error {
 	return welcome{version: cfg.ServerVersion(), connectionID: s.id, verify: isAccount(cfg.User, cfg.Password), admit: s.admit}.greet(s.wire)
 }
 
-// admit makes a client that has shown who it is one of the feed's connections.
+// admit counts a client whose login was verified as one of the feed's connections. It returns
+// false if there are too many.
 func (s *feedSession) admit() bool {
 	s.admitted = s.stay.Leave() && s.feed.admit(s.conn)
 	return s.admitted
 }
 
-// record writes a line about a session that has logged in. Those about readers, of which there may be any number, are bounded,
-// and have who it was: mysqld knows a reader with SQL as one of this host, and nobody else knows the others.
+// record writes a log line about a session that has logged in. Lines about readers are bounded in number, and name
+// the client's address and account: mysqld sees a reader with SQL as a client of this host, and the other readers are
+// recorded nowhere else.
 func (s *feedSession) record(bound *strangers.Burst, level slog.Level, text string, args ...any) {
 	args = append([]any{"connection", s.id}, args...)
 	if s.reader != nil {
@@ -124,7 +129,7 @@ func (s *feedSession) record(bound *strangers.Burst, level slog.Level, text stri
 	s.feed.cfg.Logger.Log(context.Background(), level, text, args...)
 }
 
-// leaveReader ends what a reader's session has of mysqld.
+// leaveReader ends a reader's session in mysqld, if it has one, and logs the end.
 func (s *feedSession) leaveReader() {
 	args := []any{"seconds", time.Since(s.sql.began).Round(time.Millisecond).Seconds()}
 	if s.reader.SQL {
@@ -158,7 +163,7 @@ func (s *feedSession) serve(ctx context.Context, command []byte) (done bool, err
 		}
 		return true, s.dump(ctx, request)
 	case comBinlogDump:
-		// Fatal for the client, as it should be: it will never work.
+		// Fatal for the client, because it can never work here.
 		e := &ServerError{Code: 1236, State: "HY000", Message: "quorate serves only by GTID: set SOURCE_AUTO_POSITION = 1"}
 		return true, s.wire.write(e.payload())
 	}
@@ -192,7 +197,7 @@ func (s *feedSession) query(text string) [][]byte {
 	return [][]byte{e.payload()}
 }
 
-// value evaluates an expression of the list.
+// value evaluates one expression that a replica may select.
 func (s *feedSession) value(expression string) (string, bool) {
 	name := strings.TrimSuffix(strings.ToLower(expression), " limit 1")
 	for _, scope := range []string{"@@global.", "@@session.", "@@"} {
@@ -212,8 +217,8 @@ func (s *feedSession) value(expression string) (string, bool) {
 	case "@@gtid_mode":
 		return "ON", true
 	case "@source_binlog_checksum", "@master_binlog_checksum", "@@binlog_checksum":
-		// Not what the client set: every event is sent with the CRC32 that its
-		// own FORMAT_DESCRIPTION announces.
+		// CRC32 whatever the client has set: every event is sent with the checksum that its
+		// FORMAT_DESCRIPTION announces.
 		return "CRC32", true
 	case "@@version", "version()":
 		return cfg.ServerVersion(), true
@@ -223,8 +228,8 @@ func (s *feedSession) value(expression string) (string, bool) {
 	return "", false
 }
 
-// set takes "name = value, name = value, …". Names that do not matter here are
-// accepted: a real source keeps user variables of any name.
+// set takes "name = value, name = value, …". Names that are not used here are accepted: a real
+// source keeps user variables of any name.
 func (s *feedSession) set(assignments string) error {
 	for assignment := range strings.SplitSeq(assignments, ",") {
 		name, value, ok := strings.Cut(assignment, "=")
@@ -265,8 +270,8 @@ func oneRow(column, value string) [][]byte {
 	return [][]byte{{1}, definition, eofPayload(), appendString8(nil, value), eofPayload()}
 }
 
-// appendString8 appends a length-encoded string of up to 250 bytes; what is
-// longer is cut. Names and values here are short.
+// appendString8 appends a length-encoded string and cuts it at 250 bytes. Names and values here
+// are short.
 func appendString8(dst []byte, s string) []byte {
 	s = s[:min(len(s), 250)]
 	return append(append(dst, byte(len(s))), s...)

@@ -22,34 +22,38 @@ const (
 )
 
 const (
-	// sqlIdleTimeout is how long a reader with SQL may be silent: mysqld's default of wait_timeout. Tools keep a connection for the
-	// next table that changes.
+	// sqlIdleTimeout is how long a reader with SQL may be silent: mysqld's default of wait_timeout. Tools keep a
+	// connection until a table changes.
 	sqlIdleTimeout = 8 * time.Hour
-	// sqlCatchUp is how long the answer to where the log ends waits for the local mysqld to have what is committed.
+	// sqlCatchUp is how long SHOW BINARY LOG STATUS waits until the local mysqld has applied everything that is
+	// committed.
 	sqlCatchUp = 10 * time.Second
-	// placeTimeout bounds the search for the place of what mysqld has.
+	// placeTimeout bounds the search for the position in the log that mysqld has reached.
 	placeTimeout = time.Minute
 	// codeAway is ER_SERVER_SHUTDOWN.
 	codeAway = 1053
-	// cursorFlagsAt is where COM_STMT_EXECUTE asks for a cursor: behind the command and the number u32.
+	// cursorFlagsAt is the offset of the byte by which COM_STMT_EXECUTE asks for a cursor: behind the
+	// command and the statement's number u32.
 	cursorFlagsAt = 5
 )
 
-// errSQLAway is what a reader is told whose mysqld cannot be asked. Drivers connect anew on it.
+// errSQLAway is the error for a reader with SQL when the local mysqld cannot be asked. On it,
+// drivers connect again.
 func errSQLAway(why error) *ServerError {
 	return &ServerError{Code: codeAway, State: "08S01", Message: cut(fmt.Sprintf("this node's mysqld cannot be asked: %v", why), 400)}
 }
 
-// sqlSession is what a reader's session with SQL keeps.
+// sqlSession is the state of a reader's session with SQL.
 type sqlSession struct {
 	began time.Time
 	// database and charset are what the reader asked for at its login.
 	database string
 	charset  byte
-	// server is its session in mysqld, from its first statement to a dump, and the dump's own.
+	// server is its session in mysqld: opened by the first statement, closed at a dump, and
+	// opened again for the questions of the dump.
 	server     *sqlServer
 	statements int
-	// awayUntil is when a dump asks mysqld again that could not be asked.
+	// awayUntil: mysqld could not be asked, and a dump does not ask it again before this time.
 	awayUntil time.Time
 }
 
@@ -89,7 +93,7 @@ func (s *feedSession) endSQL() {
 	}
 }
 
-// serveSQL answers the commands of a reader with SQL that mysqld has to do with.
+// serveSQL answers the commands of a reader with SQL that need mysqld.
 func (s *feedSession) serveSQL(ctx context.Context, command []byte) (done, answered bool, err error) {
 	switch command[0] {
 	case comBinlogDump, comBinlogDumpGTID:
@@ -103,7 +107,7 @@ func (s *feedSession) serveSQL(ctx context.Context, command []byte) (done, answe
 		err = s.prepare(ctx, string(command[1:]))
 	case comStmtExecute:
 		if len(command) > cursorFlagsAt {
-			command[cursorFlagsAt] = 0 // without a cursor, all rows come at once
+			command[cursorFlagsAt] = 0 // no cursor: all rows come at once
 		}
 		err = s.forward(ctx, command, (*relay).result)
 	case comStmtSendLong, comStmtClose:
@@ -115,7 +119,7 @@ func (s *feedSession) serveSQL(ctx context.Context, command []byte) (done, answe
 			s.sql.server.locked = false
 			err = s.sql.server.do(append([]byte{comQuery}, sqlSettings...))
 		}
-	case comSetOption: // several statements at once: each is looked at
+	case comSetOption: // it would allow several statements in one text, and only the first would be judged
 		e := &ServerError{Code: 1047, State: "08S01", Message: "Unknown command"}
 		err = s.wire.write(e.payload())
 	default:
@@ -139,7 +143,8 @@ func (s *feedSession) forward(ctx context.Context, command []byte, answer func(*
 	return answer(s.relay(q))
 }
 
-// refuse tells a reader why its command is not done. The session goes on, unless mysqld cannot be asked.
+// refuse tells a reader why its command failed. The session goes on, unless mysqld cannot be asked.
+// answered says that the command has an answer in the protocol.
 func (s *feedSession) refuse(err error, answered bool) error {
 	e, ok := errors.AsType[*ServerError](err)
 	if !ok {
@@ -157,11 +162,11 @@ func (s *feedSession) refuse(err error, answered bool) error {
 }
 
 func (s *feedSession) relay(q *sqlServer) *relay {
-	_ = s.conn.SetReadDeadline(time.Time{}) // nothing is read before the answer has gone
+	_ = s.conn.SetReadDeadline(time.Time{}) // the session reads nothing before the answer is sent
 	return q.relayTo(slowWriter{s.conn, s.wire.conn})
 }
 
-// slowWriter writes to a client that may let it wait.
+// slowWriter writes to a client that may be slow: it renews the write deadline at each write.
 type slowWriter struct{ conn, to net.Conn }
 
 func (w slowWriter) Write(b []byte) (int, error) {
@@ -171,7 +176,7 @@ func (w slowWriter) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// sqlQuery answers a statement: what is the feed's itself, the rest by mysqld.
+// sqlQuery answers a statement, itself or by mysqld.
 func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 	statement := parseStatement(text)
 	kind, err := statement.judge()
@@ -218,7 +223,8 @@ func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 	return r.result()
 }
 
-// prepare prepares a statement in mysqld. What the feed answers cannot be prepared: drivers then send it as text.
+// prepare prepares a statement in mysqld. Statements that the feed answers itself cannot be prepared: drivers
+// then send them as text.
 func (s *feedSession) prepare(ctx context.Context, text string) error {
 	statement := parseStatement(text)
 	kind, err := statement.judge()
@@ -231,7 +237,8 @@ func (s *feedSession) prepare(ctx context.Context, text string) error {
 	return s.forward(ctx, append([]byte{comStmtPrepare}, statement.with(s.literals())...), (*relay).prepared)
 }
 
-// feedVariables are what mysqld says otherwise than the server that a reader with SQL is to see: it has the log as its binlog.
+// feedVariables has the variables whose values differ from mysqld's: a reader with SQL sees a server whose binlog is
+// the log.
 func (s *feedSession) feedVariables() map[string]string {
 	_, purged := s.feed.cfg.Readers.Source.GTIDs()
 	return map[string]string{
@@ -240,7 +247,7 @@ func (s *feedSession) feedVariables() map[string]string {
 	}
 }
 
-// literals are the same as a statement has them.
+// literals are feedVariables as SQL literals.
 func (s *feedSession) literals() map[string]string {
 	values := s.feedVariables()
 	for name, value := range values {
@@ -254,7 +261,8 @@ func (s *feedSession) literals() map[string]string {
 	return values
 }
 
-// feedValues answers SELECT of nothing but what is the feed's: it needs no mysqld, as replicas do not.
+// feedValues answers a SELECT of nothing but feedVariables. It needs no mysqld: a replica asks only
+// such things.
 func (s *feedSession) feedValues(statement statement) (table, bool) {
 	values := s.literals()
 	t := table{rows: [][]string{nil}}
@@ -281,10 +289,11 @@ func (s *feedSession) feedValues(statement statement) (table, bool) {
 	return t, true
 }
 
-// sqlPosition answers where the log ends, and which files there are. A tool that takes a snapshot takes the position with it, so
-// it is told the place of what the local mysqld has, which is what its SELECTs see: not where the log ends. Under a lock of its own that stays so.
-// Without one it waits until mysqld has what is committed: a tool that has read further elsewhere does not find its place
-// ahead of the server.
+// sqlPosition answers SHOW BINARY LOG STATUS and SHOW BINARY LOGS. A tool that takes a snapshot stores this position
+// with it. So the answer is the position that the local mysqld has reached, which is what the tool's SELECTs see, and
+// not the end of the log. While the reader holds a lock of tables, that does not change. Without a lock, sqlPosition
+// first waits until mysqld has everything that is committed: a tool that has read further on another node must not
+// find this server behind its own position.
 func (s *feedSession) sqlPosition(ctx context.Context, kind statementKind) (table, error) {
 	q, err := s.sqlServer(ctx)
 	if err != nil {
@@ -316,8 +325,8 @@ func (s *feedSession) sqlPosition(ctx context.Context, kind statementKind) (tabl
 	return statusTable(file, offset, has), err
 }
 
-// place is the position behind the last transaction of the log that a mysqld has, and in front of the first that it lacks. It waits for
-// this node to learn that all of these are committed, which mysqld may show earlier.
+// place is the position behind the last transaction of has, and in front of the first transaction that is not in it.
+// mysqld may show a transaction before this node knows that it is committed: place waits until the node knows.
 func (s *feedSession) place(ctx context.Context, has *gtid.Set) (file string, offset uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()

@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// appliedWait bounds one question whether mysqld has applied what comes next: heartbeats wait for its answer.
+	// appliedWait bounds how long one question may wait until mysqld has applied the next piece: heartbeats wait
+	// for the answer.
 	appliedWait = 100 * time.Millisecond
-	// appliedSaid is after how long of waiting for mysqld the log says so.
+	// appliedSaid is how long a dump waits for mysqld before a warning is logged.
 	appliedSaid = time.Minute
-	// appliedPause is how long a mysqld that cannot be asked is not asked again.
+	// appliedPause is how long mysqld is not asked again after it could not be asked.
 	appliedPause = time.Second
 )
 
-// appliedCursor hands a piece out once the local mysqld has applied it. Tools ask that mysqld for a table as soon as they read of
-// one: where it had no such table yet, some leave its rows out without a word.
+// appliedCursor hands a piece out once the local mysqld has applied it. Tools ask that mysqld for the definition of a
+// table as soon as they read of it in the log. If mysqld did not have the table yet, some tools would leave its rows
+// out silently.
 type appliedCursor struct {
 	Cursor
-	// applied tells, after a while, whether mysqld has transactions.
+	// applied waits for a short time, and tells whether mysqld has these transactions.
 	applied func(*gtid.Set) bool
-	// waits is told once of a piece that has waited for long.
+	// waits is called once for a piece that has waited for appliedSaid.
 	waits func(*gtid.Set)
 	held  *Piece
 	holds *gtid.Set
@@ -64,7 +66,8 @@ func (c *appliedCursor) Close() {
 	c.Cursor.Close()
 }
 
-// gtids are the piece's transactions. What cannot be read is left out: who sends the piece says so.
+// gtids returns the piece's transactions. It leaves out what cannot be read: the error shows when
+// the piece is sent.
 func (p Piece) gtids() *gtid.Set {
 	set := &gtid.Set{}
 	for transaction, err := range binlog.Transactions(p.Events) {
@@ -82,8 +85,8 @@ func (p Piece) gtids() *gtid.Set {
 	return set
 }
 
-// applied waits, for a while, until the local mysqld has transactions. Where it cannot be asked, so cannot the tool, and gets the log
-// alone.
+// applied waits, at most appliedWait, until the local mysqld has the transactions of set. It also returns true where
+// mysqld cannot be asked: then the tool cannot ask it either, and gets the log without the wait.
 func (s *feedSession) applied(ctx context.Context, set *gtid.Set) bool {
 	if set.IsEmpty() || time.Now().Before(s.sql.awayUntil) {
 		return true
@@ -113,7 +116,7 @@ func (s *feedSession) applied(ctx context.Context, set *gtid.Set) bool {
 	return true
 }
 
-// saysWaits says in the log that a reader waits for this node's mysqld: its applier has stopped, or somebody holds a lock.
+// saysWaits logs that a reader waits for this node's mysqld: its applier has stopped, or a client holds a lock.
 func (s *feedSession) saysWaits(set *gtid.Set) {
 	s.feed.cfg.Logger.Warn("a reader with SQL waits for what this node's mysqld has not applied for a minute", "reader", s.reader.User, "gtids", cut(set.String(), 400))
 }

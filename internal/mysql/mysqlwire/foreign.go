@@ -21,34 +21,34 @@ import (
 )
 
 const (
-	// nativePlugin is what older accounts have, and those of managed services.
+	// nativePlugin is the plugin of older accounts, and of accounts at managed services.
 	nativePlugin = "mysql_native_password"
 	// keyRequest asks caching_sha2_password for the server's public key.
 	keyRequest = 2
-	// silenceMax is for how many heartbeats a source may be silent before it counts as gone.
+	// silenceMax is how many heartbeat periods a source may be silent before it counts as gone.
 	silenceMax = 4
 )
 
-// ForeignConfig says which server's binlog is read, and from where on.
+// ForeignConfig says which server's binlog is read, and from which transaction on.
 type ForeignConfig struct {
 	// Addr is its host:port.
 	Addr string
 	// User and Password log in; the account needs REPLICATION SLAVE.
 	User, Password string
-	// TLS is how the connection is protected; nil = it is not. Then a password goes out encrypted by
-	// the server's own key.
+	// TLS protects the connection; nil = no TLS. Then the password is sent encrypted with the
+	// server's public key.
 	TLS *tls.Config
-	// ServerID and ReplicaUUID are this reader's own. A newer one with the same UUID has the server end
-	// the older one.
+	// ServerID and ReplicaUUID identify this reader. When a newer reader with the same UUID connects,
+	// the server ends the older one.
 	ServerID    uint32
 	ReplicaUUID string
 	// HeartbeatPeriod is the longest silence of an idle stream.
 	HeartbeatPeriod time.Duration
-	// Exclude are the transactions that are not sent.
+	// Exclude has the transactions that the server does not send.
 	Exclude *gtid.Set
 }
 
-// Foreign is the binlog of a foreign server, as its replica reads it.
+// Foreign reads the binlog of a foreign server, as its replica.
 type Foreign struct {
 	conn    net.Conn
 	in      *packetReader
@@ -56,7 +56,7 @@ type Foreign struct {
 }
 
 // DialForeign logs in and starts the dump. Errors of the server are *ServerError (1236 where it has purged
-// what is asked for).
+// transactions that are asked for).
 func DialForeign(ctx context.Context, cfg ForeignConfig) (*Foreign, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", cfg.Addr)
 	if err != nil {
@@ -81,15 +81,15 @@ func startForeign(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	if err := sourceLogin(ctx, w, cfg); err != nil {
 		return err
 	}
-	// The names from before 8.0.26, which all versions take.
+	// Each variable is set by its old name, too: servers before 8.0.26 know no other.
 	settings := fmt.Sprintf("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32', @master_heartbeat_period=%[1]d, "+
 		"@source_heartbeat_period=%[1]d, @slave_uuid='%[2]s', @replica_uuid='%[2]s', SESSION net_write_timeout=%[3]d",
 		cfg.HeartbeatPeriod.Nanoseconds(), cfg.ReplicaUUID, netWriteTimeoutSeconds)
 	return w.startDump(settings, dumpRequest{serverID: cfg.ServerID, offset: binlogMagicBytes, exclude: cfg.Exclude})
 }
 
-// Next returns the next event, which is valid until the next call. It returns an error where the server says
-// one, ends the dump, or is silent for too long.
+// Next returns the next event, which is valid until the next call. It returns an error where the server
+// sends one, ends the dump, or is silent for too long.
 func (s *Foreign) Next() (binlog.Event, error) {
 	if !s.in.ready() {
 		if err := s.conn.SetDeadline(time.Now().Add(s.silence)); err != nil {
@@ -115,7 +115,7 @@ func (s *Foreign) Next() (binlog.Event, error) {
 // Close ends the connection, and Next.
 func (s *Foreign) Close() error { return s.conn.Close() }
 
-// sourceLogin logs in to a server of another host.
+// sourceLogin logs in to a server over the network.
 func sourceLogin(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	nonce, err := w.greeted()
 	if err != nil {
@@ -142,7 +142,8 @@ func sourceLogin(ctx context.Context, w *wire, cfg ForeignConfig) error {
 	})
 }
 
-// sourceAuth judges one packet of the server, as authStep does, for a connection that others may read.
+// sourceAuth is authStep for a connection that others may be able to read: it never sends the password
+// in clear without TLS.
 func sourceAuth(payload []byte, nonce *[]byte, cfg ForeignConfig) (done bool, answer []byte, err error) {
 	switch {
 	case len(payload) == 0:
@@ -173,7 +174,8 @@ func nativeScramble(password string, nonce []byte) []byte {
 	return mask[:]
 }
 
-// encrypted is a password for the server's public key alone (sql/auth/sha2_password.cc).
+// encrypted returns the password, XORed with the nonce, encrypted with the server's public key
+// (sql/auth/sha2_password.cc).
 func encrypted(password string, nonce, key []byte) ([]byte, error) {
 	block, _ := pem.Decode(key)
 	if block == nil || len(nonce) == 0 {

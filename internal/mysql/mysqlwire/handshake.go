@@ -22,8 +22,9 @@ const (
 	capSecureConnection = 1 << 15
 	capPluginAuth       = 1 << 19
 
-	// capsOurs is what both of our sides speak. Without CLIENT_DEPRECATE_EOF
-	// result sets keep the plain form. CLIENT_SSL comes to it where TLS is offered.
+	// capsOurs is what this package speaks, as client and as server. Without
+	// CLIENT_DEPRECATE_EOF result sets keep the plain form. CLIENT_SSL is added where TLS is
+	// offered.
 	capsOurs = capLongPassword | capLongFlag | capProtocol41 | capTransactions |
 		capSecureConnection | capPluginAuth
 )
@@ -47,8 +48,8 @@ const (
 // plugin than caching_sha2_password.
 var ErrAuthPlugin = errors.New("mysqlwire: authentication plugin not supported")
 
-// What ends a feed's handshake: the peer got error 1045; 1040, on which a replica tries again later;
-// or 3159.
+// Errors that end a feed's handshake. The peer got error 1045, 1040 (on which a replica tries again
+// later), or 3159.
 var (
 	errAccessDenied = errors.New("mysqlwire: access denied")
 	errTooMany      = errors.New("mysqlwire: too many connections")
@@ -69,14 +70,14 @@ func scramble(password string, nonce []byte) []byte {
 	return mask[:]
 }
 
-// login authenticates to mysqld. The connection must be one on which sending
-// the password in clear is acceptable (a Unix socket): that is what mysqld
-// asks for when it has no cached hash of the account yet.
+// login authenticates to mysqld. It may send the password in clear, so the connection must be
+// safe for that (a Unix socket): mysqld asks for the password when it has no cached hash of the
+// account yet.
 func login(w *wire, user, password string) error {
 	return loginWith(w, user, password, charsetUTF8MB4)
 }
 
-// loginWith is login with a collation's number, which says what texts are in.
+// loginWith is login with the number of a collation, which gives the character set of texts.
 func loginWith(w *wire, user, password string, charset byte) error {
 	nonce, err := w.greeted()
 	if err != nil {
@@ -102,7 +103,7 @@ func (w *wire) greeted() (nonce []byte, err error) {
 	return parseGreeting(payload)
 }
 
-// authenticate answers the server's packets as step says, until that is done.
+// authenticate answers the server's packets as step says, until step is done.
 func (w *wire) authenticate(stepsMax int, step func(payload []byte) (done bool, answer []byte, err error)) error {
 	for range stepsMax {
 		payload, err := w.read()
@@ -123,7 +124,7 @@ func (w *wire) authenticate(stepsMax int, step func(payload []byte) (done bool, 
 	return fmt.Errorf("%w: authentication does not end", ErrMalformed)
 }
 
-// authStep judges one packet of the server: done, or what to answer (nil: just
+// authStep judges one packet of the server. It returns done, or the answer to send (nil: only
 // read on).
 func authStep(payload []byte, password string) (done bool, answer []byte, err error) {
 	if len(payload) == 0 {
@@ -170,7 +171,8 @@ func parseGreeting(payload []byte) ([]byte, error) {
 	return append(bytes.Clone(rest[4:12]), rest[31:43]...), nil
 }
 
-// charsetAt is where a login has its character set: behind capabilities u32 and packet size u32.
+// charsetAt is the offset of the character set in a login: behind capabilities u32 and packet
+// size u32.
 const charsetAt = 8
 
 func loginResponse(user string, auth []byte) []byte {
@@ -187,25 +189,26 @@ func loginResponse(user string, auth []byte) []byte {
 type welcome struct {
 	version      string
 	connectionID uint32
-	// verify tells whether a client's answer is that of an account.
+	// verify tells whether a client's answer is a valid login of an account.
 	verify func(got clientLogin, nonce []byte) bool
-	// admit takes a place for a client that has shown who it is; false = there is none.
+	// admit takes a place for a client whose login was verified; false = there is no place.
 	admit func() bool
-	// tls is for clients that ask for it; nil = it is not offered. tlsRequired refuses the others.
+	// tls is for clients that ask for TLS; nil = TLS is not offered. tlsRequired refuses clients
+	// that do not ask.
 	tls         *tls.Config
 	tlsRequired bool
-	// caps are capabilities beside ours that are offered.
+	// caps are the capabilities that are offered beside capsOurs.
 	caps uint32
-	// turn waits until a TLS handshake may begin, which ends with done.
+	// turn waits until a TLS handshake may begin. The caller calls done after the handshake.
 	turn func() (done func(), err error)
 }
 
-// greet is the server's side of a login by one account, without TLS.
+// greet is the server's side of a login where there is one account, without TLS.
 func greet(w *wire, version string, connectionID uint32, user, password string) error {
 	return welcome{version: version, connectionID: connectionID, verify: isAccount(user, password), admit: func() bool { return true }}.greet(w)
 }
 
-// isAccount returns what decides whether a client's answer is that of an account.
+// isAccount returns a verify function for one account.
 func isAccount(user, password string) func(got clientLogin, nonce []byte) bool {
 	return func(got clientLogin, nonce []byte) bool {
 		want := scramble(password, nonce)
@@ -213,12 +216,11 @@ func isAccount(user, password string) func(got clientLogin, nonce []byte) bool {
 	}
 }
 
-// greet runs the server side of the handshake: version 10 greeting, TLS if the client
-// asks for it, caching_sha2_password. The scramble is always checked against the password
-// or its hash, so the fast path of the protocol is the only one: a client sends its
-// password in clear when it is asked for it, and nobody asks, with TLS or without. A client
-// that fails gets error 1045, and errAccessDenied is returned; where there is no place for
-// it 1040 and errTooMany.
+// greet runs the server side of the handshake: version 10 greeting, TLS if the client asks for
+// it, caching_sha2_password. The scramble is always checked against the password or its hash,
+// so the protocol's fast path is enough: greet never asks a client for its password in clear,
+// with TLS or without. A client that fails gets error 1045, and greet returns errAccessDenied.
+// A client without a place gets 1040, and greet returns errTooMany.
 func (l welcome) greet(w *wire) error {
 	nonce, err := newNonce()
 	if err != nil {
@@ -263,8 +265,8 @@ func (l welcome) greet(w *wire) error {
 	return nil
 }
 
-// newNonce makes a challenge of 7-bit characters without NUL, which would end
-// it early, and without '$', which separates fields in mysqld's own hashes.
+// newNonce makes a challenge of 7-bit characters. NUL would end it early, and '$' separates
+// fields in mysqld's own hashes: neither is in it.
 func newNonce() ([]byte, error) {
 	nonce := make([]byte, nonceBytes)
 	if _, err := rand.Read(nonce); err != nil {
@@ -293,14 +295,14 @@ func greeting(version string, connectionID, caps uint32, nonce []byte) []byte {
 	return append(append(dst, authPlugin...), 0)
 }
 
-// clientLogin is what a client says of itself.
+// clientLogin is the content of a client's login packet.
 type clientLogin struct {
 	user, database, plugin string
 	auth                   []byte
 	charset                byte
 }
 
-// parseLogin decodes HandshakeResponse41. The answer's auth is part of the payload.
+// parseLogin decodes HandshakeResponse41. got.auth shares memory with payload.
 func parseLogin(payload []byte) (got clientLogin, err error) {
 	if len(payload) < 32 {
 		return got, fmt.Errorf("%w: login of %d bytes", ErrMalformed, len(payload))

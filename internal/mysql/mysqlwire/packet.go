@@ -13,18 +13,17 @@ import (
 const (
 	// packetHeaderBytes is a 3-byte length and a sequence number.
 	packetHeaderBytes = 4
-	// packetBytesMax is the longest payload of one packet; a payload of just
-	// this length is continued in the next packet.
+	// packetBytesMax is the longest payload of one packet. Behind a packet of exactly this
+	// length the payload goes on in the next packet.
 	packetBytesMax = 1<<24 - 1
-	// streamBufferBytes is read from a socket at once. mysqld flushes 16 KiB
-	// at a time; under load the kernel holds many of those.
+	// streamBufferBytes is the read buffer of a stream. mysqld flushes 16 KiB at a time; under
+	// load the kernel holds many such writes.
 	streamBufferBytes = 256 << 10
-	// eventBytesMax is max_log_event_size (1 GiB, sql/log_event.h), the
-	// largest event that mysqld writes, and the three bytes before it in a
-	// packet of the stream.
+	// eventBytesMax is max_log_event_size (1 GiB, sql/log_event.h), the largest event that
+	// mysqld writes, plus the three bytes in front of an event in a packet of the stream.
 	eventBytesMax = 1<<30 + 3
-	// loginBytesMax bounds what a peer can make us hold before it has proven
-	// who it is: handshake packets are a few hundred bytes.
+	// loginBytesMax bounds how much a peer can make us hold before it has logged in: handshake
+	// packets have a few hundred bytes.
 	loginBytesMax = 64 << 10
 	// partBytesMax is the longest part of a payload that is read or sent in
 	// parts, and the largest reassembly buffer kept between packets.
@@ -34,7 +33,7 @@ const (
 // ErrPacketTooLarge is returned for a payload above the limit of its phase.
 var ErrPacketTooLarge = errors.New("mysqlwire: packet too large")
 
-// ErrMalformed is returned for a packet that is not what the protocol says.
+// ErrMalformed is returned for a packet that violates the protocol.
 var ErrMalformed = errors.New("mysqlwire: malformed packet")
 
 // packetReader cuts a byte stream into payloads. It is used by one goroutine.
@@ -45,8 +44,8 @@ type packetReader struct {
 	// sequence is the number of the packet read last.
 	sequence uint8
 	scratch  []byte
-	// partLeft and partLast are the state of a payload that is read in parts:
-	// what is left of its current packet, and whether that is its last.
+	// partLeft and partLast are the state of a payload that is read in parts: how many bytes of
+	// its current packet are left, and whether that packet is the last.
 	partLeft int
 	partLast bool
 }
@@ -66,9 +65,9 @@ func (p *packetReader) ready() bool {
 	return err == nil && n >= packetHeaderBytes+payloadBytes(head)
 }
 
-// next returns the next payload, joined if it came in several packets. It is
-// valid until the next call. A stream that ends between packets gives io.EOF,
-// one that ends inside a packet io.ErrUnexpectedEOF.
+// next returns the next payload, joined if it came in several packets. It is valid until the
+// next call. Where the stream ends between packets it returns io.EOF, and inside a packet
+// io.ErrUnexpectedEOF.
 func (p *packetReader) next() ([]byte, error) {
 	if cap(p.scratch) > partBytesMax {
 		p.scratch = nil
@@ -118,9 +117,9 @@ func (p *packetReader) nextLarge() ([]byte, error) {
 	}
 }
 
-// peek returns the first n bytes of the next payload, or all of a shorter one,
-// without reading them. n is much smaller than the buffer. They are valid until
-// the next call.
+// peek returns the first n bytes of the next payload, or all of a shorter payload, without
+// consuming them. n must be much smaller than the buffer. The bytes are valid until the next
+// call.
 func (p *packetReader) peek(n int) ([]byte, error) {
 	head, err := p.r.Peek(packetHeaderBytes)
 	if err != nil {
@@ -133,9 +132,9 @@ func (p *packetReader) peek(n int) ([]byte, error) {
 	return packet[packetHeaderBytes:], nil
 }
 
-// part returns the next part of a payload, at most partBytesMax bytes, and
-// whether it is the last, which may be empty. It is valid until the next call.
-// A payload that was begun so must be read so to its end.
+// part returns the next part of a payload, at most partBytesMax bytes, and whether it is the
+// last part, which may be empty. The part is valid until the next call. A payload of which one
+// part was read must be read in parts to its end.
 func (p *packetReader) part() (part []byte, last bool, err error) {
 	if p.partLeft == 0 {
 		var head [packetHeaderBytes]byte
@@ -233,8 +232,7 @@ const (
 	headerErr       = 0xff
 )
 
-// ServerError is an ERR packet: what mysqld said to the tap, or what a Source
-// wants its replica to be told.
+// ServerError is an ERR packet: from mysqld to the tap, or from a Source to its replica.
 type ServerError struct {
 	Code uint16
 	// State is the five-character SQLSTATE.
@@ -273,7 +271,7 @@ func okPayload() []byte { return []byte{headerOK, 0, 0, 2, 0, 0, 0} }
 // eofPayload ends the columns or the rows of a result set.
 func eofPayload() []byte { return []byte{headerEOF, 0, 0, 2, 0} }
 
-// isEOF tells the EOF packet from a row that starts with the same byte.
+// isEOF tells an EOF packet from a row that starts with the same byte.
 func isEOF(payload []byte) bool {
 	return len(payload) > 0 && len(payload) < 9 && payload[0] == headerEOF
 }

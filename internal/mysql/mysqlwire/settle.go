@@ -1,7 +1,7 @@
 package mysqlwire
 
-// Settle is tap.Machine.Settle: of the tap of a deposed primary, of whose epoch
-// everything up to the batch number is committed.
+// Settle is tap.Machine.Settle, for the tap of a deposed primary: the batches of its epoch up
+// to number are committed.
 func (t *Tap) Settle(number uint64) (transactions int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -11,8 +11,8 @@ func (t *Tap) Settle(number uint64) (transactions int, ok bool) {
 	return transactions, ok
 }
 
-// Ends is tap.Machine.Ends: whether nothing was received behind the batch number,
-// and up to where in mysqld's binlog.
+// Ends is tap.Machine.Ends: it returns true if the tap has received nothing behind batch
+// number. at is the position in mysqld's binlog up to which it has read.
 func (t *Tap) Ends(number uint64) (at Position, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,26 +15,27 @@ import (
 )
 
 const (
-	// sqlBufferBytes is the buffer of each direction. What is edited fits into it.
+	// sqlBufferBytes is the buffer of each direction. A row that is edited must fit into it.
 	sqlBufferBytes = 16 << 10
-	// sqlWriteTimeout is how long a reader may let mysqld's rows wait: tools pause within a table.
+	// sqlWriteTimeout is how long a reader may pause while it reads mysqld's rows: tools pause
+	// within a table.
 	sqlWriteTimeout = 10 * time.Minute
 	// sqlSettings begin a session in mysqld. net_write_timeout is sqlWriteTimeout.
 	sqlSettings = "SET SESSION net_write_timeout = 600, SESSION transaction_read_only = ON"
 )
 
-// sqlServer is a reader's session in the local mysqld. It has the same capabilities as the reader's own, so packets are passed on
-// as they are. One goroutine uses it.
+// sqlServer is a reader's session in the local mysqld. It has the same capabilities as the reader's connection, so
+// packets are passed on unchanged. One goroutine uses it.
 type sqlServer struct {
 	conn net.Conn
 	in   *bufio.Reader
-	// stop ends that the connection is closed with the feed.
+	// stop undoes the AfterFunc that closes the connection when the feed ends.
 	stop func() bool
-	// locked: the reader has locked tables, and mysqld may not apply what comes.
+	// locked says that the reader has locked tables, which may keep mysqld from applying more.
 	locked bool
 }
 
-// dialSQL logs a reader in to the local mysqld, by its own account there.
+// dialSQL logs in to the local mysqld with the reader's account there.
 func dialSQL(ctx context.Context, dial func(context.Context) (net.Conn, error), user, password string, charset byte) (*sqlServer, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -81,18 +82,18 @@ func (q *sqlServer) do(command []byte) error {
 	return (&wire{in: q.packets()}).expectOK()
 }
 
-// packets reads answers that are short.
+// packets returns a reader for short answers.
 func (q *sqlServer) packets() *packetReader {
 	return &packetReader{r: q.in, payloadBytesMax: commandBytesMax}
 }
 
-// value asks for one value.
+// value runs a query that returns one value; NULL gives "".
 func (q *sqlServer) value(query string) (value string, err error) {
 	if err := q.send(append([]byte{comQuery}, query...)); err != nil {
 		return "", err
 	}
 	in := q.packets()
-	for ends, rows := 0, 0; ends < 2; { // behind the columns, and behind the rows
+	for ends, rows := 0, 0; ends < 2; { // EOF comes behind the columns, and again behind the rows
 		payload, err := in.next()
 		switch {
 		case err != nil:
@@ -116,7 +117,8 @@ func (q *sqlServer) value(query string) (value string, err error) {
 type relay struct {
 	q   *sqlServer
 	out *bufio.Writer
-	// edit changes a row that is shorter than the buffer; nil = none is changed. more are rows behind the last one.
+	// edit changes a row, if the row fits into the buffer; nil = no row is changed. more has rows that are added at
+	// the end.
 	edit func(row []byte) []byte
 	more [][]byte
 	// sequence is the number of the next packet.
@@ -136,7 +138,7 @@ type head struct {
 func (h head) isEOF() bool   { return h.n > 0 && h.n < 9 && h.first[0] == headerEOF }
 func (h head) isError() bool { return h.n > 0 && h.first[0] == headerErr }
 
-// peek looks at the next packet.
+// peek returns the beginning of the next packet without consuming it.
 func (r *relay) peek() (h head, err error) {
 	b, err := r.q.in.Peek(packetHeaderBytes)
 	if err != nil {
@@ -150,7 +152,7 @@ func (r *relay) peek() (h head, err error) {
 	return h, nil
 }
 
-// pass passes on the packet that was peeked at, and what continues it.
+// pass passes on the packet of which h is the beginning, and the packets that continue it.
 func (r *relay) pass(h head, edit func([]byte) []byte) error {
 	if edit != nil && packetHeaderBytes+h.n <= r.q.in.Size() {
 		b, err := r.q.in.Peek(packetHeaderBytes + h.n)
@@ -160,7 +162,7 @@ func (r *relay) pass(h head, edit func([]byte) []byte) error {
 		if err := r.write(edit(b[packetHeaderBytes:])); err != nil {
 			return err
 		}
-		_, _ = r.q.in.Discard(packetHeaderBytes + h.n) // what was peeked is there
+		_, _ = r.q.in.Discard(packetHeaderBytes + h.n) // cannot fail: these bytes were peeked
 		return nil
 	}
 	for n := h.n; ; {
@@ -190,7 +192,7 @@ func (r *relay) header(n int) error {
 	return nil
 }
 
-// write sends a packet that mysqld did not.
+// write sends a packet of our own to the reader.
 func (r *relay) write(payload []byte) error {
 	if err := r.header(len(payload)); err != nil {
 		return err
@@ -210,8 +212,8 @@ func (r *relay) one() error {
 	return errors.Join(err, r.out.Flush())
 }
 
-// result passes on a whole result, of a text or of a prepared statement. The capabilities do not have several results of
-// one statement, nor files of the client's.
+// result passes on a whole result, of a text or of a prepared statement. With these capabilities a statement has one
+// result, and mysqld may not ask the client for a file.
 func (r *relay) result() error {
 	h, err := r.peek()
 	if err != nil {
@@ -235,7 +237,7 @@ func (r *relay) result() error {
 	return r.out.Flush()
 }
 
-// until passes packets on up to an EOF, or an error.
+// until passes packets on up to and with the next EOF or error packet.
 func (r *relay) until(edit func([]byte) []byte, more [][]byte) error {
 	for {
 		h, err := r.peek()
@@ -259,7 +261,8 @@ func (r *relay) until(edit func([]byte) []byte, more [][]byte) error {
 	}
 }
 
-// prepared passes on the answer to a statement that is prepared: its number, how many columns and parameters, and what they are.
+// prepared passes on the answer to COM_STMT_PREPARE: the statement's number, how many columns and parameters it has,
+// and their definitions.
 func (r *relay) prepared() error {
 	h, err := r.peek()
 	if err != nil {
@@ -295,7 +298,8 @@ func firstString(b []byte) (text []byte, ok bool) {
 	return rest[:n], true
 }
 
-// editVariables is an edit of SHOW VARIABLES: what is the feed's is not mysqld's.
+// editVariables returns an edit for SHOW VARIABLES: it puts in the values that differ from
+// mysqld's.
 func editVariables(values map[string]string) func(row []byte) []byte {
 	return func(row []byte) []byte {
 		name, ok := firstString(row)

@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// statementKind is who answers a reader's statement.
+// statementKind says who answers a reader's statement.
 type statementKind int
 
 const (
-	// askMysqld: mysqld, as it is.
+	// askMysqld: mysqld answers, and its answer is passed on unchanged.
 	askMysqld statementKind = iota
-	// askStatus is SHOW BINARY LOG STATUS, askFiles SHOW BINARY LOGS, askReplicas SHOW REPLICAS: they are the feed's.
+	// The feed answers these: SHOW REPLICAS, SHOW BINARY LOG STATUS, SHOW BINARY LOGS.
 	askReplicas
 	askStatus
 	askFiles
-	// askVariables is SHOW VARIABLES, and askGrants SHOW GRANTS: mysqld, but what it says is edited.
+	// mysqld answers these, and its answer is edited: SHOW VARIABLES, SHOW GRANTS.
 	askVariables
 	askGrants
-	// askNothing: OK, and nothing is done.
+	// askNothing: the answer is OK, and nothing is done.
 	askNothing
 )
 
-// executableVersionMax is the newest version of a comment such as /*!40101 … */ that every server here executes. What is for a
-// newer server is refused: here nobody knows whether it is executed.
+// executableVersionMax is the newest version in a comment such as /*!40101 … */ that every server here executes. A
+// comment for a newer version is refused, because we do not know whether mysqld executes it.
 const executableVersionMax = 80000
 
-// word is a part of a statement: a name, a number or a variable in lower case, a quoted text, or a sign.
+// word is a part of a statement: a name, number or variable in lower case; a quoted text; or a sign.
 type word struct {
 	text       string
 	start, end int
-	// inComment: it is in a comment that is executed.
+	// inComment says that the word is in a comment that is executed.
 	inComment bool
 }
 
@@ -39,12 +39,13 @@ type word struct {
 type statement struct {
 	text  string
 	words []word
-	// foreign: a comment in it is for another version.
+	// foreign says that it has a comment for another version of MySQL.
 	foreign bool
 }
 
-// parseStatement cuts a text into words. It knows of SQL what it takes to find their borders; a string whose end it takes for
-// another one than mysqld does (sql_mode, character sets) only hides words from it that are not the first ones.
+// parseStatement cuts a text into words. It knows only as much SQL as it takes to find their borders. It may see the
+// end of a string in another place than mysqld does (sql_mode, character sets): that hides only words behind the
+// string, never the first words.
 func parseStatement(text string) statement {
 	s := statement{text: text}
 	inComment := false
@@ -85,7 +86,7 @@ func parseStatement(text string) statement {
 	return s
 }
 
-// past returns where a text goes on behind the first end from a place on.
+// past returns the offset behind the first end at or behind offset from, or the length of text.
 func past(text string, from int, end string) int {
 	i := strings.Index(text[from:], end)
 	if i < 0 {
@@ -130,7 +131,8 @@ func (s statement) is(words ...string) bool {
 	return true
 }
 
-// has tells whether these words stand somewhere in it, one behind the other.
+// has tells whether these words stand somewhere in the statement, one directly behind the
+// other.
 func (s statement) has(words ...string) bool {
 	for i := range s.words {
 		if (statement{words: s.words[i:]}).is(words...) {
@@ -147,20 +149,20 @@ func (s statement) word(i int) string {
 	return ""
 }
 
-// reads are the first words of what changes nothing.
+// reads are the first words of statements that change nothing.
 var reads = []string{
 	"select", "show", "desc", "describe", "explain", "use", "with", "table", "values", "help", "checksum", "(",
 	"begin", "start", "commit", "rollback", "savepoint", "release", "unlock",
 }
 
-// onlyReads is what a reader is told of a statement that is not executed.
+// onlyReads is the error for a statement that is not executed.
 func onlyReads(why string) *ServerError {
 	return &ServerError{Code: 1290, State: "HY000", Message: "quorate's port for readers only reads: " + why}
 }
 
-// judge decides who answers the statement. The account's privileges are what keeps a reader from changing data, and its
-// session is read-only; the judgement keeps it from undoing that, and from what mysqld lets pass all the same (FLUSH TABLES on a replica
-// waits for ever).
+// judge decides who answers the statement. The account's privileges and the read-only session keep a reader from
+// changing data. judge keeps a reader from undoing read-only, and from statements that do harm although mysqld lets
+// them pass (FLUSH TABLES on a replica waits for ever).
 func (s statement) judge() (statementKind, error) {
 	if s.foreign {
 		return 0, onlyReads("a comment of the statement is for another version of MySQL")
@@ -192,13 +194,13 @@ func (s statement) judge() (statementKind, error) {
 }
 
 func (s statement) judgeSet() (statementKind, error) {
-	// Not by words: what a string hides must not be missed.
+	// Search the whole text, not the words: a string may hide words.
 	lower := strings.ToLower(s.text)
 	switch {
 	case strings.Contains(lower, "read_only"):
 		return 0, onlyReads("its sessions are read-only")
 	case s.is("set", "session", "transaction", "read", "write"), s.is("set", "transaction", "read", "write"):
-		return askNothing, nil // pools send it to new connections; who then writes hears of it
+		return askNothing, nil // pools send it on new connections; a write after it gets an error
 	case s.has("read", "write"),
 		slices.Contains([]string{"global", "persist", "persist_only", "password", "default", "resource"}, s.word(1)),
 		strings.HasPrefix(s.word(1), "@@global."), strings.HasPrefix(s.word(1), "@@persist"):
@@ -239,7 +241,7 @@ func (s statement) judgeShow() statementKind {
 	return askMysqld
 }
 
-// locks tells whether the statement takes locks of tables, and unlocks whether it lets go of them.
+// locks tells whether the statement locks tables, and unlocks whether it releases them.
 func (s statement) locks() bool {
 	return s.is("lock") || s.is("flush") && (s.has("with", "read", "lock") || s.has("for", "export"))
 }

@@ -7,25 +7,25 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
-// abortStage drops the stage of a transaction that did not come to its end.
+// abortStage drops the open stage, if any: its transaction did not arrive whole.
 func (t *Tap) abortStage() {
 	if err := t.intake.Abort(); err != nil {
 		t.cfg.Logger.Warn("stage stays behind", "error", err)
 	}
 }
 
-// inParts reports whether the next event of a staged transaction is so long that
-// it is to be read in parts.
+// inParts reports whether the next event of a staged transaction is read in parts, because it
+// is long.
 func (t *Tap) inParts() (bool, error) {
 	head, err := t.in.peek(streamHeadBytes + binlog.HeaderBytes)
 	if err != nil {
 		return false, t.readError(err)
 	}
 	event, err := streamEvent(head)
-	return err == nil && t.machine.InParts(event), nil // an error comes again with the packet
+	return err == nil && t.machine.InParts(event), nil // an error shows again when the packet is read
 }
 
-// receiveParts reads such an event.
+// receiveParts reads such an event, in parts.
 func (t *Tap) receiveParts() error {
 	part, last, err := t.in.part()
 	if err != nil {

@@ -19,24 +19,24 @@ import (
 	"github.com/quorate/quorate/internal/sys/nowait"
 )
 
-// netWriteTimeoutSeconds is how long mysqld's dump thread waits for a tap that
-// does not read, because propose blocks: the maximum of net_write_timeout
-// (365 days). With the default of 60 s back-pressure would cut the connection.
+// netWriteTimeoutSeconds is how long mysqld's dump thread waits for a tap that does not read
+// because propose blocks. It is the maximum of net_write_timeout (365 days): with the default
+// of 60 s, back-pressure would cut the connection.
 const netWriteTimeoutSeconds = 31536000
 
-// streamHeadBytes is the length of what comes before an event.
+// streamHeadBytes is the length of the bytes in front of an event.
 const streamHeadBytes = 3
 
 // Errors that end a tap.
 var (
 	// ErrTapClosed: mysqld ended the stream, or Close was called.
 	ErrTapClosed = errors.New("mysqlwire: tap closed")
-	// ErrNotSemiSync: the stream is not semi-synchronous, mysqld would not
-	// wait for the tap. The plugin is not loaded or not enabled.
+	// ErrNotSemiSync: the stream is not semi-synchronous, so mysqld would not wait for the tap.
+	// The plugin is not loaded or not enabled.
 	ErrNotSemiSync = errors.New("mysqlwire: stream is not semi-synchronous")
 )
 
-// What a tap hands out.
+// The types of package tap that a tap hands out.
 type (
 	// Batch is one entry, ready to be proposed.
 	Batch = tap.Batch
@@ -52,15 +52,15 @@ type TapConfig struct {
 	Socket string
 	// User and Password log in; the account needs REPLICATION SLAVE.
 	User, Password string
-	// ServerID is the tap's own, not 0 and not that of any mysqld.
+	// ServerID is the server id of the tap itself: not 0, and not that of any mysqld.
 	ServerID uint32
-	// ReplicaUUID is the tap's own. A newer tap with the same UUID makes
-	// mysqld end the older one.
+	// ReplicaUUID is the UUID of the tap itself. When a newer tap with the same UUID connects,
+	// mysqld ends the older one.
 	ReplicaUUID string
 	// HeartbeatPeriod is the longest silence of an idle stream.
 	HeartbeatPeriod time.Duration
-	// Exclude holds the GTIDs committed in Raft and nothing more: positions of
-	// these transactions are acknowledged without having been seen.
+	// Exclude holds the GTIDs that are committed in Raft and nothing more: positions of these
+	// transactions are acknowledged although the tap never sees the transactions.
 	Exclude *gtid.Set
 	// EntryBytesMax is the length in bytes of the longest entry; 0 means no
 	// limit.
@@ -72,13 +72,13 @@ type TapConfig struct {
 	// StageBytesMin is 0. ctx lasts as long as the tap: when it is done, the
 	// stage's Write and Finish must return.
 	OpenStage func(ctx context.Context, id entry.StageID) (StageWriter, error)
-	// ProposeNow proposes a batch unless that would block, or is not for the tap's
-	// reader to do: false, and Run's propose gets the batch. It is called in propose's
-	// place, which it saves a wake. nil = never.
+	// ProposeNow proposes a batch on the tap's reader goroutine, which saves waking the
+	// proposer. It returns false where that would block, or the reader must not do it: then
+	// Run's propose gets the batch. nil = propose gets every batch.
 	ProposeNow func(Batch) (proposed bool)
 	// Term is the Raft term of the epoch in which the tap is opened.
 	Term uint64
-	// Tasks runs Run's loops, and is how they wait; nil = goroutines.
+	// Tasks starts Run's loops and makes them wait; nil = plain goroutines.
 	Tasks  clock.Tasks
 	Logger *slog.Logger
 }
@@ -110,20 +110,20 @@ type Tap struct {
 	conn   net.Conn
 	in     *packetReader
 	closed atomic.Bool
-	// intake is the reader's.
+	// intake belongs to the reader.
 	intake tap.Intake
-	// ready tells the proposer that a batch may be taken, room tells the reader
-	// that one was, acks tells that a position may be acknowledged. One token
-	// each is enough: all look again.
+	// ready tells the proposer that a batch may be taken, room tells the reader that a batch
+	// was taken, acks tells ackLoop that a position may be acknowledged. One token in each is
+	// enough: the receiver looks at the state again.
 	ready, room, acks chan struct{}
 
-	// mu guards the machine, but for what belongs to its reader. It is never
-	// held during I/O.
+	// mu guards the half of the machine that does not belong to the reader. It is never held
+	// during I/O.
 	mu      sync.Mutex
 	machine *tap.Machine
 
-	// ackMu guards what writes ACKs: Ack, where the socket takes them at once, else the
-	// goroutine. unsent is what it did not take of the last one.
+	// ackMu guards the writing of ACKs, by Ack where the socket takes them at once, else by
+	// ackLoop. unsent is the rest of the last ACK, which the socket did not take.
 	ackMu  sync.Mutex
 	raw    syscall.RawConn
 	packet []byte
@@ -134,16 +134,15 @@ type Tap struct {
 
 // TapStats counts since the tap was connected.
 type TapStats struct {
-	// Bytes and Events are what the stream brought, control events included.
+	// Bytes and Events count what was read from the stream, control events included.
 	Bytes, Events uint64
-	// Transactions and Batches were handed to propose.
+	// Transactions and Batches count what was handed to propose or ProposeNow.
 	Transactions, Batches uint64
 	// AcksSent counts acknowledgement packets.
 	AcksSent uint64
 	// Heartbeats counts the source's heartbeats.
 	Heartbeats uint64
-	// Outstanding is how many batches were received, or begun, and are not
-	// committed yet.
+	// Outstanding counts the batches that were received or begun and are not committed.
 	Outstanding uint64
 }
 
@@ -183,8 +182,8 @@ func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) 
 	return t, nil
 }
 
-// StartTap is ConnectTap on a connection on which the dump was asked for: that is Run's to
-// close, or the caller's after an error. ctx is not looked at while it reads.
+// StartTap is ConnectTap on a connection on which the dump was already requested. Run closes
+// conn; after an error the caller does. StartTap does not look at ctx while it reads.
 func StartTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -224,7 +223,8 @@ func (t *Tap) open(ctx context.Context) error {
 	return t.begin(ctx)
 }
 
-// startDump has the server, which is logged in to, take settings of the session, and send its binlog.
+// startDump sets the settings of the session, registers as a replica and requests the dump. The login
+// is done before.
 func (w *wire) startDump(settings string, dump dumpRequest) error {
 	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(dump.serverID)} {
 		if err := w.command(command); err != nil {
@@ -240,7 +240,7 @@ func (w *wire) startDump(settings string, dump dumpRequest) error {
 	return nil
 }
 
-// begin reads how the stream begins.
+// begin reads the stream up to its first FORMAT_DESCRIPTION.
 func (t *Tap) begin(ctx context.Context) error {
 	for t.machine.FormatDescription() == nil {
 		if err := t.receive(ctx); err != nil {
@@ -292,9 +292,9 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 	return context.Cause(running)
 }
 
-// Ack tells the tap that the batches up to number are committed. It never
-// blocks; the position goes out at once, or soon after, several calls' as one. After
-// Close it does nothing. It panics (I2) for a number that was never handed out.
+// Ack tells the tap that the batches up to number are committed. It never blocks. The position
+// is sent at once or soon after; several calls may become one packet. After Close it does
+// nothing. It panics (I2) for a number that was never handed out.
 func (t *Tap) Ack(number uint64) {
 	t.committed(number)
 	if !t.ackNow() {
@@ -311,14 +311,14 @@ func (t *Tap) committed(number uint64) {
 // Close ends the connection; nothing is acknowledged after it. It may be
 // called at any time and more than once.
 func (t *Tap) Close() {
-	t.stop() // before it may return: somebody else may be closing it just now
+	t.stop() // in any case before the return: another caller may be in Close just now
 	if t.closed.Swap(true) {
 		return
 	}
 	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
 }
 
-// stop ends what goes out: batches and acknowledgements.
+// stop makes the tap hand out nothing more: no batch and no acknowledgement.
 func (t *Tap) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -347,7 +347,7 @@ func (t *Tap) readLoop(ctx context.Context) error {
 		return t.cfg.OpenStage(ctx, id)
 	}
 	for {
-		// What arrived was taken in; do not let it wait for what may come.
+		// Everything that has arrived was taken in. It must not wait for what may come.
 		if !t.in.ready() {
 			t.release()
 		}
@@ -357,7 +357,7 @@ func (t *Tap) readLoop(ctx context.Context) error {
 	}
 }
 
-// receive reads one event of the stream and takes it in.
+// receive reads the next event of the stream and applies it.
 func (t *Tap) receive(ctx context.Context) error {
 	if t.intake.Staging() {
 		inParts, err := t.inParts()
@@ -392,9 +392,8 @@ func (t *Tap) readError(err error) error {
 	return fmt.Errorf("read stream: %w", err)
 }
 
-// streamEvent removes what a semi-synchronous source puts before an event:
-// OK, the magic byte, and whether it asks for an acknowledgement, which tells
-// nothing that the events do not.
+// streamEvent removes what a semi-synchronous source puts before an event: OK, the magic byte,
+// and whether it wants an acknowledgement, which the tap does not need: the events tell it.
 func streamEvent(payload []byte) ([]byte, error) {
 	switch {
 	case len(payload) == 0:
@@ -411,8 +410,7 @@ func streamEvent(payload []byte) ([]byte, error) {
 	return payload[streamHeadBytes:], nil
 }
 
-// apply carries out what the stream made of an event. It waits while the
-// growing batch is in the way.
+// apply carries out the step of an event. It waits while the growing batch is in the way.
 func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 	switch step.Kind {
 	case tap.StepRotate:
@@ -435,8 +433,7 @@ func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 	}
 }
 
-// release proposes the whole transactions of the growing batch, or lets the proposer have
-// them.
+// release proposes the whole transactions of the growing batch, or leaves them to the proposer.
 func (t *Tap) release() {
 	var propose func(Batch) bool
 	if t.cfg.ProposeNow != nil {
@@ -451,7 +448,7 @@ func (t *Tap) proposeNow(batch Batch) bool {
 	return t.cfg.ProposeNow(batch)
 }
 
-// wakeProposer has the proposer look, if there is a batch for it.
+// wakeProposer wakes the proposer if there is a batch for it.
 func (t *Tap) wakeProposer() {
 	t.mu.Lock()
 	ready := t.machine.Ready()
@@ -461,7 +458,7 @@ func (t *Tap) wakeProposer() {
 	}
 }
 
-// count counts a batch that is proposed; once, though it may be tried twice.
+// count counts a batch once, also if it is proposed a second time after ProposeNow refused it.
 func (t *Tap) count(b Batch) {
 	if t.batches.Swap(b.Number) != b.Number {
 		t.transactions.Add(uint64(len(b.GTIDs)))
@@ -509,8 +506,8 @@ func (t *Tap) proposeOne(ctx context.Context, propose func(context.Context, Batc
 	return true, nil
 }
 
-// ackNow sends what may be acknowledged if nobody else is at it and the socket takes it.
-// done is false where the goroutine has to look.
+// ackNow sends the position that may be acknowledged, unless another goroutine is sending or
+// the socket does not take it. It returns false where ackLoop must send.
 func (t *Tap) ackNow() (done bool) {
 	if t.raw == nil || !t.ackMu.TryLock() {
 		return false
@@ -532,7 +529,7 @@ func (t *Tap) ackNow() (done bool) {
 	return true
 }
 
-// ackLoop sends what Ack could not.
+// ackLoop sends the ACKs that Ack could not send at once.
 func (t *Tap) ackLoop(ctx context.Context) error {
 	for {
 		_ = t.cfg.Tasks.Wait(ctx, 0, t.acks)
@@ -556,7 +553,7 @@ func (t *Tap) ackAll() error {
 		t.packet = appendAck(t.packet[:0], position)
 		t.unsent = t.packet
 	} else {
-		defer signal(t.acks) // there may be a newer one
+		defer signal(t.acks) // a newer position may wait
 	}
 	if _, err := t.conn.Write(t.unsent); err != nil {
 		return err

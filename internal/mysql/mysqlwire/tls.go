@@ -9,13 +9,13 @@ import (
 	"net"
 )
 
-// sslRequestBytes is the length of what a client sends to ask for TLS: the beginning of its
-// login, without a name. The login itself comes inside of TLS.
+// sslRequestBytes is the length of a client's request for TLS: the beginning of a login,
+// without the user's name. The login itself comes inside of TLS.
 const sslRequestBytes = 32
 
-// readLogin reads a client's login, inside of TLS if the client asks for that. Where it has
-// to and does not, the client gets error 3159, and errNoTLS is returned: what it said of
-// itself is not even looked at.
+// readLogin reads a client's login, inside of TLS if the client asks for that. A client that
+// must use TLS and does not gets error 3159, and readLogin returns errNoTLS without a look at
+// the login.
 func (l welcome) readLogin(w *wire) ([]byte, error) {
 	payload, err := w.read()
 	if err != nil {
@@ -39,8 +39,8 @@ func (l welcome) readLogin(w *wire) ([]byte, error) {
 	return payload, nil
 }
 
-// startTLS goes on inside of TLS. What was read ahead is the beginning of it: none of it is
-// taken for a packet.
+// startTLS begins TLS. Bytes that were read ahead belong to the TLS handshake: they are never
+// taken for a packet in clear.
 func (l welcome) startTLS(w *wire) error {
 	done, err := l.turn()
 	if err != nil {
@@ -55,7 +55,7 @@ func (l welcome) startTLS(w *wire) error {
 	return nil
 }
 
-// aheadConn is a connection of which the beginning has been read.
+// aheadConn is a connection whose first bytes were read ahead.
 type aheadConn struct {
 	net.Conn
 	ahead *bufio.Reader
@@ -68,7 +68,8 @@ func (c *aheadConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// tlsConfig is how a feed speaks TLS: with whatever certificate there is when a client comes.
+// tlsConfig returns the feed's TLS settings. The certificate is the one in force when a client
+// connects.
 func (r *ReadersConfig) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, // as mysqld

@@ -6,14 +6,14 @@ import "github.com/quorate/quorate/internal/sys/invariant"
 // the entries of one tap in the order of the binlog and, for each, the highest
 // position that its commit makes safe. It is pure; the tap locks around it.
 //
-// A position is only ever released by the commit of an entry, and releases are
-// cumulative in the order of the entries, which is the order of the binlog; so
-// no position is compared with another, also not across binlog files.
+// Only the commit of an entry releases a position. Releases are cumulative in the order of the
+// entries, which is the order of the binlog. So no position is compared with another, also not
+// across binlog files.
 type ackQueue struct {
-	// pending holds what was received and may not be acknowledged, oldest first.
-	// Its length is bounded by the proposals that are in flight (the propose
-	// function blocks) and the one batch that is growing; while a durability policy
-	// holds ACKs back, by the sessions that wait, at least one for each entry.
+	// pending holds the entries that were received and may not be acknowledged yet, oldest
+	// first. Its length is bounded by the proposals in flight (the propose function blocks)
+	// plus the one growing batch. While a durability policy holds ACKs back, the number of
+	// waiting sessions is the bound: at least one waits for each entry.
 	pending []ackItem
 	// last is the number of the newest entry received, handed out or growing.
 	last uint64
@@ -29,17 +29,15 @@ type ackQueue struct {
 
 type ackItem struct {
 	number uint64
-	// position is the end of the entry's last transaction, or of the range
-	// that the source skipped behind it. An entry without one (a rotation)
-	// has an empty file name.
+	// position is the end of the entry's last transaction, or of the range that the source
+	// skipped behind it. A rotation has no position: its file name is empty.
 	position Position
-	// transactions is how many of them the entry has.
+	// transactions is how many transactions the entry has.
 	transactions int
 }
 
-// received notes that the entry number now reaches up to position. Numbers
-// never go back; the same one again extends the entry. A rotation passes the
-// zero Position.
+// received notes that the entry number now reaches up to position. Numbers never go back; the
+// same number again extends the entry. A rotation passes the zero Position.
 func (q *ackQueue) received(number uint64, position Position) {
 	invariant.Check(number == q.last || number == q.last+1, "I2",
 		"entry %d received after entry %d", number, q.last)
@@ -58,10 +56,9 @@ func (q *ackQueue) received(number uint64, position Position) {
 	q.pending = append(q.pending, item)
 }
 
-// skipped notes that the source passed over transactions which the tap had
-// excluded, up to position. That position is no evidence for what came before
-// it: it waits for the newest entry received, and is free only if that one is
-// committed already.
+// skipped notes that the source passed over transactions which the tap had excluded, up to
+// position. The position proves nothing about what came before it: it waits for the commit of
+// the newest entry received, and is free at once only if that entry is committed already.
 func (q *ackQueue) skipped(position Position) {
 	if n := len(q.pending); n > 0 {
 		q.pending[n-1].position = position
@@ -70,7 +67,7 @@ func (q *ackQueue) skipped(position Position) {
 	q.releasable, q.hasNext = position, true
 }
 
-// handOut notes that number goes to propose now.
+// handOut notes that the entry number is proposed now.
 func (q *ackQueue) handOut(number uint64) {
 	invariant.Check(number == q.handedOut+1 && number <= q.last, "I2",
 		"entry %d handed out after entry %d, %d received", number, q.handedOut, q.last)

@@ -14,7 +14,7 @@ import (
 // not save fsyncs any more, and delay the first transaction in them.
 const batchBytesMaxDefault = 1 << 20
 
-// batchBytesMin is the room a batch starts with: one small transaction.
+// batchBytesMin is the capacity that a batch starts with: one small transaction.
 const batchBytesMin = 4 << 10
 
 // ErrTransactionTooLarge is returned for a transaction that does not fit into
@@ -48,16 +48,16 @@ type Batch struct {
 	// ACL says that a statement of the batch changes accounts or privileges:
 	// grants are to be scanned again before the batch is acknowledged.
 	ACL bool
-	// Bytes is the length of the events, without the entry's header; of a staged
-	// transaction too.
+	// Bytes is the length of the events, without the entry's header. For a staged transaction
+	// it counts the events in the stage.
 	Bytes int
 	// ReceivedAt is when the batch's first event arrived.
 	ReceivedAt time.Time
 }
 
-// batcher is the one growing batch between what reads the stream and what
-// proposes. Memory is bounded by one batch of max(bytesMax, one transaction);
-// when it is full, it takes nothing until it was taken.
+// batcher has the one growing batch, between the reader of the stream and the proposer. Memory
+// is bounded by one batch of max(bytesMax, one transaction). A full batch accepts nothing more
+// until it is taken.
 type batcher struct {
 	term          uint64
 	bytesMax      int
@@ -71,8 +71,8 @@ type batcher struct {
 	flush bool
 }
 
-// growingBatch is a batch in the making. data[:complete] is the header's room
-// and whole transactions; behind it is the beginning of one more.
+// growingBatch is a batch in the making. data[:complete] is the header's room and whole
+// transactions; behind that is the beginning of one more transaction.
 type growingBatch struct {
 	kind     entry.Kind
 	bytes    uint64 // of a staged transaction
@@ -80,12 +80,12 @@ type growingBatch struct {
 	complete int
 	count    int // whole transactions, the first count of gtids
 	gtids    []gtid.GTID
-	// acl is true for a statement in the whole transactions; tailACL for one
-	// in the beginning behind them.
+	// acl says that a statement on accounts is in the whole transactions, tailACL that one is
+	// in the unfinished transaction behind them.
 	acl, tailACL bool
 	end          Position
-	// receivedAt is when the first event arrived, begunAt when that of the
-	// transaction begun last did.
+	// receivedAt is when the batch's first event arrived, begunAt when the first event of the
+	// newest transaction did.
 	receivedAt, begunAt time.Time
 }
 
@@ -116,8 +116,7 @@ func (g *growingBatch) open(kind entry.Kind, bytes uint64, now time.Time) {
 		return
 	}
 	g.kind, g.receivedAt = kind, now
-	// A length is a claim until the bytes are there: beyond 1 MiB grow with
-	// them.
+	// The length is only announced. Above 1 MiB the buffer grows with the bytes that arrive.
 	capacity := entry.HeaderBytes + int(min(max(bytes, batchBytesMin), 1<<20))
 	g.data = make([]byte, entry.HeaderBytes, capacity)
 	g.complete = entry.HeaderBytes
@@ -142,8 +141,8 @@ func (b *batcher) finish(end Position) {
 	b.acks.received(b.taken+1, end)
 }
 
-// rotate makes a batch of its own of the next binlog file's
-// FORMAT_DESCRIPTION event. It returns false if another batch is in its way.
+// rotate puts the FORMAT_DESCRIPTION event of the next binlog file into a batch of its own. It
+// returns false if another batch is in its way.
 func (b *batcher) rotate(formatDescription []byte, at Position, now time.Time) bool {
 	g := &b.growing
 	if !g.empty() {
@@ -158,9 +157,9 @@ func (b *batcher) rotate(formatDescription []byte, at Position, now time.Time) b
 	return true
 }
 
-// beginStaged makes way for the batch of a staged transaction, which has the next
-// number and takes nothing until finishStaged. It returns false if another batch
-// is in its way.
+// beginStaged reserves the growing batch, and so the next number, for a staged transaction.
+// Nothing is added to that batch until finishStaged. It returns false if another batch is in
+// its way.
 func (b *batcher) beginStaged(id gtid.GTID, now time.Time) bool {
 	g := &b.growing
 	if !g.empty() {
@@ -187,8 +186,8 @@ func (b *batcher) finishStaged(s *Stage, end Position) {
 // release lets the whole transactions of the growing batch be taken.
 func (b *batcher) release() { b.flush = !b.growing.empty() }
 
-// take returns the growing batch if it was released. The beginning of an
-// unfinished transaction behind it opens the next one.
+// take returns the growing batch if it was released. The beginning of an unfinished transaction
+// behind it opens the next batch.
 func (b *batcher) take() (Batch, bool) {
 	if !b.flush {
 		return Batch{}, false

@@ -8,45 +8,41 @@
 //	                                └───► ackQueue ───────► NextAck
 //	                                         ▲ Committed(number)
 //
-// An Intake has the reader's order: what goes into a stage is there before the machine goes
-// on, and what the reader has at hand it may propose itself. One batch is under way at a
-// time, whichever goroutine took it.
+// An Intake keeps the order in which the reader works: the bytes of an event are in the stage
+// before the machine goes on, and the reader may propose the batch itself. One batch is under
+// way at a time, whichever goroutine took it.
 //
-// Held stands between the commits and Committed: where the cluster's durability
-// policy asks for more than a commit, it keeps them until they may be acknowledged.
+// Held stands between the commits and Committed. Where the cluster's durability policy asks for
+// more than a commit, Held keeps the commits until they may be acknowledged.
 //
 // A Machine belongs to one connection and one epoch. The stream half checks
 // every event: checksum, place, position, GTID. The other half holds the one
 // growing batch and the positions that wait for commits.
 //
-// A transaction whose GTID event says that it has more than StageBytesMin bytes
-// becomes a batch of its own, of kind KindStaged, that only names it. Its events
-// go to a stage, which is the shell's; the machine counts and sums them. An event
-// of more than 1 MiB, unless it is a statement, may be read in parts: its place
-// and position follow from the header, its checksum is computed as it passes.
-// What has another length than its GTID event said is an error, so a stage is
-// never shorter or longer than announced. A statement on accounts is refused in
-// a stage, because the check for such statements looks into batches only.
+// A transaction whose GTID event says that it has more than StageBytesMin bytes becomes a batch
+// of its own, of kind KindStaged, that only names it. Its events go to a stage, which belongs
+// to the shell; the machine counts the bytes and computes their CRC. An event of more than 1
+// MiB, unless it is a statement, may be read in parts: the header is enough for its place and
+// position, and its checksum is computed as it passes. A transaction of another length than its
+// GTID event said is an error, so a stage is never shorter or longer than announced. A
+// statement on accounts is refused in a stage, because the check for such statements looks into
+// batches only.
 //
 // Invariants:
 //
-//   - I2: a position is released only when every transaction before it on
-//     this connection is in a committed entry. It is released by Committed
-//     alone; the position of a heartbeat queues behind the last transaction
-//     received, and is taken at all only if it lies beyond that one, which
-//     means that the source skipped transactions of the excluded, that is
-//     committed, set.
+//   - I2: a position is released only when every transaction before it on this connection is in
+//     a committed entry. Committed alone releases it. The position of a heartbeat queues behind
+//     the last transaction received. It is taken only if it lies beyond that transaction: then
+//     the source skipped transactions that the tap had excluded, and these are committed.
 //   - Numbers of batches are consecutive from 1, a batch holds whole
 //     transactions, and the order is the binlog's.
 //   - I9: a GTID that comes twice, or is in the excluded set, is an error.
 //   - A checksum, length, position or file name that does not fit is an error. After it
 //     nothing is acknowledged.
 //
-// Memory is bounded by one batch of max(BatchBytesMax, one transaction that is
-// not staged): a step that has no room says so, and its event must wait where it
-// is.
+// Memory is bounded by one batch of max(BatchBytesMax, one transaction that is not staged): a
+// step for which there is no room says so, and the reader keeps its event and tries again.
 //
-// The package is pure: no goroutine, clock, I/O or randomness; the time comes in as an
-// argument. Durability: none of its own. It says what must be made durable, and is told
-// when that is done.
+// The package is pure: no goroutine, clock, I/O or randomness; the time is an argument. It
+// makes nothing durable itself: it says what must be durable, and is told when it is.
 package tap

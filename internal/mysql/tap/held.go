@@ -1,26 +1,25 @@
 package tap
 
-// heldMax bounds what Held keeps. Each item is of one turn of consensus, in
-// which a session at least waits. When it is full every second one goes: ACKs then
-// come in larger steps, never too early.
+// heldMax is how many commits Held keeps. Each comes from one turn of consensus, and at least
+// one session waits for it. When Held is full, it drops every second commit: ACKs then come in
+// larger steps, never too early.
 const heldMax = 4096
 
-// Held are the commits of an epoch that may not be acknowledged so far, because
-// the durability policy asks for more than that they are committed.
+// Held keeps the commits of an epoch that may not be acknowledged yet, because the durability
+// policy asks for more than a commit.
 type Held struct {
 	commits []heldCommit // in their order
-	// last is the newest number that is committed, index is up to which everything
-	// may be acknowledged.
+	// last is the newest committed number. Everything up to index may be acknowledged.
 	last, index uint64
 }
 
-// heldCommit: everything up to number is in entries up to index.
+// heldCommit says that every batch up to number is in entries up to index.
 type heldCommit struct{ index, number uint64 }
 
-// Committed notes that everything up to a number is committed, by an index.
+// Committed notes that the batches up to number are committed, in entries up to index.
 func (h *Held) Committed(index, number uint64) {
 	if number <= h.last {
-		return // it was committed by a lower one
+		return // a lower index has committed it already
 	}
 	h.last = number
 	if len(h.commits) == heldMax {
@@ -33,8 +32,8 @@ func (h *Held) Committed(index, number uint64) {
 	h.commits = append(h.commits, heldCommit{index, number})
 }
 
-// Allow takes it that everything up to an index may be acknowledged, and returns
-// up to which number that is; 0 = nothing beyond what was returned before.
+// Allow notes that every entry up to index may be acknowledged. It returns the highest number
+// that this releases; 0 = nothing beyond the number returned before.
 func (h *Held) Allow(index uint64) (number uint64) {
 	h.index = max(h.index, index)
 	n := 0

@@ -8,14 +8,14 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// StageWriter takes the bytes of one staged transaction: its events, as they
-// arrive. One goroutine uses it. An error of it ends the tap.
+// StageWriter takes the bytes of one staged transaction: its events, as they arrive. One
+// goroutine uses it. Any error that it returns ends the tap.
 type StageWriter interface {
-	// Write takes at most 1 MiB, but for an event that is a longer statement,
-	// and keeps no reference. While it blocks, mysqld's dump thread waits.
+	// Write gets at most 1 MiB at once, except for a statement that is longer, and keeps no
+	// reference. While it blocks, mysqld's dump thread waits.
 	io.Writer
-	// Finish says that the transaction is whole, how many bytes it has, and
-	// their CRC32C. The batch that names the stage is handed out after it.
+	// Finish is called when the transaction is whole, with its length in bytes and their
+	// CRC32C. The batch that names the stage is handed out after Finish.
 	Finish(bytes uint64, crc uint32) error
 	// Abort drops the stage. It is not called after Finish returned nil.
 	Abort() error
@@ -25,13 +25,14 @@ type StageWriter interface {
 // growing batch, those of a staged transaction into its stage.
 type Intake struct {
 	Machine *Machine
-	// Lock guards the half of the machine that is not the reader's. It is not held while
-	// a stage is written.
+	// Lock guards the half of the machine that does not belong to the reader. It is not held
+	// while a stage is written.
 	Lock interface {
 		Lock()
 		Unlock()
 	}
-	// Open opens the stage of a large transaction. It is not called where none is staged.
+	// Open opens the stage of a large transaction. It may be nil where no transaction is
+	// staged.
 	Open func(step Step, id entry.StageID) (StageWriter, error)
 
 	stage StageWriter // the open one
@@ -46,7 +47,7 @@ func (in *Intake) Take(step Step, now time.Time) (done bool, err error) {
 	if step.Stage == nil {
 		return in.apply(step, now)
 	}
-	if step.Kind == StepBegin { // the stage is named by the batch that it becomes
+	if step.Kind == StepBegin { // the machine names the stage by the number of its batch
 		if done, err := in.apply(step, now); !done || err != nil {
 			return done, err
 		}
@@ -62,7 +63,7 @@ func (in *Intake) Take(step Step, now time.Time) (done bool, err error) {
 	return true, in.Written(step, now)
 }
 
-// Write writes to the open stage: of an event in parts, each of them.
+// Write writes to the open stage: a whole event, or one part of it.
 func (in *Intake) Write(b []byte) error {
 	if _, err := in.stage.Write(b); err != nil {
 		return fmt.Errorf("write stage: %w", err)
@@ -70,8 +71,8 @@ func (in *Intake) Write(b []byte) error {
 	return nil
 }
 
-// Written carries out the step of an event whose bytes are in the stage. It is complete
-// before the batch exists that names it.
+// Written carries out the step of an event whose bytes are in the stage. The stage is complete
+// before the batch that names it exists.
 func (in *Intake) Written(step Step, now time.Time) error {
 	if step.Kind == StepEnd {
 		if err := in.stage.Finish(step.Stage.Bytes, step.Stage.CRC); err != nil {
@@ -83,7 +84,7 @@ func (in *Intake) Written(step Step, now time.Time) error {
 	return err
 }
 
-// Abort drops the stage of a transaction that did not come to its end.
+// Abort drops the open stage, if any: its transaction did not arrive whole.
 func (in *Intake) Abort() error {
 	if in.stage == nil {
 		return nil
@@ -91,9 +92,10 @@ func (in *Intake) Abort() error {
 	return in.stage.Abort()
 }
 
-// Release lets the whole transactions of the growing batch go: the reader has nothing more
-// at hand. propose (nil = none) gets them unless another batch is in its way, and returns
-// false for a batch that is not for the reader to propose.
+// Release lets the whole transactions of the growing batch go: the reader has nothing more at
+// hand. propose (nil = none) gets them as a batch, unless the batch before is still being
+// proposed. It returns false where the reader must not propose the batch; then the next caller
+// of TakeBatch gets it.
 func (in *Intake) Release(propose func(Batch) bool) {
 	in.Lock.Lock()
 	in.Machine.Release()

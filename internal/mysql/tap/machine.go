@@ -12,8 +12,8 @@ import (
 var (
 	// ErrStream: the events contradict each other or the protocol.
 	ErrStream = errors.New("tap: inconsistent binlog stream")
-	// ErrDuplicateGTID: a transaction came twice, or although it is committed
-	// already (I9). The node must be fenced.
+	// ErrDuplicateGTID: a transaction came twice, or it came though it is committed already
+	// (I9). The node must be fenced.
 	ErrDuplicateGTID = errors.New("tap: GTID seen before")
 )
 
@@ -21,8 +21,8 @@ var (
 type Config struct {
 	// Term is the Raft term of the epoch in which the tap is opened.
 	Term uint64
-	// Exclude holds the GTIDs committed in Raft and nothing more: positions of
-	// these transactions are acknowledged without having been seen. It must not
+	// Exclude holds the GTIDs that are committed in Raft and nothing more: positions of these
+	// transactions are acknowledged although the tap never sees the transactions. It must not
 	// change.
 	Exclude *gtid.Set
 	// BatchBytesMax is the length in bytes above which a batch is not grown;
@@ -40,20 +40,20 @@ type Config struct {
 // XA transaction, of 700 bytes at most with its GTID event, is never staged.
 const stageBytesMinMin = 4 << 10
 
-// Machine turns the events of one dump connection into batches, and commits of
-// these batches into positions to acknowledge. After an error it is of no use.
+// Machine turns the events of one dump connection into batches, and commits of these batches
+// into positions to acknowledge. It must not be used after an error.
 //
-// Its state is in two halves: Read, InParts, ReadMore, Missing, FormatDescription
-// and File touch one, every other method the other. A shell whose reader, proposer
-// and acknowledger are goroutines locks around the second half, and needs no lock
-// for the first, which belongs to its reader.
+// Its state is in two halves: Read, InParts, ReadMore, Missing, FormatDescription and File
+// touch one, every other method the other. A shell whose reader, proposer and acknowledger are
+// goroutines locks around the second half, and needs no lock for the first, which only the
+// reader uses.
 type Machine struct {
 	stream stream
 	batch  batcher
 	acks   ackQueue
 	at     Position // the end of the last step that was applied
-	// proposing: a batch was taken, and what came of it was not said. refused is the batch
-	// that was given back.
+	// proposing is true from TakeBatch to Proposed or Refused. refused is the batch that was
+	// given back.
 	proposing bool
 	refused   *Batch
 }
@@ -85,23 +85,22 @@ func (m *Machine) Read(event []byte) (Step, error) {
 // may be given to Read in parts: a beginning to Read, the rest to ReadMore.
 func (m *Machine) InParts(head []byte) bool { return m.stream.inParts(head) }
 
-// ReadMore takes the next part of the event that Read was given a beginning of.
-// It verifies the event's checksum with the last.
+// ReadMore takes the next part of the event whose beginning Read was given. With the last part
+// it verifies the event's checksum.
 func (m *Machine) ReadMore(part []byte) error { return m.stream.more(part) }
 
-// Missing is how many bytes of that event are to come.
+// Missing returns how many bytes of that event are still to come.
 func (m *Machine) Missing() uint64 { return m.stream.checksum.Left() }
 
-// FormatDescription returns the FORMAT_DESCRIPTION event with which the stream
-// began, nil before it. The caller must not change it.
+// FormatDescription returns the FORMAT_DESCRIPTION event with which the stream began, or nil
+// before that event. The caller must not change it.
 func (m *Machine) FormatDescription() []byte { return m.stream.formatDescription }
 
 // File returns the base name of the binlog file with which the stream began.
 func (m *Machine) File() string { return m.stream.firstFile }
 
-// Apply carries out a step; now is when its event arrived. It returns false,
-// and has done nothing, if the growing batch is in the step's way: that can be
-// taken now, and then the same step is to be applied again.
+// Apply carries out a step; now is when its event arrived. It returns false, and has done
+// nothing, if the growing batch is in the way: take that batch, then apply the same step again.
 //
 // The events of a staged transaction (Step.Stage is set) do not go into a batch.
 // Once its StepBegin is applied, StageID says which stage the bytes of all its
@@ -161,9 +160,9 @@ func (m *Machine) Ready() bool {
 	return !m.proposing && !m.acks.closed && (m.batch.flush || m.refused != nil)
 }
 
-// TakeBatch returns the next batch, if one was released or is full. There is none until
-// whoever took the one before has called Proposed, or Refused; where a proposal fails
-// nothing may come behind it, and Close is called.
+// TakeBatch returns the next batch, if one was released or is full. It returns none until the
+// caller that took the batch before has called Proposed or Refused. After a proposal that
+// failed no other may follow: the caller then calls Close instead.
 func (m *Machine) TakeBatch() (Batch, bool) {
 	if !m.Ready() {
 		return Batch{}, false
@@ -189,8 +188,8 @@ func (m *Machine) Committed(number uint64) { m.acks.commit(number) }
 // NextAck returns the highest position that may be acknowledged, once.
 func (m *Machine) NextAck() (Position, bool) { return m.acks.take() }
 
-// Close ends it: no position and no batch comes out any more.
+// Close ends the machine: no position and no batch comes out any more.
 func (m *Machine) Close() { m.acks.close() }
 
-// Outstanding counts the batches received, or begun, and not committed.
+// Outstanding counts the batches that were received or begun and are not committed.
 func (m *Machine) Outstanding() uint64 { return m.acks.outstanding() }

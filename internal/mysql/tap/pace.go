@@ -11,65 +11,64 @@ const (
 	// paceFrom is the part of the bound from which on the tap slows down. Up to
 	// there a backlog comes and goes by itself.
 	paceFrom = 0.5
-	// paceTo is where nothing more is let through but the least (see paceWaitMin):
-	// half a bound above it, so that what overshoots comes back.
+	// paceTo is the part of the bound from which on only the minimum passes (see paceWaitMin).
+	// It is above the bound, so that a backlog that overshoots comes back.
 	paceTo = 1.5
 	// paceFactorMax is how much faster than the replica applies the tap may be at
 	// paceFrom; it is 1 at the bound.
 	paceFactorMax = 4.0
-	// paceFactorCatchingUp is the least for a replica that has not been within the
-	// bound since it came: it gets nearer, and writes do not stop for it.
+	// paceFactorCatchingUp is the smallest factor while the best replica has not been within
+	// the bound since it came: the replica still gets nearer, and writes do not stop for it.
 	paceFactorCatchingUp = 0.5
-	// paceAgeMin is how old the oldest transaction that the best replica lacks is
-	// at least: the figures are half a second old, and a younger lag may be gone.
+	// paceAgeMin is the age in seconds below which the oldest transaction that the best replica
+	// lacks counts as no lag: the figures are half a second old, and a younger lag may be gone.
 	paceAgeMin = 2.0
-	// A batch waits at most paceWaitMin, or as long as the replica needs for ten of
-	// its size, up to paceWaitMax. So there is always some way through, for the
-	// statement that ends the trouble, too.
+	// A batch waits at most paceWaitMin, or as long as the replica needs for ten batches of its
+	// size, up to paceWaitMax. So something always passes, also the statement that ends the
+	// trouble.
 	paceWaitMin   = time.Second
 	paceWaitMax   = 10 * time.Second
 	paceWaitTimes = 10
 )
 
-// Lag is how far the server of one replica is behind, as it was heard last.
+// Lag is how far the server of one replica is behind, by its latest report.
 type Lag struct {
 	Node string
 	// AgeSeconds is the age of the oldest committed transaction that it lacks.
 	AgeSeconds float64
 	// BacklogSeconds is how long it would take to apply all that it lacks.
 	BacklogSeconds float64
-	// BytesPerSecond is what it applies while it lacks something; 0 = not known.
+	// BytesPerSecond is its rate while it has something to apply; 0 = not known.
 	BytesPerSecond float64
 }
 
 // Pace is how fast the tap may hand out batches.
 type Pace struct {
-	// Limited: not faster than BytesPerSecond. Otherwise there is no limit.
+	// Limited says that BytesPerSecond is the limit. If it is false there is no limit.
 	Limited        bool
 	BytesPerSecond float64
 	// Best is the replica that a failover would wait for the least; its Node is ""
 	// if there is none.
 	Best Lag
-	// Reason is a sentence for people; "" = there is nothing to say.
+	// Reason tells people in a sentence why there is a limit, or none; "" = there is nothing to
+	// say.
 	Reason string
 }
 
-// LagBound keeps the best replica's backlog near a bound, by the pace of the tap.
-// It never says that nothing may pass, and without a replica there is no limit:
-// nobody would be waited for.
+// LagBound keeps the best replica's backlog near a bound by slowing the tap down. Something may
+// always pass. Without a replica there is no limit: a failover would wait for nobody.
 type LagBound struct {
 	maxSeconds float64
 	// within holds the replicas that were within the bound since they came.
 	within map[string]bool
 }
 
-// NewLagBound returns a bound of max; 0 = none.
+// NewLagBound returns a bound of max; 0 = no bound.
 func NewLagBound(max time.Duration) *LagBound {
 	return &LagBound{maxSeconds: max.Seconds()}
 }
 
-// Decide says what the pace is from now on. replicas are those that could take
-// over now.
+// Decide returns the pace from now on. replicas are the replicas that could take over now.
 func (b *LagBound) Decide(replicas []Lag) Pace {
 	if b.maxSeconds <= 0 {
 		return Pace{}
@@ -100,8 +99,9 @@ func (b *LagBound) Decide(replicas []Lag) Pace {
 		p.Limited = over > paceFrom
 		p.BytesPerSecond = best.BytesPerSecond * max(least, paceFactor(over))
 	} else {
-		// It has applied nothing yet that could be timed: there is no rate to keep
-		// to, only the minimum that passes, and that only for a replica that has stopped.
+		// The replica has applied nothing yet that could be timed, so there is no rate to keep
+		// to. The tap then passes the minimum, and only if the replica was within the bound
+		// before: it has stopped.
 		p.Limited = over > 1 && within[best.Node]
 	}
 	if p.Limited {
@@ -133,7 +133,7 @@ type Pacer struct {
 	due  time.Duration // when the next batch may go, on its owner's clock; 0 = now
 }
 
-// Set changes the pace. What waits keeps its time, unless there is no limit any
+// Set changes the pace. A batch that waits now keeps its time, unless there is no limit any
 // more.
 func (p *Pacer) Set(pace Pace) {
 	p.pace = pace
@@ -150,14 +150,15 @@ func (p *Pacer) Wait(now time.Duration) time.Duration {
 	return max(0, p.due-now)
 }
 
-// Went notes that a batch went: the next one waits for its share.
+// Went notes that a batch of some bytes went. The next batch waits for as long as this one
+// takes at the pace.
 func (p *Pacer) Went(now time.Duration, bytes uint64) {
 	if p.pace.Limited {
 		p.due = now + p.share(float64(bytes))
 	}
 }
 
-// share is how long a batch of some bytes keeps the next one back.
+// share is how long a batch of that many bytes holds the next one back.
 func (p *Pacer) share(bytes float64) time.Duration {
 	limit := paceWaitMin
 	if rate := p.pace.Best.BytesPerSecond; rate > 0 {

@@ -1,17 +1,16 @@
 package tap
 
-// Ends tells whether number is the last entry that the tap has received anything
-// of, and up to where in the binlog it has taken everything in. What would be behind
-// that entry may have been handed out, or be growing; half of a transaction, or of a
-// stage, is enough.
+// Ends returns true if the tap has received nothing behind entry number: no later entry was
+// handed out, and none is growing, not even with half a transaction or half a stage. at is the
+// binlog position up to which the tap has taken everything in.
 func (m *Machine) Ends(number uint64) (at Position, ok bool) {
 	return m.at, number == m.acks.last && m.batch.growing.untouched()
 }
 
-// Settle is for the tap of a deposed primary, of whose epoch everything up to an
-// entry is committed. If that is all that was received, it is let go, as after any
-// commit, and Settle returns how many transactions that are. Otherwise it returns
-// false: mysqld's binlog has what may never be in a log.
+// Settle is for the tap of a deposed primary: the entries of its epoch up to number are
+// committed. If the tap has received nothing else, Settle releases their positions, as any
+// commit does, and returns how many transactions that are. Otherwise it returns false: mysqld's
+// binlog has transactions that may never be committed.
 func (m *Machine) Settle(number uint64) (transactions int, ok bool) {
 	if _, ok := m.Ends(number); !ok {
 		return 0, false
@@ -23,5 +22,5 @@ func (m *Machine) Settle(number uint64) (transactions int, ok bool) {
 	return transactions, true
 }
 
-// untouched tells whether nothing of a batch is there, not even a beginning.
+// untouched reports whether the batch is empty: not even a transaction has begun.
 func (g *growingBatch) untouched() bool { return len(g.data) == 0 && len(g.gtids) == 0 }

@@ -14,14 +14,12 @@ import (
 // transaction may be read in parts.
 const PartBytesMin = 1 << 20
 
-// endEventBytesMax is the longest last event that goes into a naming entry. XID
-// and XA_PREPARE have at most 164 bytes, a COMMIT has a few hundred; what is
-// longer is a statement.
+// endEventBytesMax is the longest last event that goes into a naming entry. XID and XA_PREPARE
+// have at most 164 bytes, a COMMIT has a few hundred; a longer event is a statement.
 const endEventBytesMax = 4 << 10
 
-// stream checks the events of one dump connection and follows the binlog
-// position. It does no I/O. It refuses whatever it is in doubt about: the tap
-// then ends, and nothing more is acknowledged.
+// stream checks the events of one dump connection and follows the binlog position. It does no
+// I/O. In any doubt it returns an error: the tap then ends, and nothing more is acknowledged.
 type stream struct {
 	exclude *gtid.Set
 	// stageBytesMin is Config.StageBytesMin.
@@ -36,15 +34,15 @@ type stream struct {
 	// formatDescription and firstFile are what the stream began with.
 	formatDescription binlog.Event
 	firstFile         string
-	// stage is the open transaction's, if it is staged.
+	// stage is set while the open transaction is a staged one.
 	stage *Stage
-	// checksum is that of the event that comes in parts.
+	// checksum is the running checksum of an event that comes in parts.
 	checksum binlog.Checksum
 }
 
-// Stage is what is known of a staged transaction while it comes.
+// Stage is what is known of a staged transaction while it arrives.
 type Stage struct {
-	// Bytes is how much of it was read, CRC the CRC32C of that.
+	// Bytes is how many bytes of it were read, CRC is their CRC32C.
 	Bytes uint64
 	CRC   uint32
 
@@ -164,7 +162,7 @@ func (s *stream) acceptHead(head binlog.Event) (Step, error) {
 	return s.within(head, step)
 }
 
-// more takes a part of the event that comes in parts.
+// more takes the next part of an event that comes in parts.
 func (s *stream) more(part []byte) error {
 	if err := s.checksum.Add(part); err != nil {
 		return fmt.Errorf("verify event at %v: %w", s.position, err)
@@ -180,8 +178,8 @@ func (s *stream) rotate(event binlog.Event) error {
 	if err != nil {
 		return fmt.Errorf("read rotation: %w", err)
 	}
-	// The name goes into acknowledgements, where a path would make it a later
-	// file than any: mysqld compares lengths first (facts Q2).
+	// The name goes into acknowledgements. With a path, mysqld would take it for a later file
+	// than any other: it compares lengths first (facts Q2).
 	if name == "" || strings.ContainsAny(name, "/\\") {
 		return fmt.Errorf("%w: binlog file named %q", ErrStream, name)
 	}
@@ -189,8 +187,8 @@ func (s *stream) rotate(event binlog.Event) error {
 	return nil
 }
 
-// describe takes a file's FORMAT_DESCRIPTION. That of the first file opens the
-// stream; each further one is a rotation, which restarts the logical clock.
+// describe takes a file's FORMAT_DESCRIPTION. The first file's opens the stream. Each further
+// one is a rotation, which restarts the logical clock.
 func (s *stream) describe(event binlog.Event) (Step, error) {
 	format, err := binlog.ParseFormatDescription(event)
 	if err != nil {
@@ -210,9 +208,9 @@ func (s *stream) describe(event binlog.Event) (Step, error) {
 	return Step{Kind: StepRotate, Event: event, Position: s.position}, nil
 }
 
-// heartbeat takes the source's position. At the end of the last event it says
-// nothing. Beyond it, the source passed over transactions that the tap had
-// excluded: all that it does not exclude it sends.
+// heartbeat takes the source's position. At the end of the last event it says nothing. Beyond
+// it, the source passed over transactions that the tap had excluded, because the source sends
+// all others.
 func (s *stream) heartbeat(event binlog.Event) (Step, error) {
 	name, offset, err := binlog.ParseHeartbeat(event)
 	if err != nil {
@@ -234,11 +232,10 @@ func (s *stream) heartbeat(event binlog.Event) (Step, error) {
 	return Step{Kind: StepSkipped, Position: s.position}, nil
 }
 
-// advance moves the position to the end of event. The header has only the low
-// 32 bits. The high ones follow from the event's length if it follows on the
-// last one; where a range was skipped, they are taken for unchanged, and not
-// guessed (the heartbeat that reports the range has all 64). gap says that a
-// range may have been skipped before event.
+// advance moves the position to the end of event. The header has only the low 32 bits. If the
+// event follows directly on the last one, its length gives the high bits. Where a range was
+// skipped, the high bits are taken as unchanged, not guessed (the heartbeat that reports the
+// range has all 64 bits). gap says that a range may have been skipped before event.
 func (s *stream) advance(event binlog.Event, gap bool) error {
 	low := uint64(event.LogPos())
 	if low == 0 && event.Flags()&binlog.FlagArtificial != 0 {
@@ -275,8 +272,7 @@ func (s *stream) begin(event binlog.Event) (Step, error) {
 	return out, nil
 }
 
-// within takes an event of a transaction that is not its first, or the first
-// part of it.
+// within takes an event that is not the first of its transaction, whole or its first part.
 func (s *stream) within(event binlog.Event, step binlog.Step) (Step, error) {
 	out := Step{Kind: StepInner, Event: event}
 	if step == binlog.StepEnd {
@@ -298,8 +294,9 @@ func (s *stream) within(event binlog.Event, step binlog.Step) (Step, error) {
 	return out, nil
 }
 
-// staged makes step, which is not the first, one of the staged transaction. Its
-// statements are not in the batch, where grants are looked for.
+// staged makes step, which is not the transaction's first, part of the staged transaction. A
+// statement on accounts is refused: its events are not in the batch, and only batches are
+// searched for such statements.
 func (s *stream) staged(step *Step) error {
 	if step.ACL {
 		return fmt.Errorf("%w: %v changes accounts and is staged", ErrTransactionTooLarge, s.assembler.Info().GTID)
