@@ -23,10 +23,10 @@ const xaPrepareBytes = 13
 const xaPartBytesMax = 64
 
 // ParseXAPrepare reports which XA transaction the transaction raw prepares, if
-// it does: XA COMMIT … ONE PHASE leaves nothing prepared. It looks into a
-// payload, all through it, because an XA_PREPARE event comes last. It returns
-// ErrMalformed for bytes that are no such events, or a payload of more than
-// scanBytesMax.
+// it does: XA COMMIT … ONE PHASE leaves nothing prepared. It looks through a
+// whole payload, however long its events are once decompressed, because an
+// XA_PREPARE event comes last. It returns ErrMalformed for bytes that are no
+// such events.
 func ParseXAPrepare(raw []byte) (xid XID, prepares bool, err error) {
 	for e, err := range Events(raw) {
 		if err == nil && e.Type() == TypeXAPrepare {
@@ -48,13 +48,13 @@ func payloadXAPrepare(e Event) (XID, bool, error) {
 		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
 	}
 	defer r.Close()
-	return scanXAPrepare(r, scanBytesMax)
+	return scanXAPrepare(r)
 }
 
-// scanXAPrepare looks through the events of a payload, of bytesMax bytes at
-// most.
-func scanXAPrepare(r io.Reader, bytesMax int64) (XID, bool, error) {
-	head, found, err := findEvent(r, bytesMax, func(t Type) bool { return t == TypeXAPrepare })
+// scanXAPrepare looks through the events of a payload. It holds one event's header
+// at a time, so it needs no bound: a few hundred KiB of a payload may be GiB of rows.
+func scanXAPrepare(r io.Reader) (XID, bool, error) {
+	head, found, err := findEvent(r, math.MaxInt64, func(t Type) bool { return t == TypeXAPrepare })
 	if err == nil && !found {
 		return XID{}, false, nil
 	}
@@ -112,7 +112,7 @@ func readPayloadXAPrepare(in *bufio.Reader, length int64) (XID, bool, error) {
 		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
 	}
 	defer r.Close()
-	xid, prepares, err := scanXAPrepare(r, math.MaxInt64)
+	xid, prepares, err := scanXAPrepare(r)
 	if err == nil && !prepares && data.N > 0 {
 		err = fmt.Errorf("look for XA_PREPARE: %w: %d bytes of the payload are missing", ErrMalformed, data.N)
 	}

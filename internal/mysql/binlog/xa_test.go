@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 )
 
 func xaPrepare(onePhase byte, gtrid, bqual string) Event {
@@ -128,5 +129,42 @@ func TestParseXAEnd(t *testing.T) {
 	}
 	if _, _, err := ParseXAEnd(simpleGTID(1)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a transaction of one event: %v", err)
+	}
+}
+
+// TestXAPrepareInLongPayload: 600 rows of a MB that differ in a number alone are 1.2 GB in a payload of 280 KB. That was called malformed, no durable
+// mark passed it, and no node purged its log any more.
+func TestXAPrepareInLongPayload(t *testing.T) {
+	const rowsBytes = 64 << 20
+	var data bytes.Buffer
+	w, err := zstd.NewWriter(&data, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := uint64(0)
+	write := func(e Event) {
+		if _, err := w.Write(e); err != nil {
+			t.Fatal(err)
+		}
+		plain += uint64(len(e))
+	}
+	rows := event(TypeUpdateRows, make([]byte, rowsBytes)...)
+	for plain <= scanBytesMax {
+		write(rows)
+	}
+	want := XID{"g", "b"}
+	last := xaPrepare(0, want.GTRID, want.BQUAL)
+	last = last[:len(last)-ChecksumBytes] // events in a payload have none
+	binary.LittleEndian.PutUint32(last[offsetLength:], uint32(len(last)))
+	write(last)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	raw := concat(simpleGTID(1), payloadOf(compressionZSTD, plain, data.Bytes()))
+	if xid, prepares, err := ParseXAPrepare(raw); xid != want || !prepares || err != nil {
+		t.Errorf("%v %v %v of %d bytes, want %v", xid, prepares, err, len(raw), want)
+	}
+	if rows, err := HasRowEvents(raw); !rows || err != nil {
+		t.Errorf("rows: %v %v", rows, err)
 	}
 }
