@@ -20,6 +20,9 @@ const (
 	retry = 500 * time.Millisecond
 	// askTimeout bounds the question to one peer whether it leads.
 	askTimeout = 3 * time.Second
+	// joinPatience is how long a join tries on after its source has failed and since it got nothing new. To
+	// begin again may mean to copy all of mysqld's data.
+	joinPatience = 10 * time.Second
 )
 
 // Peers are asked for what they have: see bulk.Bulk.
@@ -64,21 +67,25 @@ func (c *Copy) Until() uint64 { return c.until }
 func (c *Copy) Total() int64 { return c.total }
 
 // Join copies all that is committed now, at least up to an index, into a log that is new, and
-// makes it take part in Raft.
+// makes it take part in Raft. It goes on where it was when the source's connection ends: the source
+// closes it, for instance, if a long stage is copied meanwhile and nobody reads the entries for 30 s.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
 	last, term, err := c.target(ctx)
 	if err != nil {
 		return err
 	}
+	progress := c.Clock.Now()
 	for c.until = max(last, least); c.Copied < c.until; {
 		before := c.Copied
-		if err := c.copyFrom(ctx, from); err != nil {
+		err := c.copyFrom(ctx, from)
+		switch now := c.Clock.Now(); {
+		case c.Copied > before:
+			progress = now
+			continue
+		case err != nil && (errors.Is(err, seglog.ErrFailed) || now-progress >= joinPatience):
 			return err
 		}
-		if c.Copied > before {
-			continue
-		}
-		if err := c.Clock.Wait(ctx, retry, nil); err != nil { // it has no more: it lags itself
+		if err := c.Clock.Wait(ctx, retry, nil); err != nil { // the source has no more: it lags itself, or it failed
 			return err
 		}
 		// Or the entries were lost with their leader. What a later one has is
@@ -129,10 +136,10 @@ func (c *Copy) copyFrom(ctx context.Context, from cluster.NodeID) error {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return err
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
-	return c.flush(from)
+	return errors.Join(err, c.flush(from)) // what has come before the error counts
 }
 
 // errEnough ends a copy that has reached its target: the source's log goes on.

@@ -19,6 +19,7 @@ import (
 type peers struct {
 	Peers
 	first, last, breaks map[cluster.NodeID]uint64
+	gone                bool // a peer that has failed goes on failing
 	asked               int
 }
 
@@ -38,9 +39,14 @@ func (p *peers) FetchEntries(_ context.Context, from cluster.NodeID, index uint6
 			return err
 		}
 		if index == p.breaks[from] {
-			delete(p.breaks, from)
+			if !p.gone {
+				delete(p.breaks, from)
+			}
 			return errors.ErrUnsupported
 		}
+	}
+	if p.gone {
+		return errors.ErrUnsupported
 	}
 	return nil
 }
@@ -104,4 +110,31 @@ func TestJoin(t *testing.T) {
 			t.Errorf("the log ends at %d, with %+v", log.LastIndex(), hs)
 		}
 	})
+}
+
+// TestJoinGoesOn: a join whose source breaks off goes on with the next entry. It began anew, with a copy of mysqld's data: for ever, where the log had
+// a stage that took more than 30 s, for which the source closed the entries' connection.
+func TestJoinGoesOn(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		breaks byNode
+		last   uint64 // that the source has
+		err    error
+	}{
+		{"it breaks off once", byNode{3: 4}, 9, nil},
+		{"it is gone for good", byNode{3: 4}, 4, errors.ErrUnsupported},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = log.Close() }()
+			p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: c.last}, breaks: c.breaks, gone: c.err != nil, asked: 2}
+			join := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}, Others: func() []cluster.NodeID { return []cluster.NodeID{2, 3} }}
+			if err := join.Join(t.Context(), 1, 3, 1); !errors.Is(err, c.err) || log.LastIndex() != c.last {
+				t.Errorf("%s: %v, the log ends at %d; want %v, %d", c.what, err, log.LastIndex(), c.err, c.last)
+			}
+		})
+	}
 }
