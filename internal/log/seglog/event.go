@@ -133,22 +133,34 @@ func appendGTIDs(dst []gtid.GTID, body []byte) ([]gtid.GTID, bool) {
 	return found, true
 }
 
-// timeSpan is when the first and the last transaction began, in seconds since
-// 1970; 0 = none. It is what their GTID events say: the primary's clock.
-type timeSpan struct{ first, last uint32 }
+// timeSpan is when the first and the last transaction were committed, in seconds since
+// 1970 by the primary's clock; 0 = none. The time that a client has set for its session
+// (SET timestamp, or a source that is followed) does not count: retention goes by this.
+type timeSpan struct{ first, last int64 }
 
 // add takes whole transactions that follow those it has.
 func (t *timeSpan) add(transactions []byte) {
+	var last binlog.Event
 	for e, err := range binlog.Events(transactions) {
 		if err != nil {
-			return
+			break
 		}
-		if e.Type() != binlog.TypeGTID && e.Type() != binlog.TypeGTIDTagged {
-			continue
+		if e.Type() == binlog.TypeGTID || e.Type() == binlog.TypeGTIDTagged {
+			if last = e; t.first == 0 {
+				t.first = committed(e)
+			}
 		}
-		if t.first == 0 {
-			t.first = e.Timestamp()
-		}
-		t.last = e.Timestamp()
 	}
+	if last != nil {
+		t.last = committed(last)
+	}
+}
+
+// committed is when a transaction was committed, by its GTID event, in seconds since 1970.
+func committed(event binlog.Event) int64 {
+	info, err := binlog.ParseGTID(event)
+	if err != nil {
+		return int64(event.Timestamp()) // who stored the transaction has parsed it
+	}
+	return binlog.CommitTime(event, &info).Unix()
 }

@@ -1,13 +1,16 @@
 package seglog
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
 // TestSparseIndex reads, cuts and opens a segment of many points, with entries
@@ -170,4 +173,33 @@ func TestSegmentTimes(t *testing.T) {
 	check(span{50, 80}, span{})
 	mustAppend(t, l, nil, plain(5, 2, 1))
 	check(span{50, 70})
+}
+
+// TestSegmentTimesAreCommits: a client sets its session's time, as one does that follows another server. log.retention_age took that for the age of the
+// segment: what was written today went at once.
+func TestSegmentTimesAreCommits(t *testing.T) {
+	const committed, client = 1_790_000_000, 86_400
+	of := func(index uint64, seconds int64) Entry {
+		e := transactions(index, 1, 1, index, 1, 5)
+		header, body := e.Data[:24], e.Data[24:]
+		n := int(body[9]) // the GTID event
+		stamp := binary.LittleEndian.AppendUint64(nil, uint64(seconds)*1_000_000)[:7]
+		event := testEvent(binlog.TypeGTID, append(body[19:n-4:n-4], stamp...))
+		binary.LittleEndian.PutUint32(event, client)
+		fix(event)
+		e.Data = slices.Concat(header, event, body[n:])
+		return e
+	}
+	fs := vfs.NewMem()
+	o := Options{FS: fs, Dir: testDir, Identity: testIdentity()}
+	l := mustOpen(t, o)
+	mustAppend(t, l, nil, of(1, committed), of(2, committed+5))
+	for range 2 {
+		if s := l.Segments()[0]; s.FirstTime != committed || s.LastTime != committed+5 {
+			t.Errorf("its transactions are of %d to %d, want when they were committed, not %d", s.FirstTime, s.LastTime, client)
+		}
+		_ = l.Close()
+		l = mustOpen(t, o)
+	}
+	_ = l.Close()
 }

@@ -99,7 +99,7 @@ type SegmentInfo struct {
 	// its transactions, as of a closed file. It is shared: do not change it.
 	FormatDescription []byte
 	// FirstTime and LastTime are when the first and the last of its
-	// transactions began, in seconds since 1970 by the clock of their primary;
+	// transactions were committed, in seconds since 1970 by the clock of their primary;
 	// 0 if there is none.
 	FirstTime, LastTime int64
 	// Sealed: the file is a finished binlog file. It will not change any
@@ -288,8 +288,8 @@ func (s *segment) info() SegmentInfo {
 		Bytes:             s.end,
 		GTIDsBefore:       s.gtidsBefore,
 		FormatDescription: s.formatDescription,
-		FirstTime:         int64(s.times.first),
-		LastTime:          int64(s.times.last),
+		FirstTime:         s.times.first,
+		LastTime:          s.times.last,
 	}
 }
 
