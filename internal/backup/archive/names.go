@@ -133,17 +133,15 @@ func (c Contents) Newest() (newest Piece) {
 // entry before the first gap.
 func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
 	last = first - 1
+	best, rest := Piece{}, c.Pieces // in one pass: there may be hundreds of thousands
 	for {
-		best := Piece{}
-		for _, p := range c.Pieces {
-			if p.First > last+1 {
-				break
+		for len(rest) > 0 && rest[0].First <= last+1 {
+			if rest[0].Last > best.Last {
+				best = rest[0]
 			}
-			if p.Last > last && p.Last > best.Last {
-				best = p
-			}
+			rest = rest[1:]
 		}
-		if best.Last == 0 {
+		if best.Last <= last {
 			return pieces, last
 		}
 		pieces, last = append(pieces, best), best.Last
