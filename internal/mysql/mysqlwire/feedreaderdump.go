@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
@@ -197,6 +198,10 @@ func (w *readerWriter) Piece(p Piece) (wrote bool, err error) {
 	} else {
 		err = w.transactions(p.Events)
 	}
+	// A position has 32 bits in the protocol. A file ends with the entry, so it does on every node.
+	if err == nil && (p.Stage != nil || w.offset > math.MaxUint32) {
+		err = w.open(w.format, p.Index+1)
+	}
 	if w.wrote {
 		w.reader.index.Store(p.Index)
 	}
@@ -371,17 +376,13 @@ func (w *readerWriter) copyEvent(r io.Reader, left int64) error {
 	return w.endEvent()
 }
 
-// stage sends a staged transaction, and ends the file: the position behind it may not fit into
-// the 32 bits that other servers and tools have for a position.
+// stage sends a staged transaction.
 func (w *readerWriter) stage(p Piece) error {
 	err := w.staged(p.Stage)
 	if errors.Is(err, errStageDamaged) {
 		p.Stage.Damaged(err)
 	}
-	if err != nil {
-		return err
-	}
-	return w.open(w.format, p.Index+1)
+	return err
 }
 
 func (w *readerWriter) staged(stage StageEvents) error {

@@ -419,6 +419,30 @@ func TestReadersUnpack(t *testing.T) {
 	}
 }
 
+// TestReadersFileOfManyGiB: with decompression, the 128 MiB of one of the primary's binlog files may be many GiB. The file went on, and the positions in the
+// protocol, of 32 bits, began again at 0.
+func TestReadersFileOfManyGiB(t *testing.T) {
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
+	out := &readerWriter{DumpWriter: &DumpWriter{}, plain: true, counting: true}
+	for _, c := range []struct {
+		at   uint64
+		file string
+	}{{1000, fileName(true, 2)}, {1 << 32, fileName(true, 8)}} {
+		if _, err := out.Piece(Piece{Index: 2, FormatDescription: format}); err != nil {
+			t.Fatal(err)
+		}
+		events := binlogtest.Join(compressed(t, w, 5)...)
+		out.offset = c.at - 1
+		if _, err := out.Piece(Piece{Index: 7, Events: events}); err != nil {
+			t.Fatal(err)
+		}
+		if out.file != c.file || out.offset > 1<<31 {
+			t.Errorf("behind an entry that ends beyond %d, the next event is at %d of %s, want file %s", c.at, out.offset, out.file, c.file)
+		}
+	}
+}
+
 // Damaged bytes never get a new checksum, in a payload either.
 func TestReadersSeeDamage(t *testing.T) {
 	for name, of := range map[string]func(w *binlogtest.Writer) [][]byte{
