@@ -84,7 +84,7 @@ func TestKeeper(t *testing.T) {
 	step("above the configuration's", 7, vars{"max_connections": "500"}, []string{"max_connections=500"}, cluster.VariablesOf{Own: vars{"max_connections": "200"}})
 	step("back to the configuration's", 7, nil, []string{"max_connections=200"}, ok)
 	step("a default of quorate's", 7, vars{"max_allowed_packet": "1M"}, []string{"max_allowed_packet=1M"}, ok)
-	step("back to that", 7, nil, []string{"max_allowed_packet=1073741824"}, ok)
+	step("back to that", 7, nil, []string{"max_allowed_packet=469762048"}, ok)
 	waits := cluster.VariablesOf{Restart: []string{"static"}}
 	step("at a start only", 7, vars{"static": "1"}, nil, waits)
 	step("is not tried again", 7, vars{"static": "1"}, nil, waits)

@@ -34,9 +34,10 @@ func defaultSettings() []setting {
 		// The default since 9.x is 10 M entries, which is much memory. 100 000 rows of history
 		// cover far more than the commits in flight.
 		{name: "binlog_transaction_dependency_history_size", value: "100000"},
-		// The server's own maximum. Large transactions are staged, so quorate does not need
-		// values or statements to be small.
-		{name: "max_allowed_packet", value: "1073741824"},
+		// As much as is safe: large transactions are staged, but an event is one
+		// piece. An UPDATE writes a row twice into one event, and mysqld sends no
+		// event of more than 1 GiB: the tap would end, on one primary after the other.
+		{name: "max_allowed_packet", value: "469762048"},
 		// The source is the local agent, with a heartbeat every second.
 		{name: "replica_net_timeout", value: "10"},
 		// The binlog is disposable once it is acknowledged, and a rotation waits until

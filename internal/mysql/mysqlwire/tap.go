@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -392,6 +393,15 @@ func (t *Tap) readError(err error) error {
 	return fmt.Errorf("read stream: %w", err)
 }
 
+// explained adds the cause to mysqld's error for an event that it cannot send. The error names max_allowed_packet, but the
+// bound is mysqld's own max_log_event_size, 1 GiB.
+func explained(err error) error {
+	if e, ok := errors.AsType[*ServerError](err); ok && e.Code == 1236 && strings.Contains(e.Message, "max_allowed_packet") {
+		return fmt.Errorf("an event has more than 1 GiB, mysqld cannot send it (an UPDATE writes a whole row twice into one event): %w", err)
+	}
+	return err
+}
+
 // streamEvent removes what a semi-synchronous source puts before an event: OK, the magic byte,
 // and whether it wants an acknowledgement, which the tap does not need: the events tell it.
 func streamEvent(payload []byte) ([]byte, error) {
@@ -399,7 +409,7 @@ func streamEvent(payload []byte) ([]byte, error) {
 	case len(payload) == 0:
 		return nil, fmt.Errorf("%w: empty packet in stream", ErrMalformed)
 	case payload[0] == headerErr:
-		return nil, parseServerError(payload)
+		return nil, explained(parseServerError(payload))
 	case isEOF(payload):
 		return nil, fmt.Errorf("%w: source ended the dump", ErrTapClosed)
 	case payload[0] != headerOK:
