@@ -24,14 +24,13 @@ const (
 // ErrStopped is returned when Run is not under way, or has ended meanwhile.
 var ErrStopped = errors.New("bulk: stopped")
 
-// Stages is what this package needs of the log. Its methods may be called by any
-// goroutine.
+// Stages is what this package needs of the log. Its methods may be called by any goroutine.
 type Stages interface {
-	// CreateStage begins a stage. It fails if there is one with this id.
+	// CreateStage begins a stage. It fails if a stage with this id exists.
 	CreateStage(id entry.StageID) (StageWriter, error)
-	// HasStage says whether a stage is complete and fsynced, or in the log.
+	// HasStage tells whether a stage is complete and fsynced, or in the log.
 	HasStage(id entry.StageID) bool
-	// OpenStage opens a stage for reading, also one that still grows.
+	// OpenStage opens a stage for reading, even while it still grows.
 	OpenStage(id entry.StageID) (StageReader, error)
 }
 
@@ -39,43 +38,43 @@ type Stages interface {
 // time. After Abort its other methods return errors.
 type StageWriter interface {
 	io.Writer
-	// Finish verifies length and CRC32C, and returns when all is fsynced.
+	// Finish verifies length and CRC32C, and returns when everything is fsynced.
 	Finish(bytes uint64, crc uint32) error
 	// Abort removes the stage. It does nothing after a Finish that succeeded.
 	Abort() error
 }
 
-// StageReader reads one stage. Behind what there is ReadAt returns io.EOF, and
-// another error once the stage is aborted.
+// StageReader reads one stage. ReadAt returns io.EOF behind the bytes that there are, and another error once
+// the stage is aborted.
 type StageReader interface {
 	io.ReaderAt
-	// Bytes is how many can be read now, and whether these are all.
+	// Bytes returns how many bytes can be read now, and whether these are all.
 	Bytes() (n int64, complete bool)
 	Close() error
 }
 
-// Entries is the committed log, as a peer's repair asks for it.
+// Entries is the committed log, for a peer that repairs its own log.
 type Entries interface {
-	// Open returns a reader for one copy, which closes it.
+	// Open returns a reader for one copy. The copy closes it.
 	Open() Reader
-	// Tail asks a majority first, so that what it returns was true after the call.
+	// Tail asks a majority first. So what it returns was true after the call began.
 	Tail(ctx context.Context) (Tail, error)
 }
 
 // Reader reads the committed log.
 type Reader interface {
-	// ReadCommitted returns committed entries from index on, at least one and at
-	// most bytesMax bytes of them unless the first is larger; ok=false when index
-	// is not committed yet. It returns seglog.ErrCompacted for a purged one.
+	// ReadCommitted returns committed entries from index on: at least one, and at most bytesMax bytes of them
+	// unless the first is larger. ok=false means that index is not committed yet. For a purged index it returns
+	// seglog.ErrCompacted.
 	ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error)
 	Close()
 }
 
-// Tail is a node's view of its own log.
+// Tail is what a node knows of its own log.
 type Tail struct {
 	Term uint64
-	// Leading: the node leads in Term, and Commit covers everything that was
-	// committed anywhere before it was asked.
+	// Leading: the node leads in Term, and Commit covers everything that was committed anywhere before the node
+	// was asked.
 	Leading             bool
 	First, Last, Commit uint64
 }
@@ -83,23 +82,23 @@ type Tail struct {
 // Config is what a Bulk is built from. All fields are required, but Outgoing, Learners and Source.
 type Config struct {
 	Self cluster.NodeID
-	// Voters are counted for a majority; this node is one of them. While a change of
-	// the voters is not complete, so are the Outgoing ones, for one of their own.
+	// Voters are counted for a majority; this node is one of them. While a change of the voters is not
+	// complete, a majority of Outgoing, the old voters, is needed as well.
 	Voters, Outgoing []cluster.NodeID
 	// Learners get the stages, too.
 	Learners []cluster.NodeID
 	// Dial opens a bulk stream to a peer: its Serve gets the other end.
 	Dial func(ctx context.Context, id cluster.NodeID) (Conn, error)
-	// Tasks runs what has no caller, and is how all here waits.
+	// Tasks runs goroutines that have no caller. All waiting in this package goes by it.
 	Tasks   clock.Tasks
 	Stages  Stages
 	Entries Entries
-	// Leads tells whether a node leads in a term, as this node knows it: only such a one
-	// may push a stage of that term. nil: nobody may.
+	// Leads tells whether a node leads in a term, as far as this node knows. Only that node may push a stage of
+	// that term. nil: no node may push.
 	Leads func(id cluster.NodeID, term uint64) bool
-	// Source feeds learners; nil: this node feeds nobody.
+	// Source feeds learners; nil: this node feeds no learner.
 	Source Source
-	// ChunkBytesMax bounds what travels in a frame; 0 means 256 KiB, which is also the limit.
+	// ChunkBytesMax bounds the part of a copy in one frame; 0 means 256 KiB, which is also the limit.
 	ChunkBytesMax int
 	Logger        *slog.Logger
 }
@@ -110,32 +109,28 @@ type Bulk struct {
 	cfg Config
 
 	mu sync.Mutex
-	// lanes has the peers to whom something is being pushed, each with a channel that is
-	// closed at its end.
+	// lanes has the peers to which something is being pushed. Each has a channel that is closed when that ends.
 	lanes map[cluster.NodeID]chan struct{}
-	// voters, and outgoing, are counted for a majority; peers are all but this node,
-	// voters first. They are replaced, never changed.
+	// voters and outgoing are counted for a majority. peers are all nodes but this one, voters first. These
+	// slices are replaced, never changed.
 	voters, outgoing, peers []cluster.NodeID
-	// runs: Run is under way, and workers have joined. idle is closed once Run ends (ending)
-	// and none of them is left.
+	// runs: Run is under way, and workers have joined. idle is closed once Run ends (ending) and no worker is
+	// left.
 	runs, ending bool
 	workers      map[*worker]struct{}
 	idle         chan struct{}
-	// receiving has the stages that are being received, each with a channel that
-	// is closed at its end.
+	// receiving has the stages that are being received. Each has a channel that is closed when that ends.
 	receiving map[entry.StageID]chan struct{}
 	wants     map[entry.StageID]*want
-	// uploads are those that are not closed.
+	// uploads are the Uploads that are not closed.
 	uploads map[*Upload]struct{}
-	// noRoom is the last stage for which this node's disk had no room; nil if it
-	// has some again.
+	// noRoom is the last stage for which this node's disk had no room; nil once the disk has room again.
 	noRoom *noRoom
-	// The warnings of full disks: a peer's, those that keep a stage from a
-	// majority, and this node's own; and of copies that fail otherwise, and keep a stage
-	// from a majority.
+	// The kinds of warnings: a peer's disk is full; full disks keep a stage from a majority; this node's own
+	// disk is full; copies that fail for another reason keep a stage from a majority.
 	peerFull, majorityFull, ownFull, majorityFails seldom
-	// lastServed is the last failure of Serve that was logged for people: a peer
-	// that tries again each second is worth one line.
+	// lastServed is the last failure of Serve that was logged as a warning. A peer that tries again each second
+	// gets one warning.
 	lastServed string
 
 	counters counters
@@ -154,9 +149,9 @@ func New(cfg Config) *Bulk {
 	return b
 }
 
-// SetMembers makes these the nodes, of which more than half of the voters are a
-// majority, and of the outgoing ones, too. A stage that is under way is counted by
-// them from now on, and goes to those who are new.
+// SetMembers sets the nodes. A majority is more than half of the voters and, if there are outgoing voters, more
+// than half of these, too. A stage that is under way is counted by them from now on, and goes to the new ones
+// among them.
 func (b *Bulk) SetMembers(voters, outgoing, learners []cluster.NodeID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,8 +174,8 @@ func (b *Bulk) allPeers() []cluster.NodeID {
 	return b.peers
 }
 
-// Run lets copies be made until ctx ends, and returns nil after the last of them
-// has ended and every Upload was closed. It can run once.
+// Run lets copies be made until ctx ends. It returns nil after the last of them has ended and every Upload was
+// closed. It can run once.
 func (b *Bulk) Run(ctx context.Context) error {
 	b.mu.Lock()
 	b.runs = true
@@ -191,7 +186,7 @@ func (b *Bulk) Run(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the workers: start and join refuse from here on.
+// stop ends the workers. From here on start and join refuse new ones.
 func (b *Bulk) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,8 +213,8 @@ func (b *Bulk) until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// start runs f, whose context is ctx until Run ends. It returns false, and does
-// nothing, while Run is not under way.
+// start runs f in a goroutine. f's context ends with ctx, and with Run. While Run is not under way, start does
+// nothing and returns false.
 func (b *Bulk) start(ctx context.Context, f func(context.Context)) bool {
 	ctx, leave, ok := b.join(ctx)
 	if ok {
@@ -231,11 +226,11 @@ func (b *Bulk) start(ctx context.Context, f func(context.Context)) bool {
 	return ok
 }
 
-// worker is one of those that Run waits for.
+// worker is a goroutine for which Run waits.
 type worker struct{ cancel context.CancelCauseFunc }
 
-// join makes the caller one of the workers that Run waits for, until it calls
-// leave. The context that it returns ends with ctx, and with Run.
+// join makes the caller one of the workers for which Run waits, until it calls leave. The context that it
+// returns ends with ctx, and with Run.
 func (b *Bulk) join(ctx context.Context) (joined context.Context, leave func(), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -256,9 +251,8 @@ func (b *Bulk) join(ctx context.Context) (joined context.Context, leave func(), 
 	}, true
 }
 
-// claim makes the caller the only one that receives stage id, until it calls
-// release. If somebody else does, release is nil, and busy is closed when that
-// one is done.
+// claim makes the caller the only one that receives stage id, until it calls release. If another goroutine
+// receives it, release is nil, and busy is closed when that goroutine is done.
 func (b *Bulk) claim(id entry.StageID) (release func(), busy <-chan struct{}) {
 	return claim(&b.mu, b.receiving, id)
 }
@@ -280,7 +274,7 @@ func claim[K comparable](mu *sync.Mutex, held map[K]chan struct{}, key K) (relea
 	}, nil
 }
 
-// open dials a peer and asks. The stream is closed when ctx ends, and by hangUp.
+// open dials a peer and sends the request. The stream is closed when ctx ends, and by hangUp.
 func (b *Bulk) open(ctx context.Context, id cluster.NodeID, t frameType, payload []byte) (s *stream, hangUp func(), err error) {
 	conn, err := b.cfg.Dial(ctx, id)
 	if err != nil {
@@ -312,8 +306,8 @@ func (b *Bulk) logServed(from cluster.NodeID, t frameType, err error) {
 	b.cfg.Logger.Log(context.Background(), level, "bulk stream from peer failed", "node", uint64(from), "type", uint8(t), "err", err)
 }
 
-// logFailure logs the first failure of something that is tried again for people,
-// the others for those who look closely.
+// logFailure logs the first failure of something that is tried again as a warning, and the later ones for
+// debugging.
 func (b *Bulk) logFailure(failures int, msg string, args ...any) {
 	level := slog.LevelDebug
 	if failures == 0 {

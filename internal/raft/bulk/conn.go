@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Conn is a connection to a peer. One goroutine reads it and one writes; any may close it.
+// Conn is a connection to a peer. One goroutine reads it and one writes to it; any goroutine may close it.
 type Conn interface {
-	// Read and Write fail once limit has passed (0 = never) without a byte, or with some that
-	// the peer has not taken.
+	// Read fails once limit has passed without a byte. Write fails once limit has passed before the peer has
+	// taken all bytes. 0 = no limit.
 	Read(p []byte, limit time.Duration) (int, error)
 	Write(p []byte, limit time.Duration) (int, error)
 	// EndWith closes the connection when ctx ends, unless stop was called before.

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// entryHeadBytes is the length of what precedes an entry's data. Part of the
-	// format.
+	// entryHeadBytes is the length of the head before an entry's data. Part of the format.
 	entryHeadBytes = 24
-	// entryBytesMax bounds an entry's data: none is replicated that a MsgApp's
-	// frame of 64 MiB cannot carry.
+	// entryBytesMax bounds an entry's data: a larger entry does not fit into MsgApp's frame of 64 MiB, so it is
+	// never replicated.
 	entryBytesMax = 64 << 20
 )
 
-// bodyWriter sends a copy that is written to it.
+// bodyWriter sends what is written to it as the body of a copy.
 type bodyWriter struct {
 	s *stream
 	// n bytes of the stream's chunk wait to be sent.
@@ -95,9 +94,9 @@ func (w *bodyWriter) writeEntry(e *seglog.Entry) error {
 	return err
 }
 
-// FetchEntries calls f for every entry from index on that node from knows to be
-// committed, in order and without a gap. It returns f's first error, and an error
-// that is seglog.ErrCompacted if the node's log begins behind index. f owns the entry.
+// FetchEntries calls f for every entry from index on that node from knows to be committed, in order and without
+// a gap. It returns f's first error. If the node's log begins behind index, the error is a seglog.ErrCompacted.
+// f owns the entry.
 func (b *Bulk) FetchEntries(ctx context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
 	s, hangUp, err := b.open(ctx, from, frameEntries, binary.LittleEndian.AppendUint64(nil, index))
 	if err != nil {
@@ -124,8 +123,8 @@ func (b *Bulk) FetchEntries(ctx context.Context, from cluster.NodeID, index uint
 	}
 }
 
-// readEntry reads the entry with this index, which comes behind one of the given
-// term. It returns io.EOF if there are no more.
+// readEntry reads the entry with this index. The entry before it has the given term. It returns io.EOF if there
+// are no more entries.
 func (b *body) readEntry(index, term uint64) (seglog.Entry, error) {
 	le := binary.LittleEndian
 	var head [entryHeadBytes]byte
@@ -144,7 +143,8 @@ func (b *body) readEntry(index, term uint64) (seglog.Entry, error) {
 	e.Data = make([]byte, length)
 	if _, err := io.ReadFull(b, e.Data); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the copy's end is not one here
+			// The end of the copy in the middle of an entry is an error.
+			err = io.ErrUnexpectedEOF
 		}
 		return seglog.Entry{}, fmt.Errorf("read data: %w", err)
 	}

@@ -14,34 +14,32 @@ import (
 )
 
 const (
-	// wantsMax bounds the stages that are wanted at a time. Raft's log goes
-	// forward one entry after the other, so one is the rule; more are what a new
-	// leader's log replaces.
+	// wantsMax bounds the stages that are wanted at a time. Raft's log goes forward one entry after the other,
+	// so mostly there is one. There are more when a new leader's log replaces a part of this node's.
 	wantsMax = 4
-	// wantLife is how long a stage is wanted without being asked for again. Raft
-	// repeats a message that was cut with every heartbeat; one that it does not
-	// repeat names a stage that nobody may have any more.
+	// wantLife is how long a stage is wanted without a new call of Want. Raft repeats a message that was cut
+	// with every heartbeat. If it does not repeat the message any more, perhaps no node has that stage any
+	// more.
 	wantLife = 10 * time.Second
 )
 
 var (
 	errBusy = errors.New("the stage is being received from another peer")
-	// errUnwanted is what ends a fetch that nobody waits for.
+	// errUnwanted ends a fetch for which no caller waits any more.
 	errUnwanted = errors.New("the stage is not wanted any more")
 )
 
 // want is a stage that is being fetched.
 type want struct {
 	cancel context.CancelFunc
-	// from and renewed are those of the last call of Want.
+	// from and renewed are from the last call of Want.
 	from    cluster.NodeID
 	renewed time.Duration // by the clock
 }
 
-// Want begins to fetch the stage that a naming entry names: from node from
-// first, then from the others, again and again until the log has it, Forget
-// drops it, or it was not asked for again for 10 s. It does not block, and may
-// be called as often as there is a reason.
+// Want begins to fetch the stage that a naming entry names: first from node from, then from the others. It
+// tries again until the log has the stage, Forget drops it, or Want was not called again for it for 10 s. Want
+// does not block, and may be called often.
 func (b *Bulk) Want(s entry.Staged, from cluster.NodeID) {
 	b.mu.Lock()
 	if w := b.wants[s.ID]; w != nil {
@@ -59,7 +57,7 @@ func (b *Bulk) Want(s entry.Staged, from cluster.NodeID) {
 	b.mu.Unlock()
 	started := b.start(ctx, func(ctx context.Context) {
 		defer b.unwant(s.ID)
-		// The error is that it is not wanted any more.
+		// The error only says that the stage is not wanted any more.
 		_ = b.fetch(ctx, s, func() (cluster.NodeID, bool) { return b.wantedFrom(s.ID) })
 	})
 	if !started {
@@ -67,8 +65,7 @@ func (b *Bulk) Want(s entry.Staged, from cluster.NodeID) {
 	}
 }
 
-// Forget drops the wanted stages that keep does not keep; what was received of
-// them is aborted soon after.
+// Forget drops the wanted stages for which keep returns false. What was received of them is aborted soon after.
 func (b *Bulk) Forget(keep func(entry.StageID) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,7 +83,7 @@ func (b *Bulk) unwant(id entry.StageID) {
 	delete(b.wants, id)
 }
 
-// wantedFrom returns who was named last, and whether the stage is wanted still.
+// wantedFrom returns the node that Want named last, and whether the stage is still wanted.
 func (b *Bulk) wantedFrom(id entry.StageID) (cluster.NodeID, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,14 +91,14 @@ func (b *Bulk) wantedFrom(id entry.StageID) (cluster.NodeID, bool) {
 	return w.from, b.cfg.Tasks.Now()-w.renewed < wantLife
 }
 
-// FetchStage is Want for a caller that waits: it returns nil once the log has
-// the stage, and an error when ctx has ended.
+// FetchStage is Want for a caller that waits: it returns nil once the log has the stage, and an error when ctx
+// has ended.
 func (b *Bulk) FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error {
 	return b.fetch(ctx, s, func() (cluster.NodeID, bool) { return from, true })
 }
 
-// fetch fetches a stage, first from whom source names, until source says that it
-// is not wanted.
+// fetch fetches a stage until the log has it. Before each round source names the node to ask first, and says
+// whether the stage is still wanted.
 func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster.NodeID, bool)) error {
 	for failures, full := 0, 0; ; failures++ {
 		from, wanted := source()
@@ -130,8 +127,7 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 	}
 }
 
-// fetchRound tries each peer once, first first; no more of them where this
-// node's own disk is full.
+// fetchRound tries each peer once, beginning with first. If this node's own disk is full, it stops.
 func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.NodeID) error {
 	peers := b.allPeers()
 	order := slices.Clone(peers)
@@ -181,7 +177,8 @@ func (b *Bulk) fetchOnce(ctx context.Context, s entry.Staged, peer cluster.NodeI
 	in := body{s: st}
 	err = in.writeTo(w, s.Bytes)
 	if err == nil {
-		// Not what the peer says that it sent: its disk may have spoilt it.
+		// The naming entry decides, and not what the peer says that it sent: its disk may have damaged the
+		// stage.
 		err = w.Finish(s.Bytes, s.CRC)
 	}
 	if err != nil {

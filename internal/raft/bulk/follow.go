@@ -14,15 +14,14 @@ import (
 const (
 	// pointBytes is the length of a Point. Part of the format.
 	pointBytes = 24
-	// followBytesMax bounds what the follower holds of one part: an entry is longer
-	// only alone.
+	// followBytesMax bounds the data that the follower holds of one part. A longer entry is a part by itself.
 	followBytesMax = 1 << 20
-	// followEntriesMax bounds their number: each but the empty one that begins a term has a header of its own.
+	// followEntriesMax bounds the number of entries in one part. Every entry but the empty one that begins a
+	// term has a header of its own.
 	followEntriesMax = followBytesMax / 8
 )
 
-// Point says on whose behalf entries are given, and up to where that may be
-// (consensus.RelayPoint).
+// Point says for which leader entries are given, and up to which index that is allowed (consensus.RelayPoint).
 type Point struct {
 	Term   uint64
 	Leader cluster.NodeID
@@ -31,20 +30,20 @@ type Point struct {
 
 // Source feeds learners.
 type Source interface {
-	// Open returns the committed log as node to follows it, until it is closed.
+	// Open returns the committed log, which node to follows until it is closed.
 	Open(to cluster.NodeID) Feed
 }
 
-// Feed is the committed log as a learner follows it.
+// Feed is the committed log for one learner that follows it.
 type Feed interface {
-	// Next returns committed entries from index on, of at most bytesMax bytes unless the first is larger, and waits until there are some. While there
-	// are none and ctx has ended it returns none, and no error. An error ends the
-	// stream: this node cannot feed that one now.
+	// Next returns committed entries from index on, at most bytesMax bytes of them unless the first is larger.
+	// It waits until there are some. If ctx ends before, it returns no entries and no error. An error ends the
+	// stream: this node cannot feed that learner now.
 	Next(ctx context.Context, index, bytesMax uint64) (Point, []seglog.Entry, error)
 	Close()
 }
 
-// serveFollow sends what is committed from index on, and what will be.
+// serveFollow sends the committed entries from index on, and later ones when they are committed.
 func (b *Bulk) serveFollow(ctx context.Context, s *stream, to cluster.NodeID, index uint64) error {
 	if b.cfg.Source == nil {
 		return s.refuse(refusedFailed, "this node is not a source of any learner")
@@ -79,7 +78,7 @@ func (b *Bulk) serveFollow(ctx context.Context, s *stream, to cluster.NodeID, in
 	}
 }
 
-// sendPartOfLog sends a point and the entries that are given with it.
+// sendPartOfLog sends a point and the entries that belong to it.
 func (s *stream) sendPartOfLog(p Point, found []seglog.Entry) error {
 	if err := s.send(framePoint, appendPoint(nil, p)); err != nil {
 		return err
@@ -96,10 +95,9 @@ func (s *stream) sendPartOfLog(p Point, found []seglog.Entry) error {
 	return s.sendEnd(out.sum)
 }
 
-// Follow has node from send what is committed from index on, and what will be, until
-// ctx ends or the stream does. It calls f for each part, in order and without a gap;
-// f owns the entries. alive is called at least every second while that node is one
-// that could send more; its error, or f's, ends the stream.
+// Follow gets from node from the committed entries from index on, and later ones when they are committed, until
+// ctx or the stream ends. It calls f for each part, in order and without a gap; f owns the entries. It calls
+// alive at least every second while that node could send more. An error of alive or f ends the stream.
 func (b *Bulk) Follow(ctx context.Context, from cluster.NodeID, index uint64, f func(Point, []seglog.Entry) error, alive func() error) error {
 	ctx, leave, ok := b.join(ctx)
 	if !ok {

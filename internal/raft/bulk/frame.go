@@ -34,30 +34,30 @@ type frameType uint8
 
 const (
 	framePut     frameType = 1 // id of a stage that the dialler sends
-	frameGet     frameType = 2 // id of a stage that it asks for
-	frameEntries frameType = 3 // index from which on it asks for entries
+	frameGet     frameType = 2 // id of a stage that the dialler asks for
+	frameEntries frameType = 3 // index from which on the dialler asks for entries
 	frameTail    frameType = 4 // empty in the question; Tail in the answer
 	frameReady   frameType = 5 // empty: the copy begins
 	frameData    frameType = 6 // bytes of the copy
 	frameEnd     frameType = 7 // trailer: the copy is complete
-	frameDone    frameType = 8 // empty: the stage is held, fsynced
-	framePing    frameType = 9 // empty: there will be more
+	frameDone    frameType = 8 // empty: the receiver holds the stage, fsynced
+	framePing    frameType = 9 // empty: the sender is alive and will send more
 	frameRefused frameType = 10
-	frameFollow  frameType = 11 // index from which on it asks for entries, for good
-	framePoint   frameType = 12 // Point of the entries in the body that follows
+	frameFollow  frameType = 11 // index from which on the dialler asks for entries, without an end
+	framePoint   frameType = 12 // Point of the entries in the body after it
 )
 
 // refusalCode says why the listener refused. Part of the format.
 type refusalCode uint8
 
 const (
-	// refusedBusy: the stage is being received from somebody.
+	// refusedBusy: the stage is being received from another peer.
 	refusedBusy refusalCode = 1
 	// refusedMissing: the stage is not here, or not complete.
 	refusedMissing refusalCode = 2
 	// refusedCompacted: the entries were purged.
 	refusedCompacted refusalCode = 3
-	// refusedFailed: something else, which the text says.
+	// refusedFailed: another reason, which the text says.
 	refusedFailed refusalCode = 4
 	// refusedFull: the disk has no room for the stage. It may come in the middle
 	// of the copy.
@@ -65,26 +65,26 @@ const (
 )
 
 const (
-	// chunkBytes is how much of a copy travels in a frame: at 10 KB/s it still
-	// takes less than writeTimeout, and at 10 GB/s the head is lost in it.
+	// chunkBytes is how much of a copy travels in a frame. At 10 KB/s that still takes less than writeTimeout,
+	// and at 10 GB/s the cost of the head does not matter.
 	chunkBytes = 256 << 10
 	// refusalTextBytesMax bounds the sentence for people.
 	refusalTextBytesMax = 1 << 10
 	readBufferBytes     = 4 << 10
 
-	// pingInterval and silenceMax: the sender of a copy says something each
-	// second, so five without a byte mean that its host is gone.
+	// pingInterval and silenceMax: the sender of a copy sends something each second, so five seconds without a
+	// byte mean that its host is gone.
 	pingInterval = time.Second
 	silenceMax   = 5 * time.Second
-	// answerTimeout is for answers that wait for a disk or for a majority.
+	// answerTimeout bounds answers that wait for a disk or for a majority.
 	answerTimeout = 30 * time.Second
-	// writeTimeout is for a frame that waits until the receiver's disk has
-	// taken the ones before it.
+	// writeTimeout bounds the write of a frame, which may wait until the receiver's disk has taken the frames
+	// before it.
 	writeTimeout = 30 * time.Second
 )
 
-// ErrCorrupt means that a peer sent bytes that do not fit the protocol, or a
-// copy that is not what it should be.
+// ErrCorrupt means that a peer sent bytes that do not fit the protocol, or a copy whose length, checksum or
+// order is wrong.
 var ErrCorrupt = errors.New("bulk: corrupt stream")
 
 // refusal is a peer's answer REFUSED.
@@ -96,7 +96,7 @@ type refusal struct {
 // Error returns the sentence.
 func (r *refusal) Error() string { return "peer refuses: " + r.text }
 
-// Is makes errors.Is true for the error of the peer's log that is the reason.
+// Is makes errors.Is true for the error of the peer's log that caused the refusal.
 func (r *refusal) Is(target error) bool {
 	switch r.code {
 	case refusedCompacted:
@@ -118,15 +118,15 @@ func (t *trailer) add(p []byte) {
 	t.crc = uint32(frame.CRC(t.crc).Add(p))
 }
 
-// stream is one bulk connection. One goroutine sends and one, mostly the same,
-// reads; another one may close conn.
+// stream is one bulk connection. One goroutine sends and one, mostly the same, reads. Another one may close
+// conn.
 type stream struct {
 	conn   Conn
 	br     *bufio.Reader
 	frames *frame.Reader
 	// limit is how long a read may go without a byte; 0 = for ever.
 	limit time.Duration
-	// out is a head and room for a chunk; in is the last received payload.
+	// out is a head and room for a chunk. in is the last payload that was received.
 	out, in []byte
 
 	sent, received *atomic.Uint64
@@ -143,8 +143,7 @@ func newStream(conn Conn, chunkBytes int, sent, received *atomic.Uint64) *stream
 	return s
 }
 
-// quietReader reads from a stream's connection and gives up when nothing has
-// come for its limit.
+// quietReader reads from a stream's connection. It gives up when nothing has come for the stream's limit.
 type quietReader struct{ s *stream }
 
 func (r quietReader) Read(p []byte) (int, error) {
@@ -182,24 +181,22 @@ func (s *stream) refuse(code refusalCode, text string) error {
 	return s.send(frameRefused, append([]byte{byte(code)}, text[:min(len(text), refusalTextBytesMax)]...))
 }
 
-// drain drops what the peer sends until it hangs up, for silenceMax at most. A
-// connection that is closed with bytes that were not read is reset, and the
-// refusal before that may be lost with it.
+// drain discards what the peer sends until it hangs up, for silenceMax at most. A connection that is closed
+// while it has unread bytes is reset, and the refusal that was sent before may be lost with it.
 func (b *Bulk) drain(s *stream) {
 	room, end := make([]byte, readBufferBytes), b.cfg.Tasks.Now()+silenceMax
 	for left := silenceMax; left > 0; left = end - b.cfg.Tasks.Now() {
 		n, err := s.conn.Read(room, left)
 		s.received.Add(uint64(n))
 		if err != nil {
-			return // whatever ends it: nothing was wanted
+			return // any end is fine
 		}
 	}
 }
 
-// next returns the next frame; limit is how long it may go without a byte. The
-// payload is valid until the next call. It returns a *refusal for REFUSED,
-// ErrCorrupt for what is no frame, io.ErrUnexpectedEOF at the end of the stream:
-// nothing here ends with that.
+// next returns the next frame; limit is how long the read may go without a byte. The payload is valid until the
+// next call. Errors: a *refusal for REFUSED, ErrCorrupt for bytes that are no frame, io.ErrUnexpectedEOF at the
+// end of the stream, because no copy ends in that way.
 func (s *stream) next(limit time.Duration) (frameType, []byte, error) {
 	s.limit = limit
 	kind, payload, err := s.frames.Next()
@@ -244,17 +241,17 @@ func unexpected(t frameType) error {
 	return fmt.Errorf("%w: frame of type %d where none should be", ErrCorrupt, t)
 }
 
-// body is a copy as it comes in: DATA frames, then END.
+// body is a copy that is being received: DATA frames, then END.
 type body struct {
 	s *stream
-	// sum is of what has come.
+	// sum is the length and CRC32C of what has come.
 	sum trailer
-	// rest is what Read has not returned of the last frame.
+	// rest is the part of the last frame that Read has not returned yet.
 	rest []byte
 }
 
-// next returns the next bytes of the copy, valid until the next call, and
-// io.EOF once it is complete and verified.
+// next returns the next bytes of the copy, valid until the next call. It returns io.EOF once the copy is
+// complete and verified.
 func (b *body) next() ([]byte, error) {
 	for {
 		t, payload, err := b.s.next(silenceMax)
@@ -273,7 +270,7 @@ func (b *body) next() ([]byte, error) {
 	}
 }
 
-// writeTo writes the copy, of at most bytesMax, to w.
+// writeTo writes the copy to w. A copy of more than bytesMax bytes is an error.
 func (b *body) writeTo(w io.Writer, bytesMax uint64) error {
 	for {
 		p, err := b.next()

@@ -11,34 +11,32 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Disks without room for a stage.
+// This file handles disks without room for a stage.
 
 const (
-	// A stage that found no room is tried again after fullBackOffMin, then after
-	// twice as long each time: every attempt begins anew and writes as much as
-	// the disk takes, so more of them would keep network and disk busy with
-	// gigabytes that are thrown away.
+	// A stage that found no room is tried again after fullBackOffMin, and then after twice as long each time.
+	// Every attempt begins from the start and writes as much as the disk takes. More attempts would keep
+	// network and disk busy with gigabytes that are thrown away.
 	fullBackOffMin = 5 * time.Second
 	fullBackOffMax = time.Minute
-	// noRoomFor is how long after its last failure this node's own disk is said
-	// to be too small: every retry has happened by then.
+	// noRoomFor is for how long after its last failure this node's own disk is reported as full: every retry
+	// has happened by then.
 	noRoomFor = 2 * fullBackOffMax
 	// fullWarnInterval is the shortest time between two warnings of one kind.
 	fullWarnInterval = 10 * time.Second
 )
 
-// Blocked is a stage for which disks have no room, or that cannot be copied to a
-// majority for another reason.
+// Blocked is a stage for which disks have no room, or that cannot be copied to a majority for another reason.
 type Blocked struct {
 	ID entry.StageID
-	// Bytes is how much of the stage there is so far on the node that names it,
-	// or how much this node's disk took.
+	// Bytes is how much of the stage was written on the node that writes it; for this node's own full disk, how
+	// much the disk took.
 	Bytes uint64
-	// Full are the voters that refused it, where without them it finds no
-	// majority; this node alone where its own disk is meant.
+	// Full are the voters whose disks are full, if the stage finds no majority without them. For this node's
+	// own full disk it is only this node.
 	Full []cluster.NodeID
-	// Failing are the voters to which copies fail otherwise, again and again, where
-	// without them it finds no majority, and Why is one of the errors.
+	// Failing are the voters to which copies fail again and again for another reason, if the stage finds no
+	// majority without them. Why is one of the errors.
 	Failing []cluster.NodeID
 	Why     error
 }
@@ -50,10 +48,9 @@ type noRoom struct {
 	at    time.Duration // by the clock
 }
 
-// Blocked returns the stages that wait: those of this node that full disks, or copies
-// that fail, keep from a majority, until they have it or are closed, and the last one
-// for which this node's own disk had no room, until it has taken as much or two
-// minutes have gone by.
+// Blocked returns the stages that wait. These are the stages of this node that full disks or failing copies
+// keep from a majority, until a majority holds them or they are closed. The last stage for which this node's
+// own disk had no room is reported, too, until the disk has taken as much as then, or for two minutes.
 func (b *Bulk) Blocked() []Blocked {
 	b.mu.Lock()
 	uploads := make([]*Upload, 0, len(b.uploads))
@@ -77,8 +74,7 @@ func (b *Bulk) Blocked() []Blocked {
 	return all
 }
 
-// createStage begins a stage in this node's log, and notes it if there is no
-// room, now or later.
+// createStage begins a stage in this node's log. It notes if the disk has no room, now or during a later write.
 func (b *Bulk) createStage(id entry.StageID) (StageWriter, error) {
 	w, err := b.cfg.Stages.CreateStage(id)
 	if err != nil {
@@ -88,7 +84,7 @@ func (b *Bulk) createStage(id entry.StageID) (StageWriter, error) {
 	return &roomWriter{StageWriter: w, b: b, id: id}, nil
 }
 
-// roomWriter is a stage's writer that notes whether its disk has room.
+// roomWriter is the writer of a stage. It notes whether the disk has room.
 type roomWriter struct {
 	StageWriter
 	b     *Bulk
@@ -113,7 +109,7 @@ func (w *roomWriter) Finish(bytes uint64, crc uint32) error {
 	return err
 }
 
-// noteRoom takes it that this node's disk has taken a stage, or has failed to.
+// noteRoom notes whether this node's disk has taken a stage, by err.
 func (b *Bulk) noteRoom(id entry.StageID, bytes uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +128,8 @@ type seldom struct {
 	unsaid int
 }
 
-// warnSeldom logs that a disk is full, or that copies fail: for people, or if one of this kind was logged
-// a moment ago for those who look closely.
+// warnSeldom logs that a disk is full, or that copies fail: as a warning, or for debugging if there was a
+// warning of this kind a moment ago.
 func (b *Bulk) warnSeldom(kind *seldom, msg string, args ...any) {
 	b.mu.Lock()
 	now := b.cfg.Tasks.Now()
@@ -152,8 +148,7 @@ func (b *Bulk) warnSeldom(kind *seldom, msg string, args ...any) {
 	}
 }
 
-// backOff is how long to wait after so many failures, of which the last ones,
-// full of them, were for want of space.
+// backOff is how long to wait after a number of failures, of which the last full ones were for want of space.
 func backOff(failures, full int) time.Duration {
 	if full > 0 {
 		return min(fullBackOffMin<<min(full-1, 10), fullBackOffMax)

@@ -12,9 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Serve makes the copy that a peer asks for on conn, and closes it. It returns
-// when that is over, at once if Run is not under way, and soon after ctx or Run
-// ends.
+// Serve makes the copy that a peer asks for on conn, and closes conn. It returns when the copy is over, at once
+// if Run is not under way, and soon after ctx or Run ends.
 func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn Conn) {
 	defer func() { _ = conn.Close() }()
 	ctx, leave, ok := b.join(ctx)
@@ -75,9 +74,9 @@ func (s *stream) fail(err error) error {
 	return errors.Join(err, s.refuse(code, err.Error()))
 }
 
-// servePut receives a stage that the peer pushes. It must lead in the stage's term: stages
-// of others are named by nobody, and one of a term to come would be kept until then. A
-// leader that this node has not heard yet comes again.
+// servePut receives a stage that the peer pushes. The peer must lead in the stage's term: no entry will ever
+// name a stage of another node, and a stage of a later term would be kept until that term. A leader that this
+// node has not heard yet tries again.
 func (b *Bulk) servePut(s *stream, from cluster.NodeID, id entry.StageID) error {
 	if b.cfg.Leads == nil || !b.cfg.Leads(from, id.Term) {
 		return s.refuse(refusedFailed, fmt.Sprintf("node %d does not lead in term %d, as far as this node knows", from, id.Term))
@@ -101,7 +100,7 @@ func (b *Bulk) servePut(s *stream, from cluster.NodeID, id entry.StageID) error 
 	if err := in.writeTo(w, math.MaxUint64); err != nil {
 		err = b.abort(w, fmt.Errorf("receive stage %v: %w", id, err))
 		if errors.Is(err, seglog.ErrFull) {
-			// In the middle of the peer's writes: it reads beside them.
+			// The peer is in the middle of its writes, and reads at the same time.
 			err = s.fail(err)
 			b.drain(s)
 		}
@@ -114,7 +113,7 @@ func (b *Bulk) servePut(s *stream, from cluster.NodeID, id entry.StageID) error 
 	return s.send(frameDone, nil)
 }
 
-// abort removes what was received of a stage, because of err.
+// abort removes what was received of a stage. err is the reason, which abort returns.
 func (b *Bulk) abort(w StageWriter, err error) error {
 	b.counters.stagesAborted.Add(1)
 	if e := w.Abort(); e != nil {
@@ -123,8 +122,8 @@ func (b *Bulk) abort(w StageWriter, err error) error {
 	return err
 }
 
-// serveGet sends a complete stage. One that still grows is not served: it may
-// never be complete, and its primary sends it to everybody.
+// serveGet sends a complete stage. A stage that still grows is not served: it may never be complete, and its
+// primary pushes it to all nodes.
 func (b *Bulk) serveGet(s *stream, id entry.StageID) error {
 	if !b.cfg.Stages.HasStage(id) {
 		return s.refuse(refusedMissing, "the stage is not here")
@@ -154,8 +153,8 @@ func (b *Bulk) serveGet(s *stream, id entry.StageID) error {
 	return nil
 }
 
-// sendPart sends the next chunk of a stage of which sum was sent and end bytes
-// are there, and adds it to sum.
+// sendPart sends the next chunk of a stage and adds it to sum. sum is what was sent before; end is how many
+// bytes the stage has.
 func (s *stream) sendPart(r StageReader, sum *trailer, end uint64) error {
 	p := s.chunk()
 	p = p[:min(uint64(len(p)), end-sum.bytes)]

@@ -4,23 +4,23 @@ import "sync/atomic"
 
 // Stats is a snapshot of the counters, all counted since New.
 type Stats struct {
-	// BytesSent and BytesReceived are of all bulk streams, frames included.
+	// BytesSent and BytesReceived count the bytes of all bulk streams, frames included.
 	BytesSent, BytesReceived uint64
-	// StagesPushed counts stages that peers said they hold, one for each peer,
-	// also those that they had already.
+	// StagesPushed counts stages that peers said they hold, once for each peer. Stages that a peer had already
+	// count, too.
 	StagesPushed uint64
-	// StagesReceived were pushed to this node, StagesFetched it fetched itself.
+	// StagesReceived counts stages that were pushed to this node, StagesFetched those that it fetched itself.
 	StagesReceived, StagesFetched uint64
-	// StagesServed were fetched from this node.
+	// StagesServed counts stages that were fetched from this node.
 	StagesServed uint64
-	// StagesAborted are copies to this node that did not come to their end.
+	// StagesAborted counts copies to this node that were not completed.
 	StagesAborted uint64
-	// StagesRefused are pushes that a peer refused because its disk was full.
+	// StagesRefused counts pushes that a peer refused because its disk was full.
 	StagesRefused uint64
-	// PushesFailed counts attempts, those included; FetchesFailed rounds through
+	// PushesFailed counts failed attempts, StagesRefused included. FetchesFailed counts failed rounds through
 	// all peers.
 	PushesFailed, FetchesFailed uint64
-	// WantsRefused were beyond wantsMax.
+	// WantsRefused counts stages that were refused because of wantsMax.
 	WantsRefused                 uint64
 	EntriesSent, EntriesReceived uint64
 }

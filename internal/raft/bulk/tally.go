@@ -8,43 +8,43 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// failuresMin is how many pushes to a node must fail in a row before people are told:
-// a lost connection is tried again at once, and is no news.
+// failuresMin is how many pushes to a node must fail in a row before people are told. A push over a lost
+// connection is tried again at once, and is no news.
 const failuresMin = 3
 
-// Tally counts who holds a stage on disk, and says to whom it has to be pushed. It keeps
-// what is known of every node: who votes may change while a stage is under way.
+// Tally counts which nodes hold a stage on disk, and says to which peers it has to be pushed. It keeps what is
+// known of every node, because the voters may change while a stage is under way.
 type Tally struct {
 	self cluster.NodeID
-	// voters are the present ones. outgoing are the old voters while a change of
-	// them is not complete: then a majority of both is needed.
+	// voters are the present voters. outgoing are the old voters while a change of the voters is not complete:
+	// then a majority of both is needed.
 	voters, outgoing []cluster.NodeID
-	// holders are nodes that hold it, each once.
+	// holders are nodes that hold the stage, each once.
 	holders []cluster.NodeID
-	// full are nodes whose disk had no room for it at the last attempt, lost those
-	// whose last attempt failed otherwise. None holds it.
+	// full are nodes whose disk had no room for the stage at the last attempt. lost are nodes whose last
+	// attempt failed for another reason. No node in these lists holds the stage.
 	full, lost []cluster.NodeID
-	// failures are those of the lost, and of nodes that take it once more.
+	// failures has the lost nodes, and nodes that have begun to take the stage again.
 	failures map[cluster.NodeID]failures
-	// pushed are the peers to which it is pushed, or was, and need not be again.
+	// pushed are the peers to which the stage is being pushed, or was pushed and need not be again.
 	pushed []cluster.NodeID
-	// reached: this node and a majority held it once.
+	// reached: this node and a majority held the stage at one time.
 	reached bool
 }
 
-// failures are pushes to one node that failed in a row, and why the last one did.
+// failures counts the pushes to one node that failed in a row. err is the last error.
 type failures struct {
 	times int
 	err   error
 }
 
-// NewTally returns the tally of a stage of the node self, which nobody holds.
+// NewTally returns the tally of a stage of node self. No node holds it yet.
 func NewTally(self cluster.NodeID) Tally { return Tally{self: self} }
 
-// SetMembers counts by these voters from now on, and returns the peers to push the stage
-// to: those to which it is not pushed, and again those that hold it and were given a vote,
-// or lost it. They no longer count as holders: a node that is rebuilt has its id, but not its
-// stages. To a node that is no member any more the push goes on, and counts for nothing.
+// SetMembers counts by these voters from now on, and returns the peers to which the stage has to be pushed.
+// These are the peers to which it is not being pushed, and those that hold it but were given a vote or lost it
+// meanwhile. The second group does not count as holders any more: a node that is rebuilt has the same id, but
+// not its stages. To a node that is no member any more the push goes on, and counts for nothing.
 func (t *Tally) SetMembers(voters, outgoing, peers []cluster.NodeID) (push []cluster.NodeID) {
 	before := Tally{voters: t.voters, outgoing: t.outgoing}
 	t.voters, t.outgoing = voters, outgoing
@@ -65,7 +65,7 @@ func (t *Tally) SetMembers(voters, outgoing, peers []cluster.NodeID) (push []clu
 	return push
 }
 
-// Held counts a node that holds the stage.
+// Held notes that a node holds the stage.
 func (t *Tally) Held(id cluster.NodeID) {
 	if !slices.Contains(t.holders, id) {
 		t.holders = append(t.holders, id)
@@ -74,7 +74,7 @@ func (t *Tally) Held(id cluster.NodeID) {
 	t.look()
 }
 
-// tried notes how an attempt at a node ended.
+// tried notes how an attempt to push to a node ended.
 func (t *Tally) tried(id cluster.NodeID, err error) {
 	is := func(other cluster.NodeID) bool { return other == id }
 	t.full, t.lost = slices.DeleteFunc(t.full, is), slices.DeleteFunc(t.lost, is)
@@ -93,21 +93,20 @@ func (t *Tally) tried(id cluster.NodeID, err error) {
 	}
 }
 
-// began notes that a node takes the stage: it is not lost. One whose disk was
-// full is so until it holds it.
+// began notes that a node takes the stage, so it is not lost. A node whose disk was full counts as full until
+// it holds the stage.
 func (t *Tally) began(id cluster.NodeID) {
 	t.lost = slices.DeleteFunc(t.lost, func(other cluster.NodeID) bool { return other == id })
 }
 
-// votes tells whether a node is one of those whose majority counts.
+// votes tells whether a node is in one of the groups whose majority counts.
 func (t *Tally) votes(id cluster.NodeID) bool {
 	return slices.Contains(t.voters, id) || slices.Contains(t.outgoing, id)
 }
 
-// blocked says what keeps the stage from a majority: the voters with full disks,
-// if there is none without them and those that are lost; and the voters to which
-// pushes fail otherwise, again and again, if there is none without these, too. why
-// is one of their errors.
+// blocked says what keeps the stage from a majority. full: voters with full disks, if there is no majority
+// without them and the lost nodes. failing: voters to which pushes fail again and again for another reason, if
+// there is no majority without them and the full nodes. why is the error of one of these.
 func (t *Tally) blocked() (full, failing []cluster.NodeID, why error) {
 	if t.reached {
 		return nil, nil, nil
@@ -136,11 +135,12 @@ func (t *Tally) blocked() (full, failing []cluster.NodeID, why error) {
 	return full, failing, why
 }
 
-// Reached tells whether this node and a majority of the voters held the stage at once.
-// That counts for good: its naming entry may be under way.
+// Reached tells whether this node and a majority of the voters held the stage at one time. It stays true: the
+// naming entry may be under way.
 func (t *Tally) Reached() bool { return t.reached }
 
-// look notes whether they do now. This node is the leader, and others fetch from it.
+// look notes whether that is true now. This node must hold the stage, too: it is the leader, and others fetch
+// from it.
 func (t *Tally) look() {
 	holds := func(id cluster.NodeID) bool { return slices.Contains(t.holders, id) }
 	t.reached = t.reached || t.votes(t.self) && holds(t.self) && cluster.Majority(t.voters, t.outgoing, holds)

@@ -18,23 +18,22 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// ErrUnreadable is returned for a stage that this node's own disk does not give back
-// as it was written.
+// ErrUnreadable is returned for a stage that this node's own disk does not return as it was written.
 var ErrUnreadable = errors.New("this node's disk does not give the stage back")
 
-// Upload is a stage that this node, the leader, writes and its peers copy as it
-// grows. Write and Finish belong to one goroutine; any may close it.
+// Upload is a stage that this node, the leader, writes, and that its peers copy while it grows. One goroutine
+// calls Write and Finish; any goroutine may call Close.
 type Upload struct {
 	b  *Bulk
 	id entry.StageID
-	// writing is held over each use of w: Close may come in between.
+	// writing is held during each use of w: Close may come at any time.
 	writing sync.Mutex
 	w       StageWriter
 	// bytes is how much was written.
 	bytes atomic.Uint64
 
-	// attempts ends the pushes that are under way, waits the others. leave makes
-	// an end of both.
+	// The end of attempts ends the pushes that are under way. The end of waits ends those that wait. leave
+	// leaves the workers of the Bulk.
 	attempts, waits context.Context
 	cancelAttempts  context.CancelFunc
 	cancelWaits     context.CancelCauseFunc
@@ -44,22 +43,20 @@ type Upload struct {
 	majority chan struct{}
 
 	mu sync.Mutex
-	// end is set by Finish. grown is closed at the next change of it, or of the stage's
-	// bytes; nil: nobody waits.
+	// end is set by Finish. grown is closed at the next change of end or of the stage's bytes; nil: no
+	// goroutine waits.
 	end   *trailer
 	grown chan struct{}
 	tally Tally
-	// broken is set once this node's disk does not give the stage back.
+	// broken is set once this node's disk does not return the stage as written.
 	broken error
-	// users are the pushes, and the caller until it closes the Upload. The last
-	// one leaves.
+	// users counts the pushes, and the caller until it closes the Upload. The last of them calls leave.
 	users  int
 	closed bool
 }
 
-// Upload creates a stage in this node's log and begins to push it to every peer.
-// A lost peer is tried again until ctx ends or the Upload is closed. The caller
-// must close it, also after an error and when ctx has ended.
+// Upload creates a stage in this node's log and begins to push it to every peer. A lost peer is tried again
+// until ctx ends or the Upload is closed. The caller must close it, even after an error and when ctx has ended.
 func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	ctx, leave, ok := b.join(ctx)
 	if !ok {
@@ -83,8 +80,8 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	return u, nil
 }
 
-// setMembers counts by these voters from now on, and begins to push the stage to whom the
-// tally says.
+// setMembers counts by these voters from now on, and begins to push the stage to the peers that the tally
+// names.
 func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -102,8 +99,8 @@ func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	}
 }
 
-// Write appends to the stage. It waits for this node's disk and for no peer. It
-// returns ErrUnreadable once that disk does not give back what it took.
+// Write appends to the stage. It waits for this node's disk and for no peer. It returns ErrUnreadable once the
+// disk has not returned what it took.
 func (u *Upload) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	broken := u.broken
@@ -122,11 +119,10 @@ func (u *Upload) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Finish says that the stage is complete, with its length and CRC32C, and
-// returns when this node holds it. It is called once.
+// Finish sets the stage's length and CRC32C, and returns when this node holds it. It is called once.
 func (u *Upload) Finish(bytes uint64, crc uint32) error {
-	// The peers' last fsync goes on beside this node's own. They verify the same
-	// length and CRC; a stage that this node then fails to finish is never named.
+	// The peers' last fsync runs at the same time as this node's own. They verify the same length and CRC. If
+	// this node then fails to finish the stage, no entry ever names it.
 	u.grow(&trailer{bytes: bytes, crc: crc})
 	u.writing.Lock()
 	defer u.writing.Unlock()
@@ -150,7 +146,7 @@ func (u *Upload) grow(end *trailer) {
 	}
 }
 
-// next returns the end, if that is known, and a channel that is closed at the next change.
+// next returns the end, if it is known, and a channel that is closed at the next change.
 func (u *Upload) next() (end *trailer, grown <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -160,10 +156,9 @@ func (u *Upload) next() (end *trailer, grown <-chan struct{}) {
 	return u.end, u.grown
 }
 
-// WaitMajority returns nil once this node and a majority of the voters of now hold
-// the stage, fsynced. It returns ErrUnreadable if this node's disk does not give the
-// stage back, and an error when the context of Upload or Run has ended, and after Close,
-// if that comes first.
+// WaitMajority returns nil once this node and a majority of the present voters hold the stage, fsynced. It
+// returns ErrUnreadable if this node's disk does not return the stage as written. It returns another error if
+// the context of Upload or Run ends first, or Close is called first.
 func (u *Upload) WaitMajority() error {
 	if err := u.b.until(u.waits, u.majority); err != nil && !u.Reached() {
 		return fmt.Errorf("wait for a majority to hold stage %v: %w", u.id, err)
@@ -178,9 +173,9 @@ func (u *Upload) Reached() bool {
 	return u.tally.Reached()
 }
 
-// Close aborts the stage unless it was finished, and stops its pushes. Only if a
-// majority holds it, those under way go on, while Upload's context lives: a slow
-// peer would have to begin again. The next stage of such a peer waits for that.
+// Close aborts the stage unless it was finished, and stops its pushes. If a majority holds the stage, pushes
+// that are under way go on while Upload's context lives: else a slow peer would have to begin again. The next
+// stage for such a peer waits for that.
 func (u *Upload) Close() {
 	u.mu.Lock()
 	again, reached := u.closed, u.tally.Reached()
@@ -204,7 +199,7 @@ func (u *Upload) Close() {
 	u.release()
 }
 
-// release is called without u.mu: leave locks the Bulk, which is locked before its uploads.
+// release must be called without u.mu: leave locks the Bulk, and a Bulk is locked before its uploads.
 func (u *Upload) release() {
 	u.mu.Lock()
 	u.users--
@@ -215,7 +210,7 @@ func (u *Upload) release() {
 	}
 }
 
-// held counts a node that holds the stage.
+// held notes that a node holds the stage.
 func (u *Upload) held(id cluster.NodeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -238,11 +233,10 @@ func (u *Upload) blocked() (full, failing []cluster.NodeID, why error) {
 	return u.tally.blocked()
 }
 
-// breaks ends the Upload, unless a majority holds the stage: this node's own disk
-// does not give it back. Trying again would make every commit behind the stage wait for
-// a disk that has lost it; what the disk may have lost beside it is for the next
-// start to find. So the tap ends, and its mysqld with the transaction, of which nobody
-// was told OK, as where that disk takes no more.
+// breaks ends the Upload because this node's own disk does not return the stage as written. It does nothing if
+// a majority holds the stage. More attempts would make every commit behind the stage wait for a disk that has
+// lost it. What else the disk may have lost, the next start finds. So the tap ends, and with it the mysqld and
+// its transaction, for which no client got OK. The same happens when the disk takes no more.
 func (u *Upload) breaks(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -253,7 +247,7 @@ func (u *Upload) breaks(err error) {
 	u.cancelWaits(u.broken)
 }
 
-// push pushes the stage to one peer until that holds it.
+// push pushes the stage to one peer until the peer holds it.
 func (u *Upload) push(peer cluster.NodeID) {
 	for failures, full := 0, 0; ; failures++ {
 		err := u.pushInTurn(peer)
@@ -280,7 +274,7 @@ func (u *Upload) push(peer cluster.NodeID) {
 	}
 }
 
-// pushInTurn is pushOnce after all others to that peer.
+// pushInTurn is pushOnce once no other push to that peer is under way.
 func (u *Upload) pushInTurn(peer cluster.NodeID) error {
 	release, busy := claim(&u.b.mu, u.b.lanes, peer)
 	for release == nil {
@@ -348,13 +342,13 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	u.mu.Lock()
 	u.tally.began(peer)
 	u.mu.Unlock()
-	// The peer may refuse in the middle of the copy: its answer is read beside it.
+	// The peer may refuse in the middle of the copy. So its answer is read at the same time.
 	var answer error
 	answered := make(chan struct{})
 	u.b.cfg.Tasks.Go(func() {
 		defer close(answered)
 		if _, answer = s.expect(frameDone, 0); answer != nil {
-			cancel(answer) // closes the connection: a write may wait for the peer
+			cancel(answer) // this closes the connection: a write may wait for the peer
 		}
 	})
 	err = u.send(ctx, s, r)
@@ -364,12 +358,12 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	hangUp()
 	_ = u.b.until(context.Background(), answered)
 	if err == nil || errors.As(answer, new(*refusal)) && !errors.Is(err, ErrUnreadable) {
-		return answer // what it did to the copy is no news
+		return answer // err is only what the refusal did to the copy
 	}
 	return err
 }
 
-// await waits for the peer's answer to a copy that is complete.
+// await waits for the peer's answer to a complete copy.
 func (u *Upload) await(answered <-chan struct{}) error {
 	ctx, cancel := u.b.cfg.Tasks.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -379,12 +373,12 @@ func (u *Upload) await(answered <-chan struct{}) error {
 	return nil
 }
 
-// send sends the stage as it grows, up to its end.
+// send sends the stage while it grows, up to its end.
 func (u *Upload) send(ctx context.Context, s *stream, r StageReader) error {
 	now := u.b.cfg.Tasks.Now
 	var sum trailer
 	for ping := now() + pingInterval; ; {
-		// Asked for before Bytes, so that no growth is missed.
+		// next is called before Bytes, so that no growth is missed.
 		end, grown := u.next()
 		n, complete := r.Bytes()
 		for sum.bytes < uint64(n) {

@@ -13,15 +13,15 @@ import (
 
 var errEpochClosed = errors.New("the epoch has ended")
 
-// Uploads are the stages of one epoch that are not proposed yet: the stage that is
-// being written, and one that waits for a majority. Its zero value has none.
+// Uploads are the stages of one epoch that are not proposed yet: the stage that is being written, and a stage
+// that waits for a majority. The zero value has none.
 type Uploads struct {
 	mu     sync.Mutex
 	open   []*Upload
 	closed bool
 }
 
-// Open begins a stage of the epoch, as Bulk.Upload does. Its Abort ends it.
+// Open begins a stage of the epoch, as Bulk.Upload does. The stage's Abort ends it.
 func (u *Uploads) Open(ctx context.Context, b *Bulk, id entry.StageID) (StageWriter, error) {
 	up, err := b.Upload(ctx, id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (u *Uploads) Open(ctx context.Context, b *Bulk, id entry.StageID) (StageWri
 	return epochStage{up, u}, nil
 }
 
-// epochStage is what the tap writes a large transaction to.
+// epochStage is the writer to which the tap writes a large transaction.
 type epochStage struct {
 	*Upload
 	all *Uploads
@@ -49,9 +49,9 @@ func (s epochStage) Abort() error {
 	return nil
 }
 
-// Propose proposes the entry that names a stage once this node and a majority hold that:
-// named earlier, it could be committed by nobody if this node died. Then the upload ends.
-// The entry with the id nil names none.
+// Propose proposes the entry that names a stage, once this node and a majority hold the stage. If the entry
+// were proposed earlier and this node died, no other node could commit it. Then the upload ends. An entry with
+// the id nil names no stage.
 func (u *Uploads) Propose(id *entry.StageID, propose func() error) error {
 	if id == nil {
 		return propose()
@@ -78,7 +78,7 @@ func (u *Uploads) end(up *Upload) {
 	up.Close()
 }
 
-// Close ends all of them, and those that are opened later.
+// Close ends all uploads. An upload that is opened later ends at once.
 func (u *Uploads) Close() {
 	u.mu.Lock()
 	open := u.open
@@ -92,12 +92,12 @@ func (u *Uploads) Close() {
 // LogStages are a log's stages.
 type LogStages struct {
 	*seglog.Log
-	// Epoch is the newest that is committed.
+	// Epoch returns the newest committed epoch.
 	Epoch func() uint64
 }
 
-// CreateStage implements Stages. A stage of an epoch that is over would stay
-// until the next one.
+// CreateStage implements Stages. It refuses a stage of an epoch that is over: such a stage would stay until the
+// next epoch.
 func (s LogStages) CreateStage(id entry.StageID) (StageWriter, error) {
 	if over := s.Epoch(); id.Term < over {
 		return nil, fmt.Errorf("stage %s: epoch %d is over, %d has begun", id, id.Term, over)
@@ -118,10 +118,9 @@ func (s LogStages) OpenStage(id entry.StageID) (StageReader, error) {
 	return r, nil
 }
 
-// DropAbandoned removes what is left of stages that nothing can name any more, until ctx
-// ends: a naming entry stands in the log before the next epoch's first entry, so once
-// that is committed, earlier stages are in the log or abandoned. drop is the log's
-// DropStages.
+// DropAbandoned removes the stages that no entry can name any more, until ctx ends. A naming entry stands in
+// the log before the first entry of the next epoch. So once that first entry is committed, earlier stages are
+// in the log or abandoned. drop is the log's DropStages.
 func (b *Bulk) DropAbandoned(ctx context.Context, epochChanged func() (uint64, <-chan struct{}), drop func(keep func(entry.StageID) bool) error) {
 	for ctx.Err() == nil {
 		epoch, changed := epochChanged()

@@ -14,14 +14,13 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// inbound is an accepted connection of one class from one peer. There is at
-// most one with a reader: the next one closes it and waits until it has ended, so
-// that messages of a class arrive in order across a reconnect. Only the newest
-// one waits: the reader may be in a disk that hangs.
+// inbound is an accepted connection of one class from one peer. At most one of them has a reader. The next
+// connection closes it and waits until its reader has ended, so that messages of a class arrive in order across
+// a reconnect. Only the newest connection waits: the reader may hang in a disk.
 type inbound struct {
 	conn     net.Conn
 	replaced chan struct{}
-	// hangups is how many there were when its handshake began.
+	// hangups is the value of Transport.hangups when the handshake began.
 	hangups uint64
 }
 
@@ -57,8 +56,8 @@ func (t *Transport) accept(ctx context.Context, ln net.Listener) {
 func (t *Transport) startInbound(ctx context.Context, conn net.Conn, stay *strangers.Stay) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// The context ends before closing is set, and it ends the connections: a
-	// peer that dials again at once must not find a handshake here.
+	// The context ends before closing is set, and that ends the connections. A peer that dials again at once
+	// must not be answered here.
 	if t.closing || ctx.Err() != nil {
 		return false
 	}
@@ -89,7 +88,7 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 	}
 	p.from.Store(new(strangers.Source(conn.RemoteAddr())))
 	if h.class == classRoute || h.class == classRead {
-		if stop() { // else it is closed: the transport is closing
+		if stop() { // else the transport is closing, and closes conn
 			t.serveRoute(conn, p, h.class == classRead)
 		}
 		return
@@ -122,14 +121,14 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 	attributes := []any{"peer", p.Name, "class", h.class.String(), "err", err}
 	if errors.Is(err, ErrCorrupt) {
 		p.received(h.class).corrupt.Add(1)
-		t.strangers.Log().Warn(conn.RemoteAddr(), "closed connection from peer", attributes...) // it comes again at once
+		t.strangers.Log().Warn(conn.RemoteAddr(), "closed connection from peer", attributes...) // the peer connects again at once
 		return
 	}
 	t.cfg.Logger.Debug("connection from peer ended", attributes...)
 }
 
-// serve has the handler serve a bulk stream, or answer a call, which is closed then, unless the peer has as many
-// open as it may.
+// serve gives a bulk stream or a call to its handler, and closes it after that. If the peer has as many streams
+// open as it may, the stream is only closed.
 func (t *Transport) serve(ctx context.Context, conn net.Conn, p *peer, c class) {
 	s, most, goneFor, handle := &p.bulk, int64(bulkStreamsMax), time.Duration(0), t.cfg.Handler.Bulk
 	if c == classCall {
@@ -148,14 +147,14 @@ func (t *Transport) serve(ctx context.Context, conn net.Conn, p *peer, c class) 
 	handle(ctx, p.ID, conn)
 }
 
-// warnOfMore logs that a peer opens more streams of a class than it may: an agent that comes again, or somebody
-// who has its key.
+// warnOfMore logs that a peer opens more streams of a class than it may. It is an agent that repeats itself, or
+// somebody who has that peer's key.
 func (t *Transport) warnOfMore(conn net.Conn, p *peer, c class) {
 	t.strangers.Log().Warn(conn.RemoteAddr(), "refused a stream: its peer has as many as it may", "peer", p.Name, "class", c.String())
 }
 
-// shakeHands makes the answering side of the handshake under its deadline.
-// It returns the connection as it goes on.
+// shakeHands makes the answering side of the handshake under its deadline. It returns the connection to use
+// from then on.
 func (t *Transport) shakeHands(ctx context.Context, conn net.Conn, stay *strangers.Stay) (net.Conn, hello, error) {
 	ctx, end := context.WithTimeout(ctx, t.tune.handshakeTimeout)
 	defer end()
@@ -177,9 +176,9 @@ func (t *Transport) shakeHands(ctx context.Context, conn net.Conn, stay *strange
 	return inner, h, nil
 }
 
-// mayStay tells whether a connection on which a key was shown is as it has to be now: the peer may have
-// been replaced since the handshake looked (replacePeers), which ends only what the former one had. What
-// is replaced after this look, that does end.
+// mayStay tells whether a connection that showed a key is still allowed. The peer may have been replaced since
+// the handshake looked (replacePeers), and that closed only the connections of the peer before. A replacement
+// after this look closes this connection, too.
 func (t *Transport) mayStay(p *peer, key cluster.Key) bool {
 	if key == "" {
 		return t.plainAllowed()
@@ -187,9 +186,9 @@ func (t *Transport) mayStay(p *peer, key cluster.Key) bool {
 	return p.has(key)
 }
 
-// handshakeFailed counts and logs. A rejected node tries again every few seconds, so each
-// sentence is logged once of a source in rejectionQuiet; and as a sentence has the caller's own words in it, a source is
-// logged only a few times a minute.
+// handshakeFailed counts and logs a failed handshake. A rejected node tries again every few seconds, so the
+// same sentence from the same source is logged once in rejectionQuiet. The sentence may contain the caller's
+// own words. So a source is also logged only a few times a minute.
 func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
 		return
@@ -197,7 +196,7 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	var rejected *RejectedError
 	if !errors.As(err, &rejected) {
 		t.handshakesFailed.Add(1)
-		// A probe connects and hangs up: nothing that anybody needs to see.
+		// A probe connects and hangs up: nobody needs to see that.
 		t.cfg.Logger.Debug("handshake failed", "remote", conn.RemoteAddr().String(), "err", err)
 		return
 	}
@@ -209,7 +208,7 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	}
 }
 
-// saysNew tells whether a rejection was not logged for a while, and notes that it is.
+// saysNew tells whether a rejection was not logged for a while, and notes that it is logged now.
 func (t *Transport) saysNew(said string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,15 +222,15 @@ func (t *Transport) saysNew(said string, now time.Time) bool {
 	return true
 }
 
-// unsaid takes back that a rejection is logged.
+// unsaid forgets that a rejection was logged.
 func (t *Transport) unsaid(said string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.rejectionsLogged, said)
 }
 
-// enter makes me the connection of class c from p, and ends the one before;
-// ok=false if p was removed, or is to be judged again.
+// enter makes me the connection of class c from p, and ends the connection before it. ok=false: p was removed,
+// or p has to shake hands again (Hangup).
 func (t *Transport) enter(p *peer, c class, me *inbound) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +253,7 @@ func (t *Transport) leave(p *peer, c class, me *inbound) {
 	}
 }
 
-// idleReader reads from conn and gives up when nothing has come for limit.
+// idleReader reads from conn. It gives up when nothing has come for limit.
 type idleReader struct {
 	conn  net.Conn
 	limit time.Duration
@@ -271,8 +270,8 @@ func (r idleReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read hands p's frames to the handler until the connection ends. It returns
-// why: io.EOF, ErrCorrupt or a network error.
+// read gives p's frames to the handler until the connection ends. It returns the reason: io.EOF, ErrCorrupt or
+// a network error.
 func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 	count := p.received(c)
 	fr := newFrameReader(idleReader{conn: conn, limit: t.tune.idleTimeout}, c)
@@ -291,8 +290,8 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 	}
 }
 
-// deliver decodes one frame and hands it to the handler. A Raft message that no agent sends
-// is counted, and ends the connection.
+// deliver decodes one frame and gives it to the handler. A Raft message that no agent sends is counted, and
+// ends the connection.
 func (t *Transport) deliver(remote net.Addr, from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
 	switch {
 	case kind == frameRaft:

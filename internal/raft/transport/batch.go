@@ -20,19 +20,18 @@ const entryCopyBytesMax = 4 << 10
 // class; it can never be sent.
 var errFrameTooLarge = errors.New("transport: message exceeds the frame limit")
 
-// batch collects frames that are written with one system call (writev takes up to
-// 1024 pieces at a time, so a batch of very many large entries needs more).
-// The zero batch is ready for use.
+// batch collects frames that are written with one system call. (writev takes up to 1024 pieces at a time, so a
+// batch of very many large entries needs more calls.) The zero batch is ready for use.
 type batch struct {
 	// buf holds all headers and all copied payloads.
 	buf []byte
-	// cuts are the places where data that was not copied goes between.
+	// cuts are the places in buf where data belongs that was not copied.
 	cuts []cut
-	// pieces is what whole returns.
+	// pieces is the slice that whole returns.
 	pieces [][]byte
 }
 
-// cut places data behind the first at bytes of the buffer.
+// cut places data after the first at bytes of the buffer.
 type cut struct {
 	at   int
 	data []byte
@@ -120,7 +119,7 @@ func (b *batch) finish(start, firstCut int, t frameType, c class) error {
 	return nil
 }
 
-// whole returns all bytes of the batch, in order. They are the batch's own until reset.
+// whole returns all bytes of the batch, in order. They belong to the batch and are valid until reset.
 func (b *batch) whole() [][]byte {
 	at := 0
 	for _, part := range b.cuts {
@@ -135,8 +134,8 @@ func (b *batch) whole() [][]byte {
 
 func (b *batch) empty() bool { return len(b.buf) == 0 }
 
-// reset empties the batch. It forgets the entries' data, which would stay in
-// memory otherwise, and a buffer that one burst made large.
+// reset empties the batch. It drops the entries' data, which would stay in memory otherwise, and a buffer that
+// one burst made large.
 func (b *batch) reset() {
 	clear(b.cuts)
 	clear(b.pieces)

@@ -8,19 +8,19 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// callStreamsMax bounds the calls that one peer may have open here: each is an
-// operator's request, and takes seconds; a restart, of which a node has one, minutes. A dialler beyond it finds its
-// stream closed at once.
+// callStreamsMax bounds the calls that one peer may have open here. A call is an operator's request. It takes
+// seconds; a restart takes minutes, but a node has only one at a time. If a dialler opens more, its stream is
+// closed at once.
 const callStreamsMax = 8
 
-// DialCall opens a stream for one question and one answer between agents (package
-// control): the peer's Handler.Call gets the other end. All else is as with
-// DialBulk. A peer that knows no calls is not asked: a *RejectedError says so.
+// DialCall opens a stream for one question and one answer between agents (package control): the peer's
+// Handler.Call gets the other end. Everything else is as with DialBulk. A peer that knows no calls is not
+// asked: a *RejectedError says so.
 func (t *Transport) DialCall(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classCall)
 }
 
-// AnswersAt shakes hands at an address as if the peer were there, with its key; nil = it is.
+// AnswersAt shakes hands at an address as if peer id were there, by that peer's key. nil = the peer is there.
 func (t *Transport) AnswersAt(ctx context.Context, id cluster.NodeID, addr string) error {
 	p := t.peer(id)
 	if p == nil {
@@ -36,7 +36,7 @@ func (t *Transport) AnswersAt(ctx context.Context, id cluster.NodeID, addr strin
 	return nil
 }
 
-// knows returns a *RejectedError if the control connection to p goes on in a version that lacks a class.
+// knows returns a *RejectedError if the control connection to p uses a version that lacks a class.
 func (p *peer) knows(c class) error {
 	if v := uint16(p.version.Load()); v != 0 && v < c.since() {
 		return reject(CodeVersion, "it goes on in protocol version %d, which has no %ss: upgrade it first", v, c)

@@ -19,9 +19,8 @@ import (
 // the host is alive and no process listens there.
 var errRefused = errors.New("connection refused")
 
-// dial opens a TCP connection to a peer. The error wraps errRefused
-// only if every address that its host stands for refused; one that is silent or
-// unreachable leaves doubt, and doubt is not a refusal.
+// dial opens a TCP connection to a peer. The error wraps errRefused only if every address of the peer's host
+// refused. An address that is silent or unreachable leaves doubt, and doubt is not a refusal.
 func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.tune.dialTimeout)
 	defer cancel()
@@ -38,12 +37,11 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 	}
 	d := net.Dialer{}
 	if c != classControl && c != classAppend {
-		// A routed stream may be idle for hours, or held up by a client that
-		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host. So
-		// may a bulk stream be, by a disk that is slow.
+		// A routed stream may be idle for hours, or held up by a client that reads slowly. TCP_USER_TIMEOUT
+		// would take that for a dead host. A bulk stream may be held up by a slow disk.
 		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: userTimeout, Interval: time.Second, Count: 5}
 	} else {
-		d.KeepAlive = -1 // pings do that
+		d.KeepAlive = -1 // pings do that job
 		d.Control = setUserTimeout
 	}
 	refusals, errs := 0, make([]error, 0, len(ips))
@@ -88,14 +86,14 @@ func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// accepted is how a connection goes on behind a handshake: in which protocol version, with whom.
+// accepted is the result of a handshake: the protocol version of the connection, and the node at the other end.
 type accepted struct {
 	version uint16
 	by      Identity
 }
 
-// connect dials p and makes the handshake. The error wraps errRefused, is a *RejectedError, or
-// says what else went wrong.
+// connect dials p and makes the handshake. The error wraps errRefused, is a *RejectedError, or says what else
+// went wrong.
 func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, accepted, error) {
 	security := *t.security.Load()
 	if t.key.Load() == nil || security == cluster.PeersPlain {
@@ -108,9 +106,10 @@ func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, acc
 	if r, rejected := errors.AsType[*RejectedError](err); rejected && (r.Code != CodeKey || r.By != p.Name) {
 		return conn, as, err
 	}
-	conn, as, plainErr := t.connectAs(ctx, p, c, false) // the peer has no key, or has not heard of this node's so far
+	// The peer has no key, or does not know this node's key yet.
+	conn, as, plainErr := t.connectAs(ctx, p, c, false)
 	if errors.Is(plainErr, errUnanswered) {
-		return nil, accepted{}, err // which says more
+		return nil, accepted{}, err // err says more
 	}
 	return conn, as, plainErr
 }
@@ -148,23 +147,22 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 	return conn, as, nil
 }
 
-// DialRoute opens a stream to the peer's router: its Handler.Route gets the
-// other end. The caller owns the connection; ctx bounds only the opening, for which it waits
-// while routesOpenedMax others are being opened. It returns ErrUnknownPeer, a *RejectedError,
-// ctx's or a network error.
+// DialRoute opens a stream to the peer's router: its Handler.Route gets the other end. The caller owns the
+// connection. ctx bounds only the opening. The opening waits while routesOpenedMax other streams to that peer
+// are being opened. The error is ErrUnknownPeer, a *RejectedError, ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classRoute)
 }
 
-// DialRead opens a stream to the peer's router for a client that reads: its Handler.RouteRead gets the other
-// end. All else is as with DialRoute, and both count together. A peer that knows no such streams is not asked: a
-// *RejectedError says so.
+// DialRead opens a stream to the peer's router for a client that only reads: its Handler.RouteRead gets the
+// other end. Everything else is as with DialRoute, and routesOpenedMax counts both. A peer that knows no such
+// streams is not asked: a *RejectedError says so.
 func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classRead)
 }
 
-// DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the
-// other end. All else is as with DialRoute, but for the wait.
+// DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the other end. Everything else is
+// as with DialRoute, but it does not wait for other openings.
 func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classBulk)
 }
@@ -177,7 +175,7 @@ func (t *Transport) open(ctx context.Context, id cluster.NodeID, c class) (net.C
 	if err := p.knows(c); err != nil {
 		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
 	}
-	if c == classRoute || c == classRead { // clients ask for these, as many as there are
+	if c == classRoute || c == classRead { // clients cause these, so there may be many
 		select {
 		case p.opening <- struct{}{}:
 			defer func() { <-p.opening }()
@@ -194,27 +192,26 @@ func (t *Transport) open(ctx context.Context, id cluster.NodeID, c class) (net.C
 
 // Introduction is what the peers say to a node that introduces itself.
 type Introduction struct {
-	// Rejections are those of the peers that refuse it, in no order.
+	// Rejections are the refusals of the peers that refuse the node, in no order.
 	Rejections []*RejectedError
-	// Welcomes are the names of those that have data and accept it, Empty of those that accept it and
-	// have an empty data directory as well, Silent of those that did not answer. All are sorted.
+	// Welcomes are the names of the peers that accept the node and have data. Empty are the peers that accept
+	// it and have an empty data directory, too. Silent are the peers that did not answer. All are sorted.
 	Welcomes, Empty, Silent []string
-	// Doubts say of the silent, by their names, why they are not heard where somebody is there: with another
-	// key than the peer's, or closing what comes without TLS.
+	// Doubts says, for a silent peer's name, why it does not count as heard although something answers at its
+	// address: it shows another key than the peer's, or closes connections without TLS.
 	Doubts map[string]string
 }
 
-// Introduce shakes hands with every peer once, without anything else: what a node asks
-// before it writes to an empty data directory, with a zero Instance. Peers that do not
-// answer within dialTimeout and the handshake's 2 s are silent. Neither Run nor Answer
-// need be under way; who introduces itself at the same time is answered by Answer.
+// Introduce shakes hands with every peer once and does nothing else. A node asks this, with a zero Instance,
+// before it writes to an empty data directory. Peers that do not answer within dialTimeout and the handshake's
+// 2 s are silent. Neither Run nor Answer need be under way. Answer answers other nodes that introduce
+// themselves at the same time.
 func (t *Transport) Introduce(ctx context.Context) Introduction {
 	return t.greetAll(ctx, classControl)
 }
 
-// AskWhoRefuses shakes hands with every peer once as one that has a question (DialCall),
-// which it does not ask, and returns what those say that refuse it, in no order. All else
-// is as with Introduce.
+// AskWhoRefuses shakes hands with every peer once, as if for a question (DialCall), but asks none. It returns
+// the rejections of the peers that refuse, in no order. Everything else is as with Introduce.
 func (t *Transport) AskWhoRefuses(ctx context.Context) []*RejectedError {
 	return t.greetAll(ctx, classCall).Rejections
 }
@@ -240,12 +237,12 @@ func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 	return i
 }
 
-// Add adds what a peer says: it accepts as who it is, or there is an error.
+// Add adds the answer of one peer: its identity if it accepts, else an error.
 func (i *Introduction) Add(name string, as Identity, err error) {
 	var rejected *RejectedError
 	switch {
 	case errors.As(err, &rejected) && rejected.Code == CodeKey && rejected.By != name:
-		i.doubt(name, rejected.Text) // it may be anybody
+		i.doubt(name, rejected.Text) // any process may answer there
 	case errors.Is(err, errUnanswered):
 		i.doubt(name, errUnanswered.Error())
 	case errors.As(err, &rejected):

@@ -7,29 +7,29 @@
 // The peer port, every connection between agents until a routed stream is
 // handed over, and the queues in front of them. It holds nothing durable.
 //
-// A Door decides who may connect, and whom this node talks to: by cluster, name, key and address of
-// both sides, and then by the Handler, which knows the data directories.
+// A Door decides who may connect, and to whom this node talks: by cluster, name, key and address of both sides,
+// and then by the Handler, which knows the data directories.
 //
-// About messages nothing is decided. Raft tolerates lost, late and repeated messages, so a
-// message that cannot be sent is dropped and counted. What the package promises:
+// The package does not interpret messages. Raft tolerates lost, late and repeated messages, so a message that
+// cannot be sent is dropped and counted. What the package promises:
 //
 //   - Messages of one class from one peer process arrive in the order in which
 //     they were sent, also across a reconnect.
 //   - Send never blocks. Every queue is bounded (queue.go), and Raft hears of a
 //     dropped append through Handler.PeerUnreachable.
 //   - Received bytes reach the handler only if magic, length and CRC32C are
-//     right, the message comes from and goes to the nodes of the handshake, and
-//     agents send such ones (unsent). All else ends the connection.
-//   - PeerDown(id, true) is called only after a fresh dial was refused by every
-//     address of the peer. A peer closes its listener as the last act of its
+//     right, the message is from and to the nodes of the handshake, and agents
+//     do send such messages (unsent). Anything else ends the connection.
+//   - PeerDown(id, true) is called only after every address of the peer has
+//     refused a new dial. A peer closes its listener as the last act of its
 //     Run, so this means that its process is gone while its host is alive. (Or
 //     that a firewall answers with a reset: never configure REJECT between
 //     nodes.)
 //
 // # Connections
 //
-// Each node dials every peer. A dialled connection carries only what the
-// dialler has to say; the other direction has the answer to the handshake.
+// Each node dials every peer. A dialled connection carries only what the dialler sends; the other direction has
+// only the answer to the handshake.
 //
 //	          control: votes, heartbeats, answers, status
 //	node a  ────────────────────────────────────────────►  node b
@@ -44,36 +44,33 @@
 //	        ◄───────────────────────────────────────────►
 //	          call: one question, one answer (package control), dialled by either
 //
-// Two classes, so that a large append never delays a heartbeat. MsgApp without
-// entries travels with the others (classOf says why).
+// There are two classes so that a large append never delays a heartbeat. MsgApp without entries travels with
+// the control messages (classOf says why).
 //
-// The handshake chooses the highest protocol version that both sides speak, for each
-// connection, so that agents are upgraded one after the other. What a version lacks
-// is not used towards a peer of it (version.go); testdata/v1 has the bytes of such a
-// peer.
+// For each connection the handshake chooses the highest protocol version that both sides speak, so agents can
+// be upgraded one after the other. A feature that a peer's version lacks is not used towards that peer
+// (version.go). testdata/v1 has the bytes of an agent of version 1.
 //
 // # Keys
 //
-// A connection is plain, or TLS 1.3 around the same bytes (secure.go): the first byte tells. Each side
-// knows the other one by its key (package nodekey), which Peer has; names and times in certificates are
-// not asked for. Config.Security and SetSecurity say what is taken:
+// A connection is plain, or TLS 1.3 around the same bytes (secure.go). Its first byte tells which. Each side
+// knows the other one by its key (package nodekey), which Peer has. Names and times in certificates are not
+// checked. Config.Security and SetSecurity say which connections are made and accepted:
 //
-//	          dials                          takes
+//	          dials                          accepts
 //	plain     plain                          both
 //	both      TLS, or else plain             both
-//	require   TLS                            TLS; who has no key of a peer's is told nothing
+//	require   TLS                            TLS; a node without a peer's key is told nothing
 //
-// The node that dials checks the key of the peer that it means, before it says who it is; the node that
-// answers, that the key is a peer's, and then that it is the key of the peer that the greeting names.
+// The node that dials checks the key of the peer that it wants, before it says who it is. The node that answers
+// checks that the key is a peer's, and then that it belongs to the peer that the greeting names.
 //
-// SetPeers changes who the peers are, while Run is under way.
+// SetPeers changes the peers, while Run is under way.
 //
-// A lost connection that had lasted a second is dialled again at once, which
-// tells whether the peer's process is dead; then with back-off, 50 ms to 1 s,
-// 1 s after a rejection. A peer that connects to us ends our back-off. A silent
-// host is noticed by TCP_USER_TIMEOUT (5 s) on the sending and by 10 s without
-// a byte on the reading side; idle senders ping. Raft has its own, faster
-// timers and does not wait for any of these.
+// A lost connection that had lasted a second is dialled again at once: that shows whether the peer's process is
+// dead. Further dials wait: 50 ms to 1 s, or 1 s after a rejection. A peer that connects to this node ends that
+// wait. A silent host is noticed by TCP_USER_TIMEOUT (5 s) on the sending side, and after 10 s without a byte
+// on the receiving side; idle senders ping. Raft has its own, faster timers and does not wait for any of these.
 //
 // # Goroutines
 //
@@ -94,12 +91,11 @@
 //
 // Behind the handshake, control and append connections carry frames (package frame, "QF").
 //
-// MsgApp, the hot path, has a layout of its own: the entries' data is written
-// from where it lies (writev) and the receiver's entries alias the one buffer
-// that it was read into. Measured on two cores, encode and decode of a 1 MiB
-// entry took 0.26 ms against 0.87 ms for protobuf, of 64 entries of 1 KiB 25 µs
-// and 7 allocations against 36 µs and 335 (BenchmarkCodec). A 1 KiB append and
-// its answer take 22 µs over loopback (BenchmarkRoundTrip).
+// MsgApp is the hot path and has a layout of its own. The entries' data is written from where it lies (writev),
+// and the receiver's entries alias the one buffer into which they were read. Measured on two cores: encode and
+// decode of a 1 MiB entry took 0.26 ms against 0.87 ms for protobuf; of 64 entries of 1 KiB, 25 µs and 7
+// allocations against 36 µs and 335 (BenchmarkCodec). A 1 KiB append and its answer take 22 µs over loopback
+// (BenchmarkRoundTrip).
 //
 // The handshake and all payloads are in docs/formats.md, "Peer protocol".
 package transport

@@ -8,29 +8,29 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Checker judges the peers of a Door, after all other checks: see Handler.CheckPeer. It may be
-// a CallChecker, too.
+// Checker judges the peers of a Door, after all other checks: see Handler.CheckPeer. A Checker may also be a
+// CallChecker.
 type Checker interface {
 	CheckPeer(id Identity) error
 }
 
-// UnknownChecker is a Checker that judges who dials and is no peer of the Door.
+// UnknownChecker is a Checker that also judges nodes that dial and are no peer of the Door.
 type UnknownChecker interface {
-	// CheckUnknown is asked in CheckPeer's place about such a node of the same cluster.
+	// CheckUnknown is called instead of CheckPeer for such a node, if it is of the same cluster.
 	CheckUnknown(id Identity) error
 }
 
-// AnswerChecker is a Checker that judges the node which answers a dial otherwise than a node that dials.
+// AnswerChecker is a Checker that judges a node which answers a dial by other rules than a node that dials.
 type AnswerChecker interface {
-	// CheckAnswer is asked in CheckPeer's place about such a node.
+	// CheckAnswer is called instead of CheckPeer for a node that answers.
 	CheckAnswer(id Identity) error
 }
 
-// Door decides who may connect to a node, and whom the node talks to, by who both say they are.
+// Door decides who may connect to a node, and to whom the node talks, by what both sides say of themselves.
 type Door struct {
-	// Self is who the node says it is.
+	// Self is what this node says of itself.
 	Self Identity
-	// Peer returns a peer as the node knows it.
+	// Peer returns a peer as this node knows it.
 	Peer    func(id cluster.NodeID) (p Peer, ok bool)
 	Checker Checker
 	// Holder returns the peer that has a key; nil = the Door goes by names alone.
@@ -39,11 +39,11 @@ type Door struct {
 	former atomic.Pointer[Former]
 }
 
-// SetFormer is as Transport.SetFormer.
+// SetFormer works like Transport.SetFormer.
 func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
 
-// KnowsKey tells whether a node with that key is talked to at all: a peer, a former one, or anybody
-// where a node without data listens for those who know better.
+// KnowsKey tells whether a node with that key is answered at all. It must be the key of a peer or of a former
+// member. A node without data answers any key, because others may know more than it does.
 func (d *Door) KnowsKey(k cluster.Key) bool {
 	if _, judges := d.Checker.(UnknownChecker); judges {
 		return true
@@ -69,8 +69,8 @@ func (d *Door) isPeer(id cluster.NodeID) bool {
 	return ok
 }
 
-// admitKey decides by the key that a node has shown; nil = it is that of the node. Who has no key that is
-// known here is told nothing but a code.
+// admitKey decides by the key that a node has shown; nil = the key is that node's. A node whose key is not
+// known here learns nothing but a code.
 func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	holder, known := d.holder(key)
 	u, judges := d.Checker.(UnknownChecker)
@@ -78,7 +78,7 @@ func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	case known && id.ClusterID != d.Self.ClusterID && d.isPeer(holder):
 		return d.judgeCluster(id)
 	case known && holder == id.Node:
-		return d.judgeMember(id) // who was removed is told nothing else
+		return d.judgeMember(id) // a removed node is told only that
 	case known:
 		return reject(CodeKey, "node %q shows the key of another node", id.NodeName)
 	}
@@ -93,7 +93,7 @@ func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	return r
 }
 
-// Admit decides on a node that dials target here, and has shown a key; "" = none. call: it only has a
+// Admit decides on a node that dials target here and has shown a key; "" = no key. call: it only has a
 // question. nil = it is welcome.
 func (d *Door) Admit(target cluster.NodeID, id Identity, key cluster.Key, call bool) *RejectedError {
 	if key != "" {
@@ -123,7 +123,7 @@ func (d *Door) Admit(target cluster.NodeID, id Identity, key cluster.Key, call b
 	return &RejectedError{Code: CodePeer, Text: err.Error()}
 }
 
-// Accept decides on the node that answers the dial to p; nil = it is p.
+// Accept decides on the node that answers a dial to p; nil = it is p.
 func (d *Door) Accept(id Identity, p Peer) *RejectedError {
 	if r := d.judgeCluster(id); r != nil {
 		return r
@@ -139,13 +139,14 @@ func (d *Door) Accept(id Identity, p Peer) *RejectedError {
 	if c, ok := d.Checker.(AnswerChecker); ok {
 		check = c.CheckAnswer
 	}
-	if err := check(id); err != nil { // the code of one would be an order to this node
+	// The error's own code would be an order to this node.
+	if err := check(id); err != nil {
 		return &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return nil
 }
 
-// judge decides for Admit, apart from the Checker.
+// judge makes all checks of Admit but those by key and by the Checker.
 func (d *Door) judge(target cluster.NodeID, id Identity) *RejectedError {
 	if r := d.judgeCluster(id); r != nil {
 		return r
@@ -189,9 +190,9 @@ func (d *Door) judgeMember(id Identity) *RejectedError {
 // Former are the nodes that are told that they are members no more.
 type Former struct {
 	Removed []cluster.NodeID
-	// Keys tell whose those were that they had.
+	// Keys are the keys of former members, with the node that had each.
 	Keys map[cluster.Key]cluster.NodeID
-	// Recovery is the one by which this cluster goes on; nil = there was none.
+	// Recovery is the recovery by which this cluster goes on; nil = there was none.
 	Recovery *cluster.Recovery
 }
 

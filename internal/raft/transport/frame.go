@@ -52,8 +52,8 @@ const (
 // version. The connection cannot be used any further.
 var ErrCorrupt = errors.New("transport: corrupt frame")
 
-// isPlainAppend says whether m is a MsgApp that frameAppend can carry without
-// loss: one with no field set beyond those that Raft fills in.
+// isPlainAppend tells whether m is a MsgApp that frameAppend can carry without loss: no field is set that Raft
+// does not fill in.
 func isPlainAppend(m *pb.Message) bool {
 	if m.GetType() != pb.MsgApp || m.Vote != nil || m.Snapshot != nil || m.Reject != nil ||
 		m.RejectHint != nil || m.Context != nil || m.Responses != nil {
@@ -76,12 +76,12 @@ func decodeAppend(payload []byte, from, to cluster.NodeID) (*pb.Message, error) 
 	le := binary.LittleEndian
 	count := uint64(le.Uint32(payload[32:]))
 	rest := payload[appendHeaderBytes:]
-	// Checked before anything is allocated by count.
+	// This is checked before count decides how much is allocated.
 	if count*entryHeaderBytes > uint64(len(rest)) {
 		return nil, fmt.Errorf("%w: append of %d bytes names %d entries", ErrCorrupt, len(payload), count)
 	}
-	// One allocation for all numbers and one for all entries, instead of four
-	// for each entry; they are dropped together anyway.
+	// One allocation for all numbers and one for all entries, instead of four for each entry. They are all
+	// freed together anyway.
 	nums := make([]uint64, 6+2*count)
 	entries := make([]pb.Entry, count)
 	types := make([]pb.EntryType, count)
@@ -117,8 +117,8 @@ func decodeAppend(payload []byte, from, to cluster.NodeID) (*pb.Message, error) 
 	return m, nil
 }
 
-// decodeRaft decodes the payload of a frameRaft. The message owns its memory.
-// It checks that the message comes from and goes to whom the handshake named.
+// decodeRaft decodes the payload of a frameRaft. The message owns its memory. decodeRaft checks that the
+// message is from and to the nodes of the handshake.
 func decodeRaft(payload []byte, from, to cluster.NodeID) (*pb.Message, error) {
 	m := &pb.Message{}
 	if err := proto.Unmarshal(payload, m); err != nil {
@@ -146,21 +146,20 @@ func newFrameReader(r io.Reader, c class) *frameReader {
 	return f
 }
 
-// next returns the next frame. The payload of a frameAppend or frameStatus is
-// the caller's to keep; any other one is valid until the next call. It returns
-// io.EOF at the end of the stream, io.ErrUnexpectedEOF within a frame,
-// ErrCorrupt for bytes that are no frame.
+// next returns the next frame. The payload of a frameAppend or frameStatus belongs to the caller. Any other
+// payload is valid until the next call. Errors: io.EOF at the end of the stream, io.ErrUnexpectedEOF within a
+// frame, ErrCorrupt for bytes that are no frame.
 func (r *frameReader) next() (frameType, []byte, error) {
 	t, payload, err := r.frames.Next()
 	return frameType(t), payload, err
 }
 
-// more tells whether the next frame is here, whole, and has a Raft message.
+// more tells whether the whole next frame is in the buffer already, and has a Raft message.
 func (r *frameReader) more() bool {
 	if r.br.Buffered() < frame.HeaderBytes {
 		return false
 	}
-	header, _ := r.br.Peek(frame.HeaderBytes) // it is there
+	header, _ := r.br.Peek(frame.HeaderBytes) // Peek cannot fail: the bytes are buffered
 	kind, length := frame.KindAndLength(header)
 	t := frameType(kind)
 	return (t == frameRaft || t == frameAppend) && int64(r.br.Buffered()) >= frame.HeaderBytes+int64(length)

@@ -32,11 +32,11 @@ const (
 	classAppend class = 2
 	// classRoute becomes a raw stream after the handshake.
 	classRoute class = 3
-	// classBulk as well: what agents copy from one another beside Raft.
+	// classBulk becomes a raw stream, too: for what agents copy from one another beside Raft.
 	classBulk class = 4
-	// classCall as well: one question and one answer between agents.
+	// classCall becomes a raw stream, too: for one question and one answer between agents.
 	classCall class = 5
-	// classRead is a route to a replica: it becomes a raw stream as well.
+	// classRead is a route to a replica. It becomes a raw stream, too.
 	classRead class = 6
 )
 
@@ -66,7 +66,7 @@ func (c class) frameBytesMax() uint32 {
 	return controlFrameBytesMax
 }
 
-// Identity is who a node says it is.
+// Identity is what a node says of itself.
 type Identity struct {
 	ClusterID   uint64
 	ClusterName string
@@ -78,16 +78,16 @@ type Identity struct {
 	Version string
 }
 
-// errGreeting means that the other side's greeting was none.
+// errGreeting means that the other side sent something else than a greeting.
 var errGreeting = errors.New("transport: malformed greeting")
 
 // greeting is the one message that each side of a handshake sends.
 type greeting struct {
-	// version is the lowest that the sender speaks on this connection, in an
-	// acceptance the chosen version.
+	// version is the lowest version that the sender speaks on this connection; in an acceptance, the chosen
+	// version.
 	version uint16
-	// most is the highest that the sender speaks; agents of version 1 leave 0
-	// there, and skip what others write.
+	// most is the highest version that the sender speaks. Agents of version 1 send 0, and ignore what others
+	// send there.
 	most uint8
 	// word is the class in a hello and the Code in an answer.
 	word uint8
@@ -108,9 +108,8 @@ func appendGreeting(dst []byte, g greeting) []byte {
 	return append(dst, g.body...)
 }
 
-// readGreeting reads exactly one greeting and not a byte more: behind it, r
-// may carry the raw bytes of a routed stream. It returns errGreeting for bytes
-// that are none, or r's error.
+// readGreeting reads exactly one greeting and not a byte more: the raw bytes of a routed stream may follow in
+// r. It returns errGreeting for bytes that are no greeting, or r's error.
 func readGreeting(r io.Reader) (greeting, error) {
 	le := binary.LittleEndian
 	var head [greetingHeaderBytes]byte
@@ -138,15 +137,15 @@ func readGreeting(r io.Reader) (greeting, error) {
 	return g, nil
 }
 
-// hello is what the dialling node says.
+// hello is the greeting of the dialling node.
 type hello struct {
 	class class
-	// target is the node that it wants to reach.
+	// target is the node that the dialler wants to reach.
 	target cluster.NodeID
 	id     Identity
 	// speaks are the versions in which the connection may go on.
 	speaks versions
-	// key is the one that was shown, which is no part of the greeting; "" = none.
+	// key is the key that was shown. It is not part of the greeting; "" = none.
 	key cluster.Key
 }
 
@@ -156,8 +155,7 @@ func encodeHello(h hello) []byte {
 	return appendGreeting(nil, greeting{version: h.speaks.least, most: uint8(h.speaks.most), word: uint8(h.class), body: body})
 }
 
-// parseHello decodes a greeting to which version was chosen. The body is the same in
-// all versions so far.
+// parseHello decodes a greeting for which version was chosen. The body is the same in all versions up to now.
 func parseHello(g greeting, version uint16) (hello, error) {
 	h := hello{class: class(g.word), speaks: g.speaks()}
 	if h.class < classControl || h.class > classRead || h.class.since() > version {
@@ -205,8 +203,7 @@ func parseIdentity(b []byte) (Identity, error) {
 	return id, nil
 }
 
-// greet is the dialling side of the handshake on conn. It returns a *RejectedError if either
-// side refuses.
+// greet makes the dialling side of the handshake on conn. It returns a *RejectedError if either side refuses.
 func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	speaks := t.speaks.from(c)
 	msg := encodeHello(hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
@@ -245,9 +242,8 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	return accepted{g.version, id}, nil
 }
 
-// withoutPorts returns the cause of a network error without the addresses of
-// the connection: its own port differs each time, so that the same trouble
-// would never look the same in the log.
+// withoutPorts returns the cause of a network error without the addresses of the connection. The connection's
+// own port differs each time, so the same trouble would look different each time in the log.
 func withoutPorts(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -256,8 +252,8 @@ func withoutPorts(err error) error {
 	return err
 }
 
-// welcome is the answering side of the handshake on conn, whose other side has shown a key. It returns a
-// *RejectedError after it has sent one.
+// welcome makes the answering side of the handshake on conn, whose other side has shown a key. When it rejects,
+// it sends the rejection and returns it as a *RejectedError.
 func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 	g, err := readGreeting(conn)
 	if err != nil {
@@ -277,14 +273,14 @@ func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 	return h, nil
 }
 
-// examine makes all the checks of the answering side, but those of TLS, and chooses the version; 0 = there
-// is none in common.
+// examine makes all checks of the answering side except those of TLS, and chooses the version; 0 = the sides
+// have no version in common.
 func (t *Transport) examine(g greeting, key cluster.Key) (hello, uint16, *RejectedError) {
 	self := t.cfg.Identity
 	version, ok := t.speaks.common(g.speaks())
 	if !ok {
-		// The body of another version cannot be read, so the text cannot say
-		// which node it is; the dialling node knows its own name.
+		// The body of another version cannot be read, so the text cannot name the dialling node. That node
+		// knows its own name.
 		return hello{}, 0, reject(CodeVersion, "the dialling node speaks %v, node %q (quorate %s) %v",
 			g.speaks(), self.NodeName, self.Version, t.speaks)
 	}

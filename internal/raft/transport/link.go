@@ -26,7 +26,7 @@ type link struct {
 	statusDue atomic.Bool
 	// alive has room for one signal: the peer has just connected to us.
 	alive chan struct{}
-	// dialError is why the newest attempt has failed; nil = it has not.
+	// dialError is why the newest attempt has failed; nil = it has not failed.
 	dialError atomic.Pointer[string]
 	// plain: the newest connection is without TLS.
 	plain atomic.Bool
@@ -49,11 +49,10 @@ func newLink(t *Transport, p *peer, c class) *link {
 type dialState struct {
 	// failures is the number of attempts since the last stable connection.
 	failures int
-	// refusalDue is set by a sign of life of the peer and cleared when a
-	// refusal after it was reported.
+	// refusalDue is set when the peer gives a sign of life. It is cleared when a refusal after that was
+	// reported.
 	refusalDue bool
-	// lastText is the last error that was logged: an error that repeats itself
-	// each second is worth one line.
+	// lastText is the last error that was logged. An error that repeats each second is logged once.
 	lastText string
 }
 
@@ -77,7 +76,7 @@ func (l *link) run(ctx context.Context) {
 		stop := l.endPlain(conn)
 		l.serve(ctx, conn, as.version)
 		stop()
-		// A sign of life from before the loss says nothing about after it.
+		// A sign of life from before the loss says nothing about the time after it.
 		l.drainAlive()
 		s.refusalDue, s.lastText = true, ""
 		// The dial right after a loss tells whether the peer's process is dead.
@@ -90,7 +89,8 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// endPlain ends a connection without TLS after a while where the peer may have TLS by then.
+// endPlain closes a connection without TLS after a while, so that the next one can have TLS if the peer has it
+// by then.
 func (l *link) endPlain(conn net.Conn) (stop func()) {
 	if !l.plain.Load() || l.t.key.Load() == nil || *l.t.security.Load() == cluster.PeersPlain {
 		return func() {}
@@ -123,17 +123,16 @@ func (l *link) failed(s *dialState, err error) time.Duration {
 	return l.backOff(s)
 }
 
-// backOff returns the next wait: 50 ms, doubled up to 1 s, less up to a half at
-// random so that nodes that lost each other together do not dial in step.
+// backOff returns the next wait: 50 ms, doubled up to 1 s, minus a random part of up to a half. So nodes that
+// lost each other at the same time do not dial at the same time.
 func (l *link) backOff(s *dialState) time.Duration {
 	d := min(backOffMin<<min(s.failures, 10), backOffMax)
 	s.failures++
 	return d - rand.N(d/2)
 }
 
-// pause waits for d, or less if the peer connects to us, but never less than
-// half of backOffMin: two nodes that lose each other's connections at once must
-// not wake each other in a busy loop.
+// pause waits for d, or less if the peer connects to this node, but never less than half of backOffMin. Two
+// nodes that lose each other's connections at once must not wake each other in a busy loop.
 func (l *link) pause(ctx context.Context, s *dialState, d time.Duration) {
 	least := min(d, backOffMin/2)
 	timer := time.NewTimer(least)
@@ -152,7 +151,7 @@ func (l *link) pause(ctx context.Context, s *dialState, d time.Duration) {
 	}
 }
 
-// peerAlive ends a pause: the peer's process has just shown that it is there.
+// peerAlive ends a pause: the peer's process has just given a sign of life.
 func (l *link) peerAlive() {
 	select {
 	case l.alive <- struct{}{}:
@@ -195,7 +194,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	stop()
 	_ = conn.Close()
 	if !watched {
-		// The watcher knows why, if it was the one who closed the connection.
+		// If the watcher closed the connection, it knows the reason.
 		if reason := <-lost; errors.Is(err, net.ErrClosed) {
 			err = reason
 		}
@@ -204,7 +203,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	l.dropped.Add(uint64(l.q.stop()))
 	l.losses.Add(1)
 	if l.class == classControl {
-		l.p.version.Store(0) // its next process may be of another one
+		l.p.version.Store(0) // its next process may have another version
 	}
 	if ctx.Err() != nil {
 		return
@@ -213,16 +212,16 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	if l.class == classControl {
 		l.t.cfg.Handler.PeerDown(l.p.ID, false)
 	} else {
-		// Appends on their way are gone: Raft must not wait for their answers.
+		// Appends on their way are lost: Raft must not wait for their answers.
 		l.t.reportUnreachable(l.p)
 	}
 }
 
-// errTalksBack means that a peer sent bytes on a connection that it only reads.
+// errTalksBack means that a peer sent bytes on a connection on which it may only read.
 var errTalksBack = errors.New("transport: peer sent data on a one-way connection")
 
-// watch returns once conn is lost. The peer never sends here, so a read ends
-// only when its process or its host does, or when the kernel gives it up.
+// watch returns once conn is lost. The peer never sends here. So a read ends only when the peer's process or
+// host ends, or when the kernel gives the connection up.
 func watch(conn net.Conn) error {
 	var one [1]byte
 	n, err := conn.Read(one[:])
@@ -232,8 +231,8 @@ func watch(conn net.Conn) error {
 	return err
 }
 
-// write sends what Send has not sent itself, until the connection is lost. It returns
-// why, and whether the reason came from (and so emptied) lost.
+// write sends what Send has not sent itself, until the connection is lost. It returns the reason. watched: the
+// reason was received from lost, which is empty now.
 func (l *link) write(conn net.Conn, lost <-chan error) (watched bool, err error) {
 	ping := time.NewTicker(l.t.tune.pingInterval)
 	defer ping.Stop()
@@ -252,9 +251,8 @@ func (l *link) write(conn net.Conn, lost <-chan error) (watched bool, err error)
 	}
 }
 
-// encode puts msgs, and the status if it is due, into b and returns how many
-// of msgs it took. One that cannot be sent is dropped: Raft will hear that it
-// did not arrive.
+// encode puts msgs, and the status if it is due, into b and returns how many of msgs it took. A message that
+// cannot be sent is dropped: Raft will notice that it did not arrive.
 func (l *link) encode(b *batch, msgs []*pb.Message) int {
 	encoded := 0
 	for _, m := range msgs {

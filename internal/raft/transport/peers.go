@@ -11,14 +11,14 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// peer returns the peer of an id, nil if there is none.
+// peer returns the peer with an id, or nil.
 func (t *Transport) peer(id cluster.NodeID) *peer { return t.allPeers()[id] }
 
-// allPeers returns the peers as they are now. The map is never changed.
+// allPeers returns the present peers. The map must not be changed.
 func (t *Transport) allPeers() map[cluster.NodeID]*peer { return *t.peers.Load() }
 
-// DialError says why the newest attempt to connect to a peer has failed; "" = it has not,
-// or there was none.
+// DialError says why the newest attempt to connect to a peer has failed; "" = it has not failed, or there was
+// none.
 func (t *Transport) DialError(id cluster.NodeID) string {
 	if p := t.peer(id); p != nil {
 		if text := p.links[classControl-1].dialError.Load(); text != nil {
@@ -32,14 +32,14 @@ func (t *Transport) newPeer(c Peer) *peer {
 	p := &peer{Peer: c, stop: func() {}, reading: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 	p.opening = make(chan struct{}, routesOpenedMax)
 	if host, _, err := net.SplitHostPort(c.Addr); err == nil {
-		p.foundAt([]net.IPAddr{{IP: net.ParseIP(host)}}) // a name stands for none so far
+		p.foundAt([]net.IPAddr{{IP: net.ParseIP(host)}}) // a name has no address yet
 	}
 	p.gone, p.leave = context.WithCancel(context.Background())
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
 }
 
-// foundAt notes at which addresses a peer is dialled.
+// foundAt notes the addresses at which a peer is dialled.
 func (p *peer) foundAt(ips []net.IPAddr) {
 	at := make([]netip.Addr, len(ips))
 	for i, ip := range ips {
@@ -48,8 +48,8 @@ func (p *peer) foundAt(ips []net.IPAddr) {
 	p.at.Store(&at)
 }
 
-// isPeers tells whether connections of a peer may come from an address: who comes from elsewhere has less
-// of a right to a handshake.
+// isPeers tells whether an address may be a peer's. Connections from other addresses come second in the limits
+// on handshakes.
 func (t *Transport) isPeers(source netip.Addr) bool {
 	for _, p := range t.allPeers() {
 		if at := p.at.Load(); at != nil && slices.Contains(*at, source) {
@@ -62,12 +62,11 @@ func (t *Transport) isPeers(source netip.Addr) bool {
 	return false
 }
 
-// SetPeers makes these the peers, while Run is under way or before: connections to
-// new ones are opened, those to and from others than these are closed. A peer with
-// another name, address or key is a new peer. Of a node that is no peer any more the handler
-// hears nothing, not even PeerDown. The routed and bulk streams that it has opened are
-// closed, its calls some seconds later: the removal may be what one of them asked for, and
-// is answered.
+// SetPeers sets the peers, before or during Run. Connections to new peers are opened; connections to and from
+// nodes that are no peers any more are closed. A peer with another name, address or key is a new peer. The
+// handler hears nothing more of a node that is no peer any more, not even PeerDown. Such a node's routed and
+// bulk streams are closed, its calls some seconds later: one of the calls may have asked for the removal, and
+// is still to be answered.
 func (t *Transport) SetPeers(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,20 +91,21 @@ func (t *Transport) SetPeers(peers []Peer) {
 	t.replacePeers(next)
 }
 
-// isAs tells whether a peer's keys are among others that it had before, or has from now on.
+// isAs tells whether p is the same node as the peer before: name and address are equal, and one of its keys is.
 func (p Peer) isAs(before Peer) bool {
 	same := p.Key == before.Key || p.has(before.Key) || p.has(before.NextKey)
 	return same && p.Name == before.Name && p.Addr == before.Addr
 }
 
-// follow has p take the place of a peer that is the same node: the streams with that stay open.
+// follow makes p replace before, which is the same node. The streams that are open with it stay open.
 func (p *peer) follow(before *peer) {
 	p.leave()
 	p.gone, p.leave = before.gone, before.leave
 	before.leave = func() {}
 }
 
-// replacePeers ends what there is with peers that are not in next, and begins with the new ones. t.mu is held.
+// replacePeers closes everything with peers that are not in next, and starts the links of the new ones. t.mu is
+// held.
 func (t *Transport) replacePeers(next map[cluster.NodeID]*peer) {
 	old := t.allPeers()
 	t.peers.Store(&next)
@@ -129,8 +129,8 @@ func (t *Transport) replacePeers(next map[cluster.NodeID]*peer) {
 	}
 }
 
-// Hangup ends the connections that a peer has made to this node, or is about to make. It dials
-// again, and hears in the handshake what is to be said to it. ended: there was one.
+// Hangup ends the connections that a peer has made to this node, or whose handshakes are under way. The peer
+// dials again, and hears in the handshake what this node has to tell it. ended: there was such a connection.
 func (t *Transport) Hangup(id cluster.NodeID) (ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,8 +148,8 @@ func (t *Transport) Hangup(id cluster.NodeID) (ended bool) {
 	return ended
 }
 
-// SetFormer says which nodes that dial and are no peers are rejected with CodeRemoved
-// or CodeRecovered. Nobody may change what f points to.
+// SetFormer sets which nodes are rejected with CodeRemoved or CodeRecovered when they dial and are no peers.
+// What f points to must not be changed afterwards.
 func (t *Transport) SetFormer(f Former) { t.door.SetFormer(f) }
 
 // startLinks starts a peer's links, if Run is under way. t.mu is held.

@@ -10,32 +10,31 @@ import (
 	"github.com/quorate/quorate/internal/sys/nowait"
 )
 
-// sendNowBytesMax bounds what Send writes itself. A longer batch takes time to encode, and
-// may not fit into the kernel's buffer: the link's goroutine has that.
+// sendNowBytesMax bounds what Send writes itself. A longer batch takes time to encode, and may not fit into the
+// kernel's buffer: the link's goroutine writes it.
 const sendNowBytesMax = 64 << 10
 
-// pen is what writes to a link's connection. The goroutine that holds it takes all that is queued
-// and writes it: Send as far as that does not wait, the link's goroutine the rest. So
-// frames are in the order of the queue, and mostly no goroutine is woken for them.
+// pen writes to a link's connection. The goroutine that holds it takes everything that is queued and writes it.
+// Send writes as much as goes without waiting, the link's goroutine writes the rest. So frames keep the order
+// of the queue, and mostly no goroutine has to be woken.
 type pen struct {
 	mu sync.Mutex
-	// raw is the connection; nil: there is none, or it is none of the kernel's. tls is TLS over it; nil:
-	// there is none.
+	// raw is the connection; nil: there is none, or it is not one of the kernel's. tls is the TLS connection
+	// over it; nil: it is plain.
 	raw syscall.RawConn
 	tls *tlsConn
-	// msgs were taken from the queue, encoded of them are in batch, which has bytes bytes;
-	// unsent are those that were not written.
+	// msgs were taken from the queue. encoded is how many of them are in batch; bytes is the size of batch.
+	// unsent is the part of it that is not written yet.
 	msgs    []*pb.Message
 	batch   batch
 	encoded int
 	bytes   int
 	unsent  net.Buffers
-	// busy: something was written since the last tick of the pings.
+	// busy: something was written since the last tick of the ping timer.
 	busy bool
 }
 
-// begin gives the pen a new connection, nil for none. What it had not written is lost with
-// the one before.
+// begin gives the pen a new connection, or nil. Bytes that were not written to the connection before are lost.
 func (p *pen) begin(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,8 +46,8 @@ func (p *pen) begin(conn net.Conn) {
 	clear(p.msgs)
 }
 
-// sendNow writes what is queued if nobody is at it and it does not wait; else the link's
-// goroutine is woken.
+// sendNow writes what is queued, if no other goroutine is writing and it goes without waiting. Else it wakes
+// the link's goroutine.
 func (l *link) sendNow() {
 	if !l.tryWrite() {
 		l.q.signal()
@@ -67,7 +66,8 @@ func (l *link) tryWrite() (done bool) {
 	l.fill(false)
 	if p.tls != nil {
 		sealed, err := p.tls.seal(p.unsent)
-		if p.unsent = sealed; err != nil { // the connection is over: the link's goroutine finds that
+		// The connection is over; the link's goroutine will find that.
+		if p.unsent = sealed; err != nil {
 			return false
 		}
 	}
@@ -84,13 +84,13 @@ func (l *link) tryWrite() (done bool) {
 	return true
 }
 
-// writeAll writes what is queued to conn, however long that takes; a ping, if it is due and
-// there is nothing else.
+// writeAll writes what is queued to conn, however long that takes. If a ping is due and nothing is queued, it
+// writes a ping.
 func (l *link) writeAll(conn net.Conn, pingTick bool) error {
 	p := &l.pen
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.unsent) > 0 { // of TLS they are records already
+	if len(p.unsent) > 0 { // with TLS they are records already
 		below := conn
 		if p.tls != nil {
 			below = p.tls.under.Conn
@@ -119,7 +119,7 @@ func (l *link) writeAll(conn net.Conn, pingTick bool) error {
 	return nil
 }
 
-// fill takes what is queued and encodes it. All that was taken before is written.
+// fill takes what is queued and encodes it. Everything that was taken before must be written.
 func (l *link) fill(ping bool) {
 	p := &l.pen
 	p.msgs = l.q.take(p.msgs)
@@ -134,11 +134,11 @@ func (l *link) fill(ping bool) {
 	}
 }
 
-// written notes that all of the batch was.
+// written notes that the whole batch was written.
 func (l *link) written() {
 	p := &l.pen
 	l.q.done()
-	clear(p.msgs) // the slice is used again, the messages are not kept
+	clear(p.msgs) // the slice is used again; the messages are not kept
 	p.busy = p.busy || p.bytes > 0
 	l.sent.Add(uint64(p.encoded))
 	l.sentBytes.Add(uint64(p.bytes))

@@ -8,24 +8,23 @@ import (
 	"github.com/quorate/quorate/internal/raft/frame"
 )
 
-// The bounds of one peer's queue of one class, counting what waits and what is
-// being written. A message that finds its queue full is dropped.
+// The bounds of one peer's queue of one class. They count what waits and what is being written. A message that
+// finds its queue full is dropped.
 const (
-	// queueMessagesMax: at 10,000 appends per second a follower answers as many
-	// times, so 4096 is 0.4 s of answers behind a connection that stalls.
+	// queueMessagesMax: at 10,000 appends per second a follower sends as many answers, so 4096 is 0.4 s of
+	// answers behind a connection that stalls.
 	queueMessagesMax = 4096
-	// appendQueueBytesMax is above what Raft lets be in flight to one peer, so a
-	// slow link is Raft's back-pressure and no drop: 64 MiB of entries, one more
-	// of 16 MiB (longer transactions are staged, see log.stage_size_min), and 16 MiB
-	// for headers of 24 bytes at 100 bytes an entry. The bytes are the log cache's own, not copies.
+	// appendQueueBytesMax is more than Raft lets be in flight to one peer, so a slow link slows Raft down and
+	// drops nothing: 64 MiB of entries, one more of 16 MiB (longer transactions are staged, see
+	// log.stage_size_min), and 16 MiB for headers of 24 bytes at 100 bytes an entry. The bytes are the log
+	// cache's own, not copies.
 	appendQueueBytesMax = 96 << 20
-	// controlQueueBytesMax: 4096 messages of at most 200 bytes fit five times.
+	// controlQueueBytesMax is five times 4096 messages of at most 200 bytes.
 	controlQueueBytesMax = 4 << 20
 )
 
-// queue holds the messages for one connection. It is closed while there is no
-// connection: what Raft says to a peer that cannot be reached is out of date by
-// the time it can.
+// queue holds the messages for one connection. It is closed while there is no connection: messages to a peer
+// that cannot be reached would be out of date when it can be reached again.
 type queue struct {
 	messagesMax int
 	bytesMax    int64
@@ -35,8 +34,8 @@ type queue struct {
 	mu   sync.Mutex
 	open bool
 	msgs []*pb.Message
-	// messages and bytes count what is in msgs and what was taken and not done;
-	// the latter alone is takenMessages and takenBytes.
+	// messages and bytes count what is in msgs, and what was taken and is not done. takenMessages and
+	// takenBytes count only the second.
 	messages, takenMessages int
 	bytes, takenBytes       int64
 }
@@ -45,7 +44,7 @@ func newQueue(messagesMax int, bytesMax int64) *queue {
 	return &queue{messagesMax: messagesMax, bytesMax: bytesMax, wake: make(chan struct{}, 1)}
 }
 
-// messageBytes is about what m takes in a frame. It is exact for a plain MsgApp.
+// messageBytes is about the size of m in a frame. It is exact for a plain MsgApp.
 func messageBytes(m *pb.Message) int64 {
 	n := int64(frame.HeaderBytes + appendHeaderBytes + len(m.GetContext()))
 	for _, e := range m.GetEntries() {
@@ -54,8 +53,8 @@ func messageBytes(m *pb.Message) int64 {
 	return n
 }
 
-// push adds m, or returns false if the queue is closed or full. One message is
-// taken whatever its size, so that the bound cannot block a large one for ever.
+// push adds m, or returns false if the queue is closed or full. An empty queue takes a message of any size, so
+// that the bound cannot block a large message for ever.
 func (q *queue) push(m *pb.Message) bool {
 	n := messageBytes(m)
 	q.mu.Lock()
@@ -77,9 +76,8 @@ func (q *queue) signal() {
 	}
 }
 
-// take returns all waiting messages, after the ones taken before are done;
-// spare is the last taken slice, for reuse. They count against the bounds until
-// they are done.
+// take returns all waiting messages. What was taken before must be done. spare is the slice that was taken
+// before, for reuse. The messages count against the bounds until they are done.
 func (q *queue) take(spare []*pb.Message) []*pb.Message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +87,7 @@ func (q *queue) take(spare []*pb.Message) []*pb.Message {
 	return msgs
 }
 
-// done says that what take returned last was written.
+// done says that the messages of the last take were written.
 func (q *queue) done() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,8 +103,8 @@ func (q *queue) start() {
 	q.open = true
 }
 
-// stop closes and empties the queue. It returns the number of messages whose
-// fate is unknown or known to be bad: those waiting and those taken and not done.
+// stop closes and empties the queue. It returns the number of messages that are lost or may be lost: those that
+// wait, and those that were taken and are not done.
 func (q *queue) stop() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +114,7 @@ func (q *queue) stop() int {
 	return n
 }
 
-// waitingBytes is what the next take would return.
+// waitingBytes is the size of what the next take would return.
 func (q *queue) waitingBytes() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

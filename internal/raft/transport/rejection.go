@@ -31,20 +31,20 @@ const (
 	// CodeRemoved: the dialling node was a member, and the cluster has removed it for
 	// good. Order.Recovery names the recovery of that cluster, if it was recovered.
 	CodeRemoved Code = 8
-	// CodeRebuild: the dialling node has to make its data anew, in the data directory
-	// Order.Instance. Order.Recovery is as with CodeRemoved.
+	// CodeRebuild: the dialling node has to build its data again, in the data directory Order.Instance.
+	// Order.Recovery is as with CodeRemoved.
 	CodeRebuild Code = 9
 	// CodeRecovered: the dialling node was a member before the cluster was recovered
 	// without it, by Order.Recovery.
 	CodeRecovered Code = 10
-	// CodeReseed: the dialling node has an empty data directory where it had another
-	// one (Order.Instance). The cluster will have it rebuilt: it is to ask again.
+	// CodeReseed: the dialling node has an empty data directory, and the cluster knows another one of it
+	// (Order.Instance). The cluster will have the node rebuilt: the node should ask again.
 	CodeReseed Code = 11
-	// CodeEmpty: the answering node has an empty data directory, and its configuration
-	// does not name the dialling node. Or it joins, and so cannot tell whether the dialling
-	// node, whose directory is empty, had data before.
+	// CodeEmpty: the answering node has an empty data directory, and its configuration does not name the
+	// dialling node. Or the answering node joins, and so cannot tell whether the dialling node, whose directory
+	// is empty, had data before.
 	CodeEmpty Code = 12
-	// CodeKey: one of the nodes has not the key that the other one knows it by.
+	// CodeKey: one of the nodes does not have the key by which the other one knows it.
 	CodeKey Code = 13
 )
 
@@ -56,11 +56,11 @@ func (c Code) namesRecovery() bool {
 	return c == CodeRemoved || c == CodeRebuild || c == CodeRecovered
 }
 
-// Order is what a rejection tells the node that is rejected, beside the sentence for
-// people. The zero value says nothing.
+// Order is what a rejection tells the rejected node itself, beside the sentence for people. The zero value says
+// nothing.
 type Order struct {
-	// Recovery is the one by which the rejecting cluster goes on; nil = that was never
-	// recovered. By and Without are not sent.
+	// Recovery is the recovery by which the rejecting cluster goes on; nil = the cluster was never recovered.
+	// By and Without are not sent.
 	Recovery *cluster.Recovery `json:"recovery,omitempty"`
 	// StateVersion is the version of the cluster state that knows the rejected node's
 	// data directory as Instance; 0 = the rejection is not about a data directory.
@@ -85,25 +85,24 @@ func isInstance(text string) bool {
 	return err == nil && len(raw) == len(Identity{}.Instance)
 }
 
-// RejectedError is the reason why two nodes do not talk to each other. Trying
-// again is of no use until somebody changes a configuration.
+// RejectedError is the reason why two nodes do not talk to each other. Trying again does not help until
+// somebody changes a configuration.
 type RejectedError struct {
 	Code Code
 	// Text is one sentence for people.
 	Text string
 	// Order is for the node that is rejected.
 	Order Order
-	// Untold: Text is for this node's log alone.
+	// Untold: Text is only for this node's own log.
 	Untold bool
-	// By is the name of the node that refuses, of the dialling side's errors. It is
-	// not sent.
+	// By is the name of the node that refuses, in errors of the dialling side. It is not sent.
 	By string
 }
 
-// Elsewhere tells whether another node than the one that is meant is at its address.
+// Elsewhere tells whether a node that is not the wanted one answers at the address.
 func (e *RejectedError) Elsewhere() bool { return e.Code == CodeTarget || e.Code == CodeCluster }
 
-// Error returns who refuses, and the sentence.
+// Error returns the sentence, with the name of the node that refuses.
 func (e *RejectedError) Error() string {
 	if e.By == "" {
 		return e.Text
@@ -121,8 +120,8 @@ type rejection struct {
 	Order
 }
 
-// greeting returns the rejection in the protocol version that both sides speak; 0 = they
-// have none in common.
+// greeting returns the rejection in the protocol version that both sides speak; 0 = they have no version in
+// common.
 func (e *RejectedError) greeting(version uint16) greeting {
 	if e.Untold {
 		e = &RejectedError{Code: e.Code}
@@ -138,7 +137,7 @@ func (e *RejectedError) greeting(version uint16) greeting {
 		r.Recovery = new(e.Order.Recovery.Told())
 	}
 	g.version = versionOrder
-	g.body, _ = json.Marshal(r) // strings, numbers and a time: it cannot fail
+	g.body, _ = json.Marshal(r) // it cannot fail: there are only strings, numbers and a time
 	for len(g.body) > greetingBodyBytesMax && r.Text != "" {
 		r.Text = strings.ToValidUTF8(r.Text[:len(r.Text)*3/4], "")
 		g.body, _ = json.Marshal(r)
@@ -146,7 +145,7 @@ func (e *RejectedError) greeting(version uint16) greeting {
 	return g
 }
 
-// parseRejection reads the answer of a listener that rejects.
+// parseRejection reads the answer of a node that rejects.
 func parseRejection(g greeting) (*RejectedError, error) {
 	e := &RejectedError{Code: Code(g.word)}
 	if g.version < versionOrder || g.version > versionNewest {

@@ -9,15 +9,15 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Up to protocol version 2 an order is text behind the sentence: " " and the recovery as
-// JSON, then ": VERSION/INSTANCE". This file goes once no agent of versions 1 and 2
-// has to be upgraded while its cluster runs: then the least version is versionOrder.
+// Up to protocol version 2 an order is text behind the sentence: " " and the recovery as JSON, then ":
+// VERSION/INSTANCE". This file can be deleted once no agent of versions 1 and 2 has to be upgraded while its
+// cluster runs: then the least version is versionOrder.
 
-// textWithOrder returns sentence and order as agents of version 2 read them.
+// textWithOrder returns sentence and order in the form that agents of version 2 read.
 func (e *RejectedError) textWithOrder() string {
 	text := e.Text
 	if r := e.Order.Recovery; r != nil {
-		said, _ := json.Marshal(r.Told()) // strings, numbers and a time: it cannot fail
+		said, _ := json.Marshal(r.Told()) // it cannot fail: there are only strings, numbers and a time
 		text += " " + string(said)
 	}
 	if e.Order.Instance != "" {

@@ -22,29 +22,29 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// A connection is plain, or TLS 1.3 around the same bytes. The first byte tells which: tlsRecord, or
-// the first of greetingMagic. Each side knows the other one by its key alone (package nodekey): who
-// signed the certificate, what it says and when it ends is not asked.
+// A connection is plain, or TLS 1.3 around the same bytes. The first byte tells which: tlsRecord, or the first
+// byte of greetingMagic. Each side knows the other one only by its key (package nodekey). Who signed the
+// certificate, what it says and when it expires does not matter.
 
 const (
 	// tlsRecord is the first byte of a TLS connection: a handshake record (RFC 8446 §5.1).
 	tlsRecord = 0x16
-	// recordBytes is how much goes into one record, the most there may be (RFC 8446 §5.1).
+	// recordBytes is how much data goes into one record: the most that is allowed (RFC 8446 §5.1).
 	recordBytes = 16 << 10
 )
 
-// plainMax is how long a connection without TLS lasts while connections with it are wanted
-// (cluster.PeersBoth).
+// plainMax is how long a connection without TLS lasts while TLS is wanted where possible (cluster.PeersBoth).
 const plainMax = 5 * time.Second
 
-// errNoKey means that one side of TLS shows no key.
+// errNoKey means that the other side of a TLS connection shows no key.
 var errNoKey = errors.New("transport: no key is shown")
 
-// SetSecurity says how connections are protected from now on. All are made anew; streams are closed
-// once they have to be protected.
+// SetSecurity sets how connections are protected from now on. All connections of Raft are closed and made
+// again. Streams are closed only if they have to be protected from now on.
 func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
 	if before := t.security.Swap(&s); *before == s || t.key.Load() == nil {
-		return // in the latter case no connection can be protected
+		// Without a key no connection can be protected.
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
 	t.replacePeers(next)
 }
 
-// SetKey gives this node another key, which it shows from now on. Connections that there are stay.
+// SetKey gives this node another key, which it shows from now on. Open connections stay.
 func (t *Transport) SetKey(k *nodekey.Key) { t.key.Store(k) }
 
 func (t *Transport) plainAllowed() bool { return *t.security.Load() != cluster.PeersRequire }
@@ -73,8 +73,8 @@ func (t *Transport) holder(k cluster.Key) (cluster.NodeID, bool) {
 	return 0, false
 }
 
-// tlsConfig checks the other side's key. The checks of package tls are off: they ask for names and
-// times. No session is resumed: a resumed one would show no key.
+// tlsConfig returns a configuration that checks the other side's key. The checks of package tls are off: they
+// check names and times. No session is resumed: a resumed session would show no key.
 func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
 	own := t.key.Load().Certificate()
 	return &tls.Config{
@@ -92,7 +92,7 @@ func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
 	}
 }
 
-// keyOf names the key that the other side shows.
+// keyOf returns the name of the key that the other side shows.
 func (t *Transport) keyOf(certs []*x509.Certificate) (cluster.Key, error) {
 	if len(certs) == 0 {
 		return "", errNoKey
@@ -105,7 +105,7 @@ func (t *Transport) keyOf(certs []*x509.Certificate) (cluster.Key, error) {
 	return nodekey.Of(certs[0])
 }
 
-// unwrap makes the answering side of TLS on an accepted connection, where it is asked for. The key is
+// unwrap makes the answering side of TLS on an accepted connection, if the dialling node begins TLS. The key is
 // that of the dialling node, "" on a plain connection.
 func (t *Transport) unwrap(ctx context.Context, conn net.Conn, stay *strangers.Stay) (net.Conn, cluster.Key, error) {
 	first, err := peek(conn)
@@ -139,8 +139,9 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn, stay *strangers.S
 	return abrupt{c, conn}, key, err
 }
 
-// abrupt is a TLS connection whose Close waits for nobody: that of package tls says goodbye, for up to 5 s
-// where the other side does not read. All that goes through these connections says itself where it ends.
+// abrupt is a TLS connection whose Close does not wait. Close of package tls says goodbye, for up to 5 s if the
+// other side does not read. That goodbye is not needed: everything that is sent on these connections marks its
+// own end.
 type abrupt struct {
 	*tls.Conn
 	under net.Conn
@@ -149,20 +150,21 @@ type abrupt struct {
 // Close implements net.Conn.
 func (c abrupt) Close() error { return c.under.Close() }
 
-// notProtected is why TLS with a node that dials came to nothing. What it has sent, and not that it or the
-// network ended, is a rejection.
+// notProtected is the error of a TLS handshake that a dialling node began. If the node sent something wrong,
+// that is a rejection. If the node or the network ended the connection, it is none.
 func notProtected(err error) error {
 	if r, ok := errors.AsType[*RejectedError](err); ok {
 		return r
 	}
 	op, ended := errors.AsType[*net.OpError](err)
-	if ended && op.Op != "local error" || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // package tls has no other name for its own alerts
+	// Package tls has no other way to tell its own alerts.
+	if ended && op.Op != "local error" || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("protect connection: %w", withoutPorts(err))
 	}
 	return reject(CodeKey, "the TLS handshake failed: the caller is not a quorate agent: %v", withoutPorts(err))
 }
 
-// wrap makes the dialling side of TLS on a connection to p, which has to be p by its key.
+// wrap makes the dialling side of TLS on a connection to p. The other side has to show p's key.
 func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, error) {
 	under := &sealed{Conn: conn}
 	c := tls.Client(under, t.tlsConfig(func(k cluster.Key) error {
@@ -182,7 +184,7 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 	return &tlsConn{Conn: c, under: under, records: bufio.NewWriterSize(c, recordBytes)}, nil
 }
 
-// keysText says what keys the peer is known by here.
+// keysText says by which keys the peer is known here.
 func (p Peer) keysText() string {
 	switch {
 	case p.Key == "" && p.NextKey == "":
@@ -196,8 +198,8 @@ func (p Peer) keysText() string {
 // has tells whether a key is one of the peer's.
 func (p Peer) has(k cluster.Key) bool { return k != "" && (k == p.Key || k == p.NextKey) }
 
-// refusedKey returns what it means that the peer ended TLS with an alert: it does not know this node's
-// key; nil = there was no alert. Package tls has no other name for one.
+// refusedKey returns the rejection that is meant if the peer ended TLS with an alert: the peer does not know
+// this node's key. nil = there was no alert. Package tls has no other way to tell an alert.
 func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {
@@ -212,15 +214,16 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 type tlsConn struct {
 	*tls.Conn
 	under *sealed
-	// records collects what goes into one record; between calls of writeRecords it is empty.
+	// records collects the data of one record. Between calls of writeRecords it is empty.
 	records *bufio.Writer
 }
 
-// sealed is the connection under TLS. What TLS writes is kept while hold is set, so that Send can write
-// it as far as that does not wait.
+// sealed is the connection under TLS. While hold is set, what TLS writes is kept in out, so that Send can write
+// as much of it as goes without waiting.
 //
-// A peer may ask for new keys, which TLS answers from within a read. If that comes between seal and the
-// write of what seal returned, the order of records is wrong, and the connection ends. No agent asks.
+// A peer may ask for new keys, which TLS answers from within a read. If that happens between seal and the write
+// of what seal returned, the records are in the wrong order, and the connection ends. No agent asks for new
+// keys.
 type sealed struct {
 	net.Conn
 	mu   sync.Mutex
@@ -242,7 +245,7 @@ func (s *sealed) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// seal returns pieces as TLS records, which the caller writes to the connection below.
+// seal returns pieces as TLS records. The caller writes these to the connection under TLS.
 func (c *tlsConn) seal(pieces net.Buffers) (net.Buffers, error) {
 	c.under.mu.Lock()
 	c.under.hold, c.under.out = true, c.under.out[:0]
@@ -257,11 +260,11 @@ func (c *tlsConn) seal(pieces net.Buffers) (net.Buffers, error) {
 	return net.Buffers{c.under.out}, nil
 }
 
-// Close implements net.Conn. As abrupt's, it waits for nobody.
+// Close implements net.Conn. Like that of abrupt, it does not wait.
 func (c *tlsConn) Close() error { return c.under.Conn.Close() }
 
-// writeRecords writes pieces in records as large as may be: a record for each would cost a system call
-// and 22 bytes.
+// writeRecords writes pieces in records that are as large as possible: a record for each piece would cost a
+// system call and 22 bytes.
 func (c *tlsConn) writeRecords(pieces net.Buffers) error {
 	for _, piece := range pieces {
 		if _, err := c.records.Write(piece); err != nil {
@@ -276,7 +279,7 @@ func isPlain(conn net.Conn) bool {
 	return !protected
 }
 
-// rawOf returns what Send writes to of a connection; nil: it is none of the kernel's.
+// rawOf returns the kernel's connection to which Send writes; nil = conn is not over one.
 func rawOf(conn net.Conn) syscall.RawConn {
 	if c, ok := conn.(*tlsConn); ok {
 		return nowait.Raw(c.under.Conn)
@@ -284,7 +287,7 @@ func rawOf(conn net.Conn) syscall.RawConn {
 	return nowait.Raw(conn)
 }
 
-// peek returns the first byte of a connection, and leaves it there.
+// peek returns the first byte of a connection without reading it.
 func peek(conn net.Conn) (byte, error) {
 	raw := nowait.Raw(conn)
 	if raw == nil {

@@ -16,14 +16,13 @@ type Stats struct {
 	// HandshakesFailed counts accepted connections that ended, or made no
 	// sense, before their handshake was complete; probes are among them.
 	HandshakesFailed uint64
-	// HandshakesExpelled counts the ones of those that had to make room for others.
+	// HandshakesExpelled counts those of them that had to make room for others.
 	HandshakesExpelled uint64
-	// HandshakesTurnedAway counts the ones of those that found too many waiting for TLS.
+	// HandshakesTurnedAway counts those of them that found too many others waiting for TLS.
 	HandshakesTurnedAway uint64
 	// Misaddressed counts messages to nodes that are not peers.
 	Misaddressed uint64
-	// Unexpected counts Raft messages from peers that ended their connection: no agent
-	// sends such ones.
+	// Unexpected counts connections that were ended for a Raft message that no agent sends.
 	Unexpected uint64
 	// StatusTooLarge counts blobs that SendStatus dropped.
 	StatusTooLarge uint64
@@ -32,37 +31,36 @@ type Stats struct {
 // PeerStats are the counters of one peer.
 type PeerStats struct {
 	ID cluster.NodeID
-	// Version is the protocol version of our control connection to the peer; 0 =
-	// there is none.
+	// Version is the protocol version of this node's control connection to the peer; 0 = there is none.
 	Version uint16
-	// Plain: one of our connections to the peer is without TLS.
+	// Plain: one of this node's connections to the peer is without TLS.
 	Plain   bool
 	Control ClassStats
 	Append  ClassStats
-	// BulkStreams are the ones open that the peer dialled; BulkRefused counts
-	// those that were closed because it had too many.
+	// BulkStreams is the number of open streams that the peer dialled. BulkRefused counts streams that were
+	// closed because the peer had too many.
 	BulkStreams int64
 	BulkRefused uint64
-	// CallStreams and CallRefused are the same of calls.
+	// CallStreams and CallRefused are the same for calls.
 	CallStreams int64
 	CallRefused uint64
 }
 
-// ClassStats are the counters of one peer and class. The first group is about
-// our connection to the peer, Received… about the peer's connection to us.
+// ClassStats are the counters of one peer and class. The first group is about this node's connection to the
+// peer, Received… about the peer's connection to this node.
 type ClassStats struct {
 	Connected        bool
 	Connects, Losses uint64
 	// SentMessages and SentBytes were written to the connection.
 	SentMessages, SentBytes uint64
-	// DroppedMessages found no connection or a full queue, were too large, or
-	// were lost with the connection (some of those may have arrived).
+	// DroppedMessages counts messages that found no connection or a full queue, that were too large, or that
+	// were lost with the connection (some of these may have arrived).
 	DroppedMessages uint64
 	// QueuedMessages and QueuedBytes wait or are being written.
 	QueuedMessages, QueuedBytes int64
 
 	ReceivedMessages, ReceivedBytes uint64
-	// CorruptFrames is the number of connections closed for one.
+	// CorruptFrames is the number of connections that were closed for a corrupt frame.
 	CorruptFrames uint64
 }
 

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// leaverCallTime is how long a call of a removed peer may still take: as long as an agent
-// tries to carry a request out (control.Timeout).
+// leaverCallTime is how long a call of a removed peer may still take: as long as an agent tries to carry out a
+// request (control.Timeout).
 const leaverCallTime = 5 * time.Second
 
-// closeWhenGone closes conn, and calls end, some time after p is no peer any more, unless
-// stop is called before.
+// closeWhenGone closes conn and calls end when p has not been a peer for the time after. Calling stop prevents
+// that.
 func (p *peer) closeWhenGone(conn net.Conn, end func(), after time.Duration) (stop func()) {
 	over, cancel := context.WithCancel(context.Background())
 	unhook := context.AfterFunc(p.gone, func() {
@@ -28,7 +28,7 @@ func (p *peer) closeWhenGone(conn net.Conn, end func(), after time.Duration) (st
 	}
 }
 
-// routed is a routed stream, which the handler owns.
+// routed is a routed stream. The handler owns it.
 type routed struct {
 	net.Conn
 	stop func()

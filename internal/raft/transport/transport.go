@@ -20,54 +20,54 @@ import (
 )
 
 const (
-	// dialTimeout covers name resolution and TCP; a SYN that was lost is
-	// retried by the kernel after 1 s, which a new dial does as well.
+	// dialTimeout covers name resolution and TCP. After 1 s the kernel would repeat a lost SYN, and a new dial
+	// does the same.
 	dialTimeout = time.Second
 	// handshakeTimeout bounds all of a handshake on either side.
 	handshakeTimeout = 2 * time.Second
-	// userTimeout is how long sent bytes may go unacknowledged. Raft elects in
-	// 1 s without asking the transport; this only frees the connection.
+	// userTimeout is how long sent bytes may go unacknowledged. Raft elects after 1 s without asking the
+	// transport; this only frees the connection.
 	userTimeout = 5 * time.Second
-	// idleTimeout ends an accepted connection on which nothing comes: its
-	// sender's host is gone. Pings come at least every 2 × pingInterval.
+	// idleTimeout ends an accepted connection on which nothing comes: its sender's host is gone. Pings come at
+	// least every 2 × pingInterval.
 	idleTimeout  = 10 * time.Second
 	pingInterval = 2 * time.Second
 
 	backOffMin = 50 * time.Millisecond
 	backOffMax = time.Second
-	// FoundAfter is how long a process has listened when each peer that reaches it has dialled
-	// it, though nobody listened there before: the longest back-off and a dial.
+	// FoundAfter is the time within which every peer that can reach a process dials it after it has begun to
+	// listen, even if nobody listened there before: the longest back-off and a dial.
 	FoundAfter = backOffMax + dialTimeout
-	// rejectedWait: most often a person must change something first. It is no longer than
-	// backOffMax, or FoundAfter would not hold.
+	// rejectedWait is the wait after a rejection: most often a person must change something first. It is not
+	// longer than backOffMax, or FoundAfter would not hold.
 	rejectedWait = time.Second
-	// stableAfter is how long a connection must have lasted for its loss to be
-	// followed by a dial without any wait.
+	// stableAfter: if a connection has lasted this long, its loss is followed by a dial without a wait.
 	stableAfter = time.Second
 
 	acceptRetryWait = 50 * time.Millisecond
-	// strangersMax bounds the accepted connections whose handshake is in progress. Eight peers
-	// that open routes (routesOpenedMax), and all that they have open besides, take a quarter.
+	// strangersMax bounds the accepted connections whose handshake is in progress. Eight peers that open routes
+	// (routesOpenedMax), with all other connections that they may open, take a quarter.
 	strangersMax = 1024
-	// strangersTurns is how many TLS handshakes with an address that is no peer's are under way at
-	// a time: each costs some 0.3 ms of a processor, and the peer has not shown a key yet.
+	// strangersTurns is how many TLS handshakes with addresses that are no peer's are under way at a time. Each
+	// costs some 0.3 ms of a processor, before the caller has shown a key.
 	strangersTurns = 2
-	// strangersTurnEvery is the time from one such handshake to the next, of all those addresses together:
-	// 100 a second. strangersWaiting wait for theirs, up to 1 s: half of what the whole handshake may take.
+	// strangersTurnEvery is the time between two such handshakes, for all those addresses together: 100 a
+	// second. Up to strangersWaiting connections wait for theirs, up to 1 s: half of the time for a whole
+	// handshake.
 	strangersTurnEvery = 10 * time.Millisecond
 	strangersWaiting   = 100
-	// routesOpenedMax bounds the routes to one peer that are being opened. When a primary is found
-	// there is one for each client that is held (1000): TLS with all of them at once would take
-	// longer than a handshake may.
+	// routesOpenedMax bounds the routes to one peer that are being opened. When a primary is found, each client
+	// that waits (up to 1000) needs a route. TLS with all of them at once would take longer than a handshake
+	// may.
 	routesOpenedMax = 16
-	// bulkStreamsMax bounds the bulk streams that one peer may have open here: a
-	// stage that it pushes, one or two that it fetches, and a question. A dialler
-	// beyond it finds its stream closed at once, and comes again.
+	// bulkStreamsMax bounds the bulk streams that one peer may have open here: a stage that it pushes, one or
+	// two stages that it fetches, and a question. If a dialler opens more, its stream is closed at once, and it
+	// tries again.
 	bulkStreamsMax = 4
-	// rejectionsLoggedMax bounds the memory of sentences already logged, of each source.
+	// rejectionsLoggedMax bounds the memory of rejections that were logged, of all sources together.
 	rejectionsLoggedMax = 64
-	// rejectionQuiet is for how long the same sentence is not logged again of a source: a node that is left out
-	// by mistake has a line now and then, and so has whoever tries again later.
+	// rejectionQuiet is for how long the same sentence is not logged again for the same source. So a node that
+	// is left out by mistake still gets a line now and then, and so does a caller that tries again later.
 	rejectionQuiet = 10 * time.Minute
 )
 
@@ -75,95 +75,88 @@ const (
 var (
 	// ErrUnknownPeer means that Config.Peers has no node with this id.
 	ErrUnknownPeer = errors.New("transport: unknown peer")
-	// errUnanswered means that a peer closes a connection without TLS before it says a word.
+	// errUnanswered means that a peer closes a connection without TLS before it answers.
 	errUnanswered = errors.New("it closes connections without TLS, and does not answer: " +
 		"if it requires TLS, write the key of each node into node.toml (quorate key show, on each host)")
 	// ErrNotListening means that Run was called before Listen.
 	ErrNotListening = errors.New("transport: not listening")
 )
 
-// Peer is another node, as the configuration names it.
+// Peer is another node, as the configuration or the cluster state names it.
 type Peer struct {
 	ID   cluster.NodeID
 	Name string
-	// Addr is the host:port where its agent listens. The host should stand for
-	// one address: a refused dial counts only if every address refuses.
+	// Addr is the host:port where its agent listens. The host should have one address: a refused dial counts
+	// only if every address refuses.
 	Addr string
-	// Key and NextKey are the keys of which the peer has one; "" = none.
+	// Key and NextKey are the keys by which the peer is known: it shows one of them; "" = none.
 	Key, NextKey cluster.Key
 }
 
-// PeerOf is a member as a peer.
+// PeerOf returns a member as a peer.
 func PeerOf(m cluster.Member) Peer {
 	return Peer{ID: m.ID, Name: m.Name, Addr: m.Peer, Key: m.Key, NextKey: m.NextKey}
 }
 
-// Handler gets what the transport receives and notices. Its methods are called
-// from the transport's goroutines, several at a time, and never from within
-// Send; once the handler is shutting down they must return, Raft from a disk that
-// hangs not before that answers.
+// Handler gets what the transport receives and notices. Its methods are called from the transport's goroutines,
+// several at a time, and never from within Send. Once the handler is shutting down, they must return. Only Raft
+// may wait longer: until a disk that hangs answers.
 type Handler interface {
-	// Raft takes a message from a peer; the handler owns it. Messages of one
-	// peer and class come in the order in which they were sent. While Raft
-	// blocks, nothing else is read from that connection: that is the
-	// back-pressure on the peer, which drops its connection after 5 s of it.
-	// more says that the next one is here, and comes at once, unless the peer is
-	// broken.
+	// Raft takes a message from a peer; the handler owns it. Messages of one peer and class come in the order
+	// in which they were sent. While Raft blocks, nothing else is read from that connection. That slows the
+	// peer down; after 5 s of it the peer drops its connection. more says that the next message is here, and
+	// follows at once unless the peer is broken.
 	Raft(m *pb.Message, more bool)
-	// Status takes a peer's latest status blob; the handler owns it. An error is logged, and no more: the
-	// blob may be that of another version.
+	// Status takes a peer's latest status blob; the handler owns it. An error is only logged: the blob may be
+	// of another version.
 	Status(from cluster.NodeID, status []byte) error
-	// PeerUp says that our control connection to the peer was established.
+	// PeerUp says that this node's control connection to the peer was established.
 	PeerUp(id cluster.NodeID)
-	// PeerDown says, with refused false, that our control connection to the
-	// peer was lost: once for each PeerUp. With refused true it says that a
-	// fresh dial was refused, so the peer's process is gone and its host alive:
-	// at most once after each sign of life (our connection, or one of its own).
+	// PeerDown says, with refused=false, that this node's control connection to the peer was lost: once for
+	// each PeerUp. With refused=true it says that a new dial was refused, so the peer's process is gone and its
+	// host is alive. That comes at most once after each sign of life (a connection in either direction).
 	PeerDown(id cluster.NodeID, refused bool)
-	// PeerUnreachable says that appends to the peer were dropped or may be
-	// lost on their way. Calls may stand for many messages.
+	// PeerUnreachable says that appends to the peer were dropped or may be lost on their way. One call may
+	// stand for many messages.
 	PeerUnreachable(id cluster.NodeID)
-	// Rejected says that the peer, or our own check of its answer, refused our
-	// connection. It is called again at every attempt, each second.
+	// Rejected says that this node's connection was refused, by the peer or by this node's own check of the
+	// peer's answer. It is called again at every attempt, each second.
 	Rejected(id cluster.NodeID, err *RejectedError)
-	// CheckPeer is asked at each handshake in either direction, after all other
-	// checks. The text of its error goes to the dialling peer; that of a
-	// *RejectedError with its code.
+	// CheckPeer is asked at each handshake in either direction, after all other checks. The text of its error
+	// is sent to the dialling peer; for a *RejectedError its code is sent, too.
 	CheckPeer(id Identity) error
-	// Route takes a stream that the peer's router opened; the handler owns conn
-	// and must return at once: Run waits for the call.
+	// Route takes a stream that the peer's router opened. The handler owns conn. Route must return at once: Run
+	// waits for the call.
 	Route(conn net.Conn, from cluster.NodeID)
 	// RouteRead is the same for a client that only reads, from a replica.
 	RouteRead(conn net.Conn, from cluster.NodeID)
-	// Bulk serves a stream that the peer opened for bulk copies, and returns
-	// when that is over; then, and when ctx ends, the transport closes conn. Run
-	// waits for the call.
+	// Bulk serves a stream that the peer opened for bulk copies, and returns when that is over. Then, or when
+	// ctx ends, the transport closes conn. Run waits for the call.
 	Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn)
-	// Call answers the one question that comes on a stream of the peer's, and
-	// returns; all else is as with Bulk.
+	// Call answers the one question that comes on a stream that the peer opened, and returns. Everything else
+	// is as with Bulk.
 	Call(ctx context.Context, from cluster.NodeID, conn net.Conn)
 }
 
-// CallChecker is a Handler that judges a peer which only has a question (DialCall)
-// otherwise than CheckPeer does.
+// CallChecker is a Handler with other rules than CheckPeer for a peer that only has a question (DialCall).
 type CallChecker interface {
-	// CheckCaller is asked in CheckPeer's place where such a peer dials.
+	// CheckCaller is called instead of CheckPeer when such a peer dials.
 	CheckCaller(id Identity) error
 }
 
 // Config is what a Transport needs. All fields but Key, Authority and Security are required.
 type Config struct {
 	Identity Identity
-	// Key is this node's own, until SetKey gives it another; nil = it has none, and all connections are
+	// Key is this node's own key, until SetKey gives it another; nil = it has none, and all connections are
 	// plain.
 	Key *nodekey.Key
-	// Authority says whose keys are whose that are not pinned; nil = nobody does.
+	// Authority names the owners of keys that are not pinned; nil = there is no authority.
 	Authority *nodekey.Authority
-	// Security says how connections are protected, until SetSecurity does.
+	// Security says how connections are protected, until SetSecurity changes it.
 	Security cluster.PeerSecurity
 	// Listen is the host:port to bind.
 	Listen string
-	// Peers are the other nodes; an entry with our own id is ignored.
+	// Peers are the other nodes; an entry with this node's own id is ignored.
 	Peers   []Peer
 	Handler Handler
 	Logger  *slog.Logger
@@ -176,40 +169,41 @@ type tuning struct {
 	leaverCallTime, plainMax                   time.Duration
 }
 
-// peer is all state about one peer.
+// peer is the whole state of one peer.
 type peer struct {
 	Peer
 	// links are the outgoing connections, by class-1.
 	links [2]*link
-	// in counts, and inbound (under Transport.mu) are, the accepted
-	// connections, by class-1.
+	// in counts what the accepted connections bring, and inbound has these connections (under Transport.mu),
+	// both by class-1.
 	in      [2]received
 	inbound [2]*inbound
-	// reading has a value while one of them is read, by class-1.
+	// reading has a value while an accepted connection is being read, by class-1.
 	reading     [2]chan struct{}
 	bulk, calls streams
-	// version is the protocol version of our control connection; 0 = there is none.
+	// version is the protocol version of this node's control connection; 0 = there is none.
 	version atomic.Uint32
 	// opening has a value for each route that is being opened.
 	opening chan struct{}
-	// at are the addresses that its name stood for when it was dialled last, from is the one from
-	// which it has come last.
+	// at are the addresses that the peer's name had at the last dial. from is the address from which the peer
+	// came last.
 	at   atomic.Pointer[[]netip.Addr]
 	from atomic.Pointer[netip.Addr]
-	// unreachable is set when PeerUnreachable is due.
+	// unreachable is set when a call of PeerUnreachable is due.
 	unreachable atomic.Bool
-	// hungUp is the number of the newest Hangup of it: a connection whose handshake began before that
-	// ends. Under Transport.mu.
+	// hungUp is the number of the newest Hangup of this peer: a connection whose handshake began before it is
+	// closed. Under Transport.mu.
 	hungUp uint64
-	// stop ends its links; removed is set by SetPeers. Both under Transport.mu.
+	// stop ends the peer's links. removed is set by SetPeers. Both under Transport.mu.
 	stop    context.CancelFunc
 	removed bool
-	// gone ends, by leave, when it is no peer any more.
+	// gone ends when the node is no peer any more; leave ends it.
 	gone  context.Context
 	leave context.CancelFunc
 }
 
-// streams are the accepted ones of a class that are open; refused counts those that were too many.
+// streams counts the accepted streams of one class: those that are open, and those that were refused because
+// there were too many.
 type streams struct {
 	open    atomic.Int64
 	refused atomic.Uint64
@@ -222,7 +216,7 @@ func (p *peer) received(c class) *received { return &p.in[c-1] }
 type Transport struct {
 	cfg  Config
 	tune tuning
-	// speaks is not changed after New, but by tests.
+	// speaks is not changed after New, except by tests.
 	speaks versions
 	// peers is replaced as a whole, under mu.
 	peers    atomic.Pointer[map[cluster.NodeID]*peer]
@@ -231,19 +225,19 @@ type Transport struct {
 	key      atomic.Pointer[nodekey.Key]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
-	// notify has room for one signal: some peer's unreachable is set.
+	// notify has room for one signal: unreachable is set for some peer.
 	notify chan struct{}
-	// strangers are the accepted connections in their handshake.
+	// strangers are the accepted connections whose handshake is in progress.
 	strangers *strangers.Room
 	// hangups counts the calls of Hangup.
 	hangups atomic.Uint64
 
 	mu       sync.Mutex
 	listener net.Listener
-	// running is Run's context, nil before, and with Answer. outgoing counts the links.
+	// running is Run's context; nil before Run, and with Answer. outgoing counts the links.
 	running  context.Context
 	outgoing sync.WaitGroup
-	// closing is set before inboundWG and outgoing are waited for: no more Go after that.
+	// closing is set before Run waits for inboundWG and outgoing. After that nothing may be added to them.
 	closing          bool
 	inboundWG        sync.WaitGroup
 	rejectionsLogged map[string]time.Time
@@ -282,13 +276,14 @@ func New(cfg Config) *Transport {
 
 func (t *Transport) strangersLimits() strangers.Limits {
 	return strangers.Limits{
-		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers, // none lingers: a handshake has its own deadline
+		// No connection lingers here: a handshake has its own deadline.
+		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers,
 		Turns: strangersTurns, TurnEvery: strangersTurnEvery, TurnsWaiting: strangersWaiting,
 	}
 }
 
-// Listen binds the port, so that a port in use is known before anything else
-// happens. From then on the peers' dials are answered, once Run runs.
+// Listen binds the port, so that a port in use is known before anything else happens. The peers' dials are
+// answered once Run runs.
 func (t *Transport) Listen() error {
 	if n := len(appendIdentity(nil, t.cfg.Identity)); n+8 > greetingBodyBytesMax {
 		return fmt.Errorf("listen for peers: the node's identity has %d bytes, the limit is %d", n, greetingBodyBytesMax-8)
@@ -303,8 +298,7 @@ func (t *Transport) Listen() error {
 	return nil
 }
 
-// Unlisten gives the port back where Run is not called after Listen, or has
-// ended.
+// Unlisten closes the listener if Run is not called after Listen, or has ended.
 func (t *Transport) Unlisten() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -323,14 +317,12 @@ func (t *Transport) Addr() net.Addr {
 	return t.listener.Addr()
 }
 
-// Run keeps the connections until ctx ends and returns after all its
-// goroutines have. It closes the listener last, because a refused dial tells
-// the peers that this process is gone; so Run must also be the last part of
-// the agent to end. It returns ErrNotListening, or nil. It can run once.
+// Run keeps the connections until ctx ends, and returns after all its goroutines have ended. It closes the
+// listener last, because a refused dial tells the peers that this process is gone. So Run must also be the last
+// part of the agent to end. It returns ErrNotListening, or nil. It can run once.
 func (t *Transport) Run(ctx context.Context) error { return t.run(ctx, true) }
 
-// Answer is Run for a node that has nothing to say of its own: it takes the
-// connections of its peers, and opens none.
+// Answer is Run for a node that has nothing to send: it accepts the connections of its peers, and opens none.
 func (t *Transport) Answer(ctx context.Context) error { return t.run(ctx, false) }
 
 func (t *Transport) run(ctx context.Context, dials bool) error {
@@ -357,16 +349,15 @@ func (t *Transport) run(ctx context.Context, dials bool) error {
 	t.mu.Unlock()
 	t.outgoing.Wait()
 	t.inboundWG.Wait()
-	// The only error is that it is closed already, which nobody else does.
+	// The only possible error is that ln is closed already, which is ignored.
 	_ = ln.Close()
 	accepting.Wait()
 	return nil
 }
 
-// classOf says on which connection m travels. Every MsgApp goes with the
-// entries, also one without: it only moves the commit index or probes, and if
-// it overtook the entries before it, the follower would reject it and Raft
-// would fall back to probing. Heartbeats carry no index that the peer has not
+// classOf says on which connection m travels. Every MsgApp goes with the entries, even without entries of its
+// own. Such a message only moves the commit index, or probes. If it overtook the entries before it, the
+// follower would reject it and Raft would fall back to probing. Heartbeats carry no index that the peer has not
 // confirmed, so they may overtake.
 func classOf(m *pb.Message) class {
 	switch m.GetType() {
@@ -376,10 +367,9 @@ func classOf(m *pb.Message) class {
 	return classControl
 }
 
-// Send writes messages to their peers, or queues what the kernel does not take at once.
-// It never blocks and reports nothing: a message whose connection is down or whose queue
-// is full is dropped and counted, and Handler.PeerUnreachable is called if it was an
-// append. The messages and their entries must not be changed afterwards.
+// Send writes messages to their peers, or queues what the kernel does not take at once. It never blocks and
+// reports nothing. A message whose connection is down or whose queue is full is dropped and counted. If it was
+// an append, Handler.PeerUnreachable is called. The messages and their entries must not be changed afterwards.
 func (t *Transport) Send(msgs []*pb.Message) {
 	var filled *link
 	for _, m := range msgs {
@@ -407,9 +397,9 @@ func (t *Transport) Send(msgs []*pb.Message) {
 	}
 }
 
-// SendStatus sends the blob to every peer, now and whenever a connection comes
-// up. A blob that was not written yet is replaced. One of more than 1 MiB is
-// dropped, counted, and logged the first time: peers would take this node for dead.
+// SendStatus sends the blob to every peer, now and whenever a connection comes up. A blob that was not written
+// yet is replaced. A blob of more than 1 MiB is dropped, counted, and logged the first time: peers then take
+// this node for dead.
 func (t *Transport) SendStatus(status []byte) {
 	if len(status) > controlFrameBytesMax {
 		if t.statusTooLarge.Add(1) == 1 {
@@ -435,8 +425,8 @@ func (t *Transport) reportUnreachable(p *peer) {
 	}
 }
 
-// notifyUnreachable calls PeerUnreachable on a goroutine of its own, because
-// Send is called in a turn of Raft's, and the handler takes one.
+// notifyUnreachable calls PeerUnreachable on a goroutine of its own: Send is called in a turn of Raft's, and
+// the handler takes a turn itself.
 func (t *Transport) notifyUnreachable(ctx context.Context) {
 	for {
 		select {

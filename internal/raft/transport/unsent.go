@@ -6,14 +6,14 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// contextBytesMax bounds what a message says beside its numbers: a round, a promise, who
-// asks for a barrier. None has 64 bytes.
+// contextBytesMax bounds what a message says beside its numbers: a round, a promise, the node that asks for a
+// barrier. None of these has 64 bytes.
 const contextBytesMax = 256
 
-// roundBytesMin is what raft reads of the context of a heartbeat's answer, if there is one.
+// roundBytesMin is how many bytes raft reads of the context of an answer to a heartbeat, if there is a context.
 const roundBytesMin = 8
 
-// take hands a message to the handler, if agents send such ones.
+// take gives a message to the handler, if it is one that agents send.
 func (t *Transport) take(m *pb.Message, more bool) error {
 	if err := unsent(m); err != nil {
 		t.unexpected.Add(1)
@@ -23,11 +23,10 @@ func (t *Transport) take(m *pb.Message, more bool) error {
 	return nil
 }
 
-// unsent says why no agent sends such a message; nil: agents do, as far as the message
-// itself can tell (consensus judges it by what its node knows). Raft takes more than this,
-// and some of it ends the process, passes the gate of invariant I2 by or makes a log that
-// no node can read: a message without a term is local to raft, a proposal and a snapshot
-// come from nobody.
+// unsent says why no agent sends such a message; nil = agents do, as far as the message itself shows (consensus
+// judges it by what its node knows). Raft accepts more than this. Some of that would end the process, pass by
+// the gate of invariant I2, or make a log that no node can read. For example, a message without a term is local
+// to raft, and no node sends a proposal or a snapshot.
 func unsent(m *pb.Message) error {
 	entries, term := m.GetEntries(), m.GetTerm()
 	switch m.GetType() {
@@ -39,7 +38,7 @@ func unsent(m *pb.Message) error {
 		if len(entries) != 1 || len(entries[0].GetData()) > contextBytesMax || term != 0 {
 			return fmt.Errorf("%v of term %d with %d entries", m.GetType(), term, len(entries))
 		}
-		term = 1 // it goes without
+		term = 1 // it has no term
 	case pb.MsgReadIndexResp:
 		if len(entries) != 1 || len(entries[0].GetData()) > contextBytesMax {
 			return fmt.Errorf("%v with %d entries", m.GetType(), len(entries))
@@ -65,8 +64,8 @@ func unsent(m *pb.Message) error {
 	return nil
 }
 
-// unsentEntries is unsent for the entries of an append: each has the index after the one
-// before it, and no lower a term, up to that of the message.
+// unsentEntries is unsent for the entries of an append. Each entry must have the index after the entry before
+// it, a term that is not lower, and no higher term than the message.
 func unsentEntries(m *pb.Message) error {
 	index, term := m.GetIndex(), m.GetLogTerm()
 	for _, e := range m.GetEntries() {

@@ -5,11 +5,11 @@ import "fmt"
 // The protocol versions. Part of the format; docs/formats.md says what each of them
 // has.
 const (
-	// versionFirst is what an agent speaks that does not negotiate.
+	// versionFirst is the version of an agent that does not negotiate.
 	versionFirst uint16 = 1
 	// versionCall adds classCall.
 	versionCall uint16 = 2
-	// versionOrder has rejections with an Order apart from the sentence.
+	// versionOrder adds rejections whose Order is apart from the sentence.
 	versionOrder uint16 = 3
 	// versionRead adds classRead.
 	versionRead uint16 = 4
@@ -17,11 +17,10 @@ const (
 	versionNewest = versionRead
 )
 
-// versions are the protocol versions from least to most: what one side speaks.
+// versions are the protocol versions that one side speaks, from least to most.
 type versions struct{ least, most uint16 }
 
-// common returns the highest version that both sides speak; ok=false if there is
-// none.
+// common returns the highest version that both sides speak; ok=false if there is none.
 func (v versions) common(w versions) (version uint16, ok bool) {
 	version = min(v.most, w.most)
 	return version, version >= max(v.least, w.least)
@@ -29,10 +28,10 @@ func (v versions) common(w versions) (version uint16, ok bool) {
 
 func (v versions) has(version uint16) bool { return v.least <= version && version <= v.most }
 
-// from returns those of v that know the class; none if least is above most.
+// from returns the part of v that knows the class; it is empty if least is above most.
 func (v versions) from(c class) versions { return versions{max(v.least, c.since()), v.most} }
 
-// String names the versions as they stand in a rejection.
+// String names the versions in the words of a rejection.
 func (v versions) String() string {
 	if v.least == v.most {
 		return fmt.Sprintf("protocol version %d", v.least)
