@@ -11,9 +11,10 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// Heard is what the members need of the log, kept for a leader that has not heard a member since its agent started:
-// it may be dead, and the log be longer than it is to be because of it. For a purge they
-// do not count: who has not been heard may have begun anew.
+// Heard is what each member needs of the log, as the member said last. It is kept in a file for a leader that
+// has not heard a member since its agent started. Such a member may be dead, and the log may be too long
+// because of it. Heard does not count for a purge: a member that has not been heard may have begun again with
+// nothing.
 type Heard struct {
 	dir datadir.Dir
 
@@ -21,8 +22,8 @@ type Heard struct {
 	need map[cluster.NodeID]datadir.HeardNeed
 }
 
-// Load reads them. Call it before anything else. They are a hint: what cannot be read
-// is warned of, and the members say it again.
+// Load reads the file. Call it before anything else. The file is a hint: if it cannot be read, there is a
+// warning, and the members say it again.
 func (h *Heard) Load(dir datadir.Dir, logger *slog.Logger) {
 	var err error
 	h.dir = dir
@@ -31,7 +32,7 @@ func (h *Heard) Load(dir datadir.Dir, logger *slog.Logger) {
 	}
 }
 
-// note keeps what the nodes but one say, durably if that is news.
+// note keeps what all nodes but self say. If that is news, it is made durable.
 func (h *Heard) note(self cluster.NodeID, nodes []status.Node) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,8 +60,8 @@ func (h *Heard) note(self cluster.NodeID, nodes []status.Node) error {
 	return nil
 }
 
-// fill puts what is kept of a member in place of what was never heard. What another
-// data directory of it had does not count.
+// fill fills in what is kept of members that were not heard. What belongs to another data directory of a member
+// is left out.
 func (h *Heard) fill(s cluster.State, nodes []status.Node) []status.Node {
 	h.mu.Lock()
 	defer h.mu.Unlock()

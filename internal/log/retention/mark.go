@@ -14,17 +14,17 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// markTimeout bounds one try: a disk that takes longer has other troubles.
+// markTimeout bounds one attempt: a disk that takes longer has other troubles.
 const markTimeout = 30 * time.Second
 
-// ErrEnded says that a mysqld has ended while it was asked.
+// ErrEnded says that a mysqld ended while it was asked.
 var ErrEnded = errors.New("mysqld has ended")
 
-// Mysqld is a server that runs, and was judged.
+// Mysqld is a server that runs and was judged.
 type Mysqld interface {
 	ServerUUID() string
-	// FlushExecuted returns what the server has executed, and whether XA transactions were
-	// among that, and has then made it durable. ErrEnded: the server has ended meanwhile.
+	// FlushExecuted makes what the server has executed durable, and returns it. xa: XA transactions are part of
+	// it. ErrEnded: the server has ended meanwhile.
 	FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error)
 }
 
@@ -36,9 +36,9 @@ type Marks interface {
 
 // MarkerConfig is what a Marker needs. Fields are required unless it is said otherwise.
 type MarkerConfig struct {
-	// Mysqld is the server of now; nil = none runs, or it was not judged so far.
+	// Mysqld returns the present server; nil = no server runs, or it was not judged yet.
 	Mysqld func() Mysqld
-	// Applied is how far in the log it was when it was asked last.
+	// Applied is how far in the log the server was when it was asked last.
 	Applied   func() uint64
 	Marks     Marks
 	Committed *consensus.Committed
@@ -49,30 +49,29 @@ type MarkerConfig struct {
 	Clock  clock.Clock
 	Now    func() time.Time
 	Logger *slog.Logger
-	// Prepared takes the XA transactions that are prepared, at each look; nil: not asked for.
+	// Prepared is given the XA transactions that are prepared, at each look; nil: not needed.
 	Prepared func(ctx context.Context, m Mysqld, open []replay.PreparedXA) error
-	// Also is called at each look, last; nil: not asked for.
+	// Also is called at the end of each look; nil: not needed.
 	Also func(ctx context.Context, m Mysqld)
 }
 
-// Marker takes the durable marks of the node's mysqld, as long as it applies something. It
-// waits for a disk.
+// Marker takes durable marks of the node's mysqld, as long as mysqld applies something. It waits for a disk.
 type Marker struct {
 	cfg MarkerConfig
-	// usedXA: mysqld has seen XA transactions since the agent started. Until then the log is
-	// not read for them.
+	// usedXA: mysqld has seen XA transactions since the agent started. Before that, the log is not searched for
+	// them.
 	usedXA atomic.Bool
 	// prepared follows the XA transactions of the log for the mysqld serverUUID.
 	prepared   *replay.Prepared
 	serverUUID string
-	// tried is what mysqld had at the last try that had an answer.
+	// tried is Applied at the last attempt that succeeded.
 	tried uint64
 }
 
-// NewMarker returns one that has taken no mark so far.
+// NewMarker returns a Marker that has taken no mark yet.
 func NewMarker(cfg MarkerConfig) *Marker { return &Marker{cfg: cfg} }
 
-// UsesXA says that mysqld has seen XA transactions. Everybody may call it.
+// UsesXA says that mysqld has seen XA transactions. Any goroutine may call it.
 func (m *Marker) UsesXA() { m.usedXA.Store(true) }
 
 // Run takes marks at intervals, until ctx ends.
@@ -105,7 +104,8 @@ func (m *Marker) look(ctx context.Context, server Mysqld) {
 	}
 }
 
-// take asks mysqld what it has, makes that durable, and notes how far into the log it goes.
+// take asks mysqld what it has executed, makes that durable, and notes the durable mark: how far in the log
+// that goes.
 func (m *Marker) take(ctx context.Context, server Mysqld) error {
 	executed, xa, err := server.FlushExecuted(ctx)
 	if err != nil {
@@ -136,15 +136,15 @@ func (m *Marker) take(ctx context.Context, server Mysqld) error {
 	return m.cfg.Marks.Advance(uuid, mark)
 }
 
-// beginXA has the log's XA transactions followed behind a mysqld's durable mark, once it
-// has seen some.
+// beginXA begins to follow the log's XA transactions from a mysqld's durable mark on, once mysqld has seen XA
+// transactions.
 func (m *Marker) beginXA(serverUUID string) {
 	if m.usedXA.Load() && (m.prepared == nil || m.serverUUID != serverUUID) {
 		m.prepared, m.serverUUID = replay.NewPrepared(m.cfg.Marks.Of(serverUUID).Index+1), serverUUID
 	}
 }
 
-// readXA looks at the log up to an index, and goes on there the next time where ctx ends.
+// readXA reads the log up to an index. If ctx ends, the next call goes on from there.
 func (m *Marker) readXA(ctx context.Context, log replay.CommittedLog, through uint64) error {
 	for {
 		done, err := m.prepared.ReadSome(log, through)
@@ -157,8 +157,8 @@ func (m *Marker) readXA(ctx context.Context, log replay.CommittedLog, through ui
 	}
 }
 
-// followXA follows the log's XA transactions as far as mysqld is, and no further: what has
-// its end beyond that would have to be kept.
+// followXA follows the log's XA transactions as far as mysqld has applied, and no further: a transaction that
+// ends after that point would have to be kept.
 func (m *Marker) followXA(ctx context.Context, server Mysqld) error {
 	if m.prepared == nil {
 		return nil

@@ -30,14 +30,14 @@ type Config struct {
 	Name      string // of this node
 	Log       Log
 	Committed *consensus.Committed
-	// Nodes has the status of every member as it is now.
+	// Nodes returns the present status of every member.
 	Nodes func() []status.Node
-	// KeepState makes the committed cluster state durable, or logs why not. StateNeed is what
-	// it then needs of the log.
+	// KeepState makes the committed cluster state durable, or logs why it could not. StateNeed is what the
+	// cluster state needs of the log after that.
 	KeepState func()
 	StateNeed func() replay.Need
 	Heard     *Heard
-	// Retention is what the configuration says. Every is how often the log is looked at.
+	// Retention is from the configuration. Every is how often the log is looked at.
 	Retention replay.Retention
 	Every     time.Duration
 	Clock     clock.Clock
@@ -49,11 +49,11 @@ type Config struct {
 type Purger struct {
 	cfg Config
 	mu  sync.Mutex // one purge at a time
-	// blocked is what the last plan of Run said: a string.
+	// blocked is the reason in the last plan of Run: a string.
 	blocked atomic.Value
 }
 
-// New returns a Purger that has not looked so far.
+// New returns a Purger that has not looked yet.
 func New(cfg Config) *Purger { return &Purger{cfg: cfg} }
 
 // Run purges at intervals, until ctx ends or the log's disk fails.
@@ -82,9 +82,9 @@ func (p *Purger) Blocked() string {
 	return blocked
 }
 
-// Plan says what a purge would remove, from what every member said last.
+// Plan says what a purge would remove, by what every member said last.
 func (p *Purger) Plan(r replay.Retention) cluster.PurgePlan {
-	p.cfg.KeepState() // what it needs of the log is then as little as can be
+	p.cfg.KeepState() // then the cluster state needs as little of the log as possible
 	segments := p.cfg.Log.Segments()
 	return p.plan(r, segments, p.cfg.Nodes())
 }
@@ -98,8 +98,7 @@ func (p *Purger) plan(r replay.Retention, segments []seglog.SegmentInfo, nodes [
 	return plan
 }
 
-// Purge removes what the plan lets go, and returns the plan with UpTo and Bytes as it came
-// out.
+// Purge removes what the plan allows. It returns the plan with the UpTo and Bytes that were really removed.
 func (p *Purger) Purge(r replay.Retention) (cluster.PurgePlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,9 +118,9 @@ func (p *Purger) Purge(r replay.Retention) (cluster.PurgePlan, error) {
 	return plan, nil
 }
 
-// Holder is the member, of those that are away, because of which the log is longer than the
-// cluster state s has it; "" = nobody is. bytes is how long the log is. Of whom this agent has
-// not heard it takes what an agent here has last heard.
+// Holder returns the member that makes the log longer than cluster state s allows, among the members that are
+// away; "" = there is none. bytes is the length of the log. For a member that this agent has not heard, Holder
+// takes what an agent of this node heard last.
 func (p *Purger) Holder(s cluster.State, away func(name string) bool) (name string, bytes int64) {
 	segments := p.cfg.Log.Segments()
 	for _, segment := range segments {

@@ -12,23 +12,23 @@ import (
 	"sync"
 )
 
-// SectorBytes is what a disk writes as a whole: a power loss leaves the old or
-// the new content of a sector, and either for each sector on its own.
+// SectorBytes is what a disk writes as a whole: a power loss leaves the old or the new content of each sector,
+// independently of the other sectors.
 const SectorBytes = 512
 
-// Mem is a file system in memory that remembers what was not synced yet, for
-// tests of what a power loss leaves. Its zero value is not usable: NewMem.
+// Mem is a file system in memory that remembers what was not synced yet, for tests of what a power loss leaves.
+// Its zero value is not usable; use NewMem.
 type Mem struct {
 	mu   sync.Mutex
 	dirs map[string]*memDir
-	// moved are the renames of directories that are not durable so far.
+	// moved are the renames of directories that are not durable yet.
 	moved [][2]string
 }
 
 var _ FS = (*Mem)(nil)
 
-// memDir is a directory: names is what the running system sees, durable what
-// is on the disk, pending what led from the one to the other.
+// memDir is a directory. names is what the running system sees, durable is what is on the disk, pending are the
+// changes between the two.
 type memDir struct {
 	names   map[string]*memInode
 	durable map[string]*memInode
@@ -36,9 +36,9 @@ type memDir struct {
 	locked  bool
 }
 
-// dirOp is one change of a directory: the name now means inode, or nothing if
-// that is nil; the name from, if not empty, means nothing any more. across are the two
-// directories of a rename between them, which both have, or neither.
+// dirOp is one change of a directory: name now means inode, or nothing if inode is nil, and from, if not empty,
+// means nothing any more. across are the two directories of a rename between directories: after a power loss
+// both have the change, or neither.
 type dirOp struct {
 	name   string
 	from   string
@@ -57,7 +57,7 @@ func (op dirOp) apply(names map[string]*memInode) {
 	}
 }
 
-// memInode is a file's content, again as seen and as on the disk.
+// memInode is a file's content, also as seen and as on the disk.
 type memInode struct {
 	data    []byte
 	durable []byte
@@ -84,7 +84,7 @@ func (op fileOp) apply(b []byte) []byte {
 
 func resize(b []byte, size int64) []byte {
 	if size <= int64(len(b)) {
-		// What is cut must read as zeros if the file grows again.
+		// The part that is cut off must read as zeros if the file grows again.
 		clear(b[size:])
 		return b[:size]
 	}
@@ -103,11 +103,10 @@ func newMemDir() *memDir {
 	return &memDir{names: map[string]*memInode{}, durable: map[string]*memInode{}}
 }
 
-// CrashClone returns what the disk may hold if the power were lost now. The
-// same seed yields the same choice. Of what was not synced, a seed divisible
-// by 4 keeps nothing and the next one everything; with the others each sector
-// of each write, each truncation and each change of a directory survives with
-// a probability that the seed chooses too. Nothing is locked in the clone.
+// CrashClone returns what the disk may hold if the power were lost now. The same seed gives the same choice. If
+// seed%4 is 0, nothing survives that was not synced; if it is 1, everything does. Else each sector of each
+// write, each truncation and each change of a directory survives with a probability that depends on the seed.
+// Nothing is locked in the clone.
 func (m *Mem) CrashClone(seed uint64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,14 +147,14 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 		clone.dirs[path] = after
 	}
 	for _, names := range slices.Backward(m.moved) {
-		if clone.dirs[names[0]] == nil && !survives() { // else the name was given to another one
+		if clone.dirs[names[0]] == nil && !survives() { // else another directory has the name
 			clone.moveDirs(names[1], names[0])
 		}
 	}
 	return clone
 }
 
-// moveDirs gives a directory and what is below it another path.
+// moveDirs gives a directory, and everything below it, another path.
 func (m *Mem) moveDirs(from, to string) {
 	for _, path := range slices.Sorted(maps.Keys(m.dirs)) {
 		if path == from || strings.HasPrefix(path, from+"/") {
@@ -185,9 +184,8 @@ func (n *memInode) crash(survives func() bool) *memInode {
 	return &memInode{data: left, durable: slices.Clone(left)}
 }
 
-// ForgetUnsynced does to a file what the kernel does after a failed write-back:
-// what was not synced stays visible, but no later sync makes it durable; only
-// writing it again does.
+// ForgetUnsynced does to a file what the kernel does after a failed write-back: what was not synced stays
+// visible, but no later sync makes it durable. Only writing it again does.
 func (m *Mem) ForgetUnsynced(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -422,8 +420,8 @@ func (m *Mem) SyncDir(dir string) error {
 	return nil
 }
 
-// sync makes a directory's changes durable, and those of the directories from which files
-// have come, or into which they went.
+// sync makes a directory's changes durable. If a file was renamed between two directories, the changes of both
+// are made durable.
 func (d *memDir) sync() {
 	pending := d.pending
 	d.pending = nil

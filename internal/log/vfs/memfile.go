@@ -80,9 +80,8 @@ func (f *memFile) Truncate(size int64) error {
 // Sync implements File.
 func (f *memFile) Sync() error { return f.sync(true) }
 
-// SyncData implements File. It leaves a truncation that shortened the file,
-// and what followed it, as uncertain as they were: the contract allows it, so
-// who relies on more must be seen to fail.
+// SyncData implements File. A truncation that shortened the file, and everything after it, stays not durable.
+// The contract allows that, so code that relies on more fails in tests.
 func (f *memFile) SyncData() error { return f.sync(false) }
 
 func (f *memFile) sync(metadata bool) error {
@@ -109,7 +108,7 @@ func (f *memFile) sync(metadata bool) error {
 	return nil
 }
 
-// Uncache implements File: what is in memory is all there is.
+// Uncache implements File. It does nothing: there is no disk below the memory.
 func (f *memFile) Uncache(int64, int64) {}
 
 // Size implements File.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Permissions of what OS makes: the log holds the users' data.
+// Permissions of the files that OS makes: the log holds the users' data.
 const (
 	filePermissions = 0o640
 	dirPermissions  = 0o750
@@ -19,7 +19,7 @@ const (
 
 // OS is the operating system's file system. The zero value is ready.
 type OS struct {
-	mode  iofs.FileMode // as As says; 0 = filePermissions
+	mode  iofs.FileMode // set by As; 0 = filePermissions
 	owner *Owner
 }
 
@@ -46,14 +46,14 @@ func (o OS) Create(name string) (File, error) {
 	return f, err
 }
 
-// Open implements FS. A FIFO has no writer: it is empty.
+// Open implements FS. A FIFO without a writer opens at once, and is empty.
 func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) }
 
 // OpenReadWrite implements FS.
 func (OS) OpenReadWrite(name string) (File, error) { return openFile(name, os.O_RDWR, 0) }
 
-// openFile opens a file, and not what a link leads to: some files are in mysqld's directory,
-// whose account may be another.
+// openFile opens a file, but does not follow a link: some files are in mysqld's directory, and mysqld's account
+// may be another one.
 func openFile(name string, flags int, mode iofs.FileMode) (osFile, error) {
 	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, mode)
 	return osFile{f}, err
@@ -88,9 +88,8 @@ func (o OS) MkdirAll(dir string) error {
 		if !info.IsDir() {
 			return err
 		}
-		// It may have been made a moment ago by a process that died before
-		// the sync. But a parent that this process may not read it did not
-		// make, and may not have been able to sync.
+		// A process that died before the sync may have made it a moment ago. But if this process may not read
+		// the parent directory, it did not make the directory, and may not be able to sync the parent.
 		err = o.SyncDir(filepath.Dir(dir))
 		if errors.Is(err, os.ErrPermission) {
 			return nil
@@ -165,7 +164,7 @@ func (f osFile) SyncData() error {
 		if err == nil {
 			return nil
 		}
-		// EINTR says that nothing was tried, not that something failed.
+		// EINTR says that nothing was attempted, not that something failed.
 		if !errors.Is(err, unix.EINTR) {
 			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 		}

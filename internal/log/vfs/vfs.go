@@ -5,14 +5,12 @@ import (
 	"io"
 )
 
-// ErrLocked is returned by FS.Lock while somebody else holds the lock.
+// ErrLocked is returned by FS.Lock while another holder has the lock.
 var ErrLocked = errors.New("vfs: directory is locked")
 
-// FS is a file system. A name that is not there yields an error that is
-// fs.ErrNotExist.
+// FS is a file system. The error for a name that does not exist is an fs.ErrNotExist.
 type FS interface {
-	// Create opens name for reading and writing. The file is empty: content
-	// that a file of this name had is gone.
+	// Create opens name for reading and writing. The file is empty: if it existed, its content is gone.
 	Create(name string) (File, error)
 	// Open opens the file name for reading only.
 	Open(name string) (File, error)
@@ -20,14 +18,12 @@ type FS interface {
 	OpenReadWrite(name string) (File, error)
 	// Remove removes the file name.
 	Remove(name string) error
-	// RemoveAll removes name and what is below it. A name that is not there
-	// is no error.
+	// RemoveAll removes name and everything below it. It is no error if name does not exist.
 	RemoveAll(name string) error
-	// Rename gives a file, or a directory, another name, also in another
-	// directory, atomically. A file may take the name of another file.
+	// Rename gives a file or a directory another name atomically, also in another directory. A file may replace
+	// another file.
 	Rename(oldname, newname string) error
-	// Link gives a file a second name, atomically. A name that something has is an
-	// error that is fs.ErrExist.
+	// Link gives a file a second name, atomically. If that name exists, the error is an fs.ErrExist.
 	Link(oldname, newname string) error
 	// MkdirAll makes a directory and its missing parents, durably.
 	MkdirAll(dir string) error
@@ -35,11 +31,10 @@ type FS interface {
 	List(dir string) ([]string, error)
 	// Stat describes name.
 	Stat(name string) (Info, error)
-	// SyncDir makes durable which names are in dir.
+	// SyncDir makes the names in dir durable.
 	SyncDir(dir string) error
-	// Lock takes an exclusive lock on a directory and writes nothing into it.
-	// Closing the result, or the end of the process, releases it. It returns
-	// ErrLocked at once if the lock is held, also by this process.
+	// Lock takes an exclusive lock on a directory and writes nothing into it. Closing the result, or the end of
+	// the process, releases it. If the lock is held, even by this process, it returns ErrLocked at once.
 	Lock(dir string) (io.Closer, error)
 }
 
@@ -51,7 +46,7 @@ type Info struct {
 	Dir bool
 }
 
-// File is an open file. There is no position: all access names its offset.
+// File is an open file. It has no position: each access names its offset.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -61,12 +56,11 @@ type File interface {
 	Truncate(size int64) error
 	// Sync makes the content, the length and all other metadata durable.
 	Sync() error
-	// SyncData makes the content durable and what is needed to read it
-	// (fdatasync): it may leave out a shorter length, for which Sync is made.
+	// SyncData makes the content durable, and the metadata that is needed to read it (fdatasync). It may leave
+	// out a shorter length: use Sync for that.
 	SyncData() error
-	// Uncache says that the bytes from offset up to end will hardly be read
-	// again soon: memory that only repeats what is on the disk may be used for
-	// something else. It is advice, changes nothing, and cannot fail.
+	// Uncache says that the bytes from offset up to end will hardly be read again soon, so the system may free
+	// the memory that only repeats what is on the disk. It is advice, changes nothing, and cannot fail.
 	Uncache(offset, end int64)
 	// Size returns the length in bytes.
 	Size() (int64, error)

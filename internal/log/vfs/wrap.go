@@ -10,8 +10,7 @@ import (
 // Op names a call of FS or File for a Hook.
 type Op string
 
-// The calls that hooks see. Close, Size and Uncache cannot fail in a way that
-// matters and are not among them.
+// The calls that hooks see. Close, Size and Uncache are left out: they cannot fail in a way that matters.
 const (
 	OpCreate        Op = "create"
 	OpOpen          Op = "open"
@@ -19,7 +18,7 @@ const (
 	OpRemove        Op = "remove"
 	OpRemoveAll     Op = "remove-all"
 	OpRename        Op = "rename" // the path is the new name
-	OpLink          Op = "link"   // likewise
+	OpLink          Op = "link"   // the path is the new name
 	OpMkdirAll      Op = "mkdir-all"
 	OpList          Op = "list"
 	OpStat          Op = "stat"
@@ -41,12 +40,11 @@ func (op Op) Changes() bool {
 	return true
 }
 
-// Hook is called before each call. An error makes the call fail with it, and
-// nothing is done. A hook may block. Several goroutines may call it at once.
+// Hook is called before each call. If it returns an error, the call fails with that error and does nothing. A
+// hook may block. Several goroutines may call it at once.
 type Hook func(op Op, path string) error
 
-// FailNth returns a hook that fails the nth call, counted from 1, for which
-// match returns true, and no other.
+// FailNth returns a hook that fails only one call: the nth for which match returns true, counted from 1.
 func FailNth(n int64, err error, match func(op Op, path string) bool) Hook {
 	var seen atomic.Int64
 	return func(op Op, path string) error {
@@ -57,7 +55,7 @@ func FailNth(n int64, err error, match func(op Op, path string) bool) Hook {
 	}
 }
 
-// Latency returns a hook that makes each call as much longer as delay says.
+// Latency returns a hook that delays each call by the time that delay returns.
 func Latency(delay func(op Op, path string) time.Duration) Hook {
 	return func(op Op, path string) error {
 		time.Sleep(delay(op, path))
@@ -65,7 +63,7 @@ func Latency(delay func(op Op, path string) time.Duration) Hook {
 	}
 }
 
-// Wrap returns base with hook before each call, in its files too.
+// Wrap returns base with hook before each call, also before the calls of its files.
 func Wrap(base FS, hook Hook) FS { return &wrapFS{base: base, hook: hook} }
 
 type wrapFS struct {

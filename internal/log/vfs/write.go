@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// Owner is the account that a file belongs to.
+// Owner is the account to which a file belongs.
 type Owner struct{ UID, GID int }
 
-// As returns fs with the mode and the owner that a file has which Create makes; nil = the process's
-// own account. Such a Create never opens what has the name, it takes its place: mysqld's account may
-// have put a link there. A file system without modes is returned as it is.
+// As returns fs with another Create: a file that it makes has this mode and this owner; nil = the process's own
+// account. Such a Create never opens what has the name already, but replaces it: mysqld's account may have put
+// a link there. A file system without modes is returned unchanged.
 func As(fs FS, mode iofs.FileMode, owner *Owner) FS {
 	if fs, ok := fs.(interface {
 		as(mode iofs.FileMode, owner *Owner) FS
@@ -23,8 +23,8 @@ func As(fs FS, mode iofs.FileMode, owner *Owner) FS {
 	return fs
 }
 
-// Replace makes a small file, in place of what has its name: the whole content is there, durably, or
-// what was there before. path.tmp is the file on the way.
+// Replace writes a small file durably, in place of what has its name. After a crash the file has the whole new
+// content, or the old one. path.tmp is the file while it is written.
 func Replace(fs FS, path string, content []byte) error {
 	if err := writeContent(fs, path+".tmp", content); err != nil {
 		return err
@@ -32,8 +32,8 @@ func Replace(fs FS, path string, content []byte) error {
 	return Move(fs, path+".tmp", path)
 }
 
-// WriteNew is Replace for a name that nothing may have: the error is fs.ErrExist then. Others may do
-// the same at once.
+// WriteNew is Replace for a name that must not exist: else the error is fs.ErrExist. Several processes may call
+// it at the same time.
 func WriteNew(fs FS, path string, content []byte) error {
 	temporary := path + "." + rand.Text() + ".tmp"
 	err := writeContent(fs, temporary, content)
@@ -49,7 +49,7 @@ func WriteNew(fs FS, path string, content []byte) error {
 	return fs.SyncDir(filepath.Dir(path))
 }
 
-// writeContent makes a file, and its content durable, but not its name.
+// writeContent makes a file. Its content is durable then, but its name is not.
 func writeContent(fs FS, path string, content []byte) error {
 	f, err := fs.Create(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func writeContent(fs FS, path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Move is Rename, durable when it returns.
+// Move is a Rename that is durable when it returns.
 func Move(fs FS, oldname, newname string) error {
 	if err := fs.Rename(oldname, newname); err != nil {
 		return err

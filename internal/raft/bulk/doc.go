@@ -23,6 +23,10 @@
 //
 // # Copies
 //
+//	put      leader → every peer     a stage, while it grows
+//	get      a node without it ← any a complete stage
+//	entries  repair ← leader         committed entries from an index on
+//	tail     repair ← leader         where the leader's log begins and ends
 //	follow   learner ← its source    committed entries from an index on, without an end
 //
 // A connection (transport's class bulk) carries one copy and is closed after it.

@@ -17,13 +17,12 @@ const (
 	KindEpoch Kind = 1
 	// KindTransactions carries whole transactions.
 	KindTransactions Kind = 2
-	// KindRotate marks where the primary's binlog went on to its next file.
+	// KindRotate marks where the primary's binlog continued in its next file.
 	KindRotate Kind = 3
-	// KindStaged names one large transaction, whose bytes are beside the log's
-	// entries: a stage.
+	// KindStaged names one large transaction whose bytes are kept beside the log's entries, in a stage.
 	KindStaged Kind = 4
-	// KindState carries a change of the cluster state. It is of no epoch: Term is
-	// that of its proposal, Number is 0, and it may stand anywhere.
+	// KindState carries a change of the cluster state. It belongs to no epoch: Term is the term of its
+	// proposal, Number is 0, and it may stand anywhere.
 	KindState Kind = 5
 )
 
@@ -116,7 +115,7 @@ type Epoch struct {
 	Primary string
 	// ServerUUID is that mysqld's server_uuid.
 	ServerUUID [16]byte
-	// ServerVersion is that mysqld's version, as it prints it.
+	// ServerVersion is that mysqld's version, in mysqld's own words.
 	ServerVersion string
 	// FormatDescription is the FORMAT_DESCRIPTION event of its binlog.
 	FormatDescription []byte

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// StageID names a staged transaction: the term and the number of the entry that
-// brings it into the log. A term has at most one epoch and an epoch uses a
-// number once, so an id never comes again; a GTID does, after a rollback.
+// StageID names a staged transaction by the term and the number of the entry that brings it into the log. A
+// term has at most one epoch and an epoch uses a number once, so an id never comes again. A GTID may come
+// again, after a rollback.
 type StageID struct{ Term, Number uint64 }
 
-// String formats the id as it stands in file names and messages.
+// String formats the id as in file names and messages.
 func (id StageID) String() string { return fmt.Sprintf("%020d-%020d", id.Term, id.Number) }
 
 // Staged is the body of a KindStaged entry: it names one large transaction
@@ -27,8 +27,8 @@ type Staged struct {
 	// EndEvent is the transaction's last event (XID, COMMIT, XA_PREPARE); empty
 	// if that is a TRANSACTION_PAYLOAD, or a statement of over 4 KiB.
 	EndEvent []byte
-	// Rows says that the transaction has events that change rows, as far as its
-	// uncompressed part tells: a TRANSACTION_PAYLOAD counts as rows.
+	// Rows says that the transaction has events that change rows. Its compressed parts are not looked into: a
+	// TRANSACTION_PAYLOAD counts as rows.
 	Rows bool
 }
 
@@ -52,8 +52,8 @@ func EncodeStaged(s Staged) []byte {
 	return append(dst, s.EndEvent...)
 }
 
-// StagedIn returns what an entry with this data names; false if it is no sound
-// entry of KindStaged.
+// StagedIn returns the stage that an entry with this data names; false if the data is no sound entry of
+// KindStaged.
 func StagedIn(data []byte) (Staged, bool) {
 	h, body, err := Parse(data)
 	if err != nil || h.Kind != KindStaged {

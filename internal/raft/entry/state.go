@@ -35,9 +35,8 @@ func MarshalState(c cluster.StateChange) ([]byte, error) {
 	return body, nil
 }
 
-// UnmarshalState decodes what MarshalState returned. Fields that this quorate does
-// not know are skipped: which changes may be made while older ones run is for
-// those who propose.
+// UnmarshalState decodes the result of MarshalState. Fields that this quorate does not know are skipped: the
+// node that proposes a change has to see that older nodes can ignore it.
 func UnmarshalState(body []byte) (cluster.StateChange, error) {
 	var c cluster.StateChange
 	if err := json.Unmarshal(body, &c); err != nil {

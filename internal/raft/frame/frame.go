@@ -11,25 +11,24 @@ import (
 // HeaderBytes is the length of a header. Part of the format.
 const HeaderBytes = 12
 
-// crcOffset is where the header's CRC stands.
+// crcOffset is where the CRC is in the header.
 const crcOffset = 8
 
-// Format is what the frames of one protocol begin with.
+// Format is the beginning of all frames of one protocol.
 type Format struct {
 	Magic   uint16
 	Version uint8
 }
 
-// CRC is a CRC32C, of nothing at first.
+// CRC is a CRC32C. Its zero value is the CRC of no bytes.
 type CRC uint32
 
-// Add returns the CRC of what c is of and b behind that.
+// Add returns the CRC after b, which follows the bytes of c.
 func (c CRC) Add(b []byte) CRC {
 	return CRC(crc32.Update(uint32(c), crc32.MakeTable(crc32.Castagnoli), b)) // the package makes this table once
 }
 
-// Begin writes a header but for its CRC, and returns that as far as it goes: the payload is
-// still to be added to it.
+// Begin writes a header without its CRC. It returns the CRC of that part; the caller adds the payload to it.
 func (f Format) Begin(header []byte, kind uint8, length int) CRC {
 	binary.LittleEndian.PutUint16(header, f.Magic)
 	header[2], header[3] = f.Version, kind
@@ -40,22 +39,22 @@ func (f Format) Begin(header []byte, kind uint8, length int) CRC {
 // End writes the CRC of a whole frame into its header.
 func (c CRC) End(header []byte) { binary.LittleEndian.PutUint32(header[crcOffset:], uint32(c)) }
 
-// Fill writes the header of a frame that has its payload behind the room for it.
+// Fill writes the header of a frame. frame has room for the header, and the payload behind it.
 func (f Format) Fill(frame []byte, kind uint8) {
 	f.Begin(frame, kind, len(frame)-HeaderBytes).Add(frame[HeaderBytes:]).End(frame)
 }
 
-// KindAndLength returns the type and the length of the payload that a header names.
+// KindAndLength returns the type, and the length of the payload, from a header.
 func KindAndLength(header []byte) (kind uint8, length uint32) {
 	return header[3], binary.LittleEndian.Uint32(header[4:])
 }
 
-// roomBytes is the most that a Reader has room for before any of a payload has come: more is
-// made as it comes. What is announced costs the sender nothing.
+// roomBytes is the most that a Reader allocates for a payload before any of it has come. It allocates more when
+// the bytes come, because it costs a sender nothing to announce a large payload.
 const roomBytes = 2 << 20
 
-// Room returns where the payload of a frame shall go, or an error if there may be no such
-// frame. It has that length, or nil: the Reader makes the room itself, and hands it on.
+// Room returns the buffer for the payload of a frame, or an error if such a frame is not allowed. The buffer
+// has the payload's length. nil: the Reader allocates it, and the caller of Next owns it.
 type Room func(kind uint8, length uint32) ([]byte, error)
 
 // Reader cuts a byte stream into frames. One goroutine uses it.
@@ -72,9 +71,8 @@ func NewReader(src io.Reader, format Format, corrupt error, room Room) *Reader {
 	return &Reader{src: src, format: format, corrupt: corrupt, room: room}
 }
 
-// Next returns the next frame. It returns io.EOF at the end of the stream,
-// io.ErrUnexpectedEOF within a frame, the error of the room that it asks for, and one that
-// wraps corrupt for bytes that are no frame.
+// Next returns the next frame. Errors: io.EOF at the end of the stream, io.ErrUnexpectedEOF within a frame,
+// Room's error, and an error that wraps corrupt for bytes that are no frame.
 func (r *Reader) Next() (kind uint8, payload []byte, err error) {
 	header := r.header[:]
 	if _, err := io.ReadFull(r.src, header); err != nil {
@@ -106,8 +104,8 @@ func (r *Reader) Next() (kind uint8, payload []byte, err error) {
 	return kind, payload, nil
 }
 
-// grow reads length bytes into room of their own, of which there is never more than twice
-// what has come, or roomBytes.
+// grow reads length bytes into a new buffer. The buffer never has more than twice the bytes that have come, or
+// roomBytes.
 func (r *Reader) grow(length int) ([]byte, error) {
 	payload := make([]byte, min(length, roomBytes))
 	for read := 0; ; {

@@ -13,47 +13,47 @@ import (
 )
 
 const (
-	// groupBytes and groupEntries bound what is written at once.
+	// groupBytes and groupEntries bound one write to the log.
 	groupBytes   = 4 << 20
 	groupEntries = 1024
-	// retry is the pause before somebody is asked again.
+	// retry is the pause before a peer is asked again.
 	retry = 500 * time.Millisecond
-	// askTimeout bounds the question to one peer whether it leads.
+	// askTimeout bounds the question to one peer for the tail of its log.
 	askTimeout = 3 * time.Second
-	// joinPatience is how long a join tries on after its source has failed and since it got nothing new. To
-	// begin again may mean to copy all of mysqld's data.
+	// joinPatience: a join whose source fails ends with the source's error once it has got nothing new for this
+	// long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
 	joinPatience = 10 * time.Second
 )
 
-// Peers are asked for what they have: see bulk.Bulk.
+// Peers asks peers for what they have: see bulk.Bulk.
 type Peers interface {
 	AskTail(ctx context.Context, peer cluster.NodeID) (bulk.Tail, error)
 	FetchEntries(ctx context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error
 	FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error
 }
 
-// Log is the log that is copied to: see seglog.Log.
+// Log is the log into which entries are copied: see seglog.Log.
 type Log interface {
 	LastIndex() uint64
 	Term(index uint64) (uint64, error)
 	Append(entries []seglog.Entry, hs *seglog.HardState) error
 }
 
-// Copy brings committed entries, and stages, from peers into a log.
+// Copy copies committed entries and stages from peers into a log.
 type Copy struct {
 	Log   Log
 	Peers Peers
 	Clock clock.Clock
-	// Others are the other members that are known now.
+	// Others returns the other members that are known now.
 	Others func() []cluster.NodeID
-	// Copied is the last index that is known to be as committed.
+	// Copied is the last index up to which the log is known to equal the committed log.
 	Copied uint64
 	// Progress is called whenever something was written.
 	Progress func(from cluster.NodeID)
-	// GroupBytesMax bounds what is written at once, but for one entry; 0 = 4 MiB.
+	// GroupBytesMax bounds one write, which may be one entry longer; 0 = 4 MiB.
 	GroupBytesMax int
 
-	// until is where the copy ends, total counts the bytes of what came.
+	// until is the index at which the copy ends. total counts the bytes that have come.
 	until   uint64
 	total   int64
 	pending []seglog.Entry
@@ -66,9 +66,9 @@ func (c *Copy) Until() uint64 { return c.until }
 // Total counts the bytes that were copied.
 func (c *Copy) Total() int64 { return c.total }
 
-// Join copies all that is committed now, at least up to an index, into a log that is new, and
-// makes it take part in Raft. It goes on where it was when the source's connection ends: the source
-// closes it, for instance, if a long stage is copied meanwhile and nobody reads the entries for 30 s.
+// Join copies everything that is committed now, at least up to the index least, into a new log. Then the log
+// can take part in Raft. If the source's connection ends, Join goes on where it was. The source closes it, for
+// instance, if a long stage is being copied and nobody reads the entries for 30 s.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
 	last, term, err := c.target(ctx)
 	if err != nil {
@@ -85,11 +85,12 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 		case err != nil && (errors.Is(err, seglog.ErrFailed) || now-progress >= joinPatience):
 			return err
 		}
-		if err := c.Clock.Wait(ctx, retry, nil); err != nil { // the source has no more: it lags itself, or it failed
+		// The source has no more, because it lags itself, or it has failed.
+		if err := c.Clock.Wait(ctx, retry, nil); err != nil {
 			return err
 		}
-		// Or the entries were lost with their leader. What a later one has is
-		// enough: it begins anew with what it believes of this node.
+		// Or the entries were lost with their leader. Then the last index of the new leader is enough: it
+		// begins with a new belief about this node.
 		if l, t, err := c.target(ctx); err == nil && t > term {
 			term, c.until = t, max(l, least)
 		}
@@ -102,8 +103,9 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 	return c.Log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(self), Commit: c.Copied})
 }
 
-// target is the leader's last index, and its term. Nobody has committed, or purged, more before; and
-// of a node that is rebuilt the leader may believe, in its term, that it has so much.
+// target returns the last index of the leader's log, and its term. No node had committed or purged more than
+// that before this question. And the leader may believe, in its term, that a node which is rebuilt still has
+// that much.
 func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
 	for _, peer := range c.Others() {
 		t, err := c.ask(ctx, peer)
@@ -117,14 +119,14 @@ func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
 	return last, term, nil
 }
 
-// ask asks a peer where its log is.
+// ask asks a peer for the tail of its log.
 func (c *Copy) ask(ctx context.Context, peer cluster.NodeID) (bulk.Tail, error) {
 	ctx, cancel := c.Clock.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return c.Peers.AskTail(ctx, peer)
 }
 
-// copyFrom copies what is committed on a peer, as far as it is needed.
+// copyFrom copies committed entries from a peer, up to until.
 func (c *Copy) copyFrom(ctx context.Context, from cluster.NodeID) error {
 	c.pending, c.bytes = nil, 0
 	err := c.Peers.FetchEntries(ctx, from, c.Copied+1, func(e seglog.Entry) error {
@@ -145,7 +147,7 @@ func (c *Copy) copyFrom(ctx context.Context, from cluster.NodeID) error {
 // errEnough ends a copy that has reached its target: the source's log goes on.
 var errEnough = errors.New("copied what is needed")
 
-// add takes the next committed entry: it is there already, or is written with
+// add takes the next committed entry. If the log does not have the entry yet, it is written together with
 // others, or at once if it names a stage.
 func (c *Copy) add(ctx context.Context, from cluster.NodeID, e seglog.Entry) error {
 	if term, err := c.Log.Term(e.Index); len(c.pending) == 0 && err == nil && term == e.Term {

@@ -1,17 +1,17 @@
-// Package logcopy copies committed entries, and the stages that they name, from peers into a
-// log that takes no part in Raft meanwhile: to heal it where it is damaged (Heal), or to
-// begin it (Copy.Join). A log that does take part gets them from its node's source where that is
-// a learner that has one (Learner); Source is the other end, and a Feeder has the leader leave such
-// learners alone. Agent and simulator both run it over package bulk.
+// Package logcopy copies committed entries, and the stages that they name, from peers into a log. Heal heals a
+// damaged log, and Copy.Join begins a new log; these logs take no part in Raft meanwhile. A Learner copies into
+// a log that takes part in Raft: the log of a learner that has a source. A Source is the other end of that, and
+// a Feeder makes the leader send nothing to such learners. The agent and the simulator both run this code over
+// package bulk.
 //
 //	who leads, and how far ──► HealTarget ──► entries from the leader, then from others ──► finish
 //
-// A Copy owns the log until it returns. What it has copied is durable when Append has
-// returned. It ends in time only by its context: it tries again as long as somebody may have
-// what it needs.
+// A Copy owns the log until it returns. Its entries are durable when Append has returned. It has no time limit
+// of its own: it tries again until its context ends, because some peer may have what it needs.
 //
-// A Learner owns who feeds its node, and since when that is silent. FedBy may be called at any time.
+// A Learner knows which node feeds this node, and since when that node is silent. FedBy may be called at any
+// time.
 //
-// The package starts no goroutine, and waits by a clock.Clock. Its memory is one group of
-// entries, GroupBytesMax, and one entry more.
+// The package starts no goroutine, and waits by a clock.Clock. Its memory is one group of entries
+// (GroupBytesMax) and one entry more.
 package logcopy

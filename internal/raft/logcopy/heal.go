@@ -15,16 +15,16 @@ import (
 // ErrUnhealable ends a node whose log no peer can heal.
 var ErrUnhealable = errors.New("the log cannot be healed from the peers")
 
-// HealNode is a node whose log is damaged. It takes no part in Raft meanwhile: it has promised
-// what it does not hold.
+// HealNode is a node whose log is damaged. The node takes no part in Raft meanwhile, because it may have
+// acknowledged entries that its log has lost.
 type HealNode interface {
-	// Others are the other members that are known now.
+	// Others returns the other members that are known now.
 	Others() []cluster.NodeID
-	// Serve runs what peers reach the node by, and heal beside it. It ends with heal.
+	// Serve runs the services by which peers reach the node, and heal at the same time. It ends when heal ends.
 	Serve(ctx context.Context, log *seglog.Log, heal func(ctx context.Context, log Log, peers Peers) error) error
-	// Copies is called whenever something was copied: up to an entry, of until.
+	// Copies is called whenever something was copied: the log is copied up to entry copied, of until.
 	Copies(from cluster.NodeID, copied, until uint64)
-	// Waits is called while nobody leads, Failed when a peer could not give what is needed.
+	// Waits is called while no node leads. Failed is called when a peer could not give what is needed.
 	Waits(copied uint64)
 	Failed(from cluster.NodeID, next uint64, err error)
 }
@@ -33,14 +33,14 @@ type HealNode interface {
 type HealConfig struct {
 	Node  HealNode
 	Clock clock.Clock
-	// Log is how the log is opened.
+	// Log are the options with which the log is opened.
 	Log seglog.Options
-	// GroupBytesMax is as Copy's.
+	// GroupBytesMax is that of Copy.
 	GroupBytesMax int
 }
 
-// Heal brings a damaged log back from the peers: it copies what is committed from the leader, as
-// far as consensus.HealTarget says. last is where the log ends then.
+// Heal heals a damaged log from the peers. It copies committed entries from the leader, as far as
+// consensus.HealTarget says. last is the last index of the log after that.
 func Heal(ctx context.Context, c HealConfig, damage error) (last uint64, err error) {
 	if len(c.Node.Others()) == 0 {
 		return 0, fmt.Errorf("%w: this node has no peers: %w", ErrUnhealable, damage)
@@ -79,8 +79,8 @@ type healing struct {
 	target consensus.HealTarget
 }
 
-// run copies until the log has all that it promised and all that is committed. It returns the
-// hard state with which the log takes part in Raft again.
+// run copies until the log has everything that the node promised and everything that is committed. It returns
+// the hard state with which the log takes part in Raft again.
 func (h *healing) run(ctx context.Context) (seglog.HardState, error) {
 	for {
 		if leader, tail, ok := h.leader(ctx); ok {
@@ -100,7 +100,7 @@ func (h *healing) run(ctx context.Context) (seglog.HardState, error) {
 	}
 }
 
-// leader asks the peers who leads, and where their logs begin.
+// leader asks the peers which of them leads, and where their logs begin.
 func (h *healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.Tail, ok bool) {
 	for _, peer := range h.Others() {
 		t, err := h.ask(ctx, peer)
@@ -118,9 +118,9 @@ func (h *healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.
 	return leader, best, ok
 }
 
-// copyRound copies what is needed: from the leader, and where that cannot give it
-// (its own log may be damaged, or purged) from the others. What is committed is
-// the same everywhere. It returns an error that ends the healing.
+// copyRound copies what is needed: from the leader, and from the other peers if the leader cannot give it (its
+// own log may be damaged, or purged). Committed entries are the same everywhere. An error of copyRound ends the
+// healing.
 func (h *healing) copyRound(ctx context.Context, leader cluster.NodeID) error {
 	sources := []cluster.NodeID{leader}
 	for _, peer := range h.Others() {

@@ -17,20 +17,20 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// A learner's source is the node that feeds it in place of the leader. Why that is
-// sound is in consensus/group_source.go. Nothing rests on it: a learner that gets
-// nothing says so in its status, and the leader sends it the log again.
+// A learner's source is the node that feeds it instead of the leader. consensus/group_source.go says why that
+// is sound. No promise depends on it: a learner that gets nothing says so in its status, and then the leader
+// sends it the log again.
 
 const (
-	// sourcePatience is how long a source may be away before the learner asks for the leader.
+	// sourcePatience is how long a source may be silent before the learner asks the leader to feed it.
 	sourcePatience = 3 * time.Second
-	// sourceTakeMax bounds how long a learner's log takes to have a part on its disk.
+	// sourceTakeMax bounds the time until one part is on the disk of the learner's log.
 	sourceTakeMax = 30 * time.Second
 )
 
 var errFeedChange = errors.New("this node is to be fed by another one")
 
-// SourcePeers are asked for the log: see bulk.Bulk.
+// SourcePeers asks the source for the log: see bulk.Bulk.
 type SourcePeers interface {
 	Follow(ctx context.Context, from cluster.NodeID, index uint64, f func(bulk.Point, []seglog.Entry) error, alive func() error) error
 	FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error
@@ -42,7 +42,7 @@ type Table interface {
 	// Changes returns a channel that is closed at the next change of the cluster state, or of
 	// the leader.
 	Changes() <-chan struct{}
-	// Wake has this node's status told to all now.
+	// Wake makes this node send its status to all peers now.
 	Wake()
 }
 
@@ -51,7 +51,7 @@ type LearnerConfig struct {
 	Self      cluster.NodeID
 	Committed *consensus.Committed
 	Role      func() consensus.RoleState
-	// Step has raft take entries of the source: see consensus.Runner.StepRelayed.
+	// Step gives entries of the source to raft: see consensus.Runner.StepRelayed.
 	Step   func(ctx context.Context, r consensus.Relayed) error
 	Peers  SourcePeers
 	Table  Table
@@ -59,19 +59,19 @@ type LearnerConfig struct {
 	Logger *slog.Logger
 }
 
-// Learner gets the log from this node's source, while it has one.
+// Learner gets the log from this node's source, while the node has one.
 type Learner struct {
 	cfg LearnerConfig
-	// failed is the source whose last part was not taken; 0 = none. It is alive, and the leader
-	// has to feed this node until a part is taken. It is Run's.
+	// failed is the source whose last part could not be taken; 0 = none. That source is alive, but the leader
+	// has to feed this node until a part is taken. Only Run uses it.
 	failed cluster.NodeID
 
 	mu    sync.Mutex
 	fedBy string        // "" = the leader
-	until time.Duration // by its clock, if its source gives no sign of life before
+	until time.Duration // by Clock: the source counts as silent then, unless it gives a sign of life before
 }
 
-// NewLearner returns one that nobody feeds so far.
+// NewLearner returns a Learner that no source feeds yet.
 func NewLearner(cfg LearnerConfig) *Learner { return &Learner{cfg: cfg} }
 
 // FedBy names the source that feeds this node; "" = the leader has to.
@@ -84,7 +84,8 @@ func (l *Learner) FedBy() string {
 	return l.fedBy
 }
 
-// fed notes who feeds this node, and within which time that has to give a sign of life.
+// fed notes which source feeds this node ("" = none), and within which time that source has to give a sign of
+// life.
 func (l *Learner) fed(by string, within time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +93,7 @@ func (l *Learner) fed(by string, within time.Duration) {
 	l.note(by)
 }
 
-// note tells this node's peers at once who feeds it. l.mu is held.
+// note notes which source feeds this node. If that is news, this node's peers are told at once. l.mu is held.
 func (l *Learner) note(by string) {
 	if before := l.fedBy; before != by {
 		l.fedBy = by
@@ -101,8 +102,8 @@ func (l *Learner) note(by string) {
 	}
 }
 
-// source returns who is to feed this node in place of the leader. While it loses its
-// vote that is the leader: commits may wait for it.
+// source returns the node that has to feed this node instead of the leader. While this node loses its vote,
+// only the leader feeds it: commits may wait for this node.
 func (l *Learner) source() (cluster.NodeID, bool) {
 	p := l.cfg.Committed.State()
 	_, from, ok := sourceOf(p.State, l.cfg.Self)
@@ -131,7 +132,7 @@ func (l *Learner) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes what a source gives until that ends, and returns why it did.
+// follow takes what a source gives until the stream ends, and returns why it ended.
 func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 	name := l.cfg.Table.Name(from)
 	alive := func() error {
@@ -144,7 +145,7 @@ func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 		return nil
 	}
 	take := func(p bulk.Point, found []seglog.Entry) error {
-		// While a part is on its way to the disk nobody says anything.
+		// While a part is on its way to the disk, the source is not heard.
 		if l.failed != from {
 			l.fed(name, sourcePatience+sourceTakeMax)
 		}
@@ -160,8 +161,8 @@ func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 	return l.cfg.Peers.Follow(ctx, from, l.cfg.Committed.Mark().Index+1, take, alive)
 }
 
-// take takes entries and returns once they are committed here, on this node's
-// disk. Stages that they name are copied first, however long that takes.
+// take takes entries and returns once they are committed here, on this node's disk. It copies the stages that
+// they name first, however long that takes.
 func (l *Learner) take(ctx context.Context, from cluster.NodeID, r consensus.Relayed) error {
 	for _, e := range r.Entries {
 		if s, ok := e.Staged(); ok {

@@ -28,11 +28,11 @@ type Source struct {
 	Self      cluster.NodeID
 	Committed *consensus.Committed
 	Role      func() consensus.RoleState
-	// State is the newest cluster state that this node knows.
+	// State returns the newest cluster state that this node knows.
 	State func() cluster.State
 	// Log opens the committed log.
 	Log func() bulk.Reader
-	// Applied is the last entry that this node's mysqld has applied; nil: it has no mysqld.
+	// Applied returns the last entry that this node's mysqld has applied; nil: the node has no mysqld.
 	Applied func() uint64
 	Clock   clock.Clock
 }
@@ -40,7 +40,7 @@ type Source struct {
 // Open implements bulk.Source.
 func (s *Source) Open(to cluster.NodeID) bulk.Feed { return sourceFeed{s.Log(), s, to} }
 
-// sourceFeed is the committed log for a learner.
+// sourceFeed is the committed log for one learner.
 type sourceFeed struct {
 	bulk.Reader
 	*Source
@@ -50,7 +50,7 @@ type sourceFeed struct {
 // Next implements bulk.Feed.
 func (f sourceFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Point, []seglog.Entry, error) {
 	for {
-		_, changed := f.Committed.Changed() // before the look
+		_, changed := f.Committed.Changed() // read before the checks, so that no change is missed
 		m, from, ok := sourceOf(f.State(), f.to)
 		if !ok || from.ID != f.Self {
 			return bulk.Point{}, nil, errNotSource
@@ -74,7 +74,7 @@ func (f sourceFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Poin
 	}
 }
 
-// sourceOf returns a member of a cluster state and who is to feed it; false = that is the leader.
+// sourceOf returns a member of a cluster state and the node that has to feed it; false = the leader has to.
 func sourceOf(s cluster.State, id cluster.NodeID) (m, from cluster.Member, ok bool) {
 	if m, ok = s.MemberByID(id); ok {
 		from, ok = s.SourceOf(m)
@@ -85,26 +85,26 @@ func sourceOf(s cluster.State, id cluster.NodeID) (m, from cluster.Member, ok bo
 // FeederNode is what a Feeder needs of its node.
 type FeederNode interface {
 	Role() consensus.RoleState
-	// State is the newest cluster state that this node knows.
+	// State returns the newest cluster state that this node knows.
 	State() cluster.State
-	// Nodes are the members as they said last.
+	// Nodes returns the members, with their last statuses.
 	Nodes() []status.Node
-	// SetFed tells raft which learners it does not feed: see consensus.Group.
+	// SetFed tells raft which learners it need not feed: see consensus.Group.
 	SetFed(ctx context.Context, ids []cluster.NodeID)
-	// SetStageMembers has stages go to the members that StageMembers returns.
+	// SetStageMembers makes stages go to the members that StageMembers returns.
 	SetStageMembers()
 }
 
-// Feeder has the leader leave learners to their sources.
+// Feeder makes the leader leave learners to their sources.
 type Feeder struct {
 	Self cluster.NodeID
 	Node FeederNode
 
-	fed atomic.Pointer[[]cluster.NodeID] // nil: it does not lead, or has not looked so far
+	fed atomic.Pointer[[]cluster.NodeID] // nil: this node does not lead, or Look was not called yet
 }
 
-// Look tells raft, on the leader, which learners it need not feed: those that have just
-// said that their source does.
+// Look tells raft, on the leader, which learners it need not feed: those whose last status says that their
+// source feeds them.
 func (f *Feeder) Look(ctx context.Context) {
 	if !f.Node.Role().Leading {
 		f.fed.Store(nil)
@@ -123,8 +123,8 @@ func (f *Feeder) Look(ctx context.Context) {
 	}
 }
 
-// StageMembers returns whom the leader sends stages, by vote. A learner that its source feeds
-// copies them from there.
+// StageMembers returns the members to which the leader sends stages, by vote. A learner that its source feeds
+// is left out: it copies stages from the source.
 func (f *Feeder) StageMembers(members []cluster.Member) (voters, learners []cluster.NodeID) {
 	fed := f.fed.Load()
 	for _, m := range members {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// LoadIssued reads a key and the certificate that an operator's authority has issued for it, both in PEM.
-// Its name is the certificate's URI. A certificate that has ended is good: Ends says when.
+// LoadIssued reads a key and the certificate that an operator's authority has issued for it, both in PEM. The
+// key's name is the certificate's URI. A certificate that has expired is accepted: Ends says when it expires.
 func LoadIssued(certificateFile, keyFile string) (*Key, error) {
 	text, err := readSecret(keyFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func LoadIssued(certificateFile, keyFile string) (*Key, error) {
 	return &Key{name: name, cert: pair}, nil
 }
 
-// issuedName is the one URI of a certificate.
+// issuedName returns the one URI of a certificate.
 func issuedName(cert *x509.Certificate) (cluster.Key, error) {
 	if len(cert.URIs) != 1 || cluster.IssuedKey(cert.URIs[0]) == "" {
 		return "", fmt.Errorf("it names %v, and a node's certificate names one URI, quorate://CLUSTER/NODE", cert.URIs)
@@ -42,7 +42,7 @@ func issuedName(cert *x509.Certificate) (cluster.Key, error) {
 	return cluster.IssuedKey(cert.URIs[0]), nil
 }
 
-// Ends is when an issued certificate ends; zero = the key is the node's own, and never does.
+// Ends returns when an issued certificate expires; zero = the key is the node's own, which never expires.
 func (k *Key) Ends() time.Time {
 	if !k.name.Issued() {
 		return time.Time{}
@@ -50,11 +50,11 @@ func (k *Key) Ends() time.Time {
 	return k.cert.Leaf.NotAfter
 }
 
-// Same tells whether two keys are shown by the same certificate.
+// Same tells whether both keys have the same certificate.
 func (k *Key) Same(as *Key) bool { return k.cert.Leaf.Equal(as.cert.Leaf) }
 
-// Authority is who says whose keys are whose: the certificates in a file, in PEM. The file is read again
-// when it has changed. Its methods may be called from any goroutine.
+// Authority knows to which node a key belongs, by the authority's certificates in a PEM file. The file is read
+// again when it has changed. Its methods may be called from any goroutine.
 type Authority struct {
 	file string
 
@@ -63,14 +63,14 @@ type Authority struct {
 	roots *x509.CertPool
 }
 
-// NewAuthority reads an authority's certificates.
+// NewAuthority reads the authority's certificates.
 func NewAuthority(file string) (*Authority, error) {
 	a := &Authority{file: file}
 	return a, a.read()
 }
 
-// read takes what the file holds now. If it cannot, what it held before stays. mu is held, but by
-// NewAuthority.
+// read reads the file, if it has changed. After an error the certificates that were read before stay. mu is
+// held, except in NewAuthority.
 func (a *Authority) read() error {
 	info, err := os.Stat(a.file)
 	if err != nil {
@@ -97,20 +97,21 @@ func (a *Authority) read() error {
 	return nil
 }
 
-// always is a certificate that is good at any time. Package x509 has no other way to look at signatures alone:
-// one moment at which a whole chain is good there need not be, if the authority's own was issued anew.
+// always returns a copy of a certificate that is valid at any time. Package x509 has no other way to check only
+// signatures: there may be no moment at which a whole chain is valid, if the authority's own certificate was
+// issued again.
 func always(c *x509.Certificate) *x509.Certificate {
 	at := *c
 	at.NotBefore, at.NotAfter = time.Time{}, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return &at
 }
 
-// Name returns the name of a peer's key by the certificates that it shows; "" = the authority has not
-// issued the first one for a node. The time is not asked for, of no certificate. Who may be a member is the
-// member list's to say.
+// Name returns the name of a peer's key, by the certificates that the peer shows; "" = the authority has not
+// issued the first of them for a node. The time does not matter for any of the certificates. The member list
+// decides which nodes are members.
 func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
 	a.mu.Lock()
-	_ = a.read() // else the former one
+	_ = a.read() // after an error the certificates from before are used
 	roots := a.roots
 	a.mu.Unlock()
 	between := x509.NewCertPool()

@@ -21,13 +21,13 @@ import (
 // pemType is the type of the file's one block (RFC 7468 §10).
 const pemType = "PRIVATE KEY"
 
-// fileBytesMax bounds what is read: such a file has some 240 bytes.
+// fileBytesMax bounds the size of a file that is read. A file of a key has some 240 bytes.
 const fileBytesMax = 16 << 10
 
-// Key is a node's key with its certificate. It is not changed.
+// Key is a node's key with its certificate. It does not change.
 type Key struct {
 	name    cluster.Key
-	private *ecdsa.PrivateKey // nil: it was issued, and is not saved
+	private *ecdsa.PrivateKey // nil: an authority issued the key, which is not saved
 	cert    tls.Certificate
 }
 
@@ -43,7 +43,7 @@ func New() (*Key, error) {
 func withCertificate(private *ecdsa.PrivateKey) (*Key, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), KeyUsage: x509.KeyUsageDigitalSignature,
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // it never ends: RFC 5280 §4.1.2.5
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // no expiry: RFC 5280 §4.1.2.5
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -59,13 +59,13 @@ func withCertificate(private *ecdsa.PrivateKey) (*Key, error) {
 	}, nil
 }
 
-// Name is what the key is known by.
+// Name returns the name by which the key is known.
 func (k *Key) Name() cluster.Key { return k.name }
 
-// Certificate is what a TLS connection shows of the key. Nobody may change it.
+// Certificate returns the certificate that TLS connections show. It must not be changed.
 func (k *Key) Certificate() *tls.Certificate { return &k.cert }
 
-// Of names the key of a peer's certificate. It refuses a key that is none of New's kind.
+// Of returns the name of the key in a peer's certificate. It refuses a key of another kind than New makes.
 func Of(cert *x509.Certificate) (cluster.Key, error) {
 	public, ok := cert.PublicKey.(*ecdsa.PublicKey)
 	if !ok || public.Curve != elliptic.P256() {
@@ -74,8 +74,8 @@ func Of(cert *x509.Certificate) (cluster.Key, error) {
 	return cluster.KeyOf(cert.RawSubjectPublicKeyInfo), nil
 }
 
-// Load reads a key. The error wraps fs.ErrNotExist where there is no file; a file that others may
-// read is refused: anybody who has read it can pose as this node.
+// Load reads a key. The error wraps fs.ErrNotExist if there is no file. A file that other accounts may read is
+// refused: whoever has read it can pose as this node.
 func Load(path string) (*Key, error) {
 	text, err := readSecret(path)
 	if err != nil {
@@ -84,7 +84,7 @@ func Load(path string) (*Key, error) {
 	return parse(path, text)
 }
 
-// parse takes the key out of a file's text.
+// parse returns the key from the text of a file.
 func parse(path string, text []byte) (*Key, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != pemType {
@@ -101,10 +101,10 @@ func parse(path string, text []byte) (*Key, error) {
 	return withCertificate(private)
 }
 
-// ErrOpen means that a key is not a secret.
+// ErrOpen means that other accounts may read the file of a key.
 var ErrOpen = errors.New("others may read the node's key")
 
-// readSecret reads a small file that nobody else may read.
+// readSecret reads a small file that no other account may read.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -127,9 +127,9 @@ func readSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Save writes the key to a file that is not there yet; else the error wraps fs.ErrExist. When it
-// returns nil the file is on the disk. It belongs to owner from the first moment on; nil = to who writes it. Nothing is
-// given away by a path, which somebody could bend.
+// Save writes the key to a new file. If the file exists, the error wraps fs.ErrExist. When Save returns nil the
+// file is on disk. The file belongs to owner from the first moment on; nil = the account that writes it. The
+// owner is never changed by path: somebody could put a link there.
 func (k *Key) Save(path string, owner *vfs.Owner) error { return k.save(vfs.OS{}, path, owner) }
 
 func (k *Key) save(fs vfs.FS, path string, owner *vfs.Owner) error {
@@ -143,7 +143,8 @@ func (k *Key) save(fs vfs.FS, path string, owner *vfs.Owner) error {
 	return nil
 }
 
-// LoadOrMake reads a key, and makes one where there is no file, for owner as Save does: made says so.
+// LoadOrMake reads a key. If there is no file, it makes a key and its file, for owner as in Save, and returns
+// made=true.
 func LoadOrMake(path string, owner *vfs.Owner) (k *Key, made bool, err error) {
 	if k, err = Load(path); !errors.Is(err, fs.ErrNotExist) {
 		return k, false, err
@@ -151,7 +152,7 @@ func LoadOrMake(path string, owner *vfs.Owner) (k *Key, made bool, err error) {
 	if k, err = New(); err != nil {
 		return nil, false, err
 	}
-	if err = k.Save(path, owner); errors.Is(err, fs.ErrExist) { // somebody else was faster
+	if err = k.Save(path, owner); errors.Is(err, fs.ErrExist) { // another process was faster
 		k, err = Load(path)
 		return k, false, err
 	}

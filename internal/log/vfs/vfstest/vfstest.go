@@ -8,16 +8,15 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// ErrBroken is how the operation fails at which a piece of work ends.
+// ErrBroken is the error of the operation at which a piece of work ends.
 var ErrBroken = errors.New("broken")
 
-// disks is how many of the disks that a loss of power may leave are looked at.
+// disks is how many of the disks that a power loss may leave are checked.
 const disks = 16
 
-// Interruptions has do work on a disk of before again and again, and each time another one of the
-// operations fails that change something, until none does. check looks at what is there then: at
-// what the next process finds, and at what a loss of power may leave. It returns the number of
-// operations.
+// Interruptions runs do again and again, each time on a new disk from before, and each time another one of the
+// operations fails that change something, until none fails. After each run check looks at what the next process
+// would find, and at what a power loss may leave. Interruptions returns the number of operations.
 func Interruptions(t *testing.T, before func() *vfs.Mem, do func(fs vfs.FS) error, check func(t *testing.T, disk *vfs.Mem)) (operations int) {
 	t.Helper()
 	for {
@@ -37,7 +36,7 @@ func Interruptions(t *testing.T, before func() *vfs.Mem, do func(fs vfs.FS) erro
 	}
 }
 
-// look runs a check, and says where if it fails.
+// look runs a check. If the check fails, it names the place.
 func look(t *testing.T, where string, check func(t *testing.T, disk *vfs.Mem), disk *vfs.Mem) {
 	t.Helper()
 	defer func() {
@@ -48,7 +47,7 @@ func look(t *testing.T, where string, check func(t *testing.T, disk *vfs.Mem), d
 	check(t, disk)
 }
 
-// Failing is a file system of which the nth call, counted from 1, fails that changes something.
+// Failing returns a file system in which the nth call that changes something fails, counted from 1.
 func Failing(fs vfs.FS, n int) vfs.FS {
 	return vfs.Wrap(fs, vfs.FailNth(int64(n), ErrBroken, func(op vfs.Op, _ string) bool { return op.Changes() }))
 }

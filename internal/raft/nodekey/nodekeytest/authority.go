@@ -15,14 +15,14 @@ import (
 
 // Authority issues certificates.
 type Authority struct {
-	// File holds its own certificate, in PEM.
+	// File holds the authority's own certificate, in PEM.
 	File    string
 	cert    *x509.Certificate
 	private *ecdsa.PrivateKey
 	issued  int64
 }
 
-// NewAuthority makes one, and its file.
+// NewAuthority makes an Authority and its file.
 func NewAuthority(t testing.TB, file string) *Authority {
 	t.Helper()
 	a := &Authority{File: file, private: newKey(t), cert: &x509.Certificate{
@@ -32,7 +32,8 @@ func NewAuthority(t testing.TB, file string) *Authority {
 	return a
 }
 
-// Renew issues its own certificate anew, for its present key, and writes its file. It is good for 96 hours.
+// Renew issues the authority's own certificate again, for its present key, and writes its file. The certificate
+// is valid for 96 hours.
 func (a *Authority) Renew(t testing.TB, begins time.Time) {
 	t.Helper()
 	a.cert.NotBefore, a.cert.NotAfter = begins, begins.Add(96*time.Hour)
@@ -43,7 +44,7 @@ func (a *Authority) Renew(t testing.TB, begins time.Time) {
 	write(t, a.File, "CERTIFICATE", der, 0o644)
 }
 
-// Issue writes a new key, and a certificate for it that ends at a time and has URIs.
+// Issue writes a new key, and a certificate for it that expires at ends and has the given URIs.
 func (a *Authority) Issue(t testing.TB, certificateFile, keyFile string, ends time.Time, uris ...string) {
 	t.Helper()
 	a.issued++

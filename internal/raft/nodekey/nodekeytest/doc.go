@@ -1,4 +1,4 @@
 // Package nodekeytest is an operator's authority for nodes, for tests: it issues certificates into files.
 //
-// It owns nothing but what its callers name, and starts no goroutine.
+// It owns only the files that its callers name, and starts no goroutine.
 package nodekeytest
