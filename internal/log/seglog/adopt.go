@@ -20,7 +20,7 @@ const (
 	paddingBytesMin = binlog.HeaderBytes + len(paddingMagic) + binlog.ChecksumBytes
 )
 
-// stageSpan is the stage that a segment holds: its bytes are the file's end.
+// stageSpan is the stage that a segment holds: its bytes are the end of the file.
 type stageSpan struct {
 	id entry.StageID
 	// at is where the bytes begin: the end of the reserved region.
@@ -28,15 +28,15 @@ type stageSpan struct {
 	crc       uint32
 }
 
-// naming is what a naming entry says, decoded.
+// naming is the decoded content of a naming entry.
 type naming struct {
 	stageSpan
 	gtid  gtid.GTID
 	event []byte
 }
 
-// namingOf decodes an entry that names a stage. What is no such entry, or none
-// that makes sense, is stored like any other.
+// namingOf decodes an entry that names a stage. Any other entry, or a naming entry that makes no sense, is
+// stored like an ordinary one.
 func namingOf(e *Entry) (naming, bool) {
 	if e.Type != raftNormal {
 		return naming{}, false
@@ -56,8 +56,8 @@ func namingOf(e *Entry) (naming, bool) {
 	return naming{stageSpan{id: staged.ID, bytes: int64(staged.Bytes), crc: staged.CRC}, info.GTID, event}, true
 }
 
-// claim makes sure, before anything is done, that the stages which entries name
-// are here, and that they stay until release.
+// claim makes sure, before anything is done, that the stages which entries name are here, and that they stay
+// until release.
 func (l *Log) claim(entries []Entry) error {
 	for i := range entries {
 		n, ok := namingOf(&entries[i])
@@ -73,7 +73,7 @@ func (l *Log) claim(entries []Entry) error {
 		}
 		l.stagesMu.Unlock()
 		if held := l.stagedSegment(n.id); !fits && held != nil && held.first >= entries[0].Index {
-			// The truncation before makes a stage of it again.
+			// The truncation before this append will make it a stage again.
 			fits = held.stage.bytes == n.bytes && held.stage.crc == n.crc
 		}
 		if !fits {
@@ -83,7 +83,7 @@ func (l *Log) claim(entries []Entry) error {
 	return nil
 }
 
-// release lets stages be dropped that no call of Append needs any more.
+// release allows stages to be dropped that no call of Append needs any more.
 func (l *Log) release() {
 	l.stagesMu.Lock()
 	defer l.stagesMu.Unlock()
@@ -92,8 +92,8 @@ func (l *Log) release() {
 	}
 }
 
-// adopt makes the stage that e names the log's newest segment: it fills the
-// region reserved before the bytes and renames the file.
+// adopt makes the stage that e names the log's newest segment: it fills the region that is reserved before the
+// bytes, and renames the file.
 func (l *Log) adopt(e *Entry, n naming) error {
 	if err := l.seal(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (l *Log) adopt(e *Entry, n naming) error {
 	segment.times.add(n.event)
 	segment.index.add(place{offset: h.bytes, term: e.Term, chain: h.seed})
 	l.show(segment)
-	// Only now, so that HasStage never misses it.
+	// This comes last, so that HasStage never misses the stage.
 	l.stagesMu.Lock()
 	delete(l.stages, n.id)
 	l.setWhole(n.id, false)
@@ -137,8 +137,8 @@ func (l *Log) adopt(e *Entry, n naming) error {
 	return nil
 }
 
-// stagedHead returns what stands before a stage's bytes in its segment, and the
-// chain value of its record; nil if there is no room for it before span.at.
+// stagedHead returns what stands before a stage's bytes in its segment, and the chain value of its record; nil
+// if that does not fit before span.at.
 func stagedHead(h *segmentHeader, e *Entry, span *stageSpan) (head []byte, chain uint32) {
 	head = h.append(nil)
 	start := len(head)
@@ -159,8 +159,8 @@ func stagedHead(h *segmentHeader, e *Entry, span *stageSpan) (head []byte, chain
 	return append(head, appendEvent(nil, binlog.TypeIgnorable, binlog.FlagIgnorable, padding, int64(len(head)))...), r.chain
 }
 
-// fillStage writes head before the stage's bytes, durably, and gives the file
-// the segment's name. ErrFull: the stage is as it was, but for its region.
+// fillStage writes head before the stage's bytes, durably, and gives the file the segment's name. ErrFull: only
+// the stage's reserved region may have changed.
 func (l *Log) fillStage(s *Stage, head []byte, name string) error {
 	path := filepath.Join(l.options.Dir, s.name)
 	f, err := l.options.FS.OpenReadWrite(path)
@@ -180,8 +180,7 @@ func (l *Log) fillStage(s *Stage, head []byte, name string) error {
 	return l.nameStage(s, s.name, name, s.region)
 }
 
-// nameStage gives the segment's name to the file from, which holds the stage's
-// bytes from offset at on.
+// nameStage gives the segment's name to the file from, in which the stage's bytes begin at offset at.
 func (l *Log) nameStage(s *Stage, from, name string, at int64) error {
 	o := &l.options
 	l.stagesMu.Lock()
@@ -196,8 +195,8 @@ func (l *Log) nameStage(s *Stage, from, name string, at int64) error {
 	return l.sync(func() error { return o.FS.SyncDir(o.Dir) })
 }
 
-// copyStage makes the segment of another file, for a head that is longer than
-// the stage's region. ErrFull: the stage is as it was.
+// copyStage copies the stage into another file and makes that the segment, because the head is longer than the
+// stage's region. ErrFull: the stage is unchanged.
 func (l *Log) copyStage(s *Stage, head []byte, name string) error {
 	o := &l.options
 	temporary := filepath.Join(o.Dir, segmentTemporary)
@@ -246,8 +245,8 @@ func (l *Log) writeCopy(s *Stage, head []byte, temporary string) error {
 	return err
 }
 
-// unadopt makes a stage again of the segment s, whose entry is removed from the
-// log: the next leader may bring it back, and expects the stage to be here.
+// unadopt makes the segment s a stage again, because its entry is removed from the log. The next leader may
+// bring the entry back, and relies on the stage being here.
 func (l *Log) unadopt(s *segment) error {
 	o, span := &l.options, s.stage
 	l.stagesMu.Lock()
@@ -257,7 +256,7 @@ func (l *Log) unadopt(s *segment) error {
 	}
 	name := stageName(span.id)
 	if err := o.FS.Rename(filepath.Join(o.Dir, s.name()), filepath.Join(o.Dir, name)); errors.Is(full(err), ErrFull) {
-		// No room for another name: then it is fetched again.
+		// No room for another name: the stage is fetched again if it is needed.
 		return o.FS.Remove(filepath.Join(o.Dir, s.name()))
 	} else if err != nil {
 		return err
@@ -271,8 +270,7 @@ func (l *Log) unadopt(s *segment) error {
 	return nil
 }
 
-// scanStaged verifies the rest of a staged segment, of which r is the record,
-// without holding it.
+// scanStaged verifies the rest of a staged segment, without holding it in memory. r is the segment's record.
 func (h *segmentHeader) scanStaged(w *window, s *scan, r *record) error {
 	b, err := w.bytes(s.end, r.bytes())
 	if err != nil {
@@ -312,8 +310,7 @@ func (h *segmentHeader) scanStaged(w *window, s *scan, r *record) error {
 	return nil
 }
 
-// scanPadding verifies the event that fills the reserved region from offset to
-// end.
+// scanPadding verifies the event that fills the reserved region from offset to end.
 func scanPadding(w *window, offset, end int64) error {
 	if end-offset < int64(paddingBytesMin) || end-offset > previousGTIDsBytesMax+recordBytes(EntryBytesMax) {
 		return fmt.Errorf("%w: %d bytes of padding", errDamage, end-offset)

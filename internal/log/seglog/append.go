@@ -15,76 +15,68 @@ import (
 )
 
 const (
-	// groupBufferBytes is how much of a group is collected for one pwrite. A
-	// group of small entries (up to 8 MiB in all, by Raft's message size) is
-	// few calls; larger pieces of data go to the file without a copy.
+	// groupBufferBytes is how much of a group is collected for one pwrite. A group of small entries (up to 8
+	// MiB in all, by Raft's message size) takes few calls. Larger pieces of data go to the file without a copy.
 	groupBufferBytes = 1 << 20
 
-	// directBytes: a longer piece goes to the file without a copy.
+	// directBytes: a longer piece of data goes to the file without a copy.
 	directBytes = 64 << 10
 
-	// uncacheBytes is how much that is on disk collects before the page cache is
-	// told to let go of it: nobody reads it but those that lag, and pages that
-	// come back at once are cheaper to write into than ones that were never used
-	// (BenchmarkAppend).
+	// uncacheBytes is how many bytes on disk collect before the page cache is told to drop them. Only readers
+	// that lag would read them, and it is cheaper to write into pages that come back at once than into pages
+	// that were never used (BenchmarkAppend).
 	uncacheBytes = 1 << 20
 
-	// prepareBytes is how far zeros are written ahead. A write into zeros that
-	// are on disk needs no new blocks, so its fdatasync has no journal commit
-	// to wait for: two thirds of the time at 1 KiB, measured.
-	// The chunk shares the fdatasync of the group that first passes the
-	// prepared region. At 2 MiB that is one group of 16 KiB in 128: it stays
-	// out of the 99th percentile, in which with 1 MiB it was. Groups of 128 KiB
-	// have it in theirs, and at 4 MiB it took twice as long.
+	// prepareBytes is how far zeros are written ahead. A write into zeros that are on disk needs no new blocks,
+	// so its fdatasync waits for no journal commit: it takes two thirds of the time at 1 KiB, measured.
+	// The chunk of zeros shares the fdatasync of the group that first passes the prepared region. At 2 MiB that
+	// is one of 128 groups of 16 KiB, which stays out of their 99th percentile; with 1 MiB it did not. With
+	// groups of 128 KiB it is in their 99th percentile, and with 4 MiB it took twice as long there.
 	prepareBytes = 2 << 20
 
-	// prepareGroupBytesMax: behind a larger group nothing is prepared. Zeros
-	// would double what is written to save a small part of a long sync.
+	// prepareGroupBytesMax: behind a larger group nothing is prepared. Zeros would double the bytes that are
+	// written, to save a small part of a long sync.
 	prepareGroupBytesMax = 256 << 10
 
-	// prepareAlign ends the zeros with a page, so that no page is written to
-	// twice for them.
+	// prepareAlign makes the zeros end with a page, so that they cause no second write to a page.
 	prepareAlign = 4096
 )
 
 // writer is the end of the log as Append sees it.
 type writer struct {
-	// file is the active segment's; nil where the next entry begins a new one.
+	// file is the active segment's file; nil if the next entry begins a new segment.
 	file vfs.File
 	// prepared is the offset up to which the file has been written, with
 	// records or with zeros.
 	prepared int64
-	// cached is the offset up to which the page cache was told to let go.
+	// cached is the offset up to which the page cache was told to drop the bytes.
 	cached int64
 	// gtids holds the transactions of the whole log.
 	gtids *gtid.Set
 
-	// buf collects what is written at bufAt, head is what goes around the data
-	// of one record.
+	// buf collects what will be written at bufAt. head holds the bytes around the data of one record.
 	buf   []byte
 	bufAt int64
 	head  []byte
 	zeros []byte
 
-	// Of the group being written: where the records are, and what
-	// transactions they hold.
+	// Of the group that is being written: the places of the records, and the transactions in them.
 	places []place
 	added  []gtid.GTID
 	times  timeSpan
 }
 
-// Append stores entries and, unless it is nil, the hard state, and returns once
-// they are on disk. A hard state that differs in Commit only need not be.
+// Append stores entries and, unless it is nil, the hard state, and returns once they are on disk. A hard state
+// in which only Commit is new need not be on disk then.
 //
-// entries follow each other, and the log: the first one's index is at most
-// LastIndex+1. If it is lower, the entries from there on are removed first;
-// entries up to the commit index never are (I7). The log keeps the data.
+// entries follow each other, and the log: the first index is at most LastIndex+1. If it is lower, the log's
+// entries from there on are removed first; entries up to the commit index are never removed (I7). The log keeps
+// the data.
 //
-// It returns ErrTooLarge, or ErrNoStage for a stage that an entry names and that
-// is not here and complete, with nothing done. After ErrFull nothing is
-// acknowledged, though what was to be removed is, and the first of entries may
-// be stored; the call may be made again, or another. Any other error is
-// ErrFailed, of this and all later calls, or ErrClosed.
+// It returns ErrTooLarge, or ErrNoStage if an entry names a stage that is not here and complete; then nothing
+// was done. After ErrFull nothing is acknowledged, but entries that had to be removed are gone, and the first
+// of entries may be stored. The same call, or another one, may follow. Any other error is ErrFailed, which all
+// later calls return, too, or ErrClosed.
 func (l *Log) Append(entries []Entry, hs *HardState) error {
 	if err := l.failure(); err != nil {
 		return err
@@ -110,7 +102,7 @@ func (l *Log) Append(entries []Entry, hs *HardState) error {
 	return err
 }
 
-// check panics where the caller broke what the log relies on.
+// check panics if the caller breaks what the log relies on.
 func (l *Log) check(entries []Entry, hs *HardState) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -141,8 +133,8 @@ func (l *Log) check(entries []Entry, hs *HardState) {
 	}
 }
 
-// had returns how many of entries a call that found the disk full has stored:
-// they are not removed to be written again.
+// had returns how many of entries an earlier call has stored that found the disk full. They are not removed and
+// written again.
 func (l *Log) had(entries []Entry) int {
 	if !l.refused {
 		return 0
@@ -206,7 +198,7 @@ func (l *Log) append(entries []Entry, hs *HardState) error {
 	return nil
 }
 
-// openFor begins a new segment if e belongs into one.
+// openFor begins a new segment if e must be the first entry of one.
 func (l *Log) openFor(e *Entry) error {
 	fde, opens := formatDescriptionOf(e)
 	tail := l.tail()
@@ -230,8 +222,8 @@ func (l *Log) openFor(e *Entry) error {
 	return l.startSegment(fde)
 }
 
-// formatInForce returns the FORMAT_DESCRIPTION for what follows the log's last
-// entry. That of an empty segment may have come with an entry that was cut off.
+// formatInForce returns the FORMAT_DESCRIPTION for the entries after the log's last one. An empty segment does
+// not count: its FORMAT_DESCRIPTION may have come with an entry that was cut off.
 func (l *Log) formatInForce() []byte {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -243,7 +235,7 @@ func (l *Log) formatInForce() []byte {
 	return builtinFormatDescription()
 }
 
-// opensSegment reports whether e is, by its kind, the first entry of a segment.
+// opensSegment tells whether e must be, by its kind, the first entry of a segment.
 func opensSegment(e *Entry) bool {
 	if e.Type != raftNormal {
 		return false
@@ -252,8 +244,7 @@ func opensSegment(e *Entry) bool {
 	return err == nil && (h.Kind == entry.KindEpoch || h.Kind == entry.KindRotate || h.Kind == entry.KindStaged)
 }
 
-// fitting returns how many of entries go into the active segment; the first one
-// always does.
+// fitting returns how many of entries go into the active segment. It is at least one.
 func (l *Log) fitting(entries []Entry) int {
 	end := l.tail().end + recordBytes(len(entries[0].Data))
 	for n := 1; n < len(entries); n++ {
@@ -265,8 +256,7 @@ func (l *Log) fitting(entries []Entry) int {
 	return len(entries)
 }
 
-// seal cuts the active segment to its exact length, durably: only then may the
-// next one come to be.
+// seal cuts the active segment to its exact length, durably. Only after that may the next segment be made.
 func (l *Log) seal() error {
 	f, end := l.writer.file, l.tail().end
 	if f != nil && l.writer.prepared > end {
@@ -281,8 +271,8 @@ func (l *Log) seal() error {
 	return l.closeActive()
 }
 
-// nextHeader returns the header of a segment for what follows the log's last
-// entry; it takes the place of the last segment if that is empty.
+// nextHeader returns the header of a segment for the entries after the log's last one. If the last segment is
+// empty, the new one replaces it.
 func (l *Log) nextHeader(fde []byte) *segmentHeader {
 	h := &segmentHeader{
 		identity: l.options.Identity, number: 1, first: 1,
@@ -302,7 +292,7 @@ func (l *Log) nextHeader(fde []byte) *segmentHeader {
 	return h
 }
 
-// show makes s the last segment, in place of an empty one.
+// show makes s the last segment. An empty last segment is replaced.
 func (l *Log) show(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -313,8 +303,8 @@ func (l *Log) show(s *segment) {
 	l.segments = append(kept[:len(kept):len(kept)], s)
 }
 
-// startSegment makes an empty segment, durably, and the active one of it. The
-// segment before is sealed.
+// startSegment makes an empty segment, durably, which becomes the active one. The segment before must be
+// sealed.
 func (l *Log) startSegment(fde []byte) error {
 	if err := l.closeActive(); err != nil {
 		return err
@@ -409,8 +399,7 @@ func (w *writer) putGroup(tail *segment, entries []Entry) (end int64, chain uint
 	return end, chain, w.flush()
 }
 
-// undo cuts what a group may have left that found the disk full. Any other
-// error is terminal.
+// undo cuts off what a group may have left on a disk that was found full. Any other error is terminal.
 func (l *Log) undo(err error) error {
 	w, end := &l.writer, l.tail().end
 	found := full(err)
@@ -447,7 +436,7 @@ func (w *writer) putRecord(r *record, data []byte, offset int64, chain uint32) e
 	return w.put(rest)
 }
 
-// put writes p behind what was put before.
+// put writes p after what was put before.
 func (w *writer) put(p []byte) error {
 	direct := len(p) > directBytes
 	if direct || len(w.buf)+len(p) > groupBufferBytes {
@@ -464,8 +453,8 @@ func (w *writer) put(p []byte) error {
 	return err
 }
 
-// uncache lets the page cache go of what is on disk up to end; but not of the
-// page that the next group goes on in.
+// uncache lets the page cache drop what is on disk up to end, except the page in which the next group
+// continues.
 func (w *writer) uncache(end int64) {
 	if end &^= prepareAlign - 1; end-w.cached >= uncacheBytes || end < w.cached {
 		w.file.Uncache(w.cached, end)
@@ -483,8 +472,8 @@ func (w *writer) flush() error {
 	return err
 }
 
-// prepare writes zeros ahead if the group from start to end went beyond what
-// was prepared, and returns how many: fewer on a full disk.
+// prepare writes zeros ahead if the group from start to end went beyond the prepared part. It returns how many
+// it wrote: fewer on a full disk.
 func (w *writer) prepare(start, end, segmentBytesMax int64) (int64, error) {
 	if end <= w.prepared {
 		return 0, nil

@@ -1,14 +1,13 @@
 package seglog
 
-// cacheEntryBytes is what an entry costs beside its data: the struct and a
-// share of the slice's spare room.
+// cacheEntryBytes is what an entry costs beside its data: the struct and a share of the slice's spare room.
 const cacheEntryBytes = 96
 
-// cache holds the newest entries of the log, without a gap, up to bytesMax.
-// What the log drops last it drops first.
+// cache holds the newest entries of the log, without a gap, up to bytesMax. Before the log drops entries at its
+// end, the cache drops them.
 type cache struct {
 	entries []Entry
-	// room is all of the memory that entries is a part of, with length 0.
+	// room is the whole memory of which entries is a part, as a slice of length 0.
 	room     []Entry
 	bytes    int64
 	bytesMax int64
@@ -16,7 +15,7 @@ type cache struct {
 
 func cost(e *Entry) int64 { return int64(len(e.Data)) + cacheEntryBytes }
 
-// add takes the entries that follow those it has.
+// add takes the entries that follow the cached ones.
 func (c *cache) add(entries []Entry) {
 	if n := len(c.entries) + len(entries); n > cap(c.entries) {
 		c.moveUp(n)
@@ -32,9 +31,8 @@ func (c *cache) add(entries []Entry) {
 	}
 }
 
-// moveUp moves the entries to the start of their room, or of one twice as large
-// as n, where less than a quarter of it would be free: so it copies few entries
-// for each that is added.
+// moveUp moves the entries to the start of their room. If less than a quarter of that would then be free, they
+// get a room of twice n. So few entries are copied for each entry that is added.
 func (c *cache) moveUp(n int) {
 	if 4*n > 3*cap(c.room) {
 		c.room = make([]Entry, 0, 2*n)
@@ -42,7 +40,7 @@ func (c *cache) moveUp(n int) {
 		return
 	}
 	c.entries = append(c.room, c.entries...)
-	// What they leave behind must not keep the data.
+	// Old copies behind the entries must not keep the data in memory.
 	clear(c.entries[len(c.entries):cap(c.entries)])
 }
 
@@ -55,7 +53,7 @@ func (c *cache) truncate(index uint64) {
 	}
 }
 
-// from returns the index of the first entry it holds; false if it is empty.
+// from returns the index of the first entry in the cache; false if the cache is empty.
 func (c *cache) from() (uint64, bool) {
 	if len(c.entries) == 0 {
 		return 0, false

@@ -12,7 +12,7 @@ import (
 // raftNormal is Raft's type of an entry that carries data of package entry.
 const raftNormal = 0
 
-// formatDescriptionBytesMax is far above every server's (126 bytes in 9.7).
+// formatDescriptionBytesMax is far above the length in every server (126 bytes in 9.7).
 const formatDescriptionBytesMax = 4096
 
 // appendEventHeader appends the header of an event with a body of bodyBytes
@@ -33,9 +33,8 @@ func appendEvent(dst []byte, t binlog.Type, flags uint16, body []byte, offset in
 	return binary.LittleEndian.AppendUint32(dst, crc32.ChecksumIEEE(dst[start:]))
 }
 
-// builtinFormatDescription returns the FORMAT_DESCRIPTION of segments before
-// the first epoch, in the layout of MySQL 8.0: no transaction stands behind it,
-// so no newer one is needed, and every mysqlbinlog reads it.
+// builtinFormatDescription returns the FORMAT_DESCRIPTION of segments before the first epoch, in the layout of
+// MySQL 8.0. No transaction follows it, so no newer one is needed, and every mysqlbinlog reads it.
 func builtinFormatDescription() []byte {
 	const (
 		binlogVersion      = 4
@@ -43,9 +42,8 @@ func builtinFormatDescription() []byte {
 		serverVersionBytes = 50
 		createdBytes       = 4
 	)
-	// The length of the fixed part of each event type's body, for the types 1
-	// to 41, as the servers write it. Type 15's is that of this event itself
-	// up to the end of the list: 57 + 41.
+	// The length of the fixed part of each event type's body, for the types 1 to 41, as the servers write it.
+	// Type 15 is this event itself, up to the end of this list: 57 + 41.
 	postHeaders := []byte{
 		0, 13, 0, 8, 0, 0, 0, 0, 4, 0, 4, 0, 0, 0, 98, 0, 4, 26, 8, 0, 0, 0, 8, 8, 8, 2,
 		0, 0, 0, 10, 10, 10, 42, 42, 0, 18, 52, 0, 10, 40, 0,
@@ -59,10 +57,9 @@ func builtinFormatDescription() []byte {
 	return appendEvent(nil, binlog.TypeFormatDescription, 0, body, int64(len(binlog.Magic)))
 }
 
-// formatDescriptionOf returns the FORMAT_DESCRIPTION that an epoch or rotate
-// entry brings, marked as of a closed file. opens is false for all other
-// entries. Where the event is not one that the file could stand behind, fde is
-// nil: what Raft has agreed on is stored in any case.
+// formatDescriptionOf returns the FORMAT_DESCRIPTION that an epoch or rotate entry brings, with the flags of a
+// closed file. opens is false for all other entries. fde is nil if a file cannot begin with the event: what
+// Raft has agreed on is stored in any case.
 func formatDescriptionOf(e *Entry) (fde []byte, opens bool) {
 	if e.Type != raftNormal {
 		return nil, false
@@ -97,9 +94,9 @@ func formatDescriptionOf(e *Entry) (fde []byte, opens bool) {
 	return clean, true
 }
 
-// splitTransactions says how an entry is stored. Where its data is an entry
-// header and whole, undamaged transactions and nothing else, it returns their
-// GTIDs, appended to dst, and true: they can stand in the file as they are.
+// splitTransactions says how an entry is stored. If its data is an entry header and then only whole, undamaged
+// transactions, it returns true and dst with their GTIDs appended: these transactions can stand in the file as
+// they are.
 func splitTransactions(dst []gtid.GTID, e *Entry) ([]gtid.GTID, bool) {
 	if e.Type != raftNormal {
 		return dst, false
@@ -116,8 +113,8 @@ func splitTransactions(dst []gtid.GTID, e *Entry) ([]gtid.GTID, bool) {
 	return appendGTIDs(dst, body)
 }
 
-// appendGTIDs appends the GTIDs of the transactions in body to dst. It returns
-// false, and dst as it was, if there is anything else in body.
+// appendGTIDs appends the GTIDs of the transactions in body to dst. If body holds anything else, it returns
+// false, and dst unchanged.
 func appendGTIDs(dst []gtid.GTID, body []byte) ([]gtid.GTID, bool) {
 	found, length := dst, 0
 	for t, err := range binlog.Transactions(body) {
@@ -133,12 +130,12 @@ func appendGTIDs(dst []gtid.GTID, body []byte) ([]gtid.GTID, bool) {
 	return found, true
 }
 
-// timeSpan is when the first and the last transaction were committed, in seconds since
-// 1970 by the primary's clock; 0 = none. The time that a client has set for its session
-// (SET timestamp, or a source that is followed) does not count: retention goes by this.
+// timeSpan is when the first and the last transaction were committed, in seconds since 1970 by the primary's
+// clock; 0 = none. The time that a client has set for its session (SET timestamp, or a source that is followed)
+// does not count, because retention goes by these times.
 type timeSpan struct{ first, last int64 }
 
-// add takes whole transactions that follow those it has.
+// add takes whole transactions that follow the earlier ones.
 func (t *timeSpan) add(transactions []byte) {
 	var last binlog.Event
 	for e, err := range binlog.Events(transactions) {
@@ -160,7 +157,7 @@ func (t *timeSpan) add(transactions []byte) {
 func committed(event binlog.Event) int64 {
 	info, err := binlog.ParseGTID(event)
 	if err != nil {
-		return int64(event.Timestamp()) // who stored the transaction has parsed it
+		return int64(event.Timestamp()) // cannot happen: the event was parsed before it was stored
 	}
 	return binlog.CommitTime(event, &info).Unix()
 }

@@ -15,9 +15,8 @@ import (
 const Version = 1
 
 const (
-	// stagedVersion is that of a segment which holds a stage. A quorate that
-	// knows version 1 only would cut its bytes off as a torn tail; so it refuses
-	// the log.
+	// stagedVersion is the version of a segment that holds a stage. A quorate that knows only version 1 would
+	// cut the stage's bytes off as a torn tail. With this version it refuses the log instead.
 	stagedVersion = 2
 
 	segmentMagic       = "QSEG"
@@ -25,12 +24,12 @@ const (
 	segmentPrefix      = "quorate."
 	segmentNameDigits  = 20
 	segmentTemporary   = "quorate.tmp"
-	// previousGTIDsBytesMax bounds what a damaged length makes Open read. A set
-	// of this size has four million intervals.
+	// previousGTIDsBytesMax bounds how much Open reads because of a damaged length. A set of this size has four
+	// million intervals.
 	previousGTIDsBytesMax = 64 << 20
 )
 
-// newerHint says whose fault a version is that is not known here.
+// newerHint says, for a version that is not known here, that a newer quorate wrote it.
 func newerHint(version uint16) string {
 	if version > stagedVersion {
 		return ": it was written by a newer quorate"
@@ -38,7 +37,7 @@ func newerHint(version uint16) string {
 	return ""
 }
 
-// castagnoli returns the table of CRC32C. The package hash/crc32 makes it once.
+// castagnoli returns the table of CRC32C. The package hash/crc32 makes the table only once.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func segmentName(first uint64) string {
@@ -55,19 +54,18 @@ func parseSegmentName(name string) (uint64, bool) {
 	return first, err == nil && segmentName(first) == name
 }
 
-// segmentHeader is what stands before a segment's records.
+// segmentHeader is the part of a segment before its records.
 type segmentHeader struct {
 	identity [16]byte
 	// number counts the segments of a log from 1.
 	number uint64
-	// first is the index of the first record, also while there is none.
+	// first is the index of the first record, even if there is no record yet.
 	first uint64
 	// previousTerm is the term of entry first-1; 0 if there is none.
 	previousTerm uint64
-	// previousChain is the last chain value of the segment before, seed starts
-	// the chain of records. previousChain is 0 where that segment was purged
-	// before Open: the log's first entry is committed then, and its segment is
-	// not made anew.
+	// previousChain is the last chain value of the segment before. seed starts the chain of records.
+	// previousChain is 0 if the segment before was purged before Open: then the log's first entry is committed,
+	// and its segment is never made again.
 	previousChain, seed uint32
 	// staged: the only record names a stage.
 	staged bool
@@ -75,7 +73,7 @@ type segmentHeader struct {
 	formatDescription []byte
 	// gtidsBefore holds the transactions of all entries before first.
 	gtidsBefore *gtid.Set
-	// bytes is the length of the whole: the offset of the first record.
+	// bytes is the length of the header: the offset of the first record.
 	bytes int64
 }
 
@@ -106,8 +104,8 @@ func (h *segmentHeader) append(dst []byte) []byte {
 	return dst
 }
 
-// follows reports whether the header was made behind a segment that ended with
-// previousChain, and remembers it.
+// follows tells whether the header was made behind a segment that ended with previousChain. It also keeps that
+// value.
 func (h *segmentHeader) follows(previousChain uint32) bool {
 	h.previousChain = previousChain
 	again := *h
@@ -166,8 +164,8 @@ func parseSegmentHeader(w *window) (*segmentHeader, error) {
 	return h, nil
 }
 
-// cutEvent returns the event at offset h.bytes and moves that behind it. The
-// event is valid until w is used again.
+// cutEvent returns the event at offset h.bytes and moves h.bytes behind it. The event is valid until w is used
+// again.
 func (h *segmentHeader) cutEvent(w *window, eventType binlog.Type, bytesMax int64) (binlog.Event, error) {
 	header, err := w.bytes(h.bytes, binlog.HeaderBytes)
 	if err != nil {

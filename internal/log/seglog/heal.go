@@ -19,22 +19,22 @@ const (
 	healingTemporary = "healing.tmp"
 	healingFormat    = 1
 
-	// asideSuffix marks what is set aside while a log is healed, as
-	// SEGMENT.N.damaged; asideMax bounds N.
+	// asideSuffix marks files that are set aside while a log is healed, as SEGMENT.N.damaged; asideMax bounds
+	// N.
 	asideSuffix = ".damaged"
 	asideMax    = 1000
 )
 
-// ErrHealing is returned by Open, without Options.Heal, for a log whose healing
-// was begun and not finished: it lacks entries that it had promised to keep.
+// ErrHealing is returned by Open, without Options.Heal, for a log whose healing was begun and not finished: it
+// lacks entries that it had promised to keep.
 var ErrHealing = errors.New("log is being healed")
 
 // Healing says what is wrong with a log that was opened with Options.Heal.
 type Healing struct {
-	// Damage is what was found when the healing was begun.
+	// Damage is the damage that was found when the healing was begun.
 	Damage CorruptError
-	// Promised is the hard state as the node stored it last. Entries that it had
-	// acknowledged in Promised.Term, or before, may be missing.
+	// Promised is the hard state that the node stored last. Entries that it had acknowledged in Promised.Term,
+	// or before, may be missing.
 	Promised HardState
 }
 
@@ -47,8 +47,8 @@ type healing struct {
 	Detail string `json:"detail"`
 }
 
-// Healing says what a log lacks that may take no part in Raft, as it was damaged, and was cut before
-// the damage: append what is missing, then call FinishHealing. It is zero for any other log.
+// Healing says what is missing in a log that was damaged, and was cut before the damage. Such a log may take no
+// part in Raft: append what is missing, then call FinishHealing. For any other log the result is zero.
 func (l *Log) Healing() Healing {
 	if l.healing == nil {
 		return Healing{}
@@ -57,9 +57,8 @@ func (l *Log) Healing() Healing {
 	return Healing{CorruptError{File: h.File, Offset: h.Offset, Index: h.Index, Detail: h.Detail}, l.state.current}
 }
 
-// FinishHealing says that the log holds everything that it had promised to keep
-// and that was not replaced since, and stores hs. It belongs to the goroutine of
-// Append.
+// FinishHealing says that the log holds everything that it had promised to keep, unless that was replaced
+// since, and stores hs. Only the goroutine of Append may call it.
 func (l *Log) FinishHealing(hs HardState) error {
 	invariant.Check(l.healing != nil && hs.Commit >= l.state.current.Commit, "I7",
 		"healing ends at %+v, promised was %+v", hs, l.state.current)
@@ -79,8 +78,7 @@ func (l *Log) FinishHealing(hs HardState) error {
 	return nil
 }
 
-// readHealing reads the marker. One that cannot be read is there all the same:
-// what it says is for people.
+// readHealing reads the marker. A marker that cannot be read counts as well: its content is only for people.
 func readHealing(fs vfs.FS, dir string) *healing {
 	h := &healing{}
 	f, err := fs.Open(filepath.Join(dir, healingName))
@@ -98,9 +96,9 @@ func readHealing(fs vfs.FS, dir string) *healing {
 	return h
 }
 
-// salvage takes note of damage in the segment at position i of the names found,
-// and keeps what is whole before it. It returns damage itself where nothing is:
-// such a log was purged, and what it began with cannot be known.
+// salvage notes damage in the segment at position i of the names found, and keeps what is whole before it. If
+// nothing whole is before it and the log was purged, salvage returns damage itself: how the log began cannot be
+// known then.
 func (l *Log) salvage(r *recovered, f *found, i int, damage *CorruptError) error {
 	r.damage, r.surplus = damage, f.segments[i:]
 	h, s, err := l.beforeDamage(f.segments[i])
@@ -115,7 +113,7 @@ func (l *Log) salvage(r *recovered, f *found, i int, damage *CorruptError) error
 		}
 		return nil
 	}
-	// The segment before is the last one now, and may have been copied.
+	// The segment before the damage is the last one now, and may have been copied.
 	r.sealed = true
 	_, r.last, err = l.beforeDamage(f.segments[i-1])
 	return err
@@ -130,10 +128,9 @@ func (l *Log) beforeDamage(name string) (*segmentHeader, *scan, error) {
 	return h, s, w.file.Close()
 }
 
-// beginHealing notes the damage durably, before anything is changed, and then
-// sets the segments behind it aside, newest first: whole entries in them may be
-// the only ones that are left, if no peer comes back. Of a segment that is kept in
-// part a copy is set aside.
+// beginHealing notes the damage durably, before anything is changed. Then it sets aside the segments behind the
+// damage, newest first: whole entries in them may be the only ones that are left, if no peer comes back. If a
+// part of a segment is kept, a copy of the whole segment is set aside.
 func (l *Log) beginHealing(r *recovered) error {
 	o := &l.options
 	d := r.damage
@@ -166,8 +163,7 @@ func (l *Log) beginHealing(r *recovered) error {
 	return nil
 }
 
-// nameAside returns a name that no file set aside has so far. Each healing of a
-// healing adds some.
+// nameAside returns a name that no file set aside has yet. Each healing that begins again adds some files.
 func (l *Log) nameAside(name string) (string, error) {
 	for n := range asideMax {
 		path := filepath.Join(l.options.Dir, fmt.Sprintf("%s.%d%s", name, n, asideSuffix))
@@ -180,8 +176,7 @@ func (l *Log) nameAside(name string) (string, error) {
 	return "", fmt.Errorf("set %s aside: there are %d of it", name, asideMax)
 }
 
-// copyAside copies a segment that is about to be cut. What cannot be read of it
-// is left out.
+// copyAside copies a segment that is about to be cut. Parts that the disk cannot read are zeros in the copy.
 func (l *Log) copyAside(name string) (err error) {
 	o := &l.options
 	path, err := l.nameAside(name)
@@ -222,7 +217,7 @@ func (l *Log) copyAside(name string) (err error) {
 	return nil
 }
 
-// removeAside removes what was set aside: the log has all of it again.
+// removeAside removes the files that were set aside: the log has all their entries again.
 func (l *Log) removeAside() error {
 	names, err := l.options.FS.List(l.options.Dir)
 	if err != nil {

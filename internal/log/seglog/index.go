@@ -2,13 +2,12 @@ package seglog
 
 import "sort"
 
-// pointBytes is how far apart the points of an index are at least. A point has
-// 16 bytes: 25 MiB for a log of 100 GiB, whatever the length of its entries.
-// What a reader walks over to find an entry is less than this.
+// pointBytes is the least distance between the points of an index. A point has 16 bytes: 25 MiB for a log of
+// 100 GiB, whatever the length of its entries. To find an entry, a reader walks over less than this.
 const pointBytes = 64 << 10
 
-// sparseIndex says where a segment's records are, without a word for each. It
-// only grows at its end, so that a reader may keep a copy of the struct.
+// sparseIndex says where a segment's records are, without a word for each of them. It only grows at its end, so
+// a reader may keep a copy of the struct.
 type sparseIndex struct {
 	// count is the number of records: a segment of 1 GiB has 15 million at most.
 	count  uint32
@@ -21,8 +20,7 @@ type point struct {
 	offset int64
 	// ordinal counts the segment's records from 0.
 	ordinal uint32
-	// chain is the chain value before the record: with it a walk verifies the
-	// heads that it passes.
+	// chain is the chain value before the record. A walk needs it to verify the heads that it passes.
 	chain uint32
 }
 
@@ -32,7 +30,7 @@ type termRun struct {
 	ordinal uint32
 }
 
-// place is one record in the order of the file.
+// place is the place of one record in its file.
 type place struct {
 	offset int64
 	term   uint64
@@ -51,13 +49,12 @@ func (x *sparseIndex) add(p place) {
 	x.count++
 }
 
-// seek returns the last point that is not behind a record of the index.
+// seek returns the last point at or before a record of the index.
 func (x *sparseIndex) seek(ordinal uint32) point {
 	return x.points[sort.Search(len(x.points), func(i int) bool { return x.points[i].ordinal > ordinal })-1]
 }
 
-// bound returns an offset at or behind the end of the records before ordinal:
-// the nearest known one, else end.
+// bound returns an offset at or behind the end of the records before ordinal: the nearest known one, else end.
 func (x *sparseIndex) bound(ordinal uint32, end int64) int64 {
 	i := sort.Search(len(x.points), func(i int) bool { return x.points[i].ordinal >= ordinal })
 	if i == len(x.points) {
@@ -71,8 +68,8 @@ func (x *sparseIndex) term(ordinal uint32) uint64 {
 	return x.terms[sort.Search(len(x.terms), func(i int) bool { return x.terms[i].ordinal > ordinal })-1].term
 }
 
-// cut returns the index of the first count records, fewer than there are. It
-// has no spare room: what grows at its end does not write into a reader's copy.
+// cut returns the index of the first count records; count is less than the number of records. The result has no
+// spare room, so growing it does not write into a reader's copy.
 func (x *sparseIndex) cut(count uint32) sparseIndex {
 	points := sort.Search(len(x.points), func(i int) bool { return x.points[i].ordinal >= count })
 	terms := sort.Search(len(x.terms), func(i int) bool { return x.terms[i].ordinal >= count })

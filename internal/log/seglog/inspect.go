@@ -21,15 +21,14 @@ type InspectOptions struct {
 	FS vfs.FS
 	// Dir is the log's directory.
 	Dir string
-	// Uncommitted: entries above the state file's commit index are taken to be
-	// of the log, too. Others may take their place.
+	// Uncommitted: entries above the state file's commit index are shown, too. Other entries may still take
+	// their place.
 	Uncommitted bool
 }
 
-// Inspector reads a log from outside: it takes no lock and writes nothing, so
-// that the log's own process may run. What Inspect found committed stays as it
-// is, unless it is purged; what is above may change under the reader, and is
-// left out unless it was asked for.
+// Inspector reads a log from outside: it takes no lock and writes nothing, so the log's own process may run.
+// What Inspect found committed does not change, unless it is purged. Entries above may change while they are
+// read, and are left out unless they were asked for.
 type Inspector struct {
 	options  InspectOptions
 	identity [16]byte
@@ -40,12 +39,11 @@ type Inspector struct {
 	names []string
 }
 
-// Inspect looks at the log in o.Dir. It returns ErrFormat where there is none,
-// or one of a newer format. A damaged state file is an error of what needs the
-// commit index, and a finding of Verify.
+// Inspect looks at the log in o.Dir. It returns ErrFormat if there is no log, or one of a newer format. A
+// damaged state file is an error only in calls that need the commit index; for Verify it is a finding.
 func Inspect(o InspectOptions) (*Inspector, error) {
 	in := &Inspector{options: o}
-	// The state first: what it says is committed is in the segments by then.
+	// The state file is read first: then the entries that it calls committed are in the segments.
 	in.stateProblem = in.readState()
 	if errors.Is(in.stateProblem, ErrFormat) {
 		return nil, fmt.Errorf("inspect log in %s: %w", o.Dir, in.stateProblem)
@@ -58,15 +56,16 @@ func Inspect(o InspectOptions) (*Inspector, error) {
 		return nil, fmt.Errorf("inspect log in %s: %w", o.Dir, err)
 	}
 	if in.stateProblem == nil && len(in.names) > 0 {
-		if first := firstOf(in.names[0]); first > 1 { // as Open takes it: what was before is purged
+		// Open does the same: what was before is purged.
+		if first := firstOf(in.names[0]); first > 1 {
 			in.hs.Commit = max(in.hs.Commit, first)
 		}
 	}
 	return in, nil
 }
 
-// stateReadsMax is how often the state file is read before it counts as
-// damaged: its owner writes a slot in some microseconds.
+// stateReadsMax is how often the state file is read before it counts as damaged: its owner writes a slot in
+// some microseconds.
 const stateReadsMax = 3
 
 func (in *Inspector) readState() (err error) {
@@ -115,10 +114,11 @@ func (in *Inspector) list() error {
 	return nil
 }
 
-// HardState returns what the state file says, zero if it is damaged. Its commit index is at least what the first segment says.
+// HardState returns what the state file says, zero if that file is damaged. Its commit index is at least what
+// the first segment proves.
 func (in *Inspector) HardState() HardState { return in.hs }
 
-// limit is the last index that is shown.
+// limit returns the last index that is shown.
 func (in *Inspector) limit() (uint64, error) {
 	if in.options.Uncommitted {
 		return math.MaxUint64, nil
@@ -136,8 +136,8 @@ type inspected struct {
 	window *window
 }
 
-// openSegment opens a segment and reads its header. It returns fs.ErrNotExist if
-// it is gone, and a *CorruptError.
+// openSegment opens a segment and reads its header. It returns fs.ErrNotExist if the segment is gone, or a
+// *CorruptError if it is damaged.
 func (in *Inspector) openSegment(name string) (*inspected, error) {
 	f, err := in.options.FS.Open(filepath.Join(in.options.Dir, name))
 	if err != nil {
@@ -157,8 +157,8 @@ func (in *Inspector) openSegment(name string) (*inspected, error) {
 	return s, nil
 }
 
-// isGone reports whether err means that a segment was purged, or cut off above
-// the commit index, since the directory was listed.
+// isGone tells whether err means that a segment was purged, or cut off above the commit index, since the
+// directory was listed.
 func (in *Inspector) isGone(name string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -174,7 +174,7 @@ func firstOf(name string) uint64 {
 
 func (s *inspected) close() { _ = s.window.file.Close() }
 
-// damage makes errDamage a *CorruptError, and says of others where they came up.
+// damage makes a *CorruptError of errDamage. To other errors it adds the segment's name.
 func (s *inspected) damage(offset int64, index uint64, err error) error {
 	if errors.Is(err, errDamage) {
 		return &CorruptError{File: s.name, Offset: offset, Index: index, Detail: err.Error()}
@@ -187,7 +187,7 @@ func (s *inspected) start() *scan {
 	return &scan{end: s.segmentHeader.bytes, chain: s.seed, term: s.previousTerm, durable: s.segmentHeader.bytes}
 }
 
-// pass goes on behind the record at s.end, whose head is r.
+// pass moves behind the record at s.end, whose head is r.
 func (s *scan) pass(r *record) {
 	s.index.add(place{offset: s.end, term: r.term, chain: s.chain})
 	s.durable = max(s.durable, int64(r.durable))
@@ -197,9 +197,9 @@ func (s *scan) pass(r *record) {
 	}
 }
 
-// heads calls visit for each intact record event between two offsets, in order,
-// whatever is between them, until it returns false. Seed and log pos tell a
-// record from a copy of one in a user's data.
+// heads calls visit for each intact record event between two offsets, in order, until visit returns false.
+// Anything may be between the records. By seed and log pos it tells a record from a copy of one in a user's
+// data.
 func (s *inspected) heads(from, to int64, visit func(offset int64, r record) bool) error {
 	for at := from; at < to; at += windowBytes {
 		n := min(windowBytes+recordHeadBytes-1, to-at)
@@ -207,7 +207,7 @@ func (s *inspected) heads(from, to int64, visit func(offset int64, r record) boo
 		if err != nil {
 			return err
 		}
-		// The window is used again for the events.
+		// The window is used again for the events, so the piece is copied.
 		piece := bytes.Clone(b)
 		for offset, r := range s.headsIn(piece, at) {
 			event, err := s.window.bytes(offset, r.eventBytes())
@@ -228,29 +228,28 @@ func (s *inspected) heads(from, to int64, visit func(offset int64, r record) boo
 // SegmentSummary describes a segment.
 type SegmentSummary struct {
 	Name string
-	// FirstIndex and LastIndex are the entries it holds, FirstTerm and LastTerm
-	// their terms. LastIndex is FirstIndex-1 while there is none.
+	// FirstIndex and LastIndex are the entries that the segment holds, FirstTerm and LastTerm their terms.
+	// LastIndex is FirstIndex-1 while it holds none.
 	FirstIndex, LastIndex, FirstTerm, LastTerm uint64
 	// GTIDs is the set of the segment's transactions, Transactions their number.
 	GTIDs        *gtid.Set
 	Transactions uint64
-	// FirstTime and LastTime are when its first and last transaction were
-	// committed, by the primary's clock; zero if there is none.
+	// FirstTime and LastTime are when the segment's first and last transaction were committed, by the primary's
+	// clock; zero if there is none.
 	FirstTime, LastTime time.Time
 	// Bytes is the length of header and records.
 	Bytes int64
-	// ServerVersion is that of the mysqld in whose format the file is.
+	// ServerVersion is the version of the mysqld in whose format the file is.
 	ServerVersion string
 	// Sealed: the file will not change any more. Staged: it holds one staged
 	// transaction.
 	Sealed, Staged bool
-	// Problem says why the rest is not known; nil if it is.
+	// Problem says why the rest is not known; nil if the rest is known.
 	Problem error
 }
 
-// Segments calls visit for each segment with entries that are shown, oldest
-// first, and for an empty log's one. It reads little of a segment that is
-// complete, and verifies nothing: that is for Verify.
+// Segments calls visit for each segment with entries that are shown, oldest first, and for the segment of an
+// empty log. It reads little of a segment that is complete, and verifies nothing; use Verify for that.
 func (in *Inspector) Segments(visit func(SegmentSummary) error) error {
 	limit, err := in.limit()
 	if err != nil {
@@ -289,11 +288,11 @@ func (in *Inspector) Segments(visit func(SegmentSummary) error) error {
 		return nil
 	}
 	defer before.close()
-	// The one after it may exist, but not be shown.
+	// A next segment may exist, but is not shown.
 	return visit(in.summarize(before, nil, limit))
 }
 
-// summarize describes s; next is the segment after it, nil if that is not known.
+// summarize describes s; next is the segment after it, nil if it is not known.
 func (in *Inspector) summarize(s, next *inspected, limit uint64) SegmentSummary {
 	sum := SegmentSummary{Name: s.name, FirstIndex: s.first, ServerVersion: s.serverVersion(), Staged: s.staged}
 	if s.staged {
@@ -322,8 +321,7 @@ func (s *inspected) serverVersion() string {
 	return format.ServerVersion
 }
 
-// scanSummary describes a segment whose end nothing tells: it reads all of it
-// that is shown.
+// scanSummary describes a segment whose end is not known otherwise: it reads all of its entries that are shown.
 func (in *Inspector) scanSummary(sum *SegmentSummary, s *inspected, limit uint64) {
 	sum.GTIDs, sum.LastIndex = &gtid.Set{}, s.first-1
 	c := s.start()
@@ -357,12 +355,10 @@ func (sum *SegmentSummary) add(e *InspectedEntry) {
 	}
 }
 
-// tailBytes is how much of a segment's end is read first to find its last
-// transaction: some entries.
+// tailBytes is how much of a segment's end is read first to find its last transaction: some entries.
 const tailBytes = 64 << 10
 
-// ends finds the first term and the two times of a segment that is complete, by
-// reading its two ends.
+// ends finds the first term and the two times of a complete segment, by reading only its beginning and its end.
 func (s *inspected) ends(sum *SegmentSummary) error {
 	c := s.start()
 	if r, err := s.scanHead(s.window, c); err == nil {
@@ -383,7 +379,7 @@ func (s *inspected) ends(sum *SegmentSummary) error {
 		}
 		c.pass(r)
 	}
-	// Records are known by seed and place, so they are found from behind too.
+	// Records are recognised by seed and place, so they can be found from the end, too.
 	for n := int64(tailBytes); ; n *= 4 {
 		from := max(c.end, s.window.size-n)
 		found, err := s.lastTime(from)
@@ -396,8 +392,7 @@ func (s *inspected) ends(sum *SegmentSummary) error {
 	}
 }
 
-// stagedSummary takes what there is to say of a staged segment from its naming
-// entry: the transaction itself may be long.
+// stagedSummary describes a staged segment by its naming entry only: the transaction itself may be long.
 func (s *inspected) stagedSummary(sum *SegmentSummary) error {
 	c := s.start()
 	r, err := s.scanHead(s.window, c)
@@ -416,8 +411,8 @@ func (s *inspected) stagedSummary(sum *SegmentSummary) error {
 	return nil
 }
 
-// lastTime returns the time of the last transaction in records that begin at or
-// behind from; zero if there is none.
+// lastTime returns the time of the last transaction in records that begin at or behind from; zero if there is
+// none.
 func (s *inspected) lastTime(from int64) (last time.Time, err error) {
 	type found struct {
 		offset int64
@@ -450,8 +445,8 @@ func (in *Inspector) holder(index uint64) int {
 // ErrNoTransaction is returned for a transaction that is not in the log.
 var ErrNoTransaction = errors.New("transaction is not in the log")
 
-// Find returns the index of the entry that holds a transaction: ErrCompacted if
-// it was purged, ErrNoTransaction if the log has not got it.
+// Find returns the index of the entry that holds a transaction. It returns ErrCompacted if that entry was
+// purged, ErrNoTransaction if the transaction is not in the log.
 func (in *Inspector) Find(g gtid.GTID) (uint64, error) {
 	from := uint64(0)
 	for i, name := range in.names {

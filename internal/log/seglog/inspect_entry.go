@@ -13,30 +13,29 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// wholeEventBytesMax: of a longer event only a beginning is in memory at a time,
-// but for a statement, which is not placed in its transaction by its type alone.
+// wholeEventBytesMax: of a longer event only a part is in memory at a time. Only a statement is read as a
+// whole: its type alone does not say where it is in its transaction.
 const wholeEventBytesMax = windowBytes
 
-// InspectedEntry is an entry as it stands in its segment. It is of use until
-// the function that got it returns.
+// InspectedEntry is an entry in its segment. It is valid until the function that got it returns.
 type InspectedEntry struct {
 	Index, Term uint64
 	// Type is Raft's: 0 normal, 1 conf change, 2 conf change v2.
 	Type uint8
-	// Header is that of the data, if Type is 0 and Problem is nil.
+	// Header is the header of the data, if Type is 0 and Problem is nil.
 	Header entry.Header
-	// Bytes is the length of the data, and of the stage that it names.
+	// Bytes is the length of the data, plus that of the stage that it names.
 	Bytes int64
-	// Segment and Offset are where the entry's record begins.
+	// Segment and Offset say where the entry's record begins.
 	Segment string
 	Offset  int64
-	// Epoch is what a KindEpoch entry says.
+	// Epoch is the content of a KindEpoch entry.
 	Epoch entry.Epoch
 	// State is the body of a KindState entry: JSON.
 	State []byte
 	// Transactions are in the order of the log.
 	Transactions []InspectedTransaction
-	// Problem says why the data cannot be what it should; nil if it can.
+	// Problem says why the data is not valid; nil if it is.
 	Problem error
 
 	segment *inspected
@@ -53,7 +52,7 @@ type InspectedTransaction struct {
 
 // InspectedEvent is an event of a transaction.
 type InspectedEvent struct {
-	// Offset is the event's in its segment.
+	// Offset is the event's offset in its segment.
 	Offset int64
 	// Head is the event, or the beginning of a long one. It is valid until the
 	// function that got it returns.
@@ -63,10 +62,9 @@ type InspectedEvent struct {
 // Whole reports whether Head is all of the event.
 func (e *InspectedEvent) Whole() bool { return uint32(len(e.Head)) == e.Head.Length() }
 
-// Entries calls visit for the entries from one index to another, as far as they
-// are shown; from 0 is the log's first, to 0 its last. What it calls visit for is
-// verified. It returns visit's error; ErrCompacted or ErrUnavailable where from
-// is not in the log; a *CorruptError.
+// Entries calls visit for the entries from index from to index to, as far as they are shown; from=0 is the
+// log's first entry, to=0 its last. It verifies each entry before visit. It returns visit's error; ErrCompacted
+// or ErrUnavailable if from is not in the log; or a *CorruptError.
 func (in *Inspector) Entries(from, to uint64, visit func(*InspectedEntry) error) error {
 	limit, err := in.limit()
 	if err != nil {
@@ -116,8 +114,7 @@ func (in *Inspector) Entries(from, to uint64, visit func(*InspectedEntry) error)
 	return nil
 }
 
-// walk is Entries for one segment; it returns the index behind the last entry
-// that was there.
+// walk is Entries for one segment. It returns the index behind the last entry that was there.
 func (in *Inspector) walk(s *inspected, from, limit uint64, visit func(*InspectedEntry) error) (next uint64, err error) {
 	c := s.start()
 	for next = s.first; c.end < s.window.size && next <= limit; next++ {
@@ -131,7 +128,8 @@ func (in *Inspector) walk(s *inspected, from, limit uint64, visit func(*Inspecte
 			e, r, err = s.entry(c)
 		}
 		if errors.Is(err, errDamage) && next > in.hs.Commit {
-			return next, nil // the tail: what is there may be just being written
+			// This is the tail: it may be being written at this moment.
+			return next, nil
 		}
 		if err != nil {
 			return 0, s.damage(c.end, next, err)
@@ -147,7 +145,7 @@ func (in *Inspector) walk(s *inspected, from, limit uint64, visit func(*Inspecte
 	return next, nil
 }
 
-// entry reads and verifies the record at c.end. It returns errDamage.
+// entry reads and verifies the record at c.end. If it is damaged, it returns errDamage.
 func (s *inspected) entry(c *scan) (*InspectedEntry, *record, error) {
 	r, err := s.scanHead(s.window, c)
 	if err != nil {
@@ -157,8 +155,7 @@ func (s *inspected) entry(c *scan) (*InspectedEntry, *record, error) {
 	return e, &r, err
 }
 
-// readEntry reads and verifies what is behind a record's head. It returns
-// errDamage.
+// readEntry reads and verifies what follows a record's head. If it is damaged, it returns errDamage.
 func (s *inspected) readEntry(offset int64, r *record) (*InspectedEntry, error) {
 	inline, err := s.inline(offset, r)
 	if err != nil {
@@ -188,7 +185,7 @@ func (s *inspected) readEntry(offset int64, r *record) (*InspectedEntry, error) 
 	return e, nil
 }
 
-// inline returns a copy of the data in the record's event, which it verifies.
+// inline verifies a record's event and returns a copy of the data in it.
 func (s *inspected) inline(offset int64, r *record) ([]byte, error) {
 	event, err := s.window.bytes(offset, r.eventBytes())
 	if err != nil {
@@ -200,7 +197,7 @@ func (s *inspected) inline(offset int64, r *record) ([]byte, error) {
 	return bytes.Clone(event[recordHeadBytes : len(event)-binlog.ChecksumBytes]), nil
 }
 
-// naming returns what the record of a staged segment says of its stage.
+// naming returns what the record of a staged segment says about its stage.
 func (s *inspected) naming(offset int64, r *record) (naming, error) {
 	inline, err := s.inline(offset, r)
 	if err != nil {
@@ -214,11 +211,11 @@ func (s *inspected) naming(offset int64, r *record) (naming, error) {
 	return n, nil
 }
 
-// time is when the transaction was committed.
+// time returns when the transaction was committed.
 func (n *naming) time() time.Time {
 	info, err := binlog.ParseGTID(n.event)
 	if err != nil {
-		return time.Time{} // namingOf has parsed it
+		return time.Time{} // cannot happen: namingOf has parsed it
 	}
 	return binlog.CommitTime(n.event, &info)
 }
@@ -246,7 +243,7 @@ func (e *InspectedEntry) readStage(offset int64, r *record) error {
 	return nil
 }
 
-// parse decodes what is inline of an entry's data.
+// parse decodes the inline part of an entry's data.
 func (e *InspectedEntry) parse(inline []byte) error {
 	h, body, err := entry.Parse(inline)
 	if err != nil {
@@ -271,9 +268,8 @@ func (e *InspectedEntry) parse(inline []byte) error {
 	return nil
 }
 
-// readTransactions reads the transactions between two offsets and adds them to
-// e. It returns the CRC32C of their bytes, started with crc, and errDamage for
-// anything but whole transactions.
+// readTransactions reads the transactions between two offsets and adds them to e. It returns the CRC32C of
+// their bytes, which continues crc. It returns errDamage for anything else than whole transactions.
 func (e *InspectedEntry) readTransactions(from, to int64, crc uint32) (uint32, error) {
 	var assembler binlog.Assembler
 	err := e.segment.events(from, to, &crc, func(event InspectedEvent) error {
@@ -304,9 +300,8 @@ func (e *InspectedEntry) readTransactions(from, to int64, crc uint32) (uint32, e
 	return crc, err
 }
 
-// events calls visit for the events between two offsets and verifies their
-// checksums. Of an event over wholeEventBytesMax it reads a part at a time, where
-// its type allows that. crc goes on over all bytes.
+// events calls visit for the events between two offsets and verifies their checksums. An event of more than
+// wholeEventBytesMax is read in parts, if its type allows that. crc is continued over all bytes.
 func (s *inspected) events(from, to int64, crc *uint32, visit func(InspectedEvent) error) error {
 	for at := from; at < to; {
 		if to-at < binlog.HeaderBytes {

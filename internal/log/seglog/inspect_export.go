@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// ExportOptions say what is exported: from an index on, what is committed, up to
-// the first of the limits that are not zero.
+// ExportOptions say what Export exports: committed entries from an index on, up to the first of the limits that
+// are not zero.
 type ExportOptions struct {
 	// From is the first entry; 0 = the log's first.
 	From uint64
@@ -21,8 +21,8 @@ type ExportOptions struct {
 	UntilIndex uint64
 	// UntilGTID is the last transaction.
 	UntilGTID gtid.GTID
-	// UntilTime ends before the first transaction that was committed after it,
-	// by the clock of its primary.
+	// UntilTime: the export ends before the first transaction that was committed after this time, by the clock
+	// of its primary.
 	UntilTime time.Time
 }
 
@@ -30,8 +30,8 @@ type ExportOptions struct {
 type ExportFile struct {
 	// Number counts the files from 1.
 	Number int
-	// FirstIndex is the entry with the file's first transaction, ServerVersion
-	// that of the mysqld in whose format the file is.
+	// FirstIndex is the entry with the file's first transaction. ServerVersion is the version of the mysqld in
+	// whose format the file is.
 	FirstIndex    uint64
 	ServerVersion string
 }
@@ -41,24 +41,21 @@ type Exported struct {
 	Files        int
 	Transactions uint64
 	Bytes        int64
-	// FirstIndex and LastIndex are the entries that were looked at, LastIndex
-	// FirstIndex-1 if none.
+	// FirstIndex and LastIndex are the entries that were looked at; LastIndex is FirstIndex-1 if there were
+	// none.
 	FirstIndex, LastIndex uint64
-	// Before is the set of all transactions before the first file's, GTIDs that
-	// of the exported ones.
+	// Before is the set of all transactions before those of the first file, GTIDs the set of the exported ones.
 	Before, GTIDs *gtid.Set
 	// LastTime is when the last transaction was committed.
 	LastTime time.Time
 }
 
-// Export writes committed transactions as binlog files, byte for byte as their
-// primaries wrote them. A file has one FORMAT_DESCRIPTION, so that a new one
-// begins where the next transaction was written in another format: by a server
-// of another version. create makes each of them; at least one is made.
+// Export writes committed transactions as binlog files, byte for byte as their primaries wrote them. A file has
+// one FORMAT_DESCRIPTION. So a new file begins when the next transaction was written in another format, by a
+// server of another version. create makes each file; at least one is made.
 //
-// The logical clock (last_committed) starts again within a file where a segment
-// began: a client that runs what mysqlbinlog prints does not look at it, and a
-// replica's applier would wait there.
+// Within a file the logical clock (last_committed) starts again where a segment began. A client that runs the
+// output of mysqlbinlog ignores it; the applier of a replica would wait there.
 func (in *Inspector) Export(ctx context.Context, o ExportOptions, create func(ExportFile) (io.Writer, error)) (*Exported, error) {
 	limit, err := in.limit()
 	if err == nil && len(in.names) == 0 {
@@ -73,7 +70,7 @@ func (in *Inspector) Export(ctx context.Context, o ExportOptions, create func(Ex
 	x.LastIndex, x.GTIDs = x.FirstIndex-1, &gtid.Set{}
 	untilIndex := o.UntilIndex
 	if o.UntilGTID != (gtid.GTID{}) {
-		// Before anything is written: a wrong one has no file to show for it.
+		// This comes before anything is written: a wrong GTID must leave no file.
 		found, err := in.Find(o.UntilGTID)
 		if err != nil {
 			return nil, err
@@ -92,7 +89,7 @@ func (in *Inspector) Export(ctx context.Context, o ExportOptions, create func(Ex
 		return nil, err
 	}
 	if x.out == nil {
-		// Nothing to export is a file, too: it says what was before.
+		// If there is nothing to export, one file is made, too: it says which transactions were before.
 		if err := x.empty(in, x.FirstIndex); err != nil {
 			return nil, err
 		}
@@ -100,7 +97,7 @@ func (in *Inspector) Export(ctx context.Context, o ExportOptions, create func(Ex
 	return &x.Exported, nil
 }
 
-// export is a call of Export on its way.
+// export is a call of Export that is under way.
 type export struct {
 	Exported
 	ctx     context.Context
@@ -109,7 +106,7 @@ type export struct {
 	out     io.Writer
 	// format is the FORMAT_DESCRIPTION of out.
 	format binlog.Event
-	// done holds all transactions up to where it is.
+	// done holds all transactions up to the present place.
 	done *gtid.Set
 }
 
@@ -191,8 +188,8 @@ func (x *export) empty(in *Inspector, index uint64) error {
 	return x.begin(s, index, x.done)
 }
 
-// sameFormat reports whether events that stand behind either FORMAT_DESCRIPTION
-// are read alike: they differ in when the server started, and which one it is.
+// sameFormat tells whether events behind either FORMAT_DESCRIPTION are read in the same way. The two may differ
+// in the server's start time, and in which server it is.
 func sameFormat(a, b binlog.Event) bool {
 	x, errX := binlog.ParseFormatDescription(a)
 	y, errY := binlog.ParseFormatDescription(b)

@@ -12,35 +12,34 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Finding is something that is not as it should be.
+// Finding is one thing that Verify found wrong.
 type Finding struct {
-	// Segment and Offset say where it begins; Segment may be the state file.
+	// Segment and Offset say where it begins. Segment may be the state file.
 	Segment string
 	Offset  int64
 	// Index is the index of the entry that is there, or should be; 0 = none.
 	Index uint64
-	// Torn: what a crash left behind the last sync. It was never acknowledged;
-	// the next start of the node cuts it. Everything else is damage.
+	// Torn: a crash left this behind the last sync. It was never acknowledged, and the next start of the node
+	// cuts it. Every other finding is damage.
 	Torn   bool
 	Detail string
 }
 
-// Verified is what Verify looked at.
+// Verified is the result of Verify.
 type Verified struct {
 	Segments              int
 	Entries, Transactions uint64
 	Bytes                 int64
-	// FirstIndex and LastIndex are the entries that were found, Commit the
-	// commit index of the state file. LastIndex is 0 if there is none.
+	// FirstIndex and LastIndex are the entries that were found, Commit is the commit index of the state file.
+	// LastIndex is 0 if there are no entries.
 	FirstIndex, LastIndex, Commit uint64
-	// Findings are in the order of the log, FindingsMax at most; More counts
-	// those left out.
+	// Findings are in the order of the log, at most FindingsMax. More counts the findings that were left out.
 	Findings []Finding
 	More     uint64
 }
 
-// FindingsMax bounds the findings that are kept, some 200 bytes each: a disk that
-// lost a gigabyte makes millions.
+// FindingsMax bounds the findings that are kept, of some 200 bytes each: a disk that lost a gigabyte causes
+// millions.
 const FindingsMax = 1000
 
 // Damaged reports whether any finding is damage.
@@ -48,14 +47,13 @@ func (v *Verified) Damaged() bool {
 	return slices.ContainsFunc(v.Findings, func(f Finding) bool { return !f.Torn })
 }
 
-// Verify reads all of the log, uncommitted entries too, and checks it: checksums
-// and chains, how the segments follow on each other, that transactions are
-// whole, each segment's PREVIOUS_GTIDS, and of committed entries the rules of
-// their epochs. It goes on behind damage where it can. It tells progress, unless
-// that is nil, how many bytes it has read of how many.
+// Verify reads the whole log, uncommitted entries too. It checks checksums and chains, that each segment
+// follows the one before, that transactions are whole, each segment's PREVIOUS_GTIDS, and for committed entries
+// the rules of their epochs. It continues behind damage where it can. Unless progress is nil, Verify tells it
+// how many bytes it has read of how many.
 //
-// The log may be open: what is found above the commit index counts only if a
-// second look finds it again. An error is one of reading, ErrFormat, or ctx's.
+// The log may be open: a finding above the commit index counts only if a second look finds it again. The error
+// is one of reading, ErrFormat, or ctx's.
 func (in *Inspector) Verify(ctx context.Context, progress func(done, total int64)) (*Verified, error) {
 	v := &verifier{in: in, ctx: ctx, progress: progress, before: &scan{}}
 	v.Commit = in.hs.Commit
@@ -84,7 +82,7 @@ func (in *Inspector) Verify(ctx context.Context, progress func(done, total int64
 	return &v.Verified, nil
 }
 
-// verifier is a call of Verify on its way.
+// verifier is a call of Verify that is under way.
 type verifier struct {
 	Verified
 	in       *Inspector
@@ -92,11 +90,10 @@ type verifier struct {
 	progress func(done, total int64)
 	done     int64
 	total    int64
-	// before is where the segment before ended; nil if that is not known.
+	// before is the end of the segment before; nil if that is not known.
 	before *scan
 	number uint64
-	// last is the name of the segment before; overtaken: what was behind it was
-	// purged before it was read.
+	// last is the name of the segment before. overtaken: what followed it was purged before it was read.
 	last      string
 	overtaken bool
 	rules     rules
@@ -105,9 +102,9 @@ type verifier struct {
 // looksMax bounds the looks at a tail that changes all the time.
 const looksMax = 5
 
-// verifyTail verifies the segments from the first uncommitted entry on. Others may take the place of entries there while it reads, and
-// of whole segments: the end of one, and the beginning of the next, may be of different times. So it looks again, at all of them, and
-// reports what two looks find.
+// verifyTail verifies the segments from the first uncommitted entry on. While it reads, other entries and
+// segments may take their place: the end of one segment and the beginning of the next may be from different
+// times. So it looks at all of them again, and reports what two looks find.
 func (v *verifier) verifyTail(names []string) error {
 	var before []Finding
 	for look := 1; ; look++ {
@@ -132,7 +129,7 @@ func (v *verifier) verifyTail(names []string) error {
 	}
 }
 
-// alsoNow returns the names with those of segments that are among them now.
+// alsoNow adds the names of segments that have appeared between the first and the last of names.
 func (v *verifier) alsoNow(names []string) ([]string, error) {
 	now := Inspector{options: v.in.options}
 	if err := now.list(); err != nil {
@@ -147,11 +144,11 @@ func (v *verifier) alsoNow(names []string) ([]string, error) {
 	return slices.Sorted(slices.Values(names)), nil
 }
 
-// segmentOrGone verifies a segment, if it has not been purged, or cut off, since the directory was listed.
+// segmentOrGone verifies a segment, unless it was purged, or cut off, since the directory was listed.
 func (v *verifier) segmentOrGone(name string) error {
 	err := v.segment(name)
 	if v.in.isGone(name, err) {
-		// What comes next cannot be compared with it.
+		// The next segment cannot be compared with this one.
 		v.before, v.rules, v.overtaken = nil, rules{}, true
 		return nil
 	}
@@ -175,7 +172,7 @@ func (v *verifier) add(f Finding) {
 	v.Findings = append(v.Findings, f)
 }
 
-// isLast reports whether there is no segment after name, now.
+// isLast tells whether there is no segment after name at the moment.
 func (v *verifier) isLast(name string) (bool, error) {
 	now := Inspector{options: v.in.options}
 	err := now.list()
@@ -228,7 +225,7 @@ func (v *verifier) segment(name string) error {
 	return nil
 }
 
-// pass goes on behind a record and tells how far that is.
+// pass moves behind a record and reports the progress.
 func (v *verifier) pass(c *scan, r *record) {
 	c.pass(r)
 	v.Bytes += r.bytes()
@@ -237,7 +234,7 @@ func (v *verifier) pass(c *scan, r *record) {
 	}
 }
 
-// header checks how a segment follows on the one before.
+// header checks how a segment follows the segment before.
 func (v *verifier) header(s *inspected) {
 	find := func(format string, args ...any) { v.find(s.name, 0, s.first, format, args...) }
 	if v.in.stateProblem == nil && s.identity != v.in.identity {
@@ -278,43 +275,43 @@ func (v *verifier) entry(e *InspectedEntry) {
 	}
 }
 
-// afterDamage says how a segment goes on behind damage.
+// afterDamage says how a segment continues behind damage.
 type afterDamage uint8
 
 const (
-	// noDamage: the log ends here, with a torn tail or without.
+	// noDamage: the log ends here, perhaps with a torn tail.
 	noDamage afterDamage = iota
-	// segmentEnds: nothing is left that can be read.
+	// segmentEnds: nothing more of the segment can be read.
 	segmentEnds
 	// segmentGoesOn: there is another record.
 	segmentGoesOn
 )
 
-// damage judges what is wrong at c.end and moves c to the next record behind.
-// r is the head of the record if that is intact.
+// damage judges the problem at c.end and moves c to the next record behind it. r is the head of the record, if
+// the head is intact.
 func (v *verifier) damage(s *inspected, c *scan, r *record, problem error) (afterDamage, error) {
 	index := c.nextIndex(s.segmentHeader)
 	isLast, err := v.isLast(s.name)
 	if err != nil {
 		return segmentEnds, fmt.Errorf("list directory: %w", err)
 	}
-	// A stage was durable before its file became a segment: that has no tail.
+	// A stage was durable before its file became a segment: such a segment has no tail.
 	if isLast && !s.staged && index > v.Commit {
 		durable, nonZeroEnd, err := s.searchBehind(s.window, c.end)
 		switch {
-		case errors.Is(err, errDamage): // it became shorter
+		case errors.Is(err, errDamage): // it became shorter meanwhile
 			return noDamage, nil
 		case err != nil:
 			return segmentEnds, s.damage(c.end, index, err)
 		case durable <= c.end && nonZeroEnd == c.end:
-			return noDamage, nil // zeros, prepared for what comes
+			return noDamage, nil // these are zeros, prepared for later entries
 		case durable <= c.end:
 			v.torn(s.name, c.end, index, "%v; %d bytes that were not known to be durable", problem, nonZeroEnd-c.end)
 			return noDamage, nil
 		}
 	}
 	v.rules = rules{}
-	if r != nil { // only what is behind the head is damaged
+	if r != nil { // only what follows the head is damaged
 		v.find(s.name, c.end, index, "%v", problem)
 		v.LastIndex = index
 		v.pass(c, r)
@@ -323,8 +320,8 @@ func (v *verifier) damage(s *inspected, c *scan, r *record, problem error) (afte
 	return v.resume(s, c, problem)
 }
 
-// resume reports damage at c.end and reads on at the next record behind it. The
-// chain that this was made with is not known, so it counts by itself.
+// resume reports damage at c.end and continues at the next record behind it. The chain value before that record
+// is not known, so the record is accepted without it.
 func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, error) {
 	index := c.nextIndex(s.segmentHeader)
 	var next int64
@@ -335,7 +332,8 @@ func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, er
 		}
 		return next == 0
 	})
-	if err != nil && !errors.Is(err, errDamage) { // of what cannot be read behind it, that it cannot be read is all there is to say
+	// If bytes behind the damage cannot be read either, there is nothing more to say.
+	if err != nil && !errors.Is(err, errDamage) {
 		return segmentEnds, s.damage(c.end, index, err)
 	}
 	if next == 0 {
@@ -358,9 +356,8 @@ func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, er
 	return segmentGoesOn, nil
 }
 
-// rules are what holds of committed entries: the commit check of package
-// consensus, without the panics. gtids is nil, and order not known, where what came
-// before is not known.
+// rules are the rules for committed entries: the commit check of package consensus, without its panics. If the
+// entries before are not known, gtids is nil and order is not known.
 type rules struct {
 	order entry.Order
 	gtids *gtid.Set
@@ -391,7 +388,7 @@ func (r *rules) check(e *InspectedEntry) (problem string) {
 	case h.Term != e.Term:
 		problem = fmt.Sprintf("entry of term %d says term %d", e.Term, h.Term)
 	case h.Kind == entry.KindState:
-		return problem // of no epoch
+		return problem // it belongs to no epoch
 	default:
 		if _, err := r.order.Next(h); err != nil {
 			problem = err.Error()

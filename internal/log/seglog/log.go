@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// SegmentBytesDefault is max_binlog_size as quorate sets it: the primary's
-	// rotations end segments, the limit is only for what lies between two.
+	// SegmentBytesDefault is max_binlog_size as quorate sets it. The primary's rotations end segments; this
+	// limit is only for what comes between two rotations.
 	SegmentBytesDefault = 128 << 20
-	// CacheBytesDefault keeps the entries of the last second at 64 MB/s, which
-	// followers and the feed read all the time.
+	// CacheBytesDefault keeps the entries of the last second at 64 MB/s. Followers and the feed read these all
+	// the time.
 	CacheBytesDefault = 64 << 20
 
 	segmentBytesMaxMax = 1 << 30
@@ -30,12 +30,12 @@ type Entry struct {
 	Index, Term uint64
 	// Type is Raft's: 0 normal, 1 conf change, 2 conf change v2.
 	Type uint8
-	// Data is encoded by package entry, if Type is 0. Empty data is nil when
-	// it is read. Nobody changes the bytes.
+	// Data is encoded by package entry, if Type is 0. Empty data is nil when it is read. The bytes must not be
+	// changed.
 	Data []byte
 }
 
-// Staged returns the transaction beside the log that the entry names; false if it names none.
+// Staged returns the staged transaction that the entry names; false if it names none.
 func (e Entry) Staged() (entry.Staged, bool) {
 	if e.Type != 0 {
 		return entry.Staged{}, false
@@ -52,71 +52,67 @@ type Options struct {
 	Identity [16]byte
 	// Logger gets what recovery did; nil discards it.
 	Logger *slog.Logger
-	// Heal opens a damaged log, too: it is cut before the damage, and is one to
-	// be healed (see Healing) until FinishHealing, also over restarts. The state
-	// file must be whole, and the log's first segment if others were purged.
+	// Heal opens a damaged log, too. The log is cut before the damage, and has to be healed (see Healing) until
+	// FinishHealing, even after restarts. The state file must be whole, and so must the log's first segment if
+	// others were purged.
 	Heal bool
-	// SegmentBytesMax is the length at which a segment ends, in bytes, up to
-	// 1 GiB; 0 = SegmentBytesDefault. A larger entry gets one to itself.
+	// SegmentBytesMax is the length at which a segment ends, in bytes, up to 1 GiB; 0 = SegmentBytesDefault. A
+	// larger entry gets a segment of its own.
 	SegmentBytesMax int64
 	// CacheBytesMax bounds the cache of the newest entries, in bytes; 0 =
 	// CacheBytesDefault.
 	CacheBytesMax int64
-	// PrefetchBytesMax bounds what Run reads ahead, in bytes; 0 =
-	// PrefetchBytesDefault. A reader has a twelfth of it: under 4 MiB that has no
-	// room for a chunk, and nothing is read ahead.
+	// PrefetchBytesMax bounds what Run reads ahead, in bytes; 0 = PrefetchBytesDefault. Each reader has a
+	// twelfth of it. Below 4 MiB that has no room for a chunk, and nothing is read ahead.
 	PrefetchBytesMax int64
-	// Begin says where a log begins that is made now; nil = at entry 1. Until it has
-	// its first entry, Open finds such a log damaged.
+	// Begin says where a new log begins; nil = at entry 1. Until such a log has its first entry, Open finds it
+	// damaged.
 	Begin *Begin
 }
 
-// Begin is where the log of a node begins that has all before it from elsewhere.
-// It is where a segment of the log begins that it is a copy of.
+// Begin is the beginning of the log of a node that has everything before it from elsewhere. It must be the
+// beginning of a segment of the log from which this log is copied.
 type Begin struct {
-	// First is the first entry's index, PreviousTerm the term of the one before.
+	// First is the index of the first entry, PreviousTerm the term of the entry before.
 	First, PreviousTerm uint64
 	// GTIDs holds the transactions of all entries before First.
 	GTIDs *gtid.Set
-	// FormatDescription is the event at that segment's start; nil = the built-in one, where
-	// no epoch is before First.
+	// FormatDescription is the event at that segment's start; nil = the built-in one, if no epoch is before
+	// First.
 	FormatDescription []byte
 }
 
 // SegmentInfo describes a segment.
 type SegmentInfo struct {
-	// Name is the file's, in the log's directory.
+	// Name is the name of the file in the log's directory.
 	Name string
-	// FirstIndex and LastIndex are the entries it holds; LastIndex is
-	// FirstIndex-1 while there is none.
+	// FirstIndex and LastIndex are the entries that the segment holds; LastIndex is FirstIndex-1 while it holds
+	// none.
 	FirstIndex, LastIndex uint64
 	// Bytes is the length of its header and records.
 	Bytes int64
 	// GTIDsBefore is the set of all transactions in entries before
 	// FirstIndex. It is shared: do not change it.
 	GTIDsBefore *gtid.Set
-	// FormatDescription is the event at the file's start, in force for all of
-	// its transactions, as of a closed file. It is shared: do not change it.
+	// FormatDescription is the event at the file's start, with the flags of a closed file. It is in force for
+	// all transactions of the file. It is shared: do not change it.
 	FormatDescription []byte
-	// FirstTime and LastTime are when the first and the last of its
-	// transactions were committed, in seconds since 1970 by the clock of their primary;
-	// 0 if there is none.
+	// FirstTime and LastTime are when the segment's first and last transaction were committed, in seconds since
+	// 1970 by the clock of their primary; 0 if there is none.
 	FirstTime, LastTime int64
-	// Sealed: the file is a finished binlog file. It will not change any
-	// more, its entries are committed.
+	// Sealed: the file is a finished binlog file. It will not change any more, and its entries are committed.
 	Sealed bool
 }
 
 // Stats are counters since Open, and sizes.
 type Stats struct {
-	// Appends counts the calls of Append that wrote, Entries and Bytes what
-	// they wrote, in bytes of the files.
+	// Appends counts the calls of Append that wrote something. Entries and Bytes count what they wrote, in
+	// bytes of the files.
 	Appends, Entries, Bytes uint64
-	// Syncs counts fdatasync and fsync of segments and hard state, SyncTime is
-	// the time in them.
+	// Syncs counts fdatasync and fsync of segments and hard state. SyncTime is the time spent in them.
 	Syncs    uint64
 	SyncTime time.Duration
-	// ZeroBytes counts what was written ahead of entries.
+	// ZeroBytes counts the zeros that were written ahead of entries.
 	ZeroBytes uint64
 	// Truncations counts conflicts that removed entries.
 	Truncations uint64
@@ -124,12 +120,11 @@ type Stats struct {
 	PurgedSegments uint64
 	// TornBytes is the length of the torn tail that Open cut; 0 = none.
 	TornBytes int64
-	// CacheEntries counts entries read from the cache, PrefetchEntries those
-	// from the prefetch cache, MissedEntries those that their reader waited for.
+	// CacheEntries counts entries read from the cache, PrefetchEntries entries from the prefetch cache,
+	// MissedEntries entries for which their reader waited for the disk.
 	CacheEntries, PrefetchEntries, MissedEntries uint64
-	// DiskEntries and DiskBytes count what was read from files, PrefetchBytes
-	// the bytes of entries read ahead, WastedBytes those of them that nobody
-	// came for.
+	// DiskEntries and DiskBytes count what was read from files. PrefetchBytes counts the bytes of entries that
+	// were read ahead, WastedBytes those that no reader took.
 	DiskEntries, DiskBytes, PrefetchBytes, WastedBytes uint64
 	// CacheBytes is the cache's present size, Segments the number of files.
 	CacheBytes int64
@@ -145,7 +140,7 @@ type Log struct {
 	// Owned by the goroutine of Append.
 	writer writer
 	state  stateFile
-	// healing is set while the log lacks what it once had.
+	// healing is set while the log lacks entries that it once had.
 	healing *healing
 	// refused is set while the last Append found the disk full.
 	refused bool
@@ -153,39 +148,35 @@ type Log struct {
 	// purging is held by Purge, so that there is one at a time.
 	purging sync.Mutex
 
-	// stagesMu guards the stages that are not in the log, by id, and may be held
-	// over what makes and removes names. stages is nil once the log is closed.
-	// Order: stagesMu before mu.
+	// stagesMu guards the stages that are not in the log, by id. It may be held during calls that make and
+	// remove names. stages is nil once the log is closed. Order: stagesMu before mu.
 	stagesMu sync.Mutex
 	stages   map[entry.StageID]*Stage
 
-	// whole holds the complete ones of stages, under a lock of its own that is
-	// never held over I/O.
+	// whole holds the ids of the complete stages. Its lock is never held during I/O.
 	wholeMu sync.Mutex
 	whole   map[entry.StageID]bool
-	// slackBytes is stageSlackBytes, but in tests.
+	// slackBytes is stageSlackBytes, except in tests.
 	slackBytes int64
 
-	// mu guards what follows. The goroutine of Append alone changes it, so it
-	// reads without the lock; but for segments, the front of which is Purge's,
-	// and failed.
+	// mu guards the fields below. Only the goroutine of Append changes them, so it reads them without the lock.
+	// Exceptions are segments, whose front belongs to Purge, and failed.
 	mu       sync.RWMutex
 	segments []*segment
 	hs       HardState
 	cache    cache
-	// failed is what all calls that change something return from then on.
+	// failed is the error that all calls return from then on that would change something.
 	failed error
-	// generation counts truncations: a reader that was overtaken by one
-	// starts again.
+	// generation counts truncations: a reader that was overtaken by one starts again.
 	generation uint64
 	stats      Stats
 
 	prefetch prefetch
-	// busy says how much of the time entries are appended.
+	// busy measures how much of the time entries are being appended.
 	busy busyClock
-	// grown is how many bytes were appended.
+	// grown counts the bytes that were appended.
 	grown atomic.Int64
-	// What readers count, without the lock.
+	// Readers count these without the lock.
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }
 
@@ -199,7 +190,7 @@ func (l *Log) tail() *segment {
 	return l.segments[len(l.segments)-1]
 }
 
-// fail makes err the end of the log, unless it has one, and returns that.
+// fail makes err the error of the log, unless the log has one already, and returns the log's error.
 func (l *Log) fail(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,8 +206,8 @@ func (l *Log) failure() error {
 	return l.failed
 }
 
-// HardState returns what was stored last; zero for a new log. After a crash
-// its term may be older than the last entry's: entries are stored first.
+// HardState returns the hard state that was stored last; zero for a new log. After a crash its term may be
+// lower than the last entry's: entries are stored first.
 func (l *Log) HardState() HardState {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -238,8 +229,8 @@ func (l *Log) LastIndex() uint64 {
 	return l.segments[len(l.segments)-1].last()
 }
 
-// Term returns the term of the entry at index, from FirstIndex-1 to LastIndex.
-// It returns ErrCompacted or ErrUnavailable outside.
+// Term returns the term of the entry at index, from FirstIndex-1 to LastIndex. For other indexes it returns
+// ErrCompacted or ErrUnavailable.
 func (l *Log) Term(index uint64) (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -260,8 +251,8 @@ func (l *Log) term(index uint64) (uint64, error) {
 	return s.index.term(uint32(index - s.first)), nil
 }
 
-// find returns the position of the segment that holds index, or would: it is
-// not before the first segment.
+// find returns the position of the segment that holds index, or would hold it. index must not be before the
+// first segment.
 func (l *Log) find(index uint64) int {
 	return sort.Search(len(l.segments), func(i int) bool { return l.segments[i].first > index }) - 1
 }
@@ -273,13 +264,13 @@ func (l *Log) Segments() []SegmentInfo {
 	infos := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
 		infos[i] = s.info()
-		// An entry that is not committed may still be cut off.
+		// A segment with an entry that is not committed may still be cut.
 		infos[i].Sealed = i < len(l.segments)-1 && s.last() <= l.hs.Commit
 	}
 	return infos
 }
 
-// info describes the segment, but for Sealed.
+// info describes the segment. It does not set Sealed.
 func (s *segment) info() SegmentInfo {
 	return SegmentInfo{
 		Name:              s.name(),
@@ -307,8 +298,8 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close releases the files and the lock. What Append returned for is on disk
-// already. Calling it again does nothing. A Purge on its way ends first.
+// Close releases the files and the lock. What a call of Append has returned for is on disk already. Calling
+// Close again does nothing. A Purge that is under way ends first.
 func (l *Log) Close() error {
 	if l.lock == nil {
 		return nil

@@ -13,9 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Open opens the log in o.Dir, or makes a new one where there is none, and
-// recovers it (see the package comment). It returns ErrFormat, ErrIdentity or a
-// *CorruptError, which is ErrCorrupt, before it has changed anything;
+// Open opens the log in o.Dir, or makes a new one if there is none, and recovers it (see the package comment).
+// It returns ErrFormat, ErrIdentity or a *CorruptError (which is ErrCorrupt) before it has changed anything;
 // vfs.ErrLocked if the log is open already; else an error of the file system.
 func Open(o Options) (*Log, error) {
 	if o.SegmentBytesMax == 0 {
@@ -48,8 +47,7 @@ func Open(o Options) (*Log, error) {
 }
 
 func (l *Log) open() error {
-	// The first look is made before the directory is even locked: a foreign
-	// one stays as it is.
+	// The first look comes before the directory is even locked: a directory that is no log must stay unchanged.
 	if _, err := l.look(); err != nil {
 		return err
 	}
@@ -84,7 +82,7 @@ type found struct {
 	state *stateFile
 }
 
-// look lists the directory and checks whose it is.
+// look lists the directory and checks that it belongs to this node.
 func (l *Log) look() (*found, error) {
 	o := &l.options
 	names, err := o.FS.List(o.Dir)
@@ -126,7 +124,7 @@ func (l *Log) look() (*found, error) {
 	return f, nil
 }
 
-// recovered is what the segments turned out to hold.
+// recovered is what readSegments found in the segments.
 type recovered struct {
 	segments []*segment
 	// last is the scan of the last segment.
@@ -135,17 +133,15 @@ type recovered struct {
 	lastGroup   []byte
 	lastGroupAt int64
 	tornBytes   int64
-	// sealed: the last segment has its exact length. It may have been sealed,
-	// and copied, when the process died that was to begin the next one.
+	// sealed: the last segment has its exact length. It may have been sealed, and copied, before the process
+	// died that was about to begin the next one.
 	sealed bool
-	// commit is the commit index of the hard state, or what the log's first
-	// entry proves.
+	// commit is the commit index of the hard state, or what the log's first entry proves.
 	commit uint64
-	// damage is what makes a log one to be healed, surplus the names of the
-	// segments that have to go.
+	// damage is the damage that has to be healed. surplus are the names of the segments that have to go.
 	damage  *CorruptError
 	surplus []string
-	// partial: of the last segment only a part is kept.
+	// partial: only a part of the last segment is kept.
 	partial bool
 }
 
@@ -175,8 +171,8 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 	}
 	r.commit = hs.Commit
 	if first := r.segments[0].first; first > 1 {
-		// What was before it was purged, which nothing is before this entry is
-		// committed (see Purge); a commit index alone may have been lost.
+		// The entries before it were purged, and nothing is purged before this entry is committed (see Purge).
+		// Only the commit index may have been lost.
 		r.commit = max(r.commit, first)
 	}
 	if s := r.segments[len(r.segments)-1]; s.last() < r.commit {
@@ -191,7 +187,7 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 	return r, r.undamaged(l.options.Heal)
 }
 
-// undamaged returns the damage as an error, unless it is to be healed.
+// undamaged returns the damage as an error, unless the log is opened to be healed.
 func (r *recovered) undamaged(heal bool) error {
 	if r.damage == nil || heal {
 		return nil
@@ -223,7 +219,7 @@ func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
 		return corrupt("it does not follow the segment before: number %d, index %d, term %d after number %d, index %d, term %d",
 			h.number, h.first, h.previousTerm, number, index, term)
 	}
-	// A stage was durable before its file became a segment: that has no tail.
+	// A stage was durable before its file became a segment: such a segment has no tail.
 	if s.problem != nil && (!isLast || h.staged) {
 		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
 	}
@@ -237,9 +233,8 @@ func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
 	return nil
 }
 
-// fits reports whether a segment with this header may stand behind those that
-// were read. What the first one was written behind may have been purged; each
-// segment before it had an entry.
+// fits tells whether a segment with this header may follow those that were read. The segment before the first
+// one may have been purged; each purged segment had an entry.
 func (r *recovered) fits(h *segmentHeader) bool {
 	if n := len(r.segments); n > 0 {
 		before := r.segments[n-1]
@@ -251,17 +246,18 @@ func (r *recovered) fits(h *segmentHeader) bool {
 	return h.number == 1 && h.first == 1 && h.previousTerm == 0 && h.follows(0)
 }
 
-// judgeTail decides whether what ended the scan of the last segment is its
-// prepared zeros, a torn tail, or corruption, and reads the last group. A sector
-// that cannot be read is corruption wherever it is, also in the zeros: what it held
-// is not known.
+// judgeTail decides whether the scan of the last segment was ended by its prepared zeros, by a torn tail, or by
+// corruption, and reads the last group. A sector that cannot be read is always corruption, even in the zeros:
+// what it held is not known.
 func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
-	if errors.Is(s.problem, syscall.EIO) { // it may read well by now: that makes it no torn write
+	// The sector may be readable by now. That does not make it a torn write.
+	if errors.Is(s.problem, syscall.EIO) {
 		return &CorruptError{File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
 	}
 	if s.problem != nil {
 		durable, nonZeroEnd, err := h.searchBehind(w, s.end)
-		if errors.Is(err, errDamage) { // a sector that cannot be read is no torn write: that one reads well
+		// A sector that cannot be read is no torn write: a torn write can be read.
+		if errors.Is(err, errDamage) {
 			return &CorruptError{
 				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
 				Detail: fmt.Sprintf("behind its last valid record: %v", err), Err: err,
@@ -291,8 +287,8 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 	return nil
 }
 
-// repair makes the directory what recovery found it to be, durably, and sets
-// up the log. Until here nothing was changed.
+// repair changes the directory to what recovery found, durably, and sets up the log. Nothing was changed
+// before.
 func (l *Log) repair(f *found, r *recovered) error {
 	o := &l.options
 	for _, name := range f.temporaries {
@@ -323,7 +319,7 @@ func (l *Log) repair(f *found, r *recovered) error {
 	}
 	l.hs.Commit = max(l.hs.Commit, r.commit)
 	if l.healing != nil {
-		l.hs.Commit = r.commit // of what is left of it
+		l.hs.Commit = r.commit // the part that is left
 	}
 	if len(r.segments) == 0 {
 		if err := l.firstSegment(); err != nil {
@@ -332,15 +328,15 @@ func (l *Log) repair(f *found, r *recovered) error {
 	} else if err := l.repairTail(r); err != nil {
 		return fmt.Errorf("repair segment %s: %w", r.segments[len(r.segments)-1].name(), err)
 	}
-	// Names that a crashed process had changed, but not synced.
+	// A crashed process may have changed names without a sync.
 	if err := o.FS.SyncDir(o.Dir); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
 }
 
-// firstSegment makes the segment with which a new log begins. Behind entry 1 it has
-// not the number 1: as if those before it were purged.
+// firstSegment makes the segment with which a new log begins. If the log begins behind entry 1, the segment's
+// number is not 1, as if segments before it were purged.
 func (l *Log) firstSegment() error {
 	l.writer = writer{gtids: &gtid.Set{}}
 	b := l.options.Begin
@@ -354,9 +350,8 @@ func (l *Log) firstSegment() error {
 	return l.startSegment(b.FormatDescription)
 }
 
-// repairTail cuts the last segment to its valid records and writes the last
-// group again: what failed to reach the disk once may be in memory only, and
-// the kernel would not try again by itself.
+// repairTail cuts the last segment to its valid records and writes the last group again: after a failed
+// write-back the group may be only in memory, and the kernel would not try again by itself.
 func (l *Log) repairTail(r *recovered) error {
 	tail := r.segments[len(r.segments)-1]
 	l.segments = r.segments

@@ -9,57 +9,52 @@ import (
 )
 
 const (
-	// PrefetchBytesDefault is 5.3 MiB for each reader: at 1 GB/s the disk has 5 ms
-	// to bring the next chunk.
+	// PrefetchBytesDefault gives each reader 5.3 MiB: at 1 GB/s the disk has 5 ms to bring the next chunk.
 	PrefetchBytesDefault = 64 << 20
 
-	// readersMax bounds the readers that are read ahead for, and peersMax the places in the
-	// log that raft's peers are: each has an equal share of the prefetch cache.
+	// readersMax bounds the readers for which entries are read ahead, and peersMax the places in the log at
+	// which raft's peers are. Each has an equal share of the prefetch cache.
 	readersMax = 8
 	peersMax   = 4
 
-	// chunkBytes is how much is read ahead at a time, of all streams: what a
-	// commit may have to wait for on the way to the disk.
+	// chunkBytes is how much is read ahead at a time, for all readers together. It is what a commit may have to
+	// wait for at the disk.
 	chunkBytes = 256 << 10
 
-	// pauseShare is how long reading ahead pauses after a chunk, in times of what
-	// that took, where entries are appended without a break; the less of the time
-	// that takes, the shorter. On two processors, reading about 100 MB/s so, commits
-	// had nearly their median and two to four times their 99th percentile, at a
-	// pause of four times and 300 MB/s three to six times (BenchmarkAppendReader).
-	// pauseMax bounds it: a disk that stands still for a moment is no reason to
-	// stand longer.
+	// pauseShare is how long reading ahead pauses after a chunk, in multiples of the time that the chunk took,
+	// if entries are appended without a break. If appends take less of the time, the pause is shorter. On two
+	// processors, with about 100 MB/s read in this way, commits had nearly their usual median and two to four
+	// times their usual 99th percentile. With a pause of four times, and 300 MB/s, that was three to six times
+	// (BenchmarkAppendReader). pauseMax bounds the pause: a disk that stands still for a moment is no reason
+	// for a longer one.
 	pauseShare = 12
 	pauseMax   = 20 * time.Millisecond
 
-	// gainShare is how much faster than the log grows each reader is read ahead
-	// for, at least, whatever that does to commits: or those who lag would never
-	// come to its end, and nothing could be purged. The log's growth is taken over
-	// gainWindow.
+	// gainShare is how much faster than the log grows each reader is read ahead for, at least, whatever that
+	// costs commits. Else readers that lag would never reach the end of the log, and nothing could be purged.
+	// The log's growth is measured over gainWindow.
 	gainShare  = 2
 	gainWindow = 100 * time.Millisecond
 )
 
-// prefetch is the cache of what is read ahead for readers that lag: those that
-// find the newest entries' cache beyond them, and go on where they stopped.
-// Without Run it stays empty. Order of locks: Log.mu before its own.
+// prefetch is the cache of what is read ahead for readers that lag: readers that need entries before those in
+// the newest entries' cache, and go on where they stopped. Without Run it stays empty. Order of locks: Log.mu
+// before prefetch.mu.
 type prefetch struct {
-	// shareBytesMax bounds what a reader holds.
+	// shareBytesMax bounds what is held for one reader.
 	shareBytesMax int64
-	// wake has room for one: there may be something to read.
+	// wake has room for one value: there may be something to read.
 	wake chan struct{}
-	// arrived has room for one: there is what somebody wanted.
+	// arrived has room for one value: something has arrived that a peer wanted.
 	arrived chan struct{}
 
-	// mu guards what follows, and what a Reader has.
+	// mu guards the fields below, and those of each Reader.
 	mu      sync.Mutex
 	running bool
-	// lagging are the readers that lag; of peers the one that was used last is behind
-	// the others.
+	// lagging are the readers that lag. Among the peers, the one that was used last is the last in it.
 	lagging []*Reader
-	// entries and misses count what was served from here and what readers read
-	// themselves, read and wasted the bytes of entries read ahead, and of those
-	// that nobody came for.
+	// entries counts entries that were served from here, misses entries that readers read themselves. read
+	// counts the bytes of entries that were read ahead, wasted those that no reader took.
 	entries, misses, read, wasted uint64
 }
 
@@ -67,34 +62,34 @@ func newPrefetch(bytesMax int64) prefetch {
 	return prefetch{shareBytesMax: bytesMax / (readersMax + peersMax), wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
 }
 
-// Reader reads the log, and mostly goes on where it stopped: then it is read ahead for
-// where it lags. One goroutine uses it.
+// Reader reads the log. If it lags and goes on where it stopped, entries are read ahead for it. One goroutine
+// uses it.
 type Reader struct {
 	log *Log
-	// next is the index that it will ask for, ahead what was read from there on,
-	// bytes what that costs.
+	// next is the index for which it will ask. ahead are the entries that were read from there on, bytes is
+	// what they cost.
 	next  uint64
 	ahead []Entry
 	bytes int64
-	// begun is set once it has read something, sequential once it has gone on where it
-	// had stopped; failed once nothing could be read ahead: it finds out why by itself.
+	// begun is set once it has read something, sequential once it has gone on where it had stopped. failed is
+	// set once nothing could be read ahead: the reader will read for itself and find out why.
 	begun, sequential, failed bool
-	// peer: it stands for a peer of raft, which does not say for whom it reads. wanted is
-	// set while that one comes again once there is something.
+	// peer: it stands for a peer of raft, which does not say for whom it reads. wanted is set while that peer
+	// will ask again once something has arrived.
 	peer, wanted bool
-	// chunkBytes is the room that the next chunk needs: more than the constant
-	// where entries are larger.
+	// chunkBytes is the room that the next chunk needs: more than the constant chunkBytes if entries are
+	// larger.
 	chunkBytes int64
-	// arriving is closed once the chunk that it waits for is here or will not come; nil
-	// if it waits for none.
+	// arriving is closed once the chunk for which the reader waits is here, or will not come; nil if the reader
+	// does not wait.
 	arriving chan struct{}
 }
 
-// NewReader returns a reader, which its owner closes.
+// NewReader returns a reader. Its owner has to close it.
 func (l *Log) NewReader() *Reader { return &Reader{log: l, chunkBytes: chunkBytes} }
 
-// Entries is Log.Entries for one who goes on: where it lags it waits for its turn beside
-// commits, and for what is read ahead.
+// Entries is Log.Entries for a reader that goes on where it stopped. If the reader lags, it waits for its turn
+// beside commits, and for what is read ahead.
 func (r *Reader) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	p := &r.log.prefetch
 	p.mu.Lock()
@@ -106,7 +101,7 @@ func (r *Reader) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	return r.log.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), reader: r})
 }
 
-// Close frees what was read ahead. The reader may be used again, and closed again.
+// Close drops what was read ahead. The reader may be used again, and closed again.
 func (r *Reader) Close() {
 	p := &r.log.prefetch
 	p.mu.Lock()
@@ -114,16 +109,16 @@ func (r *Reader) Close() {
 	p.leave(r)
 }
 
-// from is where the next chunk begins.
+// from returns where the next chunk begins.
 func (r *Reader) from() uint64 { return r.next + uint64(len(r.ahead)) }
 
-// empty drops what was read ahead.
+// empty drops what was read ahead for a reader.
 func (p *prefetch) empty(s *Reader) {
 	p.wasted += uint64(s.bytes)
 	s.ahead, s.bytes = nil, 0
 }
 
-// leave drops what was read ahead for a reader, for which nothing is any more.
+// leave drops what was read ahead for a reader, and ends reading ahead for it.
 func (p *prefetch) leave(s *Reader) {
 	p.empty(s)
 	p.release(s)
@@ -131,7 +126,7 @@ func (p *prefetch) leave(s *Reader) {
 	p.lagging = slices.DeleteFunc(p.lagging, func(other *Reader) bool { return other == s })
 }
 
-// release wakes the reader, which waits for its next chunk.
+// release wakes a reader that waits for its next chunk.
 func (p *prefetch) release(s *Reader) {
 	if s.arriving != nil {
 		close(s.arriving)
@@ -139,7 +134,7 @@ func (p *prefetch) release(s *Reader) {
 	}
 }
 
-// reset drops everything: the log was truncated, or nobody reads ahead any more.
+// reset drops everything: the log was truncated, or Run has ended.
 func (p *prefetch) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,8 +143,7 @@ func (p *prefetch) reset() {
 	}
 }
 
-// take adds to r what was read ahead from its next index up to, but without,
-// index.
+// take adds to r what was read ahead from its next index up to, but without, index.
 func (p *prefetch) take(r *reading, index uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,9 +175,8 @@ func (p *prefetch) peerAt(index uint64) *Reader {
 	return nil
 }
 
-// want has the chunk with r's next entry read ahead for a peer, and reports whether
-// it will be. Where it will not, because it could not be read or is too large, it shall be
-// read at once.
+// want makes Run read the chunk with r's next entry ahead for a peer. It returns false if that will not happen,
+// because the chunk could not be read or is too large. Then the caller has to read it at once.
 func (p *prefetch) want(r *reading) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +186,8 @@ func (p *prefetch) want(r *reading) bool {
 	s := r.reader
 	if s == nil || s.next != r.next() || !p.has(s) {
 		s = &Reader{next: r.next(), chunkBytes: chunkBytes, peer: true, wanted: true}
-		if !p.track(s) { // all wait for theirs: this one asks again, too, when one has come
+		// All peers wait for theirs. This one will ask again, too, when a chunk has come.
+		if !p.track(s) {
 			return chunkBytes <= p.shareBytesMax
 		}
 	}
@@ -202,16 +196,15 @@ func (p *prefetch) want(r *reading) bool {
 		return false
 	}
 	s.wanted = true
-	if len(s.ahead) > 0 { // meanwhile
+	if len(s.ahead) > 0 { // it has come meanwhile
 		notify(p.arrived)
 	}
 	notify(p.wake)
 	return true
 }
 
-// track adds a peer, in the place of the one that was used least lately; but not of
-// one that waits for its first chunk: so many would take each other's place and get
-// nothing.
+// track adds a peer. If there is no free place, the peer that was not used for the longest time makes room. A
+// peer that waits for its first chunk does not: many peers would push each other out and get nothing.
 func (p *prefetch) track(s *Reader) bool {
 	peers := 0
 	var oldest *Reader
@@ -233,7 +226,7 @@ func (p *prefetch) track(s *Reader) bool {
 	return true
 }
 
-// notify puts a value into a channel that has room for one, unless it is there.
+// notify puts a value into a channel that has room for one, unless a value is there.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -241,8 +234,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// await waits for the chunk with r's next entry, if it is to be read ahead: who
-// lags waits for its turn beside commits. Else r's reader shall read for itself.
+// await waits for the chunk with r's next entry, if it will be read ahead: a reader that lags waits for its
+// turn beside commits. It returns false if r's reader has to read for itself.
 func (p *prefetch) await(r *reading) bool {
 	s := r.reader
 	if s == nil || r.memory {
@@ -258,7 +251,7 @@ func (p *prefetch) await(r *reading) bool {
 		p.mu.Unlock()
 		return false
 	}
-	if len(s.ahead) > 0 { // meanwhile
+	if len(s.ahead) > 0 { // it has come meanwhile
 		p.mu.Unlock()
 		return true
 	}
@@ -304,8 +297,8 @@ func (p *prefetch) served(r *reading) {
 	notify(p.wake)
 }
 
-// join has a reader read ahead for, if there is a place: who lags beside so many others
-// reads for itself.
+// join makes entries be read ahead for a reader, if there is a place. A reader that finds no place reads for
+// itself.
 func (p *prefetch) join(s *Reader) {
 	readers := 0
 	for _, other := range p.lagging {
@@ -318,10 +311,9 @@ func (p *prefetch) join(s *Reader) {
 	}
 }
 
-// Run reads ahead for readers that lag, until ctx ends; without it they read for
-// themselves. The more of the time entries are appended, the longer it pauses
-// after each chunk, so that commits find the disk and a processor free. It ends
-// before Close is called.
+// Run reads ahead for readers that lag, until ctx ends. Without it they read for themselves. The more of the
+// time entries are being appended, the longer it pauses after each chunk, so that commits find the disk and a
+// processor free. It must end before Close is called.
 func (l *Log) Run(ctx context.Context) error {
 	p := &l.prefetch
 	p.mu.Lock()
@@ -353,13 +345,13 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
-// pace is what reading ahead has seen of the log's appends.
+// pace is what reading ahead knows of the log's appends.
 type pace struct {
-	// at is when the last chunk was read, busy the time in appends until then.
+	// at is when the last chunk was read, busy the total time in appends up to then.
 	at   time.Time
 	busy time.Duration
-	// The log's growth, in bytes per second, and since when the next is counted,
-	// from how many bytes on.
+	// growth is the log's growth in bytes per second. The next measurement counts from since, at which the log
+	// had grown by bytes.
 	growth float64
 	since  time.Time
 	bytes  int64
@@ -370,8 +362,7 @@ func newPace(l *Log) *pace {
 	return &pace{at: now, busy: l.busy.total(), since: now, bytes: l.grown.Load()}
 }
 
-// after returns the pause after a chunk that was begun at begin, one of so many
-// readers'.
+// after returns the pause after a chunk that was begun at begin. readers is the number of readers that lag.
 func (p *pace) after(l *Log, begin time.Time, readers int) time.Duration {
 	now, busy, bytes := time.Now(), l.busy.total(), l.grown.Load()
 	if d := now.Sub(p.since); d >= gainWindow {
@@ -383,9 +374,9 @@ func (p *pace) after(l *Log, begin time.Time, readers int) time.Duration {
 	return pause
 }
 
-// pauseAfter is how long reading ahead pauses after a chunk that took so long,
-// where appends were under way for busy of the time since the chunk before, and
-// the log grows by growth bytes per second, times the number of readers.
+// pauseAfter returns how long reading ahead pauses after a chunk that took the time took. Appends were under
+// way for busy of the time since, which has passed since the chunk before. growth is the log's growth in bytes
+// per second, times the number of readers.
 func pauseAfter(took, busy, since time.Duration, growth float64) time.Duration {
 	if since <= 0 || busy <= 0 {
 		return 0
@@ -399,9 +390,9 @@ func pauseAfter(took, busy, since time.Duration, growth float64) time.Duration {
 	return pause
 }
 
-// busyClock adds up how long calls of Append take. One goroutine starts and stops
-// it, any may read it. begun holds the time of day, in nanoseconds, at which the
-// present call began, 0 between calls: a jump of the clock costs a pause.
+// busyClock adds up how long calls of Append take. One goroutine starts and stops it, any goroutine may read
+// it. begun holds the time of day, in nanoseconds, at which the present call began; 0 between calls. If the
+// clock jumps, only one pause is wrong.
 type busyClock struct{ begun, sum atomic.Int64 }
 
 func (c *busyClock) start() { c.begun.Store(time.Now().UnixNano()) }
@@ -410,7 +401,7 @@ func (c *busyClock) stop() {
 	c.sum.Add(time.Now().UnixNano() - c.begun.Swap(0))
 }
 
-// total is the time in calls so far, the present one among them.
+// total returns the time in calls, the present one included.
 func (c *busyClock) total() time.Duration {
 	sum := c.sum.Load()
 	if begun := c.begun.Load(); begun != 0 {
@@ -419,8 +410,7 @@ func (c *busyClock) total() time.Duration {
 	return time.Duration(sum)
 }
 
-// readAhead reads a chunk for one reader, and returns how many there are to read
-// for; 0 = none.
+// readAhead reads a chunk for one reader. It returns how many readers there were to read for; 0 = none.
 func (l *Log) readAhead() (readers int) {
 	s, r, from, readers := l.nextChunk()
 	if s == nil {
@@ -433,16 +423,15 @@ func (l *Log) readAhead() (readers int) {
 	return readers
 }
 
-// nextChunk returns a reader that has room for a chunk, how to read that, and how
-// many such readers there are; nil if there is none. The one that holds least
-// comes first.
+// nextChunk returns a reader that has room for a chunk, how to read that chunk, and how many such readers there
+// are; nil if there is none. The reader that holds least comes first.
 func (l *Log) nextChunk() (s *Reader, r *reading, segment *segment, readers int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	p := &l.prefetch
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// What the cache has is not read ahead.
+	// Entries in the cache are not read ahead.
 	until, ok := l.cache.from()
 	if !ok {
 		until = l.segments[len(l.segments)-1].last() + 1
@@ -470,8 +459,8 @@ func (l *Log) nextChunk() (s *Reader, r *reading, segment *segment, readers int)
 	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from, readers
 }
 
-// put hands the chunk that r has read to its reader, unless that has no place
-// for it any more, or it is not valid: then the reader will find out itself.
+// put gives the chunk that r has read to its reader, unless the reader has no place for it any more, or the
+// chunk is not valid: then the reader will find that out itself.
 func (p *prefetch) put(s *Reader, r *reading, valid bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

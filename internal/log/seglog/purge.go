@@ -7,14 +7,13 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// Purge removes the oldest segments, as a whole, as long as they hold no entry
-// behind upTo, and returns what it removed. It never removes an entry that is
-// not committed, and leaves a committed one behind: the log's first entry then
-// tells the next Open what is committed at least. Any goroutine may call it,
-// while others append and read; who reads what is removed gets ErrCompacted.
+// Purge removes the oldest segments, as a whole, as long as they hold no entry behind upTo, and returns what it
+// removed. It never removes an entry that is not committed, and leaves a committed entry behind: the log's
+// first entry then tells the next Open what is committed at least. Any goroutine may call it, while others
+// append and read. A reader of removed entries gets ErrCompacted.
 //
-// After ErrFailed the process must end, as after Append's. Any other error
-// leaves the segment that it was about; Purge may be called again.
+// After ErrFailed the process must end, as after that of Append. Any other error leaves the segment in question
+// in place; Purge may be called again.
 func (l *Log) Purge(upTo uint64) (removed []SegmentInfo, err error) {
 	l.purging.Lock()
 	defer l.purging.Unlock()
@@ -28,8 +27,8 @@ func (l *Log) Purge(upTo uint64) (removed []SegmentInfo, err error) {
 			l.attach(s)
 			return removed, fmt.Errorf("remove segment %s: %w", name, err)
 		}
-		// Each removal is durable before the next: a segment that came back
-		// without the one behind it would be taken for corruption.
+		// Each removal is durable before the next one: if a segment came back without the one behind it, that
+		// would count as corruption.
 		if err := l.sync(func() error { return l.options.FS.SyncDir(l.options.Dir) }); err != nil {
 			return removed, l.fail(fmt.Errorf("sync directory after removal of %s: %w", name, err))
 		}
@@ -39,8 +38,7 @@ func (l *Log) Purge(upTo uint64) (removed []SegmentInfo, err error) {
 	}
 }
 
-// detach takes the oldest segment from what readers see, if it may go; else it
-// returns nil.
+// detach hides the oldest segment from readers, if it may be removed; else it returns nil.
 func (l *Log) detach(upTo uint64) (*segment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,11 +58,11 @@ func (l *Log) detach(upTo uint64) (*segment, error) {
 		"purge of entries %d-%d, %d is committed, the log ends at %d", s.first, s.last(), l.hs.Commit, kept)
 	l.segments = rest
 	l.stats.PurgedSegments++
-	notify(l.prefetch.wake) // readers that wait for what is gone
+	notify(l.prefetch.wake) // for readers that wait for entries that are gone
 	return s, nil
 }
 
-// attach takes back what detach did.
+// attach undoes detach.
 func (l *Log) attach(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

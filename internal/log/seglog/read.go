@@ -6,12 +6,11 @@ import (
 	"path/filepath"
 )
 
-// ReadBytesMax is the most data that one call of Entries returns, whatever the
-// caller allows, unless a single entry is larger: a reader that has fallen
-// behind must not make the process hold all of the log.
+// ReadBytesMax is the most data that one call of Entries returns, even if the caller allows more, unless a
+// single entry is larger. A reader that has fallen behind must not make the process hold the whole log.
 const ReadBytesMax = 64 << 20
 
-// reading is a call of Entries on its way.
+// reading is a call of Entries that is under way.
 type reading struct {
 	lo, hi, bytesMax uint64
 	// generation is that of the log when the first entry was looked for.
@@ -20,23 +19,22 @@ type reading struct {
 	bytes      uint64
 	// full is set once an entry did not fit any more.
 	full bool
-	// reader is who reads, nil if that goes on nowhere; fromFile is how many entries were
-	// not in memory.
+	// reader is the Reader or peer that reads; nil for a single call that nobody continues. fromFile is how
+	// many entries were not in memory.
 	reader   *Reader
 	fromFile int
 	// once: the page cache need not keep what is read.
 	once bool
-	// memory: what has to come from the file is read ahead for a peer of raft, not here.
+	// memory: entries that have to come from the file are read ahead for a peer of raft, and not by this call.
 	memory bool
-	// recent is set once entries came from the cache of the newest.
+	// recent is set once entries came from the cache of the newest entries.
 	recent bool
 }
 
 // next is the index of the next entry to be read.
 func (r *reading) next() uint64 { return r.lo + uint64(len(r.entries)) }
 
-// fits reports whether an entry with dataBytes of data may be added; the first
-// one always may.
+// fits tells whether an entry with dataBytes of data may be added. The first entry always may.
 func (r *reading) fits(dataBytes uint64) bool {
 	r.full = len(r.entries) > 0 && r.bytes+dataBytes > r.bytesMax
 	return !r.full
@@ -47,12 +45,11 @@ func (r *reading) add(e Entry) {
 	r.bytes += uint64(len(e.Data))
 }
 
-// Entries returns the entries from lo up to, but without, hi. It returns fewer,
-// but at least one if any, where their data would be over bytesMax bytes or
-// over ReadBytesMax. It reads at once, whatever is appended at the same time: who
-// reads much has a Reader. It returns ErrCompacted or ErrUnavailable if the log does
-// not hold all of them, and a *CorruptError for an entry that has gone bad on
-// disk. The caller must not change the data: others share it.
+// Entries returns the entries from lo up to, but without, hi. It returns fewer, but at least one if there are
+// any, if their data would be over bytesMax bytes or over ReadBytesMax. It reads at once, without regard for
+// appends: to read much, use a Reader. It returns ErrCompacted or ErrUnavailable if the log does not hold all
+// of them, and a *CorruptError for an entry that has gone bad on disk. The caller must not change the data,
+// which is shared.
 func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)})
 }
@@ -69,16 +66,14 @@ func (l *Log) entries(r *reading) ([]Entry, error) {
 	return r.entries, nil
 }
 
-// EntriesInMemory is Entries for a reader that must not wait for the disk. It
-// returns ErrNotInMemory where the first entry has to come from there, and has it
-// read ahead: Arrived says when to ask again. It waits all the same where Run is
-// not under way, or does not read that entry ahead.
+// EntriesInMemory is Entries for a reader that must not wait for the disk. It returns ErrNotInMemory if the
+// first entry has to come from the disk, and makes Run read it ahead: Arrived says when to ask again. If Run is
+// not under way, or does not read that entry ahead, it waits for the disk all the same.
 func (l *Log) EntriesInMemory(lo, hi, bytesMax uint64) ([]Entry, error) {
 	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true})
 }
 
-// Arrived gets a value when something was read ahead that EntriesInMemory was
-// asked for.
+// Arrived gets a value when something was read ahead for which EntriesInMemory was called.
 func (l *Log) Arrived() <-chan struct{} { return l.prefetch.arrived }
 
 func (l *Log) read(r *reading) error {
@@ -96,8 +91,7 @@ func (l *Log) read(r *reading) error {
 		if l.prefetch.await(r) {
 			continue
 		}
-		// Each turn after an error needs another truncation, or ends in
-		// ErrCompacted.
+		// Another turn after an error is possible only after another truncation, or it ends in ErrCompacted.
 		if err := l.readRun(r, s); err != nil && !l.overtaken(r) {
 			return fmt.Errorf("read segment %s: %w", s.name(), err)
 		}
@@ -110,8 +104,8 @@ func (l *Log) overtaken(r *reading) bool {
 	return r.generation != l.generation || r.lo < l.segments[0].first
 }
 
-// step says what comes next: it returns the segment to read from, as it is now,
-// or nil if r is done, perhaps with entries that it took from the cache.
+// step takes what is in memory and says what comes next. It returns a copy of the segment to read from, or nil
+// if r is done.
 func (l *Log) step(r *reading) (*segment, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -155,7 +149,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 	return nil, nil
 }
 
-// readRun adds the entries that s holds to r, as many as fit, without the lock.
+// readRun adds the entries that s holds to r, as many as fit. It does not hold the lock.
 func (l *Log) readRun(r *reading, s *segment) error {
 	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, s.name()))
 	if err != nil {
@@ -169,8 +163,8 @@ func (l *Log) readRun(r *reading, s *segment) error {
 		defer func() { f.Uncache(begin, c.offset) }()
 	}
 	for c.ordinal < to {
-		// One read where the entries are not small: what is before the first
-		// one, and as much as may still be returned.
+		// If entries are not small, one read gets everything: what is before the first entry, and as much as
+		// may still be returned.
 		w.ahead = pointBytes + int64(r.bytesMax-min(r.bytes, r.bytesMax))
 		record, err := c.head()
 		if err == nil && c.ordinal >= from {
@@ -193,25 +187,24 @@ func (l *Log) readRun(r *reading, s *segment) error {
 	return nil
 }
 
-// walk is a way over a segment's records.
+// walk is a walk over a segment's records.
 type walk struct {
 	segment *segment
 	window  *window
-	// ordinal is that of the next record, offset its place, chain the value of
-	// the one before.
+	// ordinal is that of the next record, offset its place, chain the chain value of the record before.
 	ordinal uint32
 	offset  int64
 	chain   uint32
 }
 
-// walk begins at the point before the record from.
+// walk begins at the last point at or before the record from.
 func (s *segment) walk(w *window, from uint32) *walk {
 	p := s.index.seek(from)
 	return &walk{segment: s, window: w, ordinal: p.ordinal, offset: p.offset, chain: p.chain}
 }
 
-// head reads and verifies the head of the next record, by its chain too: what
-// it says of its length can be relied on. It returns errDamage.
+// head reads and verifies the head of the next record, also by its chain. So the length in it can be relied on.
+// If it is damaged, head returns errDamage.
 func (c *walk) head() (record, error) {
 	head, err := c.window.bytes(c.offset, recordHeadBytes)
 	if err != nil {
@@ -247,9 +240,9 @@ func (c *walk) add(r *reading, record *record) error {
 	return nil
 }
 
-// decodeEntry decodes and verifies the record b that stands at offset in a
-// segment with the given seed. The entry's data aliases b, the rest of which is
-// spoilt. It returns errDamage.
+// decodeEntry decodes and verifies the record b that stands at offset in a segment with the given seed. The
+// entry's data aliases b, and the rest of b must not be used any more. If the record is damaged, it returns
+// errDamage.
 func decodeEntry(b []byte, offset int64, seed uint32) (Entry, error) {
 	r, err := parseRecordHead(b, offset, seed)
 	if err != nil {

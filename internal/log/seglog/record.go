@@ -11,9 +11,9 @@ import (
 const (
 	recordMagic   = "QREC"
 	recordVersion = 1
-	// recordSplit: the data goes on behind the record's event.
+	// recordSplit: the data continues behind the record's event.
 	recordSplit = 1 << 0
-	// recordStaged: the entry names a stage, whose bytes are the file's end.
+	// recordStaged: the entry names a stage, whose bytes are the end of the file.
 	recordStaged = 1 << 1
 
 	recordPayloadBytes = 52
@@ -27,7 +27,7 @@ const (
 	EntryBytesMax = 1<<30 - recordHeadBytes - binlog.ChecksumBytes
 )
 
-// errNewer is errDamage until the record's checksum says that it is none.
+// errNewer counts as errDamage until the record's checksum shows that nothing is damaged.
 var errNewer = fmt.Errorf("%w: record of a later version", errDamage)
 
 // record is the fixed part of a record, decoded.
@@ -44,20 +44,19 @@ type record struct {
 	staged      bool
 }
 
-// eventBytes is the length of the record's event, bytes that of all of it.
+// eventBytes is the length of the record's event, bytes the length of the whole record.
 func (r *record) eventBytes() int64 {
 	return recordHeadBytes + int64(r.inlineBytes) + binlog.ChecksumBytes
 }
 func (r *record) bytes() int64 { return r.eventBytes() + int64(r.dataBytes) - int64(r.inlineBytes) }
 
-// recordBytes is the length of the record of an entry with dataBytes of data;
-// split or not makes no difference.
+// recordBytes is the length of the record of an entry with dataBytes of data, split or not.
 func recordBytes(dataBytes int) int64 {
 	return recordHeadBytes + int64(dataBytes) + binlog.ChecksumBytes
 }
 
-// appendHead appends what stands before the data of a record at offset, and
-// sets r.chain from the chain of the record before.
+// appendHead appends what stands before the data of a record at offset. It sets r.chain from the chain value of
+// the record before.
 func (r *record) appendHead(dst []byte, offset int64, previousChain uint32) []byte {
 	dst = appendEventHeader(dst, binlog.TypeIgnorable, binlog.FlagIgnorable, recordPayloadBytes+int(r.inlineBytes), offset)
 	start := len(dst)
@@ -81,9 +80,8 @@ func (r *record) appendHead(dst []byte, offset int64, previousChain uint32) []by
 	return binary.LittleEndian.AppendUint32(dst, r.chain)
 }
 
-// parseRecordHead decodes the first recordHeadBytes of a record that stands at
-// offset in a segment with the given seed. Nothing is verified yet but that
-// the lengths agree, and that it is a record of this place.
+// parseRecordHead decodes the first recordHeadBytes of a record that stands at offset in a segment with the
+// given seed. It verifies only that the lengths agree, and that the record belongs to this place.
 func parseRecordHead(b []byte, offset int64, seed uint32) (record, error) {
 	if len(b) < recordHeadBytes {
 		return record{}, fmt.Errorf("%w: %d bytes, a record's head has %d", errDamage, len(b), recordHeadBytes)
@@ -128,8 +126,7 @@ func parseRecordHead(b []byte, offset int64, seed uint32) (record, error) {
 	return r, nil
 }
 
-// parts verifies both checksums of a whole record and returns its data, which
-// is in one or two pieces of b.
+// parts verifies both checksums of a whole record and returns its data, which is in one or two pieces of b.
 func (r *record) parts(b []byte) (inline, rest []byte, err error) {
 	if int64(len(b)) != r.bytes() {
 		return nil, nil, fmt.Errorf("%w: %d bytes for a record of %d", errDamage, len(b), r.bytes())
@@ -149,9 +146,8 @@ func dataCRC(inline, rest []byte) uint32 {
 	return crc32.Update(crc32.Checksum(inline, castagnoli()), castagnoli(), rest)
 }
 
-// data verifies a whole record and returns its data, which aliases b. It
-// spoils the rest of b: where the data is in two pieces, the first is moved
-// over the checksum between them.
+// data verifies a whole record and returns its data, which aliases b. The rest of b must not be used any more:
+// if the data is in two pieces, the first is moved over the checksum between them.
 func (r *record) data(b []byte) ([]byte, error) {
 	inline, rest, err := r.parts(b)
 	if err != nil || r.dataBytes == 0 {
@@ -165,8 +161,7 @@ func (r *record) data(b []byte) ([]byte, error) {
 	return b[start:len(b):len(b)], nil
 }
 
-// linked reports whether the record's chain goes on from previousChain. b is
-// the record, or its head.
+// linked tells whether the record's chain continues previousChain. b is the record, or its head.
 func (r *record) linked(b []byte, previousChain uint32) bool {
 	return crc32.Update(previousChain, castagnoli(), b[binlog.HeaderBytes:][:chainedBytes]) == r.chain
 }

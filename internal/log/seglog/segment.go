@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// segment is one file of the log. Log.mu guards its fields; a copy of the struct
-// stays true of the records that it counts, unless they are cut off.
+// segment is one file of the log. Log.mu guards its fields. A copy of the struct stays correct for the records
+// that it counts, unless these are cut off.
 type segment struct {
 	*segmentHeader
 	index sparseIndex
@@ -23,16 +23,16 @@ type segment struct {
 	// chain is the last record's chain value, or the seed.
 	chain uint32
 	times timeSpan
-	// stage is set if the only entry names one.
+	// stage is set if the segment's only entry names a stage.
 	stage *stageSpan
 }
 
 func (s *segment) name() string { return segmentName(s.first) }
 
-// last is the index of the last entry: first-1 if there is none.
+// last is the index of the last entry; first-1 if there is none.
 func (s *segment) last() uint64 { return s.first + uint64(s.index.count) - 1 }
 
-// recordsEnd is where a reader of entries need not read on.
+// recordsEnd is the offset at which a reader of entries may stop.
 func (s *segment) recordsEnd() int64 {
 	if s.stage != nil {
 		return s.stage.at
@@ -42,7 +42,7 @@ func (s *segment) recordsEnd() int64 {
 
 func (s *segment) empty() bool { return s.index.count == 0 }
 
-// lastTerm is the term of the entry last.
+// lastTerm is the term of the segment's last entry, or of the entry before the segment if it is empty.
 func (s *segment) lastTerm() uint64 {
 	if s.empty() {
 		return s.previousTerm
@@ -50,28 +50,28 @@ func (s *segment) lastTerm() uint64 {
 	return s.index.term(s.index.count - 1)
 }
 
-// scan is what reading a segment from its start yields.
+// scan is the result of reading a segment from its start.
 type scan struct {
 	index sparseIndex
 	end   int64
-	// chain and term are those of the last record, or what the header says.
+	// chain and term are those of the last record; without a record, those of the header.
 	chain uint32
 	term  uint64
 	// durable is the highest durable offset in any valid record.
 	durable int64
 	times   timeSpan
-	// gtids holds all transactions up to end, if they were asked for.
+	// gtids holds all transactions up to end, if the caller asked for them.
 	gtids *gtid.Set
 	stage *stageSpan
-	// problem says why the scan ended before the limit; nil if it did not.
+	// problem says why the scan ended before the limit; nil if it reached the limit.
 	problem error
 }
 
 // nextIndex is the index of the entry behind those that were found.
 func (s *scan) nextIndex(h *segmentHeader) uint64 { return h.first + uint64(s.index.count) }
 
-// scanRecords reads and verifies the records from the header's end up to
-// limit. It returns errors of reading only, and ErrFormat: damage ends the scan.
+// scanRecords reads and verifies the records from the header's end up to limit. Its errors are only errors of
+// reading, and ErrFormat. Damage ends the scan, and is not an error.
 func (h *segmentHeader) scanRecords(w *window, limit int64, withGTIDs bool) (*scan, error) {
 	s := &scan{end: h.bytes, chain: h.seed, term: h.previousTerm, durable: h.bytes}
 	if withGTIDs {
@@ -151,8 +151,8 @@ func (h *segmentHeader) scanRecord(w *window, s *scan) error {
 	return nil
 }
 
-// newerRecord decides whether what looks like a record of a later version at
-// offset is one: ErrFormat then, or what damage made of a record.
+// newerRecord decides whether something that looks like a record of a later version is one. If it is, the error
+// is ErrFormat; else it is a damaged record, and the error is newer.
 func newerRecord(w *window, offset int64, newer error) error {
 	head, err := w.bytes(offset, binlog.HeaderBytes)
 	if err != nil {
@@ -172,8 +172,8 @@ func newerRecord(w *window, offset int64, newer error) error {
 	return fmt.Errorf("%w: %v: it was written by a newer quorate", ErrFormat, newer)
 }
 
-// headsIn yields what looks like the head of a record in a piece of the file that begins at an offset, and where
-// in the file. Whether the rest of the record's event is intact nobody has looked.
+// headsIn yields what looks like a record's head in a piece of the file, with its offset in the file. The piece
+// begins at offset at. Whether the rest of the record's event is intact was not checked.
 func (h *segmentHeader) headsIn(piece []byte, at int64) iter.Seq2[int64, record] {
 	return func(yield func(int64, record) bool) {
 		for next := 0; ; {
@@ -194,14 +194,13 @@ func (h *segmentHeader) headsIn(piece []byte, at int64) iter.Seq2[int64, record]
 	}
 }
 
-// searchBehind looks at what is behind a damaged record, at any offset: how
-// far valid records say that the file was durable, and where the last byte
-// that is not zero ends.
+// searchBehind looks at everything behind a damaged record, at any offset. durable is how far the file was
+// durable by its valid records, nonZeroEnd is where the last byte ends that is not zero.
 func (h *segmentHeader) searchBehind(w *window, damage int64) (durable, nonZeroEnd int64, err error) {
 	nonZeroEnd = damage
 	for at := damage; at < w.size; at += windowBytes {
-		// The overlap finds a head that begins in this piece and ends in the
-		// next; nothing begins in the overlap only.
+		// The overlap finds a head that begins in this piece and ends in the next one. Nothing begins only in
+		// the overlap.
 		n := min(windowBytes+recordHeadBytes-1, w.size-at)
 		b, err := w.bytes(at, n)
 		if err != nil {
@@ -230,8 +229,8 @@ func (h *segmentHeader) searchBehind(w *window, damage int64) (durable, nonZeroE
 	return durable, nonZeroEnd, nil
 }
 
-// createSegment makes the file of h, durably, in place of one that may have
-// the name. Then it can be written to. ErrFull: nothing was done.
+// createSegment makes the file of h, durably, and opens it for writing. A file that has the name is replaced.
+// ErrFull: nothing was done.
 func createSegment(fs vfs.FS, dir string, h *segmentHeader) (vfs.File, error) {
 	name := segmentName(h.first)
 	if err := createDurably(fs, dir, segmentTemporary, name, h.append(nil)); err != nil {
@@ -240,8 +239,8 @@ func createSegment(fs vfs.FS, dir string, h *segmentHeader) (vfs.File, error) {
 	return fs.OpenReadWrite(filepath.Join(dir, name))
 }
 
-// readSegment opens and verifies a whole segment and changes nothing. The
-// scan's problem is for the caller to judge; damage in the header is ErrCorrupt.
+// readSegment opens and verifies a whole segment and changes nothing. The caller has to judge the scan's
+// problem. Damage in the header is ErrCorrupt.
 func readSegment(fs vfs.FS, dir, name string, withGTIDs bool) (h *segmentHeader, s *scan, w *window, err error) {
 	f, err := fs.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 const (
 	stagePrefix = "stage."
 
-	// stageSyncBytes is how much of a growing stage is not on disk at most: the
-	// rest of it is then synced in some 10 ms, beside the log's own syncs.
+	// stageSyncBytes is the most of a growing stage that is not on disk. When the stage is complete, the rest
+	// is synced in some 10 ms, beside the log's own syncs.
 	stageSyncBytes = 8 << 20
 
-	// stageSlackBytes is what is reserved before a stage's bytes beyond the
-	// present segment header: for the naming entry (its two events have some
-	// hundred bytes) and for what PREVIOUS_GTIDS grows until then (a UUID has 40
-	// bytes, an interval 16). Where it is too little, the stage is copied.
+	// stageSlackBytes is the room that is reserved before a stage's bytes, in addition to the present segment
+	// header. It is for the naming entry (its two events have some hundred bytes) and for the growth of
+	// PREVIOUS_GTIDS until then (a UUID has 40 bytes, an interval 16). If it is too little, the stage is
+	// copied.
 	stageSlackBytes = 64 << 10
 
-	// stageAlign is what the reserved region's length is a multiple of: no page
-	// of the bytes, which are synced before, is written to again.
+	// stageAlign: the reserved region's length is a multiple of this. So no page of the bytes, which are synced
+	// before, is written to again.
 	stageAlign = 4096
 )
 
@@ -42,8 +42,8 @@ func isStageName(name string) bool {
 	return err == nil && name == stageName(id)
 }
 
-// Stage is a large transaction's bytes on their way beside the log. One
-// goroutine writes it: Write, then Finish or Abort.
+// Stage is a large transaction's bytes on their way beside the log. One goroutine writes it: Write, then Finish
+// or Abort.
 type Stage struct {
 	log *Log
 	id  entry.StageID
@@ -52,20 +52,19 @@ type Stage struct {
 	file   vfs.File
 	synced int64
 
-	// Guarded by Log.stagesMu. name is that of the file, empty once the stage is
-	// gone; region is where the bytes begin in it.
+	// Guarded by Log.stagesMu. name is the name of the file, empty once the stage is gone. region is where the
+	// bytes begin in the file.
 	name     string
 	region   int64
 	bytes    int64
 	crc      uint32
 	complete bool
-	// claimed: a call of Append is about to name it.
+	// claimed: a call of Append is about to name the stage.
 	claimed bool
 }
 
-// CreateStage begins a stage. It returns ErrStageExists if there is one with
-// this id, growing, complete or in the log, and ErrFull; nothing was done then.
-// Any goroutine may call it.
+// CreateStage begins a stage. It returns ErrStageExists if a stage with this id is growing, complete or in the
+// log, or ErrFull; then nothing was done. Any goroutine may call it.
 func (l *Log) CreateStage(id entry.StageID) (*Stage, error) {
 	if err := l.failure(); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (l *Log) CreateStage(id entry.StageID) (*Stage, error) {
 	path := filepath.Join(l.options.Dir, s.name)
 	f, err := l.options.FS.Create(path)
 	if err == nil {
-		// Zeros, so that the room is there when the naming entry comes.
+		// Zeros are written, so that the room is there when the naming entry comes.
 		if _, err = f.WriteAt(make([]byte, region), 0); err != nil {
 			_ = f.Close()
 			err = errors.Join(full(err), l.options.FS.Remove(path))
@@ -99,8 +98,8 @@ func (l *Log) CreateStage(id entry.StageID) (*Stage, error) {
 
 func align(n int64) int64 { return (n + stageAlign - 1) &^ (stageAlign - 1) }
 
-// Write appends to the stage. After ErrFull it may be called again with what it
-// did not take. It returns ErrNoStage once the stage was dropped.
+// Write appends to the stage. After ErrFull it may be called again with the rest of p. It returns ErrNoStage
+// once the stage was dropped.
 func (s *Stage) Write(p []byte) (int, error) {
 	if s.file == nil || s.gone() {
 		return 0, fmt.Errorf("write stage %v: %w", s.id, ErrNoStage)
@@ -119,8 +118,7 @@ func (s *Stage) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// sync makes what there is up to bytes durable. An error is terminal, as for
-// the log itself.
+// sync makes the first bytes of the stage durable. An error is terminal, as for the log itself.
 func (s *Stage) sync(sync func() error, bytes int64) error {
 	if err := s.log.sync(sync); err != nil {
 		return s.log.fail(fmt.Errorf("sync stage %v: %w", s.id, err))
@@ -135,9 +133,8 @@ func (s *Stage) gone() bool {
 	return s.name == ""
 }
 
-// Finish completes the stage: it returns an error unless what was written has
-// this length and CRC32C, and is durable. After an error the stage is there
-// until Abort.
+// Finish completes the stage. It returns an error unless what was written has this length and CRC32C, and is
+// durable. After an error the stage stays until Abort.
 func (s *Stage) Finish(bytes uint64, crc uint32) error {
 	if s.file == nil || s.gone() {
 		return fmt.Errorf("finish stage %v: %w", s.id, ErrNoStage)
@@ -163,8 +160,7 @@ func (s *Stage) Finish(bytes uint64, crc uint32) error {
 	return nil
 }
 
-// Abort removes the stage. It does nothing after a Finish that succeeded, and
-// when it is called again.
+// Abort removes the stage. After a Finish that succeeded, and when it is called again, it does nothing.
 func (s *Stage) Abort() error {
 	f := s.file
 	if f == nil {
@@ -175,14 +171,14 @@ func (s *Stage) Abort() error {
 	return errors.Join(err, s.drop())
 }
 
-// drop removes the stage's file, unless it is gone.
+// drop removes the stage's file, unless it is gone already.
 func (s *Stage) drop() error {
 	s.log.stagesMu.Lock()
 	defer s.log.stagesMu.Unlock()
 	return s.remove()
 }
 
-// remove is drop under Log.stagesMu.
+// remove is drop for a caller that holds Log.stagesMu.
 func (s *Stage) remove() error {
 	if s.name == "" {
 		return nil
@@ -195,24 +191,24 @@ func (s *Stage) remove() error {
 	return nil
 }
 
-// leave marks the stage as gone, under Log.stagesMu.
+// leave marks the stage as gone. Log.stagesMu is held.
 func (s *Stage) leave() {
 	s.name = ""
 	s.log.setWhole(s.id, false)
 	delete(s.log.stages, s.id)
 }
 
-// HasStage reports whether a stage is complete and durable, or in the log.
-// It waits for no disk: raft's loop asks.
+// HasStage tells whether a stage is complete and durable, or in the log. It never waits for a disk, because
+// raft's loop calls it.
 func (l *Log) HasStage(id entry.StageID) bool {
 	l.wholeMu.Lock()
 	whole := l.whole[id]
 	l.wholeMu.Unlock()
-	// What Append names is in the log before it is no stage any more.
+	// Append puts a stage into the log before it stops being a stage, so this order misses none.
 	return whole || l.stagedSegment(id) != nil
 }
 
-// setWhole notes which stages are complete.
+// setWhole notes whether a stage is complete.
 func (l *Log) setWhole(id entry.StageID, whole bool) {
 	l.wholeMu.Lock()
 	defer l.wholeMu.Unlock()
@@ -223,8 +219,8 @@ func (l *Log) setWhole(id entry.StageID, whole bool) {
 	}
 }
 
-// stagedSegment returns the segment that holds the stage id; nil if there is
-// none. It looks at the newest first, where they are looked for.
+// stagedSegment returns the segment that holds stage id; nil if there is none. It begins with the newest
+// segment, which mostly is the right one.
 func (l *Log) stagedSegment(id entry.StageID) *segment {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -236,7 +232,7 @@ func (l *Log) stagedSegment(id entry.StageID) *segment {
 	return nil
 }
 
-// stageIDs are the stages that are not in the log, in order.
+// stageIDs returns the stages that are not in the log, in order.
 func (l *Log) stageIDs() []entry.StageID {
 	l.stagesMu.Lock()
 	defer l.stagesMu.Unlock()
@@ -245,8 +241,8 @@ func (l *Log) stageIDs() []entry.StageID {
 	})
 }
 
-// DropStages removes the stages that are not in the log and for which keep
-// returns false. Who writes one gets ErrNoStage.
+// DropStages removes the stages that are not in the log and for which keep returns false. The writer of such a
+// stage gets ErrNoStage.
 func (l *Log) DropStages(keep func(entry.StageID) bool) error {
 	var errs error
 	for _, id := range l.stageIDs() {
@@ -262,8 +258,7 @@ func (l *Log) DropStages(keep func(entry.StageID) bool) error {
 	return errs
 }
 
-// closeStages leaves all stages alone from now on: the next Open removes their
-// files.
+// closeStages forgets all stages. The next Open removes their files.
 func (l *Log) closeStages() {
 	l.stagesMu.Lock()
 	defer l.stagesMu.Unlock()
@@ -273,16 +268,16 @@ func (l *Log) closeStages() {
 	l.stages = nil
 }
 
-// StageReader reads a transaction's bytes; offset 0 is its GTID event. It keeps
-// its file open, whatever happens to the stage: it is named, purged, or cut off.
+// StageReader reads a transaction's bytes; offset 0 is its GTID event. It keeps its file open even if the stage
+// is named, purged, or cut off.
 type StageReader struct {
 	stage *Stage
 	file  vfs.File
 	at    int64
 }
 
-// OpenStage opens a stage for reading that is growing, complete or in the log,
-// else it returns ErrNoStage. Any goroutine may call it.
+// OpenStage opens a stage for reading that is growing, complete or in the log; else it returns ErrNoStage. Any
+// goroutine may call it.
 func (l *Log) OpenStage(id entry.StageID) (*StageReader, error) {
 	for {
 		r, err := l.openStage(id)
@@ -294,8 +289,7 @@ func (l *Log) OpenStage(id entry.StageID) (*StageReader, error) {
 			return nil, fmt.Errorf("open stage %v: %w", id, ErrNoStage)
 		}
 		f, err := l.options.FS.Open(filepath.Join(l.options.Dir, found.name()))
-		// A file is removed, or another takes its place, only after the segment
-		// has left the log.
+		// A file is removed or replaced only after its segment has left the log.
 		if again := l.stagedSegment(id); again == found {
 			if err != nil {
 				return nil, fmt.Errorf("open stage %v: %w", id, err)
@@ -326,15 +320,15 @@ func (l *Log) openStage(id entry.StageID) (*StageReader, error) {
 	return &StageReader{s, f, s.region}, nil
 }
 
-// Bytes returns how much of the transaction can be read, and whether it is all.
+// Bytes returns how many bytes of the transaction can be read, and whether these are all.
 func (r *StageReader) Bytes() (n int64, complete bool) {
 	r.stage.log.stagesMu.Lock()
 	defer r.stage.log.stagesMu.Unlock()
 	return r.stage.bytes, r.stage.complete
 }
 
-// ReadAt implements io.ReaderAt. Behind what there is it returns io.EOF, or
-// ErrNoStage if the stage was removed before it was complete.
+// ReadAt implements io.ReaderAt. Behind the bytes that there are it returns io.EOF. If the stage was removed
+// before it was complete, it returns ErrNoStage.
 func (r *StageReader) ReadAt(p []byte, offset int64) (int, error) {
 	r.stage.log.stagesMu.Lock()
 	bytes, gone := r.stage.bytes, r.stage.name == "" && !r.stage.complete

@@ -19,7 +19,7 @@ const (
 	stateMagic     = "QLOG"
 	slotMagic      = "QHST"
 	stateSlots     = 2
-	// Sectors, so that a torn write of one leaves the others alone.
+	// Each part is one sector, so that a torn write of one part leaves the others alone.
 	stateSectorBytes = 512
 	stateBytes       = (1 + stateSlots) * stateSectorBytes
 	identityBytes    = 24
@@ -32,8 +32,8 @@ type HardState struct{ Term, Vote, Commit uint64 }
 // stateFile keeps the hard state.
 type stateFile struct {
 	file vfs.File
-	// current is the content of slot, the newest; synced is the slot that was
-	// synced last: it is never written over.
+	// current is the content of slot, the newest slot. synced is the slot that was synced last: it is never
+	// written over.
 	current  HardState
 	sequence uint64
 	slot     int
@@ -132,9 +132,8 @@ func createState(fs vfs.FS, dir string, identity [16]byte) error {
 	return createDurably(fs, dir, stateTemporary, stateName, b)
 }
 
-// createDurably makes a file that is there with all of its content or not at
-// all, in place of what had the name. ErrFull: nothing was done, which vfs.Replace
-// does not tell.
+// createDurably makes a file that has all of its content or does not exist. A file that has the name is
+// replaced. ErrFull: nothing was done. vfs.Replace does not say that.
 func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) error {
 	temporary, name = filepath.Join(dir, temporary), filepath.Join(dir, name)
 	f, err := fs.Create(temporary)
@@ -161,7 +160,7 @@ func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) error
 	return err
 }
 
-// removeTemporary undoes what the disk had no room for, and returns full.
+// removeTemporary removes a file for which the disk had no room, and returns full.
 func removeTemporary(fs vfs.FS, temporary string, full error) error {
 	if err := fs.Remove(temporary); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", temporary, err)
@@ -169,9 +168,9 @@ func removeTemporary(fs vfs.FS, temporary string, full error) error {
 	return full
 }
 
-// open opens the file for writing and makes the newest slot durable: the
-// process that wrote it may have died before, or of, the sync. It writes that
-// slot over itself, never the other one, which may be all that is on disk.
+// open opens the file for writing and makes the newest slot durable: the process that wrote it may have died
+// before the sync, or because of it. It writes that slot over itself, never the other one, which may be the
+// only one on disk.
 func (s *stateFile) open(fs vfs.FS, dir string) error {
 	f, err := fs.OpenReadWrite(filepath.Join(dir, stateName))
 	if err != nil {
@@ -189,16 +188,14 @@ func (s *stateFile) write(slot int, sequence uint64, hs HardState) error {
 	return err
 }
 
-// save stores hs, durably unless only the commit index is new, and reports
-// whether it synced.
+// save stores hs, durably unless only the commit index is new. It returns whether it synced.
 func (s *stateFile) save(hs HardState) (synced bool, err error) {
 	if hs == s.current {
 		return false, nil
 	}
 	slot := 1 - s.synced
-	// The slots have their place on the disk, full or not. Where a file system
-	// copies on write, the write may fail; what it spoils is at most a commit
-	// index.
+	// The slots have their place on the disk, even if it is full. Where a file system copies on write, the
+	// write may fail; then at most a commit index is lost.
 	if err := s.write(slot, s.sequence+1, hs); err != nil {
 		return false, full(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// truncate removes the entries from index on, durably. A crash at any point
-// leaves a prefix of the log that holds at least what is before index.
+// truncate removes the entries from index on, durably. A crash at any point leaves a prefix of the log with at
+// least the entries before index.
 func (l *Log) truncate(index uint64) error {
 	cut, err := l.locate(index)
 	if err != nil {
@@ -17,8 +17,8 @@ func (l *Log) truncate(index uint64) error {
 	if err := l.closeActive(); err != nil {
 		return err
 	}
-	// Newest first, and each removal durable before the next: a segment that
-	// came back without the one before it would be taken for corruption.
+	// Newest first, and each removal is durable before the next one: if a segment came back without the one
+	// before it, that would count as corruption.
 	for i := len(removed) - 1; i >= 0; i-- {
 		if err := l.remove(removed[i]); err != nil {
 			return err
@@ -28,12 +28,12 @@ func (l *Log) truncate(index uint64) error {
 		return l.cutActive()
 	}
 	if len(removed) > 0 && removed[0].first == index {
-		// Nothing is left of it: the next entry begins a segment.
+		// The whole segment is gone: the next entry begins a new one.
 		l.writer.gtids = removed[0].gtidsBefore.Clone()
 		return nil
 	}
-	// The segment's FORMAT_DESCRIPTION came with an entry that is gone. The
-	// segment before is not opened again: it may have been sealed, and copied.
+	// The segment's FORMAT_DESCRIPTION came with an entry that is gone. The segment before is not opened again:
+	// it may have been sealed, and copied.
 	l.writer.gtids = l.tail().gtidsBefore.Clone()
 	err = l.startSegment(l.formatInForce())
 	if errors.Is(err, ErrFull) {
@@ -44,7 +44,7 @@ func (l *Log) truncate(index uint64) error {
 	return err
 }
 
-// remove removes a segment's file, durably. That of a stage is one again.
+// remove removes a segment's file, durably. The file of a stage becomes a stage again.
 func (l *Log) remove(s *segment) error {
 	var err error
 	if s.stage != nil {
@@ -61,14 +61,14 @@ func (l *Log) remove(s *segment) error {
 // cutting is where a truncation cuts.
 type cutting struct {
 	index uint64
-	// kept is the number of entries that stay in the segment of index, offset
-	// where they end, chain the last one's chain value.
+	// kept is the number of entries that stay in the segment of index. offset is where they end, chain the
+	// chain value of the last of them.
 	kept   uint32
 	offset int64
 	chain  uint32
 }
 
-// locate finds the place of the entry index.
+// locate finds the place of the entry at index.
 func (l *Log) locate(index uint64) (cutting, error) {
 	l.mu.RLock()
 	s := *l.segments[l.find(index)]
@@ -96,9 +96,8 @@ func (l *Log) locate(index uint64) (cutting, error) {
 	return cutting{index, kept, c.offset, c.chain}, nil
 }
 
-// hide removes what is to be cut from what readers see, and returns the
-// segments that go as a whole. One that holds a stage has one entry, and is not
-// the log's first.
+// hide removes what will be cut from what readers see, and returns the segments that go as a whole. A segment
+// that holds a stage has one entry, and is not the log's first.
 func (l *Log) hide(cut cutting) []*segment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,8 +118,7 @@ func (l *Log) hide(cut cutting) []*segment {
 	return removed
 }
 
-// cutActive cuts the last segment as hide left it, and reads it again for its
-// transactions.
+// cutActive cuts the last segment to what hide left of it, and reads it again for its transactions.
 func (l *Log) cutActive() error {
 	o, tail := &l.options, l.tail()
 	f, err := o.FS.OpenReadWrite(filepath.Join(o.Dir, tail.name()))
@@ -152,8 +150,8 @@ func (l *Log) cutActive() error {
 	return nil
 }
 
-// emptyTail cuts all entries off the last segment's file, where there is no
-// room for the file that would take its place.
+// emptyTail cuts all entries off the last segment's file, because there is no room for the file that would
+// replace it.
 func (l *Log) emptyTail() error {
 	f, err := l.options.FS.OpenReadWrite(filepath.Join(l.options.Dir, l.tail().name()))
 	if err != nil {

@@ -9,25 +9,23 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// windowBytes is how much a window reads at once: large enough that a
-// sequential scan runs at the disk's speed.
+// windowBytes is how much a window reads at once: enough for a sequential scan at the disk's speed.
 const windowBytes = 1 << 20
 
-// errDamage marks what a scan found wrong with the bytes themselves, as
-// opposed to an error of reading them. It does not leave the package.
+// errDamage marks bytes that a scan found wrong, as opposed to an error of reading them. It does not leave the
+// package.
 var errDamage = errors.New("damaged")
 
 func damaged(what string, err error) error { return fmt.Errorf("read %s: %w", what, err) }
 
-// window gives access to a file's bytes by offset and reads ahead.
+// window gives access to a file's bytes by offset, and reads ahead.
 type window struct {
 	file vfs.File
-	// size is where the file, or what is to be read of it, ends.
+	// size is the end of the file, or of the part of it that is to be read.
 	size int64
 	// ahead is how much is read at once.
 	ahead int64
-	// lasting makes each read one into new memory: the bytes that were
-	// returned stay valid.
+	// lasting makes each read use new memory: then bytes that were returned stay valid.
 	lasting bool
 
 	at  int64
@@ -42,8 +40,8 @@ func newWindow(f vfs.File) (*window, error) {
 	return &window{file: f, size: size, ahead: windowBytes}, nil
 }
 
-// bytes returns n bytes from offset, valid until the next call. It returns
-// errDamage if the file ends before, or the disk cannot read one of them.
+// bytes returns n bytes from offset, valid until the next call. It returns errDamage if the file ends before,
+// or if the disk cannot read all of them.
 func (w *window) bytes(offset, n int64) ([]byte, error) {
 	if offset+n > w.size {
 		return nil, fmt.Errorf("%w: the file ends at %d, inside of %d bytes at %d", errDamage, w.size, n, offset)
@@ -56,9 +54,9 @@ func (w *window) bytes(offset, n int64) ([]byte, error) {
 		w.buf, w.at = w.buf[:length], offset
 		got, err := w.file.ReadAt(w.buf, offset)
 		bad := errors.Is(err, syscall.EIO) // a sector that the disk cannot read
-		shorter := errors.Is(err, io.EOF)  // somebody has cut the file since
+		shorter := errors.Is(err, io.EOF)  // the file was cut meanwhile
 		if (bad || shorter) && int64(got) >= n {
-			length = int64(got) // it was only read ahead
+			length = int64(got) // the missing part was only read ahead
 		}
 		w.buf = w.buf[:min(int64(got), length)]
 		switch {
