@@ -20,17 +20,23 @@ func (p StatePoint) MayLeave(kept map[NodeID]uint64) bool {
 	return len(p.Outgoing) == 0 && keep > len(voters)/2
 }
 
-// TakenUpBy tells whether a voter that has had no leader for long should start again
-// from this point, which another node keeps, in place of its own. instance is that of
-// its data directory: the vote may be that of one that was made anew since.
+// TakenUpBy tells whether a voter that has had no leader for long should start again from this point, which
+// another node keeps, in place of its own. instance names the node's data directory: the vote may belong to a
+// directory that was made anew since.
 //
-// It may need that: the last voter of two has lost its power, and with it the
-// knowledge that the other one has no vote any more; and that one, whose log is longer,
-// neither votes for it nor stands for election. And it may: what is kept is committed,
-// so a majority of these voters has everything up to it, whichever of them leads.
+// Two cases need it. In both, one of two voters lost its power, and the other one's log is longer: so that one
+// must lead, and cannot.
+//
+//   - The longer log belongs to a node that has lost its vote. It does not stand for election, and the voter
+//     that is left has forgotten with its power that its own vote is enough.
+//   - The longer log belongs to a node that was just given its vote, and has not heard that this is committed.
+//     It does not stand for election, because it takes itself for a learner.
+//
+// It is safe: what a node keeps is committed, so a majority of the old voters has everything up to it. While the
+// change is not complete (Outgoing), an election needs a majority of these, too.
 func (p StatePoint) TakenUpBy(id NodeID, instance string, own StatePoint) bool {
 	votes := func(m Member) bool {
 		return m.ID == id && m.Votes() && (m.Instance == "" || m.Instance == instance)
 	}
-	return p.Index > own.Index && len(p.Outgoing) == 0 && slices.ContainsFunc(p.State.Members, votes)
+	return p.Index > own.Index && slices.ContainsFunc(p.State.Members, votes)
 }

@@ -35,8 +35,7 @@ func TestLeaveOnceTheOthersKeepIt(t *testing.T) {
 	}
 }
 
-// TestTakenUpByAVoterThatLacksIt: only what is complete, newer, and gives the node a
-// vote helps it.
+// TestTakenUpByAVoterThatLacksIt: only what is newer, and gives the node a vote, helps it.
 func TestTakenUpByAVoterThatLacksIt(t *testing.T) {
 	s := State{Members: []Member{{ID: 1, Kind: KindFull}, {ID: 2, Kind: KindLearner}, {ID: 4, Kind: KindFull, Instance: "old"}, {ID: 5, Kind: KindFull, Instance: "new"}}}
 	for _, c := range []struct {
@@ -49,7 +48,8 @@ func TestTakenUpByAVoterThatLacksIt(t *testing.T) {
 		{"newer", StatePoint{State: s, Index: 9}, 1, 8, true},
 		{"its own", StatePoint{State: s, Index: 9}, 1, 9, false},
 		{"older", StatePoint{State: s, Index: 7}, 1, 8, false},
-		{"not complete", StatePoint{State: s, Index: 9, Outgoing: []NodeID{1, 2}}, 1, 8, false},
+		{"not complete: it was just given its vote", StatePoint{State: s, Index: 9, Outgoing: []NodeID{4, 5}}, 1, 8, true},
+		{"not complete: it has just lost its vote", StatePoint{State: s, Index: 9, Outgoing: []NodeID{1, 2}}, 2, 8, false},
 		{"without a vote", StatePoint{State: s, Index: 9}, 2, 8, false},
 		{"no member", StatePoint{State: s, Index: 9}, 3, 8, false},
 		{"rebuilt, in its directory", StatePoint{State: s, Index: 9}, 4, 8, true},
