@@ -26,7 +26,7 @@ const LiveFor = 4 * GossipInterval
 
 // refusedFor is how long a refusal is shown after it was said last. The transport dials again 1 s after
 // a rejection. An attempt that gets no answer takes 6 s at most: 1 s to dial and 2 s for the handshake, with
-// TLS and then without. So two attempts in a row may fail otherwise before the refusal is no longer shown.
+// TLS and then without. So two attempts in a row may fail in another way before the refusal is no longer shown.
 const refusedFor = 15 * time.Second
 
 // Config is what a Board needs. Fields are required unless it is said otherwise.
@@ -48,25 +48,25 @@ type Board struct {
 
 	mu    sync.Mutex
 	state cluster.State // the newest one
-	// named is the state's members for who may hold no lock.
+	// named are the state's members, for callers that may take no lock.
 	named atomic.Pointer[[]cluster.Member]
 	self  status.Node
 	peers map[cluster.NodeID]report
-	// troubles are shown as the reason where the role has none: by what they
-	// are about, a peer's name or "replication".
+	// troubles are shown as the reason if the role has none. The key is what
+	// a trouble is about: a peer's name, for example.
 	troubles map[string]string
 	// cutOff is shown beside the role's reason.
 	cutOff  string
 	changed chan struct{}
 	last    primarySign
-	// ledAt is when a leader was lost that was known; zero = there was none.
+	// ledAt is until when this node last knew a leader that it knows no longer; zero = there was none.
 	ledAt time.Time
 }
 
 // report is what is known of a peer.
 type report struct {
 	status status.Node // as it said last
-	at     time.Time   // when; zero = it said nothing so far
+	at     time.Time   // when; zero = it has said nothing yet
 	up     bool        // our connection to it stands
 	upAt   time.Time   // since when that is so, or not
 	// refusal is why it and this node did not talk, refusedAt when that was last so.
@@ -76,7 +76,7 @@ type report struct {
 
 func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < LiveFor }
 
-// New returns a board that has heard nobody so far.
+// New returns a board that has heard nobody yet.
 func New(cfg Config) *Board {
 	b := &Board{cfg: cfg, state: cfg.State, self: cfg.Self, peers: map[cluster.NodeID]report{},
 		troubles: map[string]string{}, changed: make(chan struct{})}
@@ -94,7 +94,7 @@ func (b *Board) Name(id cluster.NodeID) string {
 	return "none"
 }
 
-// Members returns the members as the cluster state has them. Nobody changes it.
+// Members returns the members as the cluster state has them. The caller must not change them.
 func (b *Board) Members() []cluster.Member { return *b.named.Load() }
 
 // Update changes this node's own status and wakes the waiters if the change
@@ -110,13 +110,13 @@ func (b *Board) Update(f func(s *status.Node)) {
 	}
 }
 
-// wake wakes who waits. b.mu is held.
+// wake wakes those that wait for a change. b.mu is held.
 func (b *Board) wake() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// Wake wakes all that wait for another primary.
+// Wake wakes those that wait for a change (Changes): who serves may be another node now.
 func (b *Board) Wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +187,8 @@ func (b *Board) SetRaft(r consensus.RoleState) {
 	})
 }
 
-// SinceLeader is how long ago this node had a leader, itself maybe; 0 = it has one.
+// SinceLeader is how long ago this node knew a leader, which may be itself; 0 = it knows one now,
+// recovery.NeverLed = it never did.
 func (b *Board) SinceLeader() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -284,21 +285,21 @@ func (b *Board) Refused(id cluster.NodeID, r status.Refusal) {
 	b.peers[id] = p
 }
 
-// JoinsBlind tells whether this node joins, and knows no state of the cluster so far.
+// JoinsBlind tells whether this node joins, and knows no state of the cluster yet.
 func (b *Board) JoinsBlind() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.self.Role == status.RoleJoining && b.state.Version == 0
 }
 
-// Lives tells whether a peer is there.
+// Lives tells whether a peer's report is live.
 func (b *Board) Lives(id cluster.NodeID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.peers[id].live(b.cfg.Now())
 }
 
-// ForRole returns the nodes as the role machine wants them; own is this node's whole status.
+// ForRole returns the nodes in the form that the role machine takes; own is this node's whole status.
 func (b *Board) ForRole(own status.Node) role.Peers {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -321,7 +322,7 @@ func (b *Board) ForRole(own status.Node) role.Peers {
 	return in
 }
 
-// RolePeer returns a member as the role machine wants it, by what it said.
+// RolePeer returns a member in the form that the role machine takes, by the status that it sent.
 func RolePeer(m cluster.Member, s status.Node, live bool) role.Peer {
 	return role.Peer{
 		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
@@ -345,9 +346,9 @@ func (b *Board) Primary() (cluster.NodeID, bool) {
 	return id, id != 0
 }
 
-// unreached says that this node hears of a member and cannot connect to it, or that
-// nobody connects to this one, which listens elsewhere than they think. A member that has
-// just ended was heard, too. b.mu is held.
+// unreached says that this node hears a member but cannot connect to it, or that nobody
+// connects to this node, because it listens at another address than they know. A member that
+// has just ended was heard, too, and is not meant. b.mu is held.
 func (b *Board) unreached(m cluster.Member, listens string, now time.Time) string {
 	if m.ID != b.self.ID {
 		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= LiveFor || p.at.Sub(p.upAt) < 2*GossipInterval {
@@ -362,7 +363,7 @@ func (b *Board) unreached(m cluster.Member, listens string, now time.Time) strin
 		}
 		return m.UnreachedBy(b.self.Name, listens, why)
 	}
-	silent := false // that one is connected to which tells this one nothing
+	silent := false // this node is connected to a peer that tells it nothing
 	for _, p := range b.peers {
 		if p.live(now) {
 			return ""
@@ -406,11 +407,11 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		if s.Unreached = ""; s.Refusal == nil || s.Refusal.By == "" {
 			s.Unreached = b.unreached(m, s.Peer, now)
 		}
-		s.Name, s.Peer = m.Name, m.Peer // not by its own word: what is asked about a node finds it by its name
+		s.Name, s.Peer = m.Name, m.Peer // not by its own word: requests find a node by its name
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		s.KnownBy = m.Keys()
 		if m.ID != b.self.ID {
-			// One that has begun anew is waited for, also where this agent has not heard it.
+			// A node that has begun anew is waited for, even if this agent has not heard it.
 			s.Leaving = membership.Leaving(m, s, met)
 		}
 		nodes = append(nodes, s)

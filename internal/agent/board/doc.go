@@ -25,6 +25,6 @@
 // # Goroutines
 //
 // The package starts none. Gossip is a loop: its owner runs it until the context ends, and it waits
-// by a clock.Clock. A Board has a lock, and may be called from any goroutine. Its clock is its
-// owner's.
+// by a clock.Clock. A Board has a lock, and may be called from any goroutine. Its owner gives it
+// the time (Config.Now).
 package board

@@ -8,9 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Gossip sends this node's status to its peers, and hands on what the role machine has to know of them, at every
-// change that matters and at intervals, until ctx ends. own completes the node's status. The intervals count from
-// the start, whatever changes between: then a restarted node says soon that it votes again, which no change tells.
+// Gossip sends this node's status to its peers, and calls heard with what the role machine has to know of them. It
+// does so at every change that matters and at intervals, until ctx ends. own completes the node's status. A change
+// does not delay the next interval: so a restarted node soon says that it votes again, which is no change.
 func (b *Board) Gossip(ctx context.Context, c clock.Clock, own func() status.Node, send func(status.Node) error, heard func(own status.Node, in role.Peers)) error {
 	for due := c.Now(); ; {
 		changed := b.Changes()

@@ -13,19 +13,19 @@ import (
 type LastPrimary struct {
 	Name string
 	At   time.Time
-	// Fate says what has become of it, as far as this node can know; "" = this node was it,
-	// and says itself why it left.
+	// Fate says what has become of it, as far as this node can know; "" = this node was the
+	// primary, and says itself why it left.
 	Fate string
 }
 
-// primarySign is what the board keeps of it; id 0 = there was none.
+// primarySign is what the board keeps of the newest sign of a primary; id 0 = there was none.
 type primarySign struct {
 	id   cluster.NodeID
 	name string
 	term uint64
 	at   time.Time
-	// lost: the connection to it ended since. What it says then is no sign of a primary,
-	// unless it says that it is one.
+	// lost: the connection to it has ended since. From then on only a status that says that
+	// it is the primary is a sign.
 	lost bool
 }
 
@@ -45,7 +45,7 @@ func (b *Board) LastPrimary() LastPrimary {
 	return LastPrimary{Name: b.last.name, At: b.last.at, Fate: b.fate()}
 }
 
-// fate is LastPrimary's. b.mu is held.
+// fate is the Fate in LastPrimary. b.mu is held.
 func (b *Board) fate() string {
 	sign, p := b.last, b.peers[b.last.id]
 	switch {

@@ -7,9 +7,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// Shown returns a status as others are to see it. A replica in its vote delay is
-// shown as starting: nobody should hand over to it so long. A primary that does not serve,
-// because its lease has run out, is none.
+// Shown returns a status as others are to see it. A replica in its vote delay is shown as
+// starting: nobody should hand over to it for that time. A primary that does not serve,
+// because its lease has run out, is shown as demoting.
 func Shown(s status.Node, votesIn time.Duration, serving bool) status.Node {
 	switch {
 	case s.Role == status.RoleReplica && votesIn > 0:

@@ -13,17 +13,18 @@
 // # Where the log begins
 //
 // Entry 1 stands for the database as it was: it is in no log, as if it had been purged. The log
-// begins at entry 2, which is Raft's empty one, of term 1, committed. The transactions before it
+// begins at entry 2, an empty entry of Raft, of term 1, committed. The transactions before it
 // are the server's gtid_executed. The durable mark is at entry 1, as the server was shut down in
-// order. So every other node is seeded as one is whose log was purged: with a copy of the data.
+// order. So every other node is seeded with a copy of the data, as after a purge of the log.
 //
 // # Invariants
 //
 //   - While adopting.json is there no agent starts (agent.New).
 //   - The data are at one of two places: where they were, or in mysql/data. Nothing is removed
 //     from either, and nothing in them is changed but 36 bytes of auto.cnf.
-//   - It is undone only before the first start of mysqld (mysql/incarnation), or where that start has
-//     changed nothing: else it changes accounts. Nor after a rebuild, which moves the data below old, and that file with them.
+//   - It is undone only before the first start of mysqld (mysql/incarnation), or if that start has
+//     changed nothing: a start that succeeds changes accounts. It is not undone after a rebuild,
+//     which moves the data below old/, and that file with them.
 //
 // # Durability
 //

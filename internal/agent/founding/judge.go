@@ -14,7 +14,7 @@ import (
 
 // Place is where the data are, and where they are to go.
 type Place struct {
-	// From and DataDir are the two directories, Account is whom mysqld runs as.
+	// From and DataDir are the two directories, Account is the account that mysqld runs as.
 	From, DataDir, Account string
 	// MountPoint: From is one. OtherDisk: the two are on different file systems. Nested: one is
 	// below the other. Unmovable says why From cannot get another name; "" = it can.
@@ -25,14 +25,14 @@ type Place struct {
 // Situation is what is judged.
 type Situation struct {
 	Place Place
-	// Members are the configuration's, Self is this node's name.
+	// Members are the members in the configuration, Self is this node's name.
 	Members []cluster.Member
 	Self    string
-	// Version is that of the mysqld that is to run here.
+	// Version is the version of the mysqld that is to run here.
 	Version install.Version
 	Files   mysqld.Files
-	// Survey is what was read of the server; nil = it was not started, as the rest speaks
-	// against it.
+	// Survey is what was read of the server; nil = it was not started, because something else
+	// speaks against that.
 	Survey *mysqld.Survey
 }
 
@@ -45,11 +45,11 @@ func Judge(s Situation) []cluster.Check {
 	return slices.Concat(findings, judgeTransactions(s.Survey), judgeData(s.Survey), judgeServer(s.Survey), judgeAccounts(s.Survey))
 }
 
-// Startable tells whether a server may be started on the data, to look at them: one of another
+// Startable tells whether a server may be started on the data, to look at them: a server of another
 // version would have to upgrade them.
 func Startable(s Situation) bool { return cluster.Worst(judgeFiles(s)) != cluster.CheckFail }
 
-// judgeOf is a finding that speaks against it, or that all is well.
+// judgeOf is a finding that speaks against the adoption, or that all is well.
 func judgeOf(subject string, bad bool, state cluster.CheckState, found, do, good string) cluster.Check {
 	if bad {
 		return cluster.Check{Subject: subject, State: state, Found: found, Do: do}
@@ -109,7 +109,8 @@ func judgeFiles(s Situation) []cluster.Check {
 	}
 }
 
-// judgePersisted names what may still be wanted. What is replication's is not: quorate has its own.
+// judgePersisted names the persisted variables that may still be wanted. Those of replication are not: quorate has
+// its own.
 func judgePersisted(names []string) cluster.Check {
 	wanted := slices.DeleteFunc(slices.Clone(names), ofReplication)
 	good := "no variables of SET PERSIST"
@@ -120,7 +121,8 @@ func judgePersisted(names []string) cluster.Check {
 		"write what is still wanted into [mysql.variables]", good)
 }
 
-// ofReplication tells whether a plugin, or a variable, replicates in a way of its own. quorate loads semi-sync by itself.
+// ofReplication tells whether a plugin, or a variable, is of another way to replicate. quorate loads semi-sync by
+// itself.
 func ofReplication(name string) bool {
 	return strings.HasPrefix(name, "group_replication") || strings.HasPrefix(name, "rpl_semi_sync_")
 }
@@ -182,7 +184,7 @@ func judgeServer(v *mysqld.Survey) []cluster.Check {
 	}
 }
 
-// judgeChannels asks for what was received first: to forget a channel is to forget that.
+// judgeChannels asks that what was received is applied first: RESET REPLICA ALL forgets it with the channel.
 func judgeChannels(channels []string) cluster.Check {
 	stop := "STOP REPLICA"
 	if slices.ContainsFunc(channels, ofReplication) {
@@ -192,7 +194,7 @@ func judgeChannels(channels []string) cluster.Check {
 		"start it again; once it has applied all that it has received: "+stop+"; RESET REPLICA ALL, which forgets the rest", "it replicates from nobody")
 }
 
-// uninstallPlugins says how, as each plugin refuses it while it is at work.
+// uninstallPlugins says how to uninstall plugins. A plugin refuses that while it is at work, so it is stopped first.
 func uninstallPlugins(names []string) string {
 	how := "start it again"
 	if slices.Contains(names, "group_replication") {
@@ -238,7 +240,7 @@ func byAccount(grants []mysqld.Grant) (all [][]mysqld.Grant) {
 	return all
 }
 
-// revokedMax is how many privileges are revoked one by one. Who has more administers.
+// revokedMax is how many privileges are revoked one by one. An account with more is an administrator's.
 const revokedMax = 3
 
 func judgeGrants(grants []mysqld.Grant) cluster.Check {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// File says what becomes of a data directory, while it is adopted or that is undone.
+	// File says what a data directory becomes, while it is adopted or while that is undone.
 	File = datadir.Adopting
 	// DoneFile is its name once the data directory is adopted. It says how to undo that.
 	DoneFile = "adopted.json"
@@ -42,10 +42,10 @@ type Record struct {
 	At time.Time `json:"at"`
 	// Executed is the server's gtid_executed.
 	Executed string `json:"executed"`
-	// LockedRoot: root@localhost was locked.
+	// LockedRoot: root@localhost was locked before the adoption.
 	LockedRoot bool `json:"locked_root,omitempty"`
-	// UUIDBefore is the server's UUID, ServerUUID its new one: the number of transactions of the
-	// old one may be used by another copy of the server.
+	// UUIDBefore is the server's UUID, ServerUUID its new one: another copy of the server may use
+	// the next numbers of the old UUID.
 	UUIDBefore string              `json:"uuid_before"`
 	ServerUUID string              `json:"server_uuid"`
 	Identity   datadir.Identity    `json:"identity"`
@@ -63,7 +63,7 @@ type Adoption struct {
 	Executed               *gtid.Set
 	LockedRoot             bool
 	UUIDBefore, ServerUUID string
-	// Identity is a new node's, Members are the configuration's.
+	// Identity is the identity of a new node, Members are the members in the configuration.
 	Identity datadir.Identity
 	Members  []cluster.Member
 }
@@ -83,7 +83,7 @@ func New(a Adoption) (Record, error) {
 	}, nil
 }
 
-// lastOf is a transaction of a set.
+// lastOf returns the last transaction of an interval of a set; false = the set is empty.
 func lastOf(s *gtid.Set) (gtid.GTID, bool) {
 	for source, interval := range s.Intervals() {
 		return gtid.GTID{UUID: source.UUID, Tag: source.Tag, N: interval.End}, true
@@ -102,7 +102,7 @@ const (
 	Done                  // adopted.json is there
 )
 
-// Look reads which adoption there is in a data directory.
+// Look reads whether a data directory has an adoption, and how far it is.
 func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 	for _, f := range []struct {
 		name  string
@@ -123,8 +123,8 @@ func Look(fs vfs.FS, dir string) (Record, Phase, error) {
 	return Record{}, None, nil
 }
 
-// Make adopts. log says how the node's log is opened; its Begin is set here. An error may leave
-// it done, half done, or not begun: Look says.
+// Make adopts. log says how the node's log is opened; its Begin is set here. After an error the
+// adoption may be done, half done, or not begun: Look tells.
 func (r Record) Make(fs vfs.FS, dir string, log seglog.Options) error {
 	if err := datadir.Replace(fs, dir, File, r); err != nil {
 		return err
@@ -147,12 +147,12 @@ func Finish(fs vfs.FS, dir string, log seglog.Options) error {
 	return nil
 }
 
-// ErrStarted refuses to undo what has changed since.
+// ErrStarted refuses to undo an adoption whose data may have changed since.
 var ErrStarted = errors.New("mysqld was started here since: it cannot be undone any more")
 
 // Undo puts the data back to where they were, from whichever state an adoption is in, and
-// leaves nothing else in dir but its lock. It returns ErrStarted once mysqld was started, unless
-// untouched is certain that this start came to nothing.
+// leaves nothing else in dir but its lock. Once mysqld was started, it asks untouched, which returns nil
+// if it is certain that this start has changed nothing, else the error to return.
 func Undo(fs vfs.FS, dir string, untouched func(Record) error) error {
 	r, phase, err := Look(fs, dir)
 	if err != nil || phase == None {
@@ -176,7 +176,7 @@ func Undo(fs vfs.FS, dir string, untouched func(Record) error) error {
 	return r.undo(fs, dir)
 }
 
-// Moved tells whether the data are the node's already. Until then the server that they belong to may start, and change them.
+// Moved tells whether the data are the node's already. Until then their own server may start, and change them.
 func (r Record) Moved(fs vfs.FS, dir string) (bool, error) {
 	moved, err := find(fs, filepath.Join(dir, "mysql", "data"))
 	if err != nil {
@@ -185,11 +185,11 @@ func (r Record) Moved(fs vfs.FS, dir string) (bool, error) {
 	return moved, nil
 }
 
-// Unchanged tells whether an adoption that is done could still be undone: nil; or why not.
+// Unchanged returns nil if an adoption that is done can still be undone, else why not.
 func (r Record) Unchanged(fs vfs.FS, dir string) error { return r.unchanged(fs, dir, Done) }
 
 func (r Record) unchanged(fs vfs.FS, dir string, phase Phase) error {
-	if phase == Undoing { // it was looked at before that began
+	if phase == Undoing { // it was checked before the undoing began
 		return nil
 	}
 	started, err := find(fs, filepath.Join(dir, "mysql", "incarnation"))
@@ -202,11 +202,11 @@ func (r Record) unchanged(fs vfs.FS, dir string, phase Phase) error {
 	return r.still(fs, dir, phase)
 }
 
-// ErrRebuilt refuses to undo where the data are no longer those that were adopted.
+// ErrRebuilt refuses to undo an adoption whose data are no longer those that were adopted.
 var ErrRebuilt = errors.New("this node was rebuilt since: it cannot be undone any more. What was adopted is below old, if it is still kept")
 
-// still holds that the directory is what was adopted: a rebuild moves the data away, with all that
-// mysqld has left of its starts. Undoing would then remove them.
+// still checks that the directory is what was adopted. A rebuild moves the data away, with all that
+// mysqld has left of its starts: undoing would then remove them.
 func (r Record) still(fs vfs.FS, dir string, phase Phase) error {
 	id, found, err := datadir.New(fs, dir).Identity()
 	if err != nil {
@@ -260,7 +260,7 @@ func (r Record) undo(fs vfs.FS, dir string) error {
 			return setUUID(fs, filepath.Join(data, autoFile), r.ServerUUID, r.UUIDBefore)
 		},
 		func() error { return move(fs, data, r.From) },
-		// What is left are directories of quorate's: move has seen that the data are elsewhere.
+		// Only directories of quorate are left: move has seen that the data are elsewhere.
 		func() error { return fs.RemoveAll(filepath.Join(dir, "mysql")) },
 		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },
@@ -284,8 +284,8 @@ func find(fs vfs.FS, path string) (bool, error) {
 	return err == nil, err
 }
 
-// apart holds that the data are at one place alone. The node's directory was empty, so what is in
-// it are the data: what is where they were was made since, by an installation perhaps.
+// apart checks that the data are only in one place. The node's directory was empty, so what is in it
+// are the data. What is in the old place, too, was made since, perhaps by an installation.
 func (r Record) apart(fs vfs.FS, data string) error {
 	before, err := find(fs, r.From)
 	after, err2 := find(fs, data)
@@ -299,7 +299,7 @@ func (r Record) apart(fs vfs.FS, data string) error {
 	return nil
 }
 
-// move gives a directory another name, unless it has that one, durably.
+// move renames a directory durably, unless that was done before.
 func move(fs vfs.FS, from, to string) error {
 	before, err := find(fs, from)
 	if err != nil {
@@ -318,7 +318,7 @@ func move(fs vfs.FS, from, to string) error {
 			return fmt.Errorf("move the data: %w", err)
 		}
 	}
-	// An earlier try's rename may not be on disk. The directory of from may be gone since.
+	// The rename of an earlier try may not be on disk. The parent of from may be gone since.
 	err = fs.SyncDir(filepath.Dir(from))
 	if errors.Is(err, iofs.ErrNotExist) {
 		err = nil
@@ -351,7 +351,7 @@ func setUUID(fs vfs.FS, path, before, after string) (err error) {
 	return f.Sync()
 }
 
-// makeLog makes the node's log, anew if there is part of one.
+// makeLog makes the node's log. If there is part of a log, it begins anew.
 func (r Record) makeLog(fs vfs.FS, o seglog.Options) (err error) {
 	executed, err := gtid.ParseSet(r.Executed)
 	if err != nil {
@@ -369,7 +369,7 @@ func (r Record) makeLog(fs vfs.FS, o seglog.Options) (err error) {
 	return log.Append([]seglog.Entry{{Index: firstEntry, Term: firstTerm}}, &seglog.HardState{Term: firstTerm, Commit: firstEntry})
 }
 
-// clearAllBut removes what is in a directory, but for some names.
+// clearAllBut removes what is in a directory, except some names.
 func clearAllBut(fs vfs.FS, dir string, keep ...string) error {
 	names, err := fs.List(dir)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 
 var errNoPlan = errors.New("the joining node has no plan for the copy: it must ask for one first")
 
-// DataCopies are the copies of a member's mysqld that nodes may make that join. The zero value has none. Its methods
+// DataCopies are the copies of a member's mysqld that joining nodes may make. The zero value has none. Its methods
 // may be called from any goroutine.
 type DataCopies struct {
 	mu sync.Mutex
@@ -28,7 +28,7 @@ type DataCopies struct {
 
 // DataCopy is one copy, by one node.
 type DataCopy struct {
-	// Password lets in as the account that copies, here and for this copy only.
+	// Password lets the other mysqld in as the account that copies, on this node and for this copy only.
 	Password string
 
 	open  int
@@ -39,8 +39,8 @@ type DataCopy struct {
 // Ended is closed when the copy's connections are to end.
 func (c *DataCopy) Ended() <-chan struct{} { return c.ended }
 
-// Begin ends the copy that a node may have made so far, and returns the password of the
-// next one.
+// Begin ends the copy that a node may be making, and returns the password of its next
+// copy.
 func (d *DataCopies) Begin(node string, now time.Time) (password string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

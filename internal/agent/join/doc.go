@@ -5,23 +5,23 @@
 //
 //	an empty directory   ask initial members ──► begin, wait, join, or be rebuilt
 //	the node that joins  ask all members ──► choose one ──► copy mysqld's data, the log ──► finish
-//	a member             a read barrier  ──► Plan: from where on, and what it can give
+//	a member             a read barrier  ──► Plan: where the log begins, and what it can give
 //
-// Until a node that joins has a log it takes no part in Raft, as one that is being healed: a
-// leader must take each member that answers for one that has what was purged. So it copies,
-// before anything else, what is committed now; and because its status says that it has
-// nothing, nobody purges anything meanwhile that it knows this node as a member. What purged
-// before that was committed, and so is in the copy, or before its beginning.
+// Until a node that joins has a log it takes no part in Raft, like a node whose log is being
+// healed: a leader must assume that every member that answers has what was purged. So the node
+// first copies what is committed now. Meanwhile its status says that it has nothing, so no
+// member that knows it purges anything. A member that did not know it yet may have purged
+// entries before: those were committed, so they are in the copy, or before its beginning.
 //
-// A node that is stopped in between begins anew: nothing was promised, so what it has copied
-// is nobody's, and is deleted.
+// A node that is stopped in between begins anew: nothing was promised, so nobody relies on what
+// it has copied, and that is deleted.
 //
 // # Invariants
 //
-//   - A member answers only after a read barrier. What it knows of the node may be long ago:
-//     it could seed a node that has its vote since, and has given votes over another data
+//   - A member answers only after a read barrier. Otherwise what it knows of the node may be
+//     old: it could seed a node that has got its vote since, and has voted with another data
 //     directory.
-//   - A node that joins tells nobody to go: it is told of states that are not on its disk.
+//   - A node that joins tells nobody to go: the states that it is told of are not on its disk.
 //
 // The package owns the state of one join, and which copies of a member's data other nodes may make now
 // (DataCopies), in memory. It starts no goroutine, and waits by a clock.Clock.

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// retry is the pause before a node that joins asks again, copyRetry the one before it
+	// retry is the pause before a node that joins asks again, copyRetry the pause before it
 	// begins a copy anew.
 	retry     = 500 * time.Millisecond
 	copyRetry = 5 * time.Second
@@ -39,17 +39,17 @@ type Node interface {
 	Follow(p Offer) error
 	// Rejected takes the weightiest of the members' rejections.
 	Rejected(by string, r *transport.RejectedError)
-	// Show shows where the join is, and why.
+	// Show shows how far the join is, and why.
 	Show(s status.Seed, reason string)
 	// Begin removes what an earlier try has left: the copy from a member begins.
 	Begin(from cluster.NodeID) error
 	// CopyData copies the data of a member's mysqld, and notes their durable mark.
 	CopyData(ctx context.Context, p Offer, from cluster.NodeID) error
-	// CopyFailed takes it that a copy has failed, and may make space for the next try.
+	// CopyFailed is told that a copy has failed, and may make space for the next try.
 	CopyFailed(err error)
 	// MakeLog makes the log, which begins at b (nil = with entry 1), and has fill fill it.
 	MakeLog(ctx context.Context, b *seglog.Begin, fill func(ctx context.Context, log logcopy.Log, from logcopy.Peers) error) error
-	// Finish makes the data directory durably that of a member.
+	// Finish notes durably that the data directory is a member's.
 	Finish(ctx context.Context, p Offer) error
 }
 
@@ -68,16 +68,16 @@ type Joiner struct {
 	cfg Config
 	// plans are the members' answers.
 	plans []Offer
-	// copying: the last try went so far.
+	// copying: the last try has got to the copy.
 	copying bool
-	// warned: it was said that the others look for this node elsewhere.
+	// warned: the warning was logged that the others look for this node at another address.
 	warned bool
-	// phase is what is shown, began when it did.
+	// phase is the phase that is shown, began is when it began.
 	phase status.SeedPhase
 	began time.Duration
 }
 
-// New returns one that has asked nobody so far.
+// New returns a Joiner that has asked nobody yet.
 func New(cfg Config) *Joiner { return &Joiner{cfg: cfg} }
 
 // Run returns nil once the node has joined. It tries again until ctx ends, or the log's disk
@@ -112,7 +112,7 @@ func (j *Joiner) Run(ctx context.Context) error {
 	}
 }
 
-// say shows where the join is, and how long it will take.
+// say shows how far the join is, and how long it will take.
 func (j *Joiner) say(s status.Seed, reason string) {
 	now := j.cfg.Clock.Now()
 	if j.phase != s.Phase {
@@ -165,7 +165,7 @@ func (j *Joiner) ShowData(from string, bytes, total int64) {
 }
 
 // Ask asks every member what it can give. The first answer tells who the members are; the
-// configuration only knows those of the beginning.
+// configuration has only the initial ones.
 func (j *Joiner) Ask(ctx context.Context) error {
 	j.plans = nil
 	self := j.cfg.Node.AsSelf()
@@ -205,7 +205,7 @@ func (j *Joiner) Ask(ctx context.Context) error {
 		return nil
 	}
 	errs = append(errs, errors.New("there is nobody to ask"))
-	return notTakenIn(j.cfg.Self, j.cfg.Node.Members(), errs[0], rejections) // the others say the like
+	return notTakenIn(j.cfg.Self, j.cfg.Node.Members(), errs[0], rejections) // the other errors are alike
 }
 
 func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Offer, error) {
@@ -214,8 +214,8 @@ func (j *Joiner) ask(ctx context.Context, of cluster.NodeID) (Offer, error) {
 	return j.cfg.Node.AskPlan(ctx, of)
 }
 
-// notTakenIn says why no member takes a node in, and what a person can do. Who was a
-// member before a recovery cannot be added. members are those that the node knows of.
+// notTakenIn says why no member takes a node in, and what a person can do. A node that was
+// a member before a recovery cannot be added. members are the members that the node knows.
 func notTakenIn(self cluster.Member, members []cluster.Member, first error, rejections []*transport.RejectedError) error {
 	for _, r := range rejections {
 		if r.Code == transport.CodeRecovered {
@@ -225,8 +225,8 @@ func notTakenIn(self cluster.Member, members []cluster.Member, first error, reje
 	return fmt.Errorf("no member of the cluster that knows this node answers (%s): %w", takeIn(self, members, rejections), first)
 }
 
-// takeIn is what a person does on a member so that the node is taken in. A member that does not know the key says
-// nothing else: it may know the node by another one.
+// takeIn is what a person does on a member so that the node is taken in. A member that does not know the node's key
+// says nothing but that: it may know the node by another key.
 func takeIn(self cluster.Member, members []cluster.Member, rejections []*transport.RejectedError) string {
 	add := fmt.Sprintf("add it there: quorate node add %s --peer %s --kind %s", self.Name, self.Peer, self.Kind)
 	if self.Key == "" {
@@ -245,7 +245,7 @@ func takeIn(self cluster.Member, members []cluster.Member, rejections []*transpo
 	return add
 }
 
-// choose chooses where from, and whether mysqld's data are copied.
+// choose chooses the member to copy from, and whether mysqld's data are copied.
 func (j *Joiner) choose() (plan Offer, clone bool, err error) {
 	offers := make([]membership.Offer, len(j.plans))
 	for i, p := range j.plans {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// Knocks judges who dials a node with an empty data directory. It keeps the first node with
-// data of the same cluster that is no initial member: that cluster is not new.
+// Knocks judges the nodes that dial a node with an empty data directory. It keeps the first
+// node of the same cluster that has data and is no initial member: that cluster is not new.
 type Knocks struct {
 	// Self is the name of the node with the empty directory, Added are those of its peers
 	// that are no initial members.
@@ -20,9 +20,9 @@ type Knocks struct {
 	by string
 }
 
-// CheckPeer implements transport.Checker. Initial members are welcome, and nothing is kept of
-// them. But one whose directory is empty, too, is refused once somebody was kept: the cluster has
-// lived, and perhaps nobody who knows that reaches the other node.
+// CheckPeer implements transport.Checker. Initial members are welcome, and none of them is kept.
+// But an initial member whose directory is empty, too, is refused once a node was kept: the cluster
+// has lived, and perhaps no node that knows that reaches the other one.
 func (k *Knocks) CheckPeer(id transport.Identity) error {
 	if slices.Contains(k.Added, id.NodeName) {
 		return k.CheckUnknown(id)

@@ -19,7 +19,7 @@ import (
 // emptyAskEvery is the pause before a node with an empty data directory asks again.
 const emptyAskEvery = 500 * time.Millisecond
 
-// ErrNotEmpty means that somebody else has begun in the data directory meanwhile.
+// ErrNotEmpty means that the data directory has an identity now: its disk was mounted meanwhile, for example.
 var ErrNotEmpty = errors.New("is not empty any more: this node starts again")
 
 // Newcomer is a node with an empty data directory.
@@ -28,18 +28,18 @@ type Newcomer interface {
 	Introduce(ctx context.Context) transport.Introduction
 	// Begun tells whether the directory is not empty any more.
 	Begun() bool
-	// Waits shows why the node does not begin so far.
+	// Waits shows why the node does not begin yet.
 	Waits(as status.Role, reason string)
 }
 
-// Introduction is how a node with an empty data directory asks whether it may begin: a cluster
-// that has lived would begin anew otherwise, because some disks are not mounted.
+// Introduction is how a node with an empty data directory asks whether it may begin. Otherwise a
+// cluster that has lived could begin a second time while some disks are not mounted.
 type Introduction struct {
 	Node   Newcomer
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Knocks judges who dials the node meanwhile. Listen is how long the node waits for that at
-	// least before it begins, after all initial members have answered: each of them listens by then.
+	// Knocks judges the nodes that dial this one meanwhile. Listen is how long this node still waits
+	// for knocks after all initial members have answered: by then each of them listens, too.
 	Knocks *Knocks
 	Listen time.Duration
 	// Dir names the directory. Joins: the node is configured to join. Bootstrap: an operator
@@ -48,9 +48,9 @@ type Introduction struct {
 	Joins, Bootstrap, Alone bool
 }
 
-// Run asks again and again, until the node may begin, or ends. refused: it may not.
+// Run asks again and again, until the node may begin, or has to end. refused: it may not begin.
 func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError, err error) {
-	words := map[string]*transport.RejectedError{} // by who said it: who is away now may have said that this node has lost its data
+	words := map[string]*transport.RejectedError{} // by peer: a peer that is away now may have said that this node has lost its data
 	all, known := i.Clock.Now(), i.Bootstrap       // since when all answer
 	for said := ""; ; {
 		asked := i.Clock.Now()
@@ -68,7 +68,7 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		over, role, reason := i.judge(got, asked-all)
 		r := i.weightiest(got.Rejections)
 		if over && i.Joins {
-			return nil, nil // who joins is not known before it was added; Joiner knows the rest
+			return nil, nil // a node that joins is not known before it was added; Joiner does the rest
 		}
 		if over {
 			return r, nil
@@ -104,8 +104,8 @@ func remember(words map[string]*transport.RejectedError, got transport.Introduct
 	return all
 }
 
-// withoutAdded leaves initial members alone in who is silent or empty, and in who welcomes a node that
-// does not join: nobody waits for the others. What they refuse counts.
+// withoutAdded takes the added members out of those that are silent or empty, and, if this node does not
+// join, of those that welcome it: the node does not wait for them. Their rejections count.
 func (i Introduction) withoutAdded(got transport.Introduction) transport.Introduction {
 	added := func(name string) bool { return slices.Contains(i.Knocks.Added, name) }
 	got.Empty, got.Silent = slices.DeleteFunc(got.Empty, added), slices.DeleteFunc(got.Silent, added)
@@ -116,8 +116,8 @@ func (i Introduction) withoutAdded(got transport.Introduction) transport.Introdu
 }
 
 // weightiest is the rejection that counts; nil = there is none. A node with an empty directory
-// knows nothing. A member that has not heard so far that the node was added counts only where
-// nobody knows more.
+// knows nothing. A member that has not heard yet that the node was added counts only if no member
+// knows more.
 func (i Introduction) weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
 	without := func(c transport.Code) []*transport.RejectedError {
 		return slices.DeleteFunc(slices.Clone(rejections), func(r *transport.RejectedError) bool { return r.Code == c })
@@ -131,21 +131,21 @@ func (i Introduction) weightiest(rejections []*transport.RejectedError) *transpo
 	return membership.Weightiest(rejections)
 }
 
-// sought tells whether somebody who has data looks for this node, or for another one whose directory is
-// empty, too: a member that knocks may reach that one alone. Otherwise it returns "".
+// sought says which node with data looks for this node, or for another node whose directory is empty, too:
+// a member that knocks may reach only that one. "" = none.
 func (i Introduction) sought(rejections []*transport.RejectedError) string {
 	if by := i.Knocks.By(); by != "" {
 		return fmt.Sprintf("node %s, which has data, looks for this node: the cluster is not new", by)
 	}
 	for _, r := range rejections {
-		if r.Code == transport.CodeEmpty && r.Text != "" { // who has a wrong key gets no text
+		if r.Code == transport.CodeEmpty && r.Text != "" { // a node with a wrong key gets no text
 			return r.Error()
 		}
 	}
 	return ""
 }
 
-// doubtful says who is there and is not heard; "" = nobody.
+// doubtful says which nodes are there but are not heard, and why; "" = none.
 func doubtful(doubts map[string]string) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(doubts)) {
@@ -155,7 +155,8 @@ func doubtful(doubts map[string]string) string {
 }
 
 // judge tells whether the node has heard enough: got is what the others said, with all rejections that
-// count; listened is for how long they all have listened. Otherwise it waits, in a role, for a reason.
+// count; listened is for how long they all have listened. If not, the node waits in this role, for this
+// reason.
 func (i Introduction) judge(got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
 	r, sought := i.weightiest(got.Rejections), i.sought(got.Rejections)
 	empty := fmt.Sprintf("data directory %s is empty, and ", i.Dir)

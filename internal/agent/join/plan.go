@@ -18,13 +18,12 @@ import (
 // Offer is what a member can give to a node that joins. Agents send it to each other.
 type Offer struct {
 	Node string `json:"node"`
-	// State has the node that joins as a member. What it is known through is not
-	// before Begin.
+	// State has the node that joins as a member. Its Through is not before Begin.
 	State cluster.StatePoint `json:"state"`
-	// Known are the data directories with which the member counts the others: one that they had
-	// before counts for the node that joins, too, though it was away since.
+	// Known are the data directories that the member has pinned. They count for the node that joins,
+	// too, which has not met the members that are away now.
 	Known membership.Known `json:"known,omitempty"`
-	// Begin is where the new log would begin: where one of the member's segments does.
+	// Begin is where the new log would begin: at the beginning of one of the member's segments.
 	Begin replay.LogBegin `json:"begin"`
 	// LogBytes is about how long the log is from there on.
 	LogBytes int64 `json:"log_bytes"`
@@ -36,12 +35,12 @@ type Offer struct {
 type Data struct {
 	Role    status.Role `json:"role"`
 	Backlog float64     `json:"backlog_seconds"`
-	// The mysqld's durable mark: what is copied from now on holds it, too.
+	// The mysqld's durable mark: a copy that is made from now on holds all of that, too.
 	replay.MarkText
 	Password string `json:"password"`
 }
 
-// barrierTimeout is less than askTimeout, so that who asks hears why not.
+// barrierTimeout is less than askTimeout, so that the node that asks hears why it gets nothing.
 const barrierTimeout = 2 * time.Second
 
 // Member is a member that is asked for an Offer. All fields are required.

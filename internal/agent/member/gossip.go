@@ -11,7 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Gossip tells the peers of this node, and the role machine of the peers, until ctx ends: see board.Board.Gossip.
+// Gossip sends this node's status to the peers, and tells the role machine about the peers, until ctx ends: see
+// board.Board.Gossip.
 func (m *Member) Gossip(ctx context.Context, c clock.Clock, own func() status.Node, send func(status.Node) error) error {
 	return m.cfg.Board.Gossip(ctx, c, own, send, func(own status.Node, in role.Peers) {
 		m.judgeTimings(own, &in)
@@ -40,8 +41,8 @@ func (m *Member) judgeTimings(own status.Node, in *role.Peers) {
 	}
 }
 
-// CompleteHealing adds to a status how the log is that is being healed, and what the node's mysqld holds durably.
-// Without that the others would take it that the node needs everything.
+// CompleteHealing adds to a status the state of the log that is being healed, and what the node's mysqld holds
+// durably. Without that the others would believe that the node needs the whole log.
 func CompleteHealing(s *status.Node, log *seglog.Log, durable replay.Mark) {
 	s.LogState, s.LogFirst, s.LogLast, s.LogCommit = status.LogRepairing, log.FirstIndex(), log.LastIndex(), log.HardState().Commit
 	s.DurableMark = durable.Index

@@ -26,8 +26,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// Config is the world of a Member. A part's own config has only what is the world's: the rest, and all
-// observers that the world leaves out, is the Member's.
+// Config is the world of a Member. The config of a part has only the fields that the world gives: the Member
+// fills in the rest, and the observers that the world leaves out.
 type Config struct {
 	Self      cluster.Member
 	Home      *datadir.Home
@@ -40,8 +40,8 @@ type Config struct {
 	Process primary.Process
 	Host    Host
 	Peers   Peers
-	// Slot has Local, Own, CheckACL, Clients, and Clock: of operations and epochs. Raft, if it is not the
-	// Member's.
+	// Slot has Local, Own, CheckACL, Clients, and Clock, by which operations and epochs wait; Raft, if it is
+	// not the Member's.
 	Slot   primary.SlotConfig
 	Inbox  primary.InboxConfig // Clock, Pick
 	Shell  primary.Shell       // Stepped, Began, Ended
@@ -50,7 +50,7 @@ type Config struct {
 	// Paced is told of each look at the replicas' lag; nil: nobody listens.
 	Paced func(p tap.Pace, news bool)
 
-	// OpenLog opens the committed log. Status is the node's own.
+	// OpenLog opens the committed log. Status returns the node's own status.
 	OpenLog func() feed.Reader
 	Status  func() status.Node
 	// WriteState and WritePromise write small files. They wait for a disk.
@@ -65,7 +65,7 @@ type Config struct {
 	Logger                                                      *slog.Logger
 }
 
-// Host is primary.Host, but for what a Member knows itself.
+// Host is primary.Host without what a Member knows itself.
 type Host interface {
 	Durable() replay.Mark
 	WaitIndex(ctx context.Context, index uint64) error
@@ -92,7 +92,7 @@ type Member struct {
 
 	// These are there from Init on.
 	Inbox    *primary.Inbox
-	Role     *role.Machine // the role machine is RunRole's
+	Role     *role.Machine // only RunRole uses it
 	Shell    *primary.Shell
 	Slot     *primary.Slot
 	Duties   *primary.Duties
@@ -139,13 +139,13 @@ func (m *Member) Init(cfg Config) {
 	m.Shell, m.Role = &shell, primary.NewRole(cfg.Self, cfg.Promotion)
 	m.Follower = membership.NewFollower(membership.FollowerConfig{
 		Node: followed{cfg.Peers, m}, Table: cfg.Board, Known: cfg.Known, Clock: cfg.Clock, Logger: cfg.Logger, RunsMysqld: m.runsMysqld(),
-		Also: func(ctx context.Context) { m.Feeder.Look(ctx) }, // it is made later
+		Also: func(ctx context.Context) { m.Feeder.Look(ctx) }, // Feeder is completed below
 	})
 	m.Feeder.Self, m.Feeder.Node = cfg.Self.ID, feeding{m}
 }
 
-// Open builds what belongs to the log, which is open. r and copies have what is the world's; r's callbacks
-// are observers, which are told first.
+// Open builds what needs the log, which is open. r and copies have only the fields that the world gives; r's
+// callbacks are observers, which are told first.
 func (m *Member) Open(log *seglog.Log, r consensus.Config, copies bulk.Config) (err error) {
 	m.log = log
 	cfg, home := m.cfg, m.cfg.Home
@@ -189,7 +189,7 @@ func (m *Member) Open(log *seglog.Log, r consensus.Config, copies bulk.Config) (
 	return nil
 }
 
-// Loops are what runs beside Raft and Bulk. Each ends with its context.
+// Loops returns what has to run beside Raft and Bulk. Each loop ends with its context.
 func (m *Member) Loops() []func(context.Context) error {
 	cfg := m.cfg
 	loops := []func(context.Context) error{
@@ -219,8 +219,8 @@ func (m *Member) Fenced() (role.Fenced, error) {
 	return role.Fenced{Reason: f.String()}, nil
 }
 
-// RunRole is the role machine's goroutine: see primary.Shell. It begins with the fence from before this start. A
-// damaged one is no reason to start mysqld.
+// RunRole is the role machine's goroutine: see primary.Shell. It begins with the operator's fence from before this
+// start. If the file of the fence is damaged, RunRole fails: mysqld is not started then.
 func (m *Member) RunRole(ctx context.Context) error {
 	fenced, err := m.Fenced()
 	if err != nil {
@@ -249,7 +249,7 @@ func (m *Member) runsMysqld() bool { return m.cfg.Self.Kind != cluster.KindLogge
 
 func (m *Member) applied() uint64 { return m.cfg.Board.Own().Applied }
 
-// Nodes returns the status of every member; this node's is the present one.
+// Nodes returns the status of every member; this node's own is up to date.
 func (m *Member) Nodes() []status.Node { return m.cfg.Board.NodesWith(m.cfg.Status()) }
 
 // KeepState makes durable what is known of the cluster state now.
@@ -265,7 +265,7 @@ func (m *Member) StateNeed() replay.Need {
 	return replay.Need{Who: m.cfg.Self.Name, From: m.cfg.State.Point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
 }
 
-// AsMember is this node to one that joins.
+// AsMember is this node as a member that a joining node asks.
 func (m *Member) AsMember(password func(joiner string) string) join.Member {
 	return join.Member{
 		Name: m.cfg.Self.Name, Clock: m.cfg.Clock, Barrier: m.Raft.Barrier, Committed: m.Raft.Committed(), Log: m.log, Nodes: m.Nodes, Known: m.cfg.Known.Pins,

@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// raftConfig completes what the world has said. What is called in a turn must not block.
+// raftConfig completes the world's config. The callbacks are called in a turn of consensus: they must not block.
 func (m *Member) raftConfig(r consensus.Config) consensus.Config {
 	r.Self, r.HasStage, r.Fresh, r.Promised = m.cfg.Self.ID, m.log.HasStage, m.cfg.Home.Fresh(), m.Promised.Longest
 	if r.Log == nil {
@@ -54,7 +54,7 @@ func (m *Member) raftConfig(r consensus.Config) consensus.Config {
 	return r
 }
 
-// after has an observer told first, if there is one.
+// after returns a callback that tells an observer first, if there is one.
 func after[T any](observer, then func(T)) func(T) {
 	return func(t T) {
 		if observer != nil {
@@ -69,8 +69,8 @@ func (m *Member) refused(r consensus.Refusal) {
 	m.Slot.Refused(r)
 }
 
-// full takes it that the log's disk has no space left, or has some again (nil). Nothing is acknowledged
-// meanwhile.
+// full notes that the log's disk has no space left (err), or has space again (nil). Nothing is acknowledged
+// in between.
 func (m *Member) full(err error) {
 	reason := ""
 	if err != nil {
@@ -88,7 +88,7 @@ func (m *Member) full(err error) {
 	m.Inbox.LogTrouble(role.LogTrouble{Reason: reason})
 }
 
-// bulkConfig completes what the world has said of copies beside Raft.
+// bulkConfig completes the world's config of copies beside Raft.
 func (m *Member) bulkConfig(c bulk.Config) bulk.Config {
 	committed := m.Raft.Committed()
 	c.Self, c.Tasks = m.cfg.Self.ID, m.cfg.Clock
@@ -96,7 +96,7 @@ func (m *Member) bulkConfig(c bulk.Config) bulk.Config {
 	c.Leads = func(id cluster.NodeID, term uint64) bool { return m.Raft.Role().LedBy(id, term) }
 	c.Entries = logcopy.Entries{Node: m.Raft, Log: func() bulk.Reader {
 		log := m.cfg.OpenLog()
-		log.Damaged = func(error) {} // the peer goes on elsewhere
+		log.Damaged = func(error) {} // the peer goes on with another node
 		return log
 	}}
 	source := &logcopy.Source{
@@ -111,13 +111,13 @@ func (m *Member) bulkConfig(c bulk.Config) bulk.Config {
 	return c
 }
 
-// stageMembers are who gets stages.
+// stageMembers returns the nodes that get stages.
 func (m *Member) stageMembers() (voters, outgoing, learners []cluster.NodeID) {
 	voters, learners = m.Feeder.StageMembers(m.cfg.Board.Members())
 	return voters, m.Raft.Committed().State().Outgoing, learners
 }
 
-// feeding is the node as it leaves learners to their sources.
+// feeding is the node as a logcopy.Feeder asks it, which leaves learners to their sources.
 type feeding struct{ *Member }
 
 // Role and what follows implement logcopy.FeederNode.
@@ -173,6 +173,6 @@ func (h host) MayOpen() error {
 func (h host) Judged(v replay.Verdict) {
 	h.Host.Judged(v)
 	if v.Refused == "" && v.Done != nil && !v.Again.IsEmpty() {
-		h.m.Marker.UsesXA() // mysqld has rolled them back, and knows nothing of them
+		h.m.Marker.UsesXA() // mysqld has rolled these transactions back, and no longer shows them
 	}
 }

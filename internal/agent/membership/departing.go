@@ -10,17 +10,17 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// leaveGrace is how long a node goes on that has to leave: it may have been asked itself to
-// bring that about, and owes an answer.
+// leaveGrace is for how long a node that has to leave goes on: it may have to answer the very
+// request that has caused that.
 const leaveGrace = 500 * time.Millisecond
 
 // Leaver is a node that may have to go.
 type Leaver interface {
 	// End stops what the node runs. It does not block.
 	End(because error)
-	// Confirm decides once more about a recovery that the node obeys, when it has stopped.
+	// Confirm decides once more, when the node has stopped, whether it obeys a recovery.
 	Confirm(r cluster.Recovery) (accepted bool, err error)
-	// WriteState makes the cluster state durable with which the node starts again.
+	// WriteState makes durable the cluster state with which the node starts again.
 	WriteState(p cluster.StatePoint) error
 }
 
@@ -40,7 +40,7 @@ type DepartingConfig struct {
 	Logger *slog.Logger
 }
 
-// Departing is how a node goes that cannot go on as it is. The first departure wins.
+// Departing ends a node that cannot go on as it is. Only the first departure counts.
 type Departing struct {
 	cfg DepartingConfig
 
@@ -51,14 +51,14 @@ type Departing struct {
 	persisted bool
 }
 
-// NewDeparting returns that of a node that stays so far.
+// NewDeparting returns the Departing of a node that stays until Leave is called.
 func NewDeparting(cfg DepartingConfig) *Departing {
 	return &Departing{cfg: cfg, left: make(chan struct{})}
 }
 
-// Leave has the node end: its contexts at once, what else it runs after a grace. Nobody waits
-// for an answer of a node that the cluster was recovered without, and it must elect nobody.
-// Leave does not block.
+// Leave has the node end: its contexts at once, everything else after leaveGrace. There is no
+// grace if the cluster was recovered without the node: nobody waits for its answer, and it must
+// elect nobody. Leave does not block.
 func (d *Departing) Leave(e Departure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,8 +89,8 @@ func (d *Departing) Because() *Departure {
 // Left is closed once the node has to go.
 func (d *Departing) Left() <-chan struct{} { return d.left }
 
-// Context is one that ends with ctx, and once the node has to go, with the departure as its
-// cause.
+// Context returns a context that ends with ctx, or once the node has to go, with the departure
+// as its cause.
 func (d *Departing) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	d.mu.Lock()
@@ -103,7 +103,7 @@ func (d *Departing) Context(ctx context.Context) (context.Context, context.Cance
 }
 
 // PersistExit notes durably what the node is now, if it cannot go on as it was. Call it once the
-// node has ended. persisted: a start finds it as what it is now.
+// node has ended. persisted: it has left, and its next start goes by what is on disk.
 func (d *Departing) PersistExit() (persisted bool, err error) {
 	e := d.Because()
 	switch node, home := d.cfg.Node, d.cfg.Home; {

@@ -11,7 +11,7 @@ import (
 // Departure is why a node cannot go on as it is, and how its next life begins. The zero
 // value: the cluster has removed it.
 type Departure struct {
-	// Instance is the data directory with which the node begins anew; "" = none.
+	// Instance is the id of the new data directory if the node is rebuilt, else "".
 	Instance string
 	// Superseded is the recovery without this node; nil = there was none.
 	Superseded *cluster.Recovery
@@ -45,8 +45,8 @@ func Follow(p cluster.StatePoint, self Self, kept map[cluster.NodeID]uint64) *De
 	return &Departure{Instance: m.Instance}
 }
 
-// Former returns which nodes are told by this one, that goes by the cluster state, that
-// they are members no more. kept: the state is on this node's disk. See package doc.
+// Former returns which nodes this node, by a cluster state, tells that they are members no
+// more. kept: the state is on this node's disk. See package doc.
 func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 	f := transport.Former{Recovery: s.Recovered}
 	if kept && slices.Contains(s.Voters(), self) {
@@ -68,9 +68,9 @@ func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 	return f
 }
 
-// Leaving tells whether a node with this status has been told to begin anew, and has not
-// done so as far as is known: it needs nothing of the log any more. met are the data
-// directories with which nodes were here.
+// Leaving tells whether a node with this status was told to begin anew and, as far as is
+// known, has not done so yet: then it needs nothing of the log any more. met are the data
+// directories with which nodes last shook hands.
 func Leaving(m cluster.Member, n status.Node, met Known) bool {
 	return !m.Votes() && GivesUp(m, n) && met[m.ID] != m.Instance
 }

@@ -40,7 +40,7 @@ type Config struct {
 // instanceCharsMax bounds what another node calls a data directory: 16 bytes in hexadecimal.
 const instanceCharsMax = 32
 
-// Directories knows with which data directory each other node counts.
+// Directories knows with which data directory each other node is accepted.
 type Directories struct {
 	cfg Config
 
@@ -51,9 +51,8 @@ type Directories struct {
 	met Known
 	// rebuilt are the nodes without a vote whose data directory the cluster has named.
 	rebuilt map[cluster.NodeID]bool
-	// version is that of the cluster state by which the nodes are pinned, but for those
-	// that are leaving it: their pins in the state before count until that change is
-	// complete.
+	// version is the version of the cluster state by which the nodes are pinned. For the
+	// nodes in leaving, the pins of the state before count until the change is complete.
 	version uint64
 	leaving []cluster.NodeID
 	// recovery is the recovery from which the state comes; nil = there was none.
@@ -62,7 +61,7 @@ type Directories struct {
 	members []cluster.NodeID
 	// joined: this node's data come from others, so it does not know who was there before.
 	joined bool
-	// ignorant: this node joins, and no member has told it so far what that member knows.
+	// ignorant: this node joins, and no member has told it yet what that member knows.
 	ignorant bool
 	// votes: this node is a voter in the state on its disk. See package doc.
 	votes bool
@@ -77,7 +76,7 @@ func New(cfg Config) *Directories {
 	return &Directories{cfg: cfg, pins: Known{}, met: Known{}, askedEmpty: map[cluster.NodeID]time.Duration{}}
 }
 
-// Load takes what Store has. Call it before anything else that may find something there.
+// Load takes what the Store has. If the Store may have something, call Load before any other method.
 func (d *Directories) Load(pins, met Known) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +111,7 @@ func (d *Directories) Check(id transport.Identity) error {
 }
 
 // Judge rejects as Check does, and notes nothing: the peer only has a question, and may
-// be of a recovery that this node refuses.
+// belong to a recovery that this node refuses.
 func (d *Directories) Judge(id transport.Identity) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +134,7 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	refuse := func(c transport.Code, format string, args ...any) error {
 		order := transport.Order{StateVersion: d.version, Instance: pinned}
 		if slices.Contains(d.leaving, id.Node) && d.version > 0 {
-			order.StateVersion-- // a node that several tell must see that this one is out of date
+			order.StateVersion-- // a node that gets several orders must see that this one is out of date
 		}
 		if c == transport.CodeRebuild {
 			order.Recovery = d.recovery
@@ -171,13 +170,13 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 }
 
 // mayHaveLost tells whether an unknown node with an empty directory may have had data before. Only an initial
-// member can: it began with another initial member's word, and this node was rebuilt after that. An initial
-// member that has never begun looks the same. d.mu is held.
+// member can: it may have begun by this initial member's word, before this node was rebuilt and forgot that. An
+// initial member that has never begun looks the same. d.mu is held.
 func (d *Directories) mayHaveLost(id cluster.NodeID) bool {
 	return d.joined && slices.Contains(d.cfg.Initial, d.cfg.Self) && slices.Contains(d.cfg.Initial, id)
 }
 
-// meet notes that nodes were here with their data directories. d.mu is held.
+// meet notes with which data directories nodes have shaken hands. d.mu is held.
 func (d *Directories) meet(here Known) error {
 	met := maps.Clone(d.met)
 	maps.Copy(met, here)
@@ -196,21 +195,21 @@ func (d *Directories) meet(here Known) error {
 	return nil
 }
 
-// Pinned is the data directory with which a node counts; "" = any.
+// Pinned is the data directory with which a node is accepted; "" = any.
 func (d *Directories) Pinned(id cluster.NodeID) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pins[id]
 }
 
-// Met returns with which data directories the peers were here. Nobody may change it.
+// Met returns the data directories with which the peers last shook hands. The caller must not change the map.
 func (d *Directories) Met() Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.met
 }
 
-// Joined returns the nodes without a vote that were here with the data directory that
+// Joined returns the nodes without a vote that have come with the data directory that
 // the cluster gave them. The other nodes have to know, or they purge what these need.
 func (d *Directories) Joined() Known {
 	d.mu.Lock()
@@ -224,9 +223,8 @@ func (d *Directories) Joined() Known {
 	return joined
 }
 
-// Hear takes from another node what Joined returns there. That may be by an older
-// cluster state than this node's, or by a newer one. It is noted of members alone, and is
-// said again.
+// Hear takes what Joined returns on another node, whose cluster state may be older or newer
+// than this node's. It notes only members; the other node says the same again and again.
 func (d *Directories) Hear(joined Known) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,16 +238,16 @@ func (d *Directories) Hear(joined Known) error {
 	return d.meet(here)
 }
 
-// Pins are the data directories with which the other nodes count. Nobody may change it.
+// Pins returns the data directories with which the other nodes are accepted. The caller must not change the map.
 func (d *Directories) Pins() Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pins
 }
 
-// Learn pins the data directories that another member has pinned, of members alone, where this
-// node has none. A node that joins has not met those that are away: without that it would take
-// a voter in that comes back without its log.
+// Learn pins, for members for which this node has no pin, the data directories that another member
+// has pinned. A node that joins has not met the members that are away: without their pins it would
+// accept a voter that comes back without its log.
 func (d *Directories) Learn(known Known) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -298,8 +296,8 @@ func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
 	return nil
 }
 
-// Empty returns the nodes that have just come with an empty directory where another one is
-// known.
+// Empty returns the nodes that came, within emptyAskedFor, with an empty directory although
+// another one is known.
 func (d *Directories) Empty() (ids []cluster.NodeID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -313,8 +311,8 @@ func (d *Directories) Empty() (ids []cluster.NodeID) {
 }
 
 // Forget removes all that is known: the peers may have new data directories, too, which
-// a node that joins learns as if it were new. Not before the node joins: without them its
-// old data would vote beside any peer that calls itself one.
+// a node that joins learns as if it were new. Do not call it before the node joins: without
+// pins its old data would vote beside any node that shows the name of a peer.
 func (d *Directories) Forget() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

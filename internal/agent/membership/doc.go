@@ -1,7 +1,7 @@
-// Package membership decides about the members of a cluster as one node sees them:
-// whose data directory it talks to, what becomes of a node that others reject, and who
-// gets a vote; and has a node follow that (Follower). The agent runs it with real
-// connections and files, the simulator with its own, so both go by the same rules.
+// Package membership decides about the members of a cluster as one node sees them: with
+// which data directory a peer is accepted, what becomes of a node that others reject, and
+// who gets a vote. Its Follower has a node follow these decisions. The agent runs it with
+// real connections and files, the simulator with its own, so both go by the same rules.
 //
 //	a peer's handshake ──► Directories.Check ──► nil, or a rejection with an Order
 //	a rejection        ──► React             ──► a Departure, a recovery to be judged, or a
@@ -15,10 +15,10 @@
 // # What it owns
 //
 // Directories owns which data directory each other node comes with. Two maps are durable, in a
-// Store: the pinned directories, and those that were met. What else it decides by is in memory: the
-// members, their votes and the recovery in the newest cluster state; whether this node's own data
-// came from other nodes, and whether it joins and knows nothing so far; which nodes have lately come
-// with an empty directory.
+// Store: the pinned directories, and those that were met. The rest is in memory: the members, their
+// votes and the recovery in the newest cluster state; whether this node's own data came from other
+// nodes, and whether it joins and knows nothing yet; which nodes have lately come with an empty
+// directory.
 //
 // A Repairer owns which nodes this leader had rebuilt, a Follower what it saw at its last looks, a
 // Departing why the node has to go: all three in memory. The rest are functions without state.
@@ -27,8 +27,8 @@
 //
 //   - A node that comes with another data directory than the pinned one is rejected: an
 //     empty log would vote away what the node had promised.
-//   - A data directory that the cluster gives a node (a rebuild) goes to one directory:
-//     once that was met, the node is rejected with any other.
+//   - An instance that the cluster gives a node (a rebuild) belongs to one directory: once
+//     the node was met with it, the node is rejected with any other directory.
 //   - Only a voter, by a state on its own disk, tells a node to discard its data
 //     (Directories.Check): a learner may discard that state, and then no voter might know
 //     that the node's vote is gone.

@@ -23,9 +23,9 @@ const (
 	leaderlessMax = 5
 	// askStateTimeout bounds the question to one member.
 	askStateTimeout = 3 * time.Second
-	// aboutKind keys among the troubles that this node is of another kind.
+	// aboutKind is the key of a trouble: this node is of another kind than it was added as.
 	aboutKind = "kind"
-	// AboutRepairs keys among the troubles why nodes are not rebuilt.
+	// AboutRepairs is the key of a trouble: why nodes are not rebuilt.
 	AboutRepairs = "nodes that are not rebuilt"
 )
 
@@ -43,16 +43,16 @@ type Table interface {
 type Node interface {
 	// AsSelf is the node as it sees itself.
 	AsSelf() Self
-	// Leader is whom the node knows as the leader (0 = nobody), and whether it leads itself.
+	// Leader returns the leader that the node knows (0 = none), and whether the node leads itself.
 	Leader() (id cluster.NodeID, leading bool)
-	// Committed is the committed cluster state, and what is closed when there is a newer one.
+	// Committed returns the committed cluster state; changed is closed when there is a newer one.
 	Committed() (p cluster.StatePoint, changed <-chan struct{})
 	// CommittedIndex is the last index that is committed.
 	CommittedIndex() uint64
 	// Kept is the cluster state on disk. Keep makes what is committed durable, or logs why not.
 	Kept() cluster.StatePoint
 	Keep()
-	// SetPeers has the node talk to the members in its table, and tell others by former.
+	// SetPeers has the node talk to the members in its table, and tell former members that they are out.
 	SetPeers(former transport.Former)
 	// Hangup ends the connections that a member has made, which then dials again; false = there was none.
 	Hangup(id cluster.NodeID) (ended bool)
@@ -60,8 +60,8 @@ type Node interface {
 	AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error)
 	// Change has the cluster change its state, in the name of the node itself.
 	Change(ctx context.Context, c cluster.Change) error
-	// FirstIndex is that of its log, LogHolder the member because of which that is too long:
-	// see Repairs.Holder.
+	// FirstIndex is the first index of its log. LogHolder is the member because of which the log
+	// is too long: see Repairs.Holder.
 	FirstIndex() uint64
 	LogHolder(s cluster.State, away func(name string) bool) (name string, bytes int64)
 	// Leave ends the node's life. It does not block, and only the first call counts.
@@ -88,7 +88,7 @@ type Follower struct {
 	// leaderless counts the looks without a leader.
 	leaderless int
 	reminder   Reminder
-	unnoted    func() // follows again what could not be noted; nil = all is
+	unnoted    func() // follows again the state that could not be noted; nil = every state was noted
 	// said is what was logged of each learner that gets no vote, so that it is logged once.
 	said map[string]string
 	// repairer finds who is to be rebuilt, held is why others are not.
@@ -96,17 +96,17 @@ type Follower struct {
 	held     map[cluster.NodeID]string
 }
 
-// NewFollower returns one that has seen nothing so far.
+// NewFollower returns a Follower that has seen nothing yet.
 func NewFollower(cfg FollowerConfig) *Follower {
 	return &Follower{cfg: cfg, said: map[string]string{}}
 }
 
-// Follow makes the cluster state's members those that this node talks to, unless it knows
-// a newer state. Only by a state on its disk (kept) does it tell others to go, who give up
-// what they have: a state that it was merely told of it forgets with a crash, and then it
-// would wait for their votes again.
+// Follow has this node talk to the members of a cluster state, unless it knows a newer state.
+// It tells others to go only by a state on its own disk (kept): those nodes give up their data.
+// A state that this node was only told of is forgotten in a crash, and then it would wait for
+// their votes again.
 //
-// Where the data directories of rebuilt nodes cannot be noted, Run tries again.
+// If the data directories of rebuilt nodes cannot be noted, Run tries again.
 func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
 	if p.State.Version < f.cfg.Table.State().Version {
 		return
@@ -129,7 +129,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	for next := f.cfg.Clock.Now() + lookEvery; ; {
 		point, changed := f.cfg.Node.Committed()
 		if f.cfg.Node.Kept().Index < point.Index {
-			f.cfg.Node.Keep() // on disk first: whom this node tells to go gives up what it has
+			f.cfg.Node.Keep() // on disk first: a node that is told to go gives up its data
 		}
 		kept := f.cfg.Node.Kept().Index >= point.Index
 		if kept && followed != changed {
@@ -156,7 +156,7 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.learn(ctx)
 	f.promote(ctx)
 	leaving := slices.DeleteFunc(slices.Clone(f.cfg.Table.Nodes()), func(n status.Node) bool {
-		return slices.Contains(p.Outgoing, n.ID) // it is told nothing so far: what it has is still needed
+		return slices.Contains(p.Outgoing, n.ID) // it is told nothing yet: its data are still needed
 	})
 	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), leaving) {
 		if f.cfg.Node.Hangup(id) {
@@ -185,8 +185,9 @@ func (f *Follower) judgeSelf(p cluster.StatePoint) {
 }
 
 // learn asks a member that knows a newer cluster state for it. A node that was away may
-// not know the present leader and would refuse it, and so never get the log. The answer
-// only decides whom it talks to: Raft's configuration and cluster.json follow the log, unless that has brought no leader for long.
+// not know the present leader, would refuse it, and so never get the log. The answer only
+// decides with whom this node talks: Raft's configuration and cluster.json follow the log.
+// But if there was no leader for long, the node starts again from the newer state.
 func (f *Follower) learn(ctx context.Context) {
 	f.leaderless++
 	if leader, _ := f.cfg.Node.Leader(); leader != 0 {
@@ -246,8 +247,9 @@ func (f *Follower) promote(ctx context.Context) {
 	}
 }
 
-// repair has nodes rebuilt, as the leader, that cannot go on with the data that they have, if
-// the cluster's settings let it: just as an operator would. Its status says why one is not.
+// repair, on the leader, has nodes rebuilt that cannot go on with the data that they have, if the
+// cluster's settings allow it. It asks for that as an operator would. The status says why a node
+// is not rebuilt.
 func (f *Follower) repair(ctx context.Context) {
 	if _, leading := f.cfg.Node.Leader(); !leading {
 		f.repairer.Follow()
@@ -272,8 +274,8 @@ func (f *Follower) repair(ctx context.Context) {
 	f.cfg.Table.SetTrouble(AboutRepairs, strings.Join(texts, "; "))
 }
 
-// rebuild asks for what "quorate node rebuild" asks for, of the state that it was judged on:
-// maintenance may have begun meanwhile, or another node be rebuilt.
+// rebuild asks for what "quorate node rebuild" asks for, but only in the state that was judged:
+// meanwhile maintenance may have begun, or the rebuild of another node.
 func (f *Follower) rebuild(ctx context.Context, m cluster.Member, why string, judged uint64) error {
 	c := cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: datadir.NewInstance(), Why: why}
 	if err := f.cfg.Node.Change(ctx, cluster.Change{Judged: judged, Membership: &c}); err != nil {

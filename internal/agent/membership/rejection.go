@@ -15,7 +15,7 @@ import (
 type Self struct {
 	ID   cluster.NodeID
 	Name string
-	// Instance is its data directory's.
+	// Instance is the id of its data directory.
 	Instance string
 	// Blank: it has nothing that counts. Its data directory is empty, or it joins.
 	Blank bool
@@ -27,8 +27,9 @@ type Self struct {
 	Superseded *cluster.Recovery
 }
 
-// SelfOf is the node self over its data directory, which knows a cluster state. A fence that cannot be read counts as
-// one: nobody waits for what a fenced node has any more, and made anew, fenced, it would hold the logs of all again.
+// SelfOf is the node self with its data directory and the cluster state that it knows. A fence that cannot be read
+// counts as a fence, and a fenced node is not rebuilt: nobody keeps log for its old data any more, but a node that is
+// rebuilt and still fenced would make the logs of all nodes grow.
 func SelfOf(self cluster.Member, home *datadir.Home, known cluster.State) Self {
 	own := home.Own()
 	fence, err := home.Fence()
@@ -38,12 +39,12 @@ func SelfOf(self cluster.Member, home *datadir.Home, known cluster.State) Self {
 	}
 }
 
-// Reaction is what a node makes of a rejection.
+// Reaction is what a node does about a rejection.
 type Reaction struct {
 	// Departure is not nil if the node cannot go on as it is.
 	Departure *Departure
-	// Recovery is not nil if the rejecting cluster was recovered without this node, which
-	// is news to it.
+	// Recovery is not nil if the rejecting cluster was recovered without this node, and
+	// this node did not know that.
 	Recovery *cluster.Recovery
 	// Trouble is for the status, in all other cases; "" = there is none.
 	Trouble string
@@ -52,19 +53,19 @@ type Reaction struct {
 // notByOthers is why a node does not do what it is told.
 const notByOthers = ": a cluster that was recovered apart from this one says so, and this node keeps its data"
 
-// React says what a node makes of the rejection by a peer.
+// React says what a node does about the rejection by a peer.
 func React(self Self, by string, r *transport.RejectedError) Reaction {
 	if o := r.Order.Recovery; o != nil && self.Supersedes(*o) {
 		return Reaction{Recovery: o}
 	}
 	switch r.Code {
 	case transport.CodeKey:
-		if r.By == self.Name { // it refuses that node, which may be anybody
+		if r.By == self.Name { // this node refuses that one, which may be anybody
 			return Reaction{Trouble: r.Text}
 		}
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
 	case transport.CodePeer:
-		if r.By == self.Name { // that node's line says whom this one refuses
+		if r.By == self.Name { // that node's line in the status says that this node refuses it
 			return Reaction{}
 		}
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
@@ -93,8 +94,8 @@ func (s Self) Supersedes(r cluster.Recovery) bool {
 	return !s.Blank && r.Version > known
 }
 
-// rebuild is the reaction to the order to make its data anew. A peer that lags may give
-// an old one: then this node knows better.
+// rebuild is the reaction to the order to be rebuilt. A peer that lags may give an old
+// order: this node knows better then.
 func (s Self) rebuild(r *transport.RejectedError) Reaction {
 	version, instance := r.Order.StateVersion, r.Order.Instance
 	own, _ := s.State.MemberByID(s.ID)
@@ -110,10 +111,10 @@ func (s Self) rebuild(r *transport.RejectedError) Reaction {
 	return Reaction{Trouble: r.Text + notByOthers}
 }
 
-// takes tells whether an order to be rebuilt, or that this node was removed, comes from
-// its own cluster; after it has obeyed a recovery, from the recovered one. Other clusters
-// were recovered apart: the person who gave the order there may have been mistaken. A
-// blank node has nothing to lose.
+// takes tells whether an order to be rebuilt, or the news that this node was removed, comes
+// from the node's own cluster; once it has obeyed a recovery, that is the recovered cluster.
+// Other clusters were recovered apart: the person who gave the order there may have been
+// mistaken. A blank node has nothing to lose.
 func (s Self) takes(o transport.Order) bool {
 	if s.Blank {
 		return true
@@ -129,7 +130,7 @@ func (s Self) takes(o transport.Order) bool {
 }
 
 // recovered is the reaction to a peer that takes this node for a former member, by a
-// recovery that is no news.
+// recovery that this node knows.
 func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 	if o := r.Order.Recovery; o != nil && s.State.Version >= o.Version {
 		peer, err := s.State.Member(by)
@@ -142,11 +143,11 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 	return Reaction{Trouble: r.Text}
 }
 
-// Weightiest picks the rejection to act on when this node has no cluster state of its
-// own: the one by the newest state, and among equals the most careful one (it was here
-// already, before it waits, before it begins anew). nil = there is none. A rejection that
-// a person has to end comes before all others, but for that of a member that does not know
-// this node's key: who does knows more.
+// Weightiest picks the rejection to act on when this node has no cluster state of its own;
+// nil = there is none. It picks the one by the newest state, and among equals the most
+// careful: "this node was here already" before "it has to wait", and that before "it is to
+// begin anew". A rejection that a person has to end comes before all others. But a member
+// that does not know this node's key comes after them: a member that knows it knows more.
 func Weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
 	if len(rejections) == 0 {
 		return nil
@@ -166,16 +167,16 @@ func weight(r *transport.RejectedError) (version uint64, care int) {
 		return r.Order.StateVersion, 1
 	case transport.CodePeer:
 		return r.Order.StateVersion, 2
-	case transport.CodeRecovered: // and it may have been taken in again since
+	case transport.CodeRecovered: // this node may have been taken in again since
 		if r.Order.Recovery != nil {
 			version = r.Order.Recovery.Version
 		}
 		return version, 3
-	case transport.CodeEmpty: // who has nothing knows nothing
+	case transport.CodeEmpty: // a node that has nothing knows nothing
 		return 0, -2
 	case transport.CodeKey:
 		return 0, -1
-	case transport.CodeUnknown: // a learner says so, too, of who was removed
+	case transport.CodeUnknown: // a learner says that, too, of a node that was removed
 		return math.MaxUint64, -1
 	}
 	return math.MaxUint64, 0

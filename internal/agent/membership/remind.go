@@ -11,19 +11,19 @@ import (
 // told so once more. It learns it from the log in a moment, unless it gets no log.
 const remindAfter = 5 * time.Second
 
-// Reminder finds the nodes that are to begin anew and do not know. A node learns that
-// from the log. A node whose log disk is full, or that lacks what was purged since,
-// gets none, and a connection that stands tells it nothing: only a handshake does. The
-// zero value is ready.
+// Reminder finds the nodes that are to begin anew and do not know that. A node learns it
+// from the log. A node whose log disk is full, or that lacks what was purged since, gets
+// no log, and an open connection tells it nothing: only a handshake does. The zero value
+// is ready.
 //
-// Whether this node hears the other one does not matter: once it expects the new data directory it refuses to
-// dial, and the connection that the other one has made stands.
+// It does not matter whether this node hears the other one: once it expects the new data directory, it no
+// longer connects to the old one, but the connection that the other node has made stays open.
 type Reminder struct {
 	since map[cluster.NodeID]time.Duration
 }
 
-// Due returns the nodes whose connections are to be ended: what they are to do, the next
-// handshake says. now only grows.
+// Due returns the nodes whose connections are to be ended: the next handshake tells them what
+// to do. now only grows.
 func (r *Reminder) Due(now time.Duration, nodes []status.Node) (due []cluster.NodeID) {
 	since := map[cluster.NodeID]time.Duration{}
 	for _, n := range nodes {

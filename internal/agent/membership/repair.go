@@ -8,19 +8,20 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// emptyAskedFor is for how long a leader takes it that a node which came with an empty
-// data directory still would.
+// emptyAskedFor is for how long a leader assumes that a node which came with an empty
+// data directory still has one.
 const emptyAskedFor = 10 * time.Second
 
 // Repairer is what a leader remembers of the nodes that it had rebuilt by itself.
-// cluster.State.Repair decides. It is of one goroutine. Its zero value is ready.
+// cluster.State.Repair decides. Only one goroutine may use it. Its zero value is ready.
 type Repairer struct {
+	// led: this node leads.
 	led bool
-	// began is when this node began to lead, if it does: led.
+	// began is when this node began to lead.
 	began time.Duration
 	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
 	done map[cluster.NodeID][]time.Duration
-	// still is since when a node is there whose mysqld does not follow the log.
+	// still is since when a node has been reachable and its mysqld has not followed the log.
 	still map[cluster.NodeID]time.Duration
 }
 
@@ -29,7 +30,7 @@ type Repairs struct {
 	Self  cluster.NodeID
 	State cluster.State
 	Nodes []status.Node
-	// First is the first index of its log, from before what the nodes say: neither goes back.
+	// First is the first index of its log. It was read before Nodes: neither goes back.
 	First uint64
 	Known *Directories
 	// Holder returns the member, of those that are away, because of which its log is longer
@@ -37,18 +38,18 @@ type Repairs struct {
 	Holder func(away func(name string) bool) (name string, bytes int64)
 }
 
-// Follow takes a look as a node that does not lead.
+// Follow notes that this node does not lead.
 func (r *Repairer) Follow() { r.led = false }
 
-// Look looks at the nodes, as a leader, and calls rebuild for those that cannot go on with
-// the data that they have, if the cluster's settings let it, until rebuild has asked for one:
-// the state is another one then. It returns why the others are not rebuilt.
+// Look looks at the nodes, as a leader. It calls rebuild for nodes that cannot go on with the
+// data that they have, if the cluster's settings allow it. It stops at the first success: the
+// state is another one then. It returns why the other nodes are not rebuilt.
 func (r *Repairer) Look(now time.Duration, in Repairs, rebuild func(m cluster.Member, why string) error) (held map[cluster.NodeID]string) {
 	if !r.led {
 		r.led, r.began, r.still = true, now, map[cluster.NodeID]time.Duration{}
 	}
 	sights := map[string]cluster.RepairSight{}
-	// A leader that has begun anew itself may not know what a node had: another one does.
+	// A leader that was rebuilt itself may not know that a node had data: another node does.
 	empty := in.Known.Empty()
 	for _, n := range in.Nodes {
 		if n.Reachable {

@@ -25,8 +25,8 @@ type Offer struct {
 	Backlog float64
 }
 
-// cost orders the members by what it costs the cluster to copy from them: the replica
-// that lags least, then who has no data to give, the primary last.
+// cost orders the members by what it costs the cluster to copy from them: first the replica
+// that lags least, then members that have no data to give, the primary last.
 func (o Offer) cost() float64 {
 	switch {
 	case !o.Data:
@@ -37,8 +37,8 @@ func (o Offer) cost() float64 {
 	return o.Backlog
 }
 
-// ChooseSource chooses from whom a node that joins copies. clone: it copies mysqld's data,
-// and the log behind them. It does so only where no log goes back to the beginning.
+// ChooseSource chooses the member from which a node that joins copies. clone: it copies mysqld's
+// data, and the log behind them, because no log goes back to the beginning.
 func ChooseSource(offers []Offer, runsMysqld bool) (at int, clone bool, err error) {
 	order := make([]int, len(offers))
 	for i := range order {
@@ -63,9 +63,9 @@ func ChooseSource(offers []Offer, runsMysqld bool) (at int, clone bool, err erro
 	return 0, false, ErrNoSource
 }
 
-// Seedable says why a node is not seeded by the committed cluster state; nil = it is. The
-// caller has passed a read barrier: it could seed a node that has its vote since, and has
-// given votes over another data directory.
+// Seedable says why a node is not seeded, by the committed cluster state; nil = it is. The
+// caller must have passed a read barrier: otherwise it could seed a node that has got its vote
+// since, and has voted with another data directory.
 func Seedable(p cluster.StatePoint, name string) error {
 	m, err := p.State.Member(name)
 	switch {

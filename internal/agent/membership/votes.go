@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// A learner gets its vote once it lacks no more than this: then a commit may have to wait
-// for it. What is known of it is half a second old.
+// A learner gets its vote once it lacks no more than this: from then on a commit may have to
+// wait for it. Its status may be half a second old.
 const (
 	promoteEntriesMax = 1024
 	promoteLagMax     = 2 * time.Second
@@ -28,7 +28,7 @@ func CaughtUp(n status.Node, kind cluster.Kind, committed uint64) bool {
 }
 
 // RefuseVote says why a learner with this status gets no vote as a node of a kind; "" = it may
-// get one. invalid: not as this kind.
+// get one. invalid: it can never get one as this kind.
 func RefuseVote(m cluster.Member, n status.Node, kind cluster.Kind, committed uint64) (why string, invalid bool) {
 	switch {
 	case GivesUp(m, n):
@@ -46,8 +46,8 @@ func RefuseVote(m cluster.Member, n status.Node, kind cluster.Kind, committed ui
 	return "", false
 }
 
-// GivesUp tells whether a node that is rebuilt still runs over its former data directory,
-// which it is about to give up: it has caught up now, and will have nothing.
+// GivesUp tells whether a node that is rebuilt still runs with its former data directory,
+// which it is about to give up: it may have caught up now, but will have nothing.
 func GivesUp(m cluster.Member, n status.Node) bool {
 	return m.Instance != "" && n.Instance != m.Instance
 }
@@ -57,15 +57,15 @@ func ReadyForVote(m cluster.Member, n status.Node, committed uint64) bool {
 	return m.Kind == cluster.KindLearner && m.Becomes != "" && !GivesUp(m, n) && CaughtUp(n, m.Becomes, committed)
 }
 
-// Short tells whether a node lacks entries from before the first that the leader has: it
-// was not waited for, because no node that was there knew that it had joined.
+// Short tells whether a node lacks entries from before the first that the leader has: no node
+// that was there knew that it had joined, so nobody kept them for it.
 func Short(m cluster.Member, n status.Node, first uint64) bool {
 	return n.Reachable && n.Instance == m.Instance && n.LogState == status.LogOK && n.Role != status.RoleJoining &&
 		n.LogLast > 0 && n.LogLast+1 < first
 }
 
 // OtherKind says why a node that joins never gets its vote: it was added as another kind
-// than it is. "" = it was not.
+// than it is. "" = the kind is right.
 func OtherKind(m cluster.Member, runsMysqld bool) string {
 	switch {
 	case m.Votes():

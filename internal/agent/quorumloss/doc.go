@@ -19,6 +19,6 @@
 //
 // # Goroutines
 //
-// None but those of a question to all others, which end with it. It waits by a clock.Clock.
-// Methods of a Stance may be called at once.
+// It starts some only to ask all others at once; they end with the question. It waits by a
+// clock.Clock. Any goroutine may call the methods of a Stance.
 package quorumloss

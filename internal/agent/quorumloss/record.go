@@ -33,14 +33,14 @@ type Record struct {
 	Identity datadir.Identity    `json:"identity"`
 	State    datadir.StateRecord `json:"state"`
 	Audit    cluster.AuditEntry  `json:"audit"`
-	// ServerUUID is mysqld's new one; "" = there is no mysqld yet. Under the old UUID other nodes
-	// may have logged transactions that this node never saw, so its GTIDs must not be
+	// ServerUUID is mysqld's new UUID; "" = there is no mysqld yet. Other nodes may have logged
+	// transactions under the old UUID that this node never saw, so its GTIDs must not be
 	// reused.
 	ServerUUID string              `json:"server_uuid,omitempty"`
 	Durable    *datadir.MarkRecord `json:"durable,omitempty"`
 }
 
-// NewServer chooses mysqld's new UUID, under which its durable mark stays its own.
+// NewServer chooses mysqld's new UUID, and keeps its durable mark under that UUID.
 func (r *Record) NewServer(d datadir.Dir) error {
 	auto, err := vfs.ReadFile(d.FS(), d.Join("mysql", "data", AutoFile))
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -62,7 +62,7 @@ func (r *Record) NewServer(d datadir.Dir) error {
 	}
 	r.Durable = &mark
 	if r.Durable.ServerUUID != string(auto[at:at+uuidBytes]) {
-		r.Durable = nil // another mysqld's, as datadir.Mark.Check finds, too
+		r.Durable = nil // it is of another mysqld: datadir.Mark.Check would forget it, too
 		return nil
 	}
 	r.Durable.ServerUUID = r.ServerUUID
@@ -84,7 +84,7 @@ func uuidIn(auto []byte) (at int, err error) {
 	return 0, fmt.Errorf("mysqld's %s names no server-uuid", AutoFile)
 }
 
-// Make makes the recovery. An error may leave it made, or not: what is in dir says.
+// Make makes the recovery. After an error it may be made or not: Interrupted tells.
 func (r *Record) Make(fs vfs.FS, dir string) error {
 	if err := datadir.Replace(fs, dir, File, r); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *Record) event() cluster.AuditEntry {
 	return line
 }
 
-// appendLine appends a line to a log, unless it is there: by its number.
+// appendLine appends a line to a log, unless a line with its number is there.
 func appendLine(fs vfs.FS, dir, file string, line cluster.AuditEntry) error {
 	l := history.NewLog(fs, dir, file, line.Node)
 	if err := l.Open(); err != nil {

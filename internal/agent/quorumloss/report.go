@@ -20,8 +20,8 @@ func logOf(log *seglog.Log, last, commit uint64, gtids string) (recovery.Log, er
 	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, Commit: commit, GTIDs: gtids}, nil
 }
 
-// ClosedReport is what a node says of itself that is out, by a recovery: what its log has,
-// committed or not, which stays as it is.
+// ClosedReport is what a node says of itself that a recovery has left behind: what its log has,
+// committed or not. The log stays as it is.
 func ClosedReport(self string, by *cluster.Recovery, o seglog.Options) (r recovery.Report, err error) {
 	r = recovery.Report{Node: self, Out: by.Sentence(self)}
 	log, err := seglog.Open(o)
@@ -38,10 +38,10 @@ func ClosedReport(self string, by *cluster.Recovery, o seglog.Options) (r recove
 	return r, err
 }
 
-// ReportOf is what a node that runs says of itself: what its log has, committed or not, and
-// whom it hears of. leader is the name of the leader that it follows, or its own; "" = none.
+// ReportOf is what a node that runs says of itself: what its log has, committed or not, and which
+// members it hears. leader is the name of the leader that it follows, or its own; "" = none.
 func ReportOf(self cluster.Member, log *seglog.Log, committed *consensus.Committed, leader string, nodes []status.Node) (r recovery.Report, err error) {
-	from := committed.Mark().Index + 1 // before the set: it may have more
+	from := committed.Mark().Index + 1 // read before the set, which may have more then
 	set, last := committed.GTIDs(), log.LastIndex()
 	if err := consensus.AddTransactions(set, log, from, last); err != nil {
 		return r, err

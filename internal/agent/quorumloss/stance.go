@@ -22,19 +22,19 @@ const (
 	// WordRequest asks another agent what it says of a recovery without both of them.
 	WordRequest = "recover.order"
 	// leftBehindEvery is how often a recovered node asks the former members whether they
-	// refuse it, apartFor how long either side's metric says that they do: each of them
-	// is told every 5 s.
+	// refuse it. apartFor is for how long the metric of either side shows a refusal: each
+	// side is told again every 5 s.
 	leftBehindEvery = 5 * time.Second
 	apartFor        = 30 * time.Second
-	// aboutRecovery keys that former members refuse this one.
+	// aboutRecovery is the key of a trouble: former members refuse this node.
 	aboutRecovery = "recovery"
 )
 
 // Node is what a Stance needs of its node.
 type Node interface {
 	AsSelf() membership.Self
-	// Leave ends the node's life, and Confirm is called then if it obeys a recovery. It does not
-	// block, and only the first call counts.
+	// Leave ends the node's life; if it obeys a recovery, Stance.Confirm is called after that. Leave
+	// does not block, and only the first call counts.
 	Leave(d membership.Departure)
 	// AskWord asks another node what it says of a recovery without both (WordRequest).
 	AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error)
@@ -67,18 +67,18 @@ type Config struct {
 	Logger          *slog.Logger
 }
 
-// Stance is what a node makes of recoveries without it, and, once it was recovered itself,
-// of those who refuse that.
+// Stance decides what a node does about recoveries without it, and, once it was recovered
+// itself, about former members that refuse that.
 //
-// It rejects those that were made apart from a majority that ran. What that has
-// acknowledged since is not in them, so this node obeys none of them, nor an order
-// by such a cluster to be rebuilt, also not while its majority is down, until a person
-// has moved its data directory away.
+// It rejects recoveries that were made apart from a majority that ran: they lack what that
+// majority has acknowledged since. This node obeys none of them, nor an order by such a
+// cluster to be rebuilt, even while its own majority is down, until a person has moved its
+// data directory away.
 type Stance struct {
 	cfg  Config
 	mu   sync.Mutex
 	list recovery.Rejected
-	// apartUntil is until when it counts as one side of two (TwoSides), by its clock.
+	// apartUntil is until when the node counts as one side of two (TwoSides), by Config.Clock.
 	apartUntil atomic.Int64
 }
 
@@ -91,7 +91,7 @@ func (s *Stance) Load() (err error) {
 	return err
 }
 
-// Rejected returns the recoveries that are refused. Nobody may change the list.
+// Rejected returns the recoveries that are refused. The caller must not change the list.
 func (s *Stance) Rejected() recovery.Rejected {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,22 +131,22 @@ func (s *Stance) notices() recovery.Notices {
 	}
 }
 
-// Word answers another node that asks what this one says of a recovery. An error is
-// logged, and what it says is true.
+// Word answers another node that asks what this one says of a recovery. If a rejection cannot
+// be noted, that is logged, and the answer does not claim it.
 func (s *Stance) Word(r cluster.Recovery) recovery.Word {
 	w, _ := s.notices().Word(r)
 	return w
 }
 
-// Confirm decides once more about a recovery that the node obeys, when it has stopped:
-// there may have been a leader since.
+// Confirm decides once more, when the node has stopped, whether it obeys a recovery: there
+// may have been a leader since.
 func (s *Stance) Confirm(r cluster.Recovery) (accepted bool, err error) {
 	d, err := s.notices().Confirm(r)
 	return d == recovery.Accept, err
 }
 
-// wordsOfOthers asks all other members at once what they say of a recovery. Who does
-// not answer in time, or has no word for it (its quorate is older), says nothing.
+// wordsOfOthers asks all other members at once what they say of a recovery. A member that
+// does not answer in time, or whose older quorate does not know the question, says nothing.
 func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 	ctx, cancel := s.cfg.Clock.WithTimeout(context.Background(), recovery.AskFor(s.cfg.ElectionTimeout))
 	defer cancel()
@@ -174,14 +174,15 @@ func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 		defer mu.Unlock()
 		return left > 0
 	}
-	for asks() { // each ends with ctx
+	for asks() { // each question ends with ctx
 		_ = s.cfg.Clock.Wait(context.Background(), 0, answered)
 	}
 	return words
 }
 
-// RefusedDial takes a peer's rejection of this node, which had dialled it. An order to be rebuilt is not obeyed by a node
-// that joins blind: one peer may speak of what was long ago. join.Joiner weighs what all say, and then calls Refused.
+// RefusedDial takes a peer's rejection of this node, which had dialled it. A node that joins and knows no cluster state
+// does not obey an order to be rebuilt: what this one peer knows may be old. join.Joiner weighs what all peers say, and
+// then calls Refused.
 func (s *Stance) RefusedDial(by string, r *transport.RejectedError) {
 	if r.Code == transport.CodeRebuild && s.cfg.Board.JoinsBlind() {
 		return
@@ -201,8 +202,8 @@ func (s *Stance) Refused(by string, r *transport.RejectedError) {
 	}
 }
 
-// Hear takes it that the cluster was recovered without this node, as by says.
-// It is told so again every few seconds.
+// Hear is told by a node that the cluster was recovered without this node. It is told so
+// again every few seconds.
 func (s *Stance) Hear(by string, r cluster.Recovery) {
 	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, units.Time(r.At))
 	// An error is logged, and the notice comes again.
@@ -224,8 +225,8 @@ func (s *Stance) Hear(by string, r cluster.Recovery) {
 	}
 }
 
-// Watch has a node that was recovered say who refuses it, until ctx ends. They tell it
-// nothing: it is no peer of theirs any more.
+// Watch has a node that was recovered show which former members refuse it, until ctx ends. It
+// asks them: by themselves they tell it nothing, because it is no longer their peer.
 func (s *Stance) Watch(ctx context.Context) error {
 	for before := []string(nil); s.cfg.Clock.Wait(ctx, leftBehindEvery, nil) == nil; {
 		now := s.askLeftBehind(ctx)
@@ -243,7 +244,7 @@ func (s *Stance) Watch(ctx context.Context) error {
 	return nil
 }
 
-// askLeftBehind returns who of those that the recovery left behind refuses it.
+// askLeftBehind returns which of the nodes that the recovery left behind refuse it.
 func (s *Stance) askLeftBehind(ctx context.Context) []string {
 	r := StillWithout(s.cfg.Board.State())
 	if r == nil {
@@ -256,8 +257,8 @@ func (s *Stance) askLeftBehind(ctx context.Context) []string {
 	return refusersOf(*r, s.cfg.Node.AskWhoRefuses(ctx, peers))
 }
 
-// refuseStill returns who refuses a recovery now, and did when it was asked before: one
-// that has just started needs a moment to obey.
+// refuseStill returns the nodes that refuse a recovery now, and refused it when they were asked
+// before: a node that has just started needs a moment to obey.
 func refuseStill(before, now []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(name string) bool { return !slices.Contains(before, name) })
 }
@@ -272,8 +273,8 @@ func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names [
 			}
 		case transport.CodePeer, transport.CodeRemoved, transport.CodeRebuild:
 		default:
-			// Another node is there now, or nobody can know. CodeUnknown is what one that
-			// obeys says, too, to a node that was added since.
+			// Another node is at that address now, or it cannot be known. A former member
+			// that obeys also says CodeUnknown, to a node that was added since.
 			continue
 		}
 		names = append(names, e.By)

@@ -19,7 +19,7 @@ type SurvivorConfig struct {
 	Self    cluster.Member
 	Cluster string
 	Home    *datadir.Home
-	// Members are the initial ones, Log is how the log is opened.
+	// Members are the initial members, Log is how the log is opened.
 	Members []cluster.Member
 	Log     seglog.Options
 	Records *history.Records
@@ -58,7 +58,7 @@ func OpenSurvivor(c SurvivorConfig) (s *Survivor, err error) {
 // Close closes the log.
 func (s *Survivor) Close() error { return s.Log.Close() }
 
-// Judge says what speaks against going on without the other members. ask asks those at once.
+// Judge says what speaks against going on without the other members. ask asks them all at once.
 func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Finding) (v recovery.Verdict, err error) {
 	c, p := s.cfg, s.Survey.State
 	if _, ok := p.State.MemberByID(c.Self.ID); !ok {
@@ -90,7 +90,7 @@ func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Finding) (
 }
 
 // NodeOf is what was learnt of a member that was asked for its report. answered: its agent runs
-// there, though it could not say.
+// there, even if it could not give a report.
 func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error) recovery.Finding {
 	n := recovery.Finding{Name: m.Name, Voter: m.Votes()}
 	if err == nil {
@@ -105,8 +105,8 @@ func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error)
 	return n
 }
 
-// Do makes the node a cluster of its own. It is what Judge's verdict allows. An error may leave
-// it done, or not: see Finish.
+// Do makes the node a cluster of its own. v is Judge's verdict, which must allow that. After an
+// error it may be done or not: see Finish.
 func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance string) (cluster.Recovery, error) {
 	c, at := s.cfg, now.UTC()
 	kind := cluster.KindLogger
@@ -129,7 +129,7 @@ func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance str
 	if err != nil {
 		return cluster.Recovery{}, err
 	}
-	// What changes the state up to the log's end is in it.
+	// The state has all changes up to the log's end.
 	last := s.Log.LastIndex()
 	record := Record{
 		Format: Format, Identity: id,

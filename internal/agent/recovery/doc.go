@@ -9,17 +9,18 @@
 //
 // # Whether it may be done
 //
-//   - Who has the log of the highest last term, and of those the longest, has all
-//     that was committed as far as any of them can know: Raft elects nobody else. So a
+//   - The node whose log has the highest last term (among equals, the longest log) has
+//     all that was committed, as far as these nodes can know: Raft elects no other. So a
 //     node recovers only if no node that answers has a newer log, unless a person
 //     names the transactions that are given up.
 //   - A majority that is there elects by itself, and what it has acknowledged counts:
-//     there is nothing to recover, whatever a person says. Nor is there beside voters
-//     that answer, and refuse this node: its own data may be the wrong ones.
-//   - The tail of the survivor's log that is not known to be committed becomes so. It
-//     may have been acknowledged: the majority that knew is gone. Nobody was told that
-//     it was not.
-//   - What only those have that do not answer cannot be known, and is said so.
+//     there is nothing to recover, whatever a person says. The same holds if voters
+//     answer that refuse this node and may be a majority without it: its own data may
+//     be the wrong ones.
+//   - The tail of the survivor's log that is not known to be committed becomes
+//     committed. It may have been acknowledged: the majority that knew is gone. Nobody
+//     was told that it failed.
+//   - What only nodes have that do not answer cannot be known. The verdict names them.
 //
 // # Whether a former member accepts it
 //

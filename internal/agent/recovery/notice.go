@@ -11,7 +11,7 @@ import (
 const (
 	// LedWithin is how long a leader that was lost still counts: elections take less.
 	LedWithin = 10 * time.Second
-	// AskMax bounds the question to the others what they say of a recovery (AskFor).
+	// AskMax bounds how long the others are asked what they say of a recovery (AskFor).
 	AskMax = 500 * time.Millisecond
 	// NeverLed is Own.SinceLeader of a node that has had no leader since it started.
 	NeverLed = time.Duration(math.MaxInt64)
@@ -20,8 +20,8 @@ const (
 	rejectedMax = 16
 )
 
-// AskFor is how long a node asks the others: less than half of its election timeout. Two
-// former members that start together must not elect one another over it.
+// AskFor is how long a node asks the others: half of its election timeout at most. Two
+// former members that start together must not elect one another meanwhile.
 func AskFor(election time.Duration) time.Duration { return min(AskMax, election/2) }
 
 // Own is what a former member knows when it judges a recovery without it.
@@ -32,14 +32,14 @@ type Own struct {
 	Rejected bool
 	// Superseded: this node has accepted an earlier recovery, and serves nothing.
 	Superseded bool
-	// SinceLeader is how long ago this node had a leader, itself maybe. 0 = it has one.
+	// SinceLeader is how long ago this node had a leader, which may be itself. 0 = it has one.
 	SinceLeader time.Duration
 }
 
 func (o Own) led() bool { return !o.Superseded && o.SinceLeader < LedWithin }
 
-// mustReject: a leader that is there now makes a recovery one to be rejected for good.
-// Nobody can force a recovery beside a node that answers so.
+// mustReject tells whether a recovery is to be rejected for good: there is a leader now, or
+// this node has rejected it before. Nobody can force a recovery beside a node that answers so.
 func (o Own) mustReject() bool {
 	return o.News && (o.Rejected || !o.Superseded && o.SinceLeader == 0)
 }
@@ -52,7 +52,7 @@ type Word struct {
 	Led bool `json:"led"`
 }
 
-// Decision is what a former member makes of a recovery without it.
+// Decision is what a former member does about a recovery without it.
 type Decision int
 
 const (
@@ -108,8 +108,8 @@ type Notices struct {
 	Reject func(cluster.Recovery) error
 }
 
-// Word answers another former member. What it says of a rejection is durable before; an
-// error means that it could not be noted.
+// Word answers another former member. It says that this node rejects the recovery only once
+// that is durable; an error means that it could not be noted.
 func (n Notices) Word(r cluster.Recovery) (Word, error) {
 	own := n.Look(r)
 	if !own.News {
@@ -153,8 +153,8 @@ func (n Notices) note(d Decision, r cluster.Recovery) error {
 // Rejected are the recoveries that a node rejects, the oldest first.
 type Rejected []cluster.Recovery
 
-// Has tells whether a recovery is rejected. A later one is not: its version may be that
-// of a rejected recovery, if it was made on the other side.
+// Has tells whether a recovery is rejected. A later recovery is not, even if it has the
+// version of a rejected one because it was made on the other side.
 func (l Rejected) Has(r cluster.Recovery) bool { return slices.ContainsFunc(l, r.Is) }
 
 // With returns the list with one more recovery, bounded.
@@ -173,8 +173,8 @@ func (l Rejected) Version() (v uint64) {
 	return v
 }
 
-// Above returns the earlier state with a version from which a recovery is later than all
-// that this node has rejected or accepted.
+// Above returns the state before a recovery, with its version raised so that the recovery is
+// later than all that this node has rejected or accepted.
 func Above(before cluster.State, rejected Rejected, superseded *cluster.Recovery) cluster.State {
 	before.Version = max(before.Version, rejected.Version())
 	if superseded != nil {

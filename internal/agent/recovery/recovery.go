@@ -13,14 +13,14 @@ import (
 type Log struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
-	// Term is the last entry's.
+	// Term is the term of the last entry.
 	Term   uint64 `json:"term"`
 	Commit uint64 `json:"commit"`
 	// GTIDs are all transactions up to Last, as text.
 	GTIDs string `json:"gtids"`
 }
 
-// newerThan is Raft's order of logs: who is behind gets no vote.
+// newerThan is Raft's order of logs: a node whose log is behind gets no vote.
 func (l Log) newerThan(other Log) bool {
 	return l.Term > other.Term || l.Term == other.Term && l.Last > other.Last
 }
@@ -31,10 +31,10 @@ type Report struct {
 	Log  Log    `json:"log"`
 	// Leader is the name of the leader that it follows, or its own; "" = none.
 	Leader string `json:"leader,omitempty"`
-	// Hears names the members whose agents it hears of.
+	// Hears names the members whose agents it hears.
 	Hears []string `json:"hears,omitempty"`
-	// Out says that it does not belong to the cluster any more, and so elects nobody:
-	// why; "" = it does.
+	// Out says why it does not belong to the cluster any more, and so elects nobody;
+	// "" = it belongs to it.
 	Out string `json:"out,omitempty"`
 }
 
@@ -43,15 +43,15 @@ type Finding struct {
 	Name string `json:"name"`
 	// Voter: it counts for the majority.
 	Voter bool `json:"voter"`
-	// Reachable: an agent of that name answers. Refuses: it does not talk to the survivor,
-	// or the survivor not to it; so another one may be in the survivor's place.
+	// Reachable: an agent of that name answers. Refuses: it refuses the survivor, or the
+	// survivor refuses it; so another node may have the survivor's place.
 	Reachable bool `json:"reachable"`
 	Refuses   bool `json:"refuses,omitempty"`
 	// Problem says why there is no Report: why it cannot be reached, or does not say
 	// what it has.
 	Problem string  `json:"problem,omitempty"`
 	Report  *Report `json:"report,omitempty"`
-	// Lacking is what its log has and the survivor's has not. Judge sets it.
+	// Lacking is what its log has and the survivor's log lacks. Judge sets it.
 	Lacking string `json:"lacking,omitempty"`
 }
 
@@ -61,14 +61,14 @@ type Situation struct {
 	// Survivor is the name of the node that is to go on, Log what it has.
 	Survivor string `json:"survivor"`
 	Log      Log    `json:"log"`
-	// Mysqld: it has one, or can have: it is no logger.
+	// Mysqld: it has a mysqld, or can have one: it is no logger.
 	Mysqld bool `json:"mysqld"`
-	// Out says that it does not belong to the cluster any more: why; "" = it does.
+	// Out says why it does not belong to the cluster any more; "" = it belongs to it.
 	Out string `json:"out,omitempty"`
 	// Fenced says that an operator keeps its mysqld down: who, when, why; "" = nobody does.
 	Fenced string `json:"fenced,omitempty"`
-	// Voters are the names of all voters; Outgoing those of the old voters, while a change of
-	// them is not complete.
+	// Voters are the names of all voters; Outgoing are the names of the old voters while a change
+	// of the voters is not complete.
 	Voters   []string `json:"voters"`
 	Outgoing []string `json:"outgoing,omitempty"`
 	// Nodes are the other members.
@@ -88,14 +88,14 @@ type Verdict struct {
 	// Lacking are the transactions that some node that answers has, and the survivor
 	// lacks. What only nodes have that do not answer is not known.
 	Lacking string `json:"lacking"`
-	// LackingCount is their number, Unknown that of the members that do not say what
-	// they have.
+	// LackingCount is their number. Unknown names the members that do not say what they
+	// have.
 	LackingCount uint64      `json:"lacking_count"`
 	Unknown      []string    `json:"unknown"`
 	Objections   []Objection `json:"objections"`
 }
 
-// Judge says what speaks against the survivor's going on, and what would be lost.
+// Judge says what speaks against going on with the survivor, and what would be lost.
 func Judge(s Situation) (Verdict, error) {
 	v := Verdict{Situation: s, Unknown: []string{}, Objections: []Objection{}}
 	v.Nodes = slices.Clone(s.Nodes)
@@ -155,7 +155,7 @@ func (v *Verdict) weigh() {
 	}
 }
 
-// startInstead says what to do where a majority needs no recovery. Only the leader knows
+// startInstead says what to do if a majority needs no recovery. Only the leader knows
 // whether a log that is behind is an older copy, with which no agent goes on.
 func (v *Verdict) startInstead(there []string, voters int) string {
 	text := fmt.Sprintf("node %s is the only voter", v.Survivor)
@@ -176,11 +176,11 @@ func (v *Verdict) object(final bool, format string, args ...any) {
 	v.Objections = append(v.Objections, Objection{Text: fmt.Sprintf(format, args...), Final: final})
 }
 
-// majority returns who of the voters is there, and the number of voters, if they can
-// elect a leader; nil if not. While the voters change it takes a majority of both.
+// majority returns the voters that are there, and the number of voters, if these can elect a
+// leader; nil if not. While the voters change that takes a majority of the old and of the new.
 func (v *Verdict) majority() (there []string, voters int) {
 	up := v.up()
-	for _, n := range v.Nodes { // all that know of it: it may take no part in elections
+	for _, n := range v.Nodes { // without a report, a node may take no part in elections, even if others hear it
 		if n.Reachable && n.Report == nil {
 			delete(up, n.Name)
 		}
@@ -198,10 +198,10 @@ func (v *Verdict) majority() (there []string, voters int) {
 	return there, voters
 }
 
-// majorityBeside returns which of the voters answer, and the number of voters, if they
-// may be a majority without the survivor, whether they say what they have or not; nil if
-// not. Where one refuses the survivor, another may be in its place. A change of the
-// voters may have been completed without the survivor's knowing, or never made.
+// majorityBeside returns the voters that answer, and the number of voters, if they may be a
+// majority without the survivor, whether they say what they have or not; nil if not. If one
+// of them refuses the survivor, another node may have its place. The survivor may not know
+// whether a change of the voters was completed, or never made: so either majority counts.
 func (v *Verdict) majorityBeside() (there []string, voters int) {
 	up := v.up()
 	delete(up, v.Survivor)
@@ -219,8 +219,8 @@ func (v *Verdict) majorityBeside() (there []string, voters int) {
 	return nil, 0
 }
 
-// up returns which other members answer, or are heard of by one that does, but for those
-// that are out.
+// up returns the other members that answer, or that a member that answers hears, except
+// those that are out.
 func (v *Verdict) up() map[string]bool {
 	up := map[string]bool{}
 	for _, n := range v.Nodes {
@@ -262,8 +262,8 @@ func (v *Verdict) best() (name string) {
 // None is what stands for an empty set of transactions.
 const None = "none"
 
-// Refusal returns why the recovery may not be made, given what a person says is given
-// up: None or a set of GTIDs; "" = nothing was said. An empty answer means it may be.
+// Refusal returns why the recovery may not be made; "" = it may be made. accepted is what a
+// person says is given up: None or a set of GTIDs; "" = the person has said nothing.
 func (v *Verdict) Refusal(accepted string) (why string, err error) {
 	for _, o := range v.Objections {
 		if o.Final || accepted == "" {
@@ -309,7 +309,7 @@ func (v *Verdict) Sayers() (names []string) {
 	return names
 }
 
-// Overridable tells whether a person may outweigh all that speaks against it.
+// Overridable tells whether a person may override all objections.
 func (v *Verdict) Overridable() bool {
 	return !slices.ContainsFunc(v.Objections, func(o Objection) bool { return o.Final })
 }
@@ -322,7 +322,7 @@ func (v *Verdict) Loss() string {
 	return v.Lacking
 }
 
-// Record is what the recovered node lacks, for the audit log, which says it for ever.
+// Record says what the recovered node lacks, for the audit log.
 func (v *Verdict) Record() string {
 	unknown := "what only " + strings.Join(v.Unknown, ", ") + " had, which is not known"
 	switch {
@@ -334,7 +334,7 @@ func (v *Verdict) Record() string {
 	return v.Lacking + ", and " + unknown
 }
 
-// VoterNames returns the names of a state's voters.
+// VoterNames returns the names of the members of a state that have these ids.
 func VoterNames(s cluster.State, ids []cluster.NodeID) (names []string) {
 	for _, m := range s.Members {
 		if slices.Contains(ids, m.ID) {

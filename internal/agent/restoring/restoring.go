@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// File says what a data directory is being made of.
+	// File says from what a data directory is being made. It is there until the restore is done.
 	File = datadir.Restoring
-	// DoneFile is its name once that is done.
+	// DoneFile says from what a data directory was made.
 	DoneFile = "restored.json"
 	format   = 1
 )
@@ -36,8 +36,8 @@ type Record struct {
 	// Full is the name of the full backup, Target the point, in words.
 	Full   string `json:"full"`
 	Target string `json:"target"`
-	// Index is the last entry of the log, GTIDs are all of its transactions. They are known once it
-	// is done.
+	// Index is the last entry of the log, GTIDs are all of its transactions. They are known once the
+	// restore is done.
 	Index uint64 `json:"index,omitempty"`
 	GTIDs string `json:"gtids,omitempty"`
 }
@@ -94,7 +94,7 @@ type Log struct {
 	Time time.Time
 }
 
-// ErrNotThere is returned where the point that is restored does not come.
+// ErrNotThere means that the log ends before the point that is to be restored.
 var ErrNotThere = errors.New("the log ends before that point")
 
 // MakeLog makes the log of a node from a full backup's entries, as far as the target says. progress
@@ -155,7 +155,7 @@ type copier struct {
 	bytes    int
 	time     time.Time
 	reached  bool
-	// next is the index of the entry that has to come, term that of the one before.
+	// next is the index of the entry that has to come, term is the term of the entry before it.
 	next, term uint64
 }
 
@@ -241,15 +241,15 @@ func (c *copier) flush() error {
 	return nil
 }
 
-// Node is the node that is made. All fields are required, but for the mark.
+// Node is the node that is made. All fields are required.
 type Node struct {
 	Identity datadir.Identity
 	Members  []cluster.Member
-	// ServerUUID is that of the restored data.
+	// ServerUUID is the UUID of the restored mysqld.
 	ServerUUID string
-	// GiveAway makes all of it the account's that runs agents.
+	// GiveAway gives all files to the account that runs the agent.
 	GiveAway func() error
-	// Sets tells of which server variables the node's own value counts, and not the backed-up cluster's.
+	// Sets tells for which server variables the node's own value counts, and not the backed-up cluster's.
 	Sets func(variable string) bool
 }
 
@@ -264,9 +264,9 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 	state.Members, state.PeerSecurity, state.Maintenance, state.Recovered = begun.Members, begun.PeerSecurity, nil, nil
 	state.Removed, state.RemovedKeys, state.RemovedNextKeys = nil, nil, nil
 	state.Durability = begun.Durability
-	state.Follow, state.Closing, state.CutOver, state.Site = nil, nil, nil, nil // the cluster that was backed up may live, and follow it: two must not
-	state.EventsOff = true                                                      // one that deletes what is old, or drops, would do so to what was restored
-	state.MySQLRouter = false                                                   // what it writes the backed-up cluster lacks, and could not be followed then
+	state.Follow, state.Closing, state.CutOver, state.Site = nil, nil, nil, nil // the cluster that was backed up may live, and follow its source: two clusters must not
+	state.EventsOff = true                                                      // an event that deletes old rows, or drops tables, would do so to what was restored
+	state.MySQLRouter = false                                                   // its writes would be in this cluster alone, which could then not follow the backed-up one
 	maps.DeleteFunc(state.Variables, func(name, _ string) bool { return n.Sets(name) })
 	state.Version = cluster.NextGeneration(state.Version)
 	id := n.Identity.AsMember(false)
@@ -283,7 +283,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, datadir.NewStateRecord(point)) },
 		func() error { return datadir.New(fs, dir).Found(id) },
 		func() error { return datadir.Replace(fs, dir, DoneFile, r) },
-		n.GiveAway, // before it is finished: nobody would do it later
+		n.GiveAway, // before the restore is finished: nobody would do it later
 		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },
 	} {
