@@ -2,7 +2,7 @@ package cluster
 
 import "time"
 
-// The copies that an agent gives at its control socket. What is in them is package archive's.
+// The copies that an agent gives at its control socket. Package archive defines their contents.
 const (
 	// StreamData is a copy of mysqld's data.
 	StreamData = "backup.data"
@@ -10,18 +10,19 @@ const (
 	StreamLog = "backup.log"
 )
 
-// ArchiveReached is the request of who ships the log from here: how far it is.
+// ArchiveReached is the request by which a program that ships the log from here says how far it is.
 const ArchiveReached = "archive.reached"
 
-// ArchiveReachedRequest says up to which entry the log is in the archive.
+// ArchiveReachedRequest names the entry up to which the log is in the archive.
 type ArchiveReachedRequest struct {
 	Index uint64 `json:"index"`
 }
 
-// FullNewest is the request of who takes full backups, or archives the log beside them: when the newest one was taken.
+// FullNewest is the request by which a program that takes full backups, or archives the log beside them, says
+// when the newest full backup was taken.
 const FullNewest = "backup.newest"
 
-// FullNewestRequest says when the newest full backup was begun that can be restored.
+// FullNewestRequest has the time at which the newest full backup was begun that can be restored.
 type FullNewestRequest struct {
 	At time.Time `json:"at"`
 }

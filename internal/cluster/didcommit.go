@@ -4,8 +4,8 @@ package cluster
 type DidCommitRequest struct {
 	// GTID is the transaction's own.
 	GTID string `json:"gtid,omitempty"`
-	// SessionToken is the last GTID that a session got with an OK: the question is
-	// whether the session committed anything after it.
+	// SessionToken is the last GTID that a session got with an OK. The question is whether the session
+	// committed anything after that.
 	SessionToken string `json:"session_token,omitempty"`
 }
 
@@ -15,27 +15,27 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeCommitted Outcome = "committed"
-	// OutcomeNotCommitted: it is not, and never will be. Of a GTID: no transaction that had
-	// it so far will be; its server may give it to another one.
+	// OutcomeNotCommitted: the transaction is not committed, and never will be. For a GTID: no transaction that
+	// has had this GTID will be; its server may give the GTID to another transaction.
 	OutcomeNotCommitted Outcome = "not-committed"
-	// OutcomeUnknown: it is not known yet, or no such GTID was given by this cluster.
+	// OutcomeUnknown: it is not known yet, or this cluster never gave out this GTID.
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// DidCommit is the answer.
+// DidCommit is the answer to a DidCommitRequest.
 type DidCommit struct {
 	Outcome Outcome `json:"outcome"`
-	// Reason is a sentence: how that is known, or why not.
+	// Reason is a sentence that says how the outcome is known, or why it is not.
 	Reason string `json:"reason"`
 	// Node is the node that answers.
 	Node string `json:"node"`
-	// Index is the entry of the transaction that the outcome is about, Epoch its
-	// epoch, and Connection the id of the connection that wrote it; 0 = not known.
+	// Index is the log entry of the transaction in question, Epoch its epoch, and Connection the id of the
+	// connection that wrote it; 0 = not known.
 	Index      uint64 `json:"index,omitempty"`
 	Epoch      uint64 `json:"epoch,omitempty"`
 	Connection uint32 `json:"connection,omitempty"`
-	// Count is how many transactions the session committed after the token, GTIDs
-	// the first hundred of them, Last the last one.
+	// Count is how many transactions the session committed after the token. GTIDs are the first hundred of
+	// them, Last is the last one.
 	Count uint64   `json:"count,omitempty"`
 	GTIDs []string `json:"gtids,omitempty"`
 	Last  string   `json:"last,omitempty"`

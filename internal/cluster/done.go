@@ -6,7 +6,7 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// Done says in a sentence what a change has brought about; s is the state that it made.
+// Done says in one sentence what a change has done; s is the state after it.
 func (c Change) Done(s State) string {
 	switch {
 	case c.Node != nil:

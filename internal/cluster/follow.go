@@ -7,44 +7,46 @@ import (
 	"time"
 )
 
-// Bounds of what is said of a source.
+// Bounds of the texts about a source.
 const (
 	followTextBytesMax = 255
-	// closingLeftBytesMax bounds why a source is left closed.
+	// closingLeftBytesMax bounds the reason why a source is left closed.
 	closingLeftBytesMax = 1000
 	followPathBytesMax  = 512
-	// FollowAcceptedBytesMax bounds the transactions that may be accepted.
+	// FollowAcceptedBytesMax bounds the set of transactions that may be accepted.
 	FollowAcceptedBytesMax = 8 << 10
 )
 
-// Follow is a MySQL server outside of the cluster whose transactions the primary writes, until the cutover. Clients
-// do not write meanwhile.
+// Follow is a MySQL server outside of the cluster whose transactions the primary writes here, until the
+// cutover. Clients do not write meanwhile.
 type Follow struct {
-	// Source is its host:port; of a site, "": its nodes are in the configuration.
+	// Source is the server's host:port; for a site it is "": its nodes are in the configuration.
 	Source string `json:"source"`
-	// User is the account there. Its password is in PasswordFile of each node, which is not in the log.
+	// User is the account there. Its password is in the file PasswordFile of each node; the password is not in
+	// the log.
 	User         string `json:"user"`
 	PasswordFile string `json:"password_file"`
-	// Plain: the connection is not protected. Otherwise it has TLS, and where CAFile of each node is named, the
-	// source's certificate has to be of that authority, and for the source's host.
+	// Plain: the connection is not protected. Otherwise it has TLS. If CAFile is set, a file of each node, the
+	// source's certificate has to be issued by that authority for the source's host.
 	Plain  bool   `json:"plain,omitempty"`
 	CAFile string `json:"ca_file,omitempty"`
-	// ServerUUID is the server that was found there, Accepted the transactions that the cluster had and it lacked, which
-	// the operator has accepted; "" = none.
+	// ServerUUID is the server that was found there. Accepted are the transactions that the cluster had and the
+	// server lacked, which the operator has accepted; "" = none.
 	ServerUUID string `json:"server_uuid,omitempty"`
 	Accepted   string `json:"accepted,omitempty"`
-	// Site is the name of a cluster that is followed instead; "" = a server is. Token is that of the request, sealed, by which
-	// this cluster is closed until that site has taken over, and Ballot the request's; Followed: it followed before already.
+	// Site is the name of a cluster that is followed instead; "" = a server is followed. Token is the sealed
+	// token of the request by which this cluster is closed until that site has taken over, and Ballot is that
+	// request's ballot. Followed: this cluster followed it before already.
 	Site     string `json:"site,omitempty"`
 	Token    string `json:"token,omitempty"`
 	Ballot   Ballot `json:"ballot,omitzero"`
 	Followed bool   `json:"followed,omitempty"`
-	// By is who asked for it, Since when.
+	// By is who asked for it, Since when it began.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String says in a line what is followed.
+// String says in one line what is followed.
 func (f Follow) String() string {
 	if f.Site != "" {
 		return "site " + f.Site
@@ -52,7 +54,7 @@ func (f Follow) String() string {
 	return fmt.Sprintf("%s as %s", f.Source, f.User)
 }
 
-// Check refuses what can be no source.
+// Check refuses a value that cannot be a source.
 func (f Follow) Check() error {
 	at := strings.LastIndexByte(f.Source, ':')
 	switch {
@@ -78,56 +80,57 @@ func followPath(path string) bool {
 	return strings.HasPrefix(path, "/") && len(path) <= followPathBytesMax && printable(path)
 }
 
-// Closing is the cutover by which the source is closed for writes, or may be. It is noted before that is done, so that the node that is the
-// primary later opens the source again.
+// Closing is the cutover by which the source is closed for writes, or may be. It is noted before the source is
+// closed, so that a later primary can open the source again.
 type Closing struct {
-	// ServerUUID is the server that is closed, ReadOnly its read_only before. Persisted is what was persisted there of super_read_only
-	// (ON, OFF); "" = nothing.
+	// ServerUUID is the server that is closed, ReadOnly its read_only before. Persisted is the persisted value
+	// of super_read_only there (ON, OFF); "" = none was persisted.
 	ServerUUID string `json:"server_uuid"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
 	Persisted  string `json:"persisted,omitempty"`
-	// Account is who closes it. SuperSet and ReadSet say who had set super_read_only and read_only last before, and when: what others set
-	// since is not undone.
+	// Account is the account that closes the source. SuperSet and ReadSet say who had set super_read_only and
+	// read_only last before, and when. What others have set since then is not undone.
 	Account  string `json:"account,omitempty"`
 	SuperSet string `json:"super_set,omitempty"`
 	ReadSet  string `json:"read_set,omitempty"`
-	// CalledOff: it takes over no more, and the source is to be opened. Left is why it is not opened after all: somebody else wants it closed,
-	// as far as is known. Then an operator decides.
+	// CalledOff: the cutover will not take over any more, and the source has to be opened. Left is why it is
+	// not opened after all: as far as is known, somebody else wants it closed. Then an operator decides.
 	CalledOff bool   `json:"called_off,omitempty"`
 	Left      string `json:"left,omitempty"`
-	// By is who asked for it, Since when.
+	// By is who asked for it, Since when it began.
 	By    string    `json:"by,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
-// CutOver is a server in whose place the cluster goes on. It is kept for who asks for a cutover again, because no answer came.
+// CutOver is a server that the cluster has replaced. It is kept for an operator who got no answer and asks for
+// the cutover again.
 type CutOver struct {
 	Source string `json:"source"`
-	// By is who asked for it, At is when it was done.
+	// By is who asked for it, At when it was done.
 	By string    `json:"by,omitempty"`
 	At time.Time `json:"at"`
 }
 
 // FollowChange begins to follow a source, ends that, or notes how far a cutover is.
 type FollowChange struct {
-	// Start is the source; nil = the end, if nothing else is said.
+	// Start is the source; nil = following ends, unless another field is set.
 	Start *Follow `json:"start,omitempty"`
-	// Cutover: the cluster goes on in place of the source.
+	// Cutover: the cluster replaces the source.
 	Cutover bool `json:"cutover,omitempty"`
-	// Close: the source is about to be closed for a cutover. CallOff: that takes over no more. Opened: the source is open again.
-	// Left is why it is not opened.
+	// Close: the source is about to be closed for a cutover. CallOff: that cutover will not take over any more.
+	// Opened: the source is open again. Left is why it is not opened.
 	Close   *Closing `json:"close,omitempty"`
 	CallOff bool     `json:"call_off,omitempty"`
 	Opened  bool     `json:"opened,omitempty"`
 	Left    string   `json:"left,omitempty"`
 }
 
-// closing tells whether it is about a cutover that is under way.
+// closing tells whether the change is about a cutover that is under way.
 func (c FollowChange) closing() bool {
 	return c.Close != nil || c.CallOff || c.Opened || c.Left != ""
 }
 
-// String says in a line what is changed.
+// String says in one line what is changed.
 func (c FollowChange) String() string {
 	switch {
 	case c.Start != nil:
@@ -202,7 +205,7 @@ func (s *State) setFollow(c Change) (changed bool, err error) {
 			return false, nil
 		}
 	}
-	if s.Closing != nil && s.Closing.ServerUUID != next.ServerUUID { // that server is not followed any more
+	if s.Closing != nil && s.Closing.ServerUUID != next.ServerUUID { // the server of the cutover is not followed any more
 		s.Closing = nil
 	}
 	s.Follow, s.CutOver = &next, nil
@@ -220,7 +223,7 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 		return false, errors.New("what is persisted of super_read_only is ON, or OFF, or nothing")
 	case next != nil && (len(next.Account)+len(next.SuperSet)+len(next.ReadSet) > 3*followTextBytesMax || len(next.Left) > closingLeftBytesMax):
 		return false, errors.New("too much is said of who has closed the source")
-	case next != nil: // it takes the place of an earlier one, whose node is gone
+	case next != nil: // it replaces an earlier one, whose node is gone
 		closing := *next
 		closing.By, closing.Since = c.By, c.At
 		s.Closing = &closing
@@ -250,44 +253,45 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 	return true, nil
 }
 
-// FollowRequest asks for the beginning.
+// FollowRequest asks the cluster to begin to follow a source.
 type FollowRequest struct {
 	Follow
-	// Check: it is only looked.
+	// Check: only check whether that is possible.
 	Check bool `json:"check,omitempty"`
-	// Force: also if the cluster has transactions that the source lacks.
+	// Force: follow even if the cluster has transactions that the source lacks.
 	Force bool `json:"force,omitempty"`
 }
 
-// FollowResult says what became of a FollowRequest.
+// FollowResult is the result of a FollowRequest.
 type FollowResult struct {
 	ChangeResult
 	Checks []Check `json:"checks,omitempty"`
 }
 
-// FollowStatus is how far the primary is.
+// FollowStatus is how far the primary has followed.
 type FollowStatus struct {
-	// Follow is nil where the cluster follows nobody.
+	// Follow is nil if the cluster follows nothing.
 	Follow *Follow `json:"follow,omitempty"`
 	// Node is the primary.
 	Node string `json:"node,omitempty"`
-	// Left is how many transactions the source has that are not here, Seconds how old the newest is that is here, if
-	// some are left. Known: the source was asked, and has answered.
+	// Left is how many transactions of the source are not here. Seconds is how old the newest transaction is
+	// that is here, if some are left. Known: the source was asked and has answered.
 	Left    uint64  `json:"left"`
 	Seconds float64 `json:"seconds"`
 	Known   bool    `json:"known"`
-	// Written were written since this primary began, LeftOut of them without what their statements say.
+	// Written is how many transactions were written since this primary began, LeftOut how many of them without
+	// what their statements say.
 	Written uint64 `json:"written"`
 	LeftOut uint64 `json:"left_out,omitempty"`
-	// Error is why it does not follow now; "" = it does.
+	// Error is why the primary does not follow now; "" = it follows.
 	Error string `json:"error,omitempty"`
-	// Closing is the cutover that has closed the source, or may have; nil = none. OpenError is why the source was not opened again so
-	// far, where that one is called off.
+	// Closing is the cutover that has closed the source, or may have; nil = none. OpenError is why the source
+	// of a cutover that was called off could not be opened again yet.
 	Closing   *Closing `json:"closing,omitempty"`
 	OpenError string   `json:"open_error,omitempty"`
 }
 
-// String says in a sentence how far it is.
+// String says in one sentence how far following is.
 func (s FollowStatus) String() string {
 	switch {
 	case s.Error != "":
@@ -306,46 +310,48 @@ type Verify string
 // The ways to compare.
 const (
 	VerifyNothing  Verify = ""
-	VerifyRows     Verify = "rows"     // how many each table has
+	VerifyRows     Verify = "rows"     // the number of rows of each table
 	VerifyChecksum Verify = "checksum" // CHECKSUM TABLE
 )
 
-// Bounds and default of how long writes may stand at a cutover.
+// Bounds and default of how long writes may be stopped at a cutover.
 const (
 	CutoverWithinDefault = 30 * time.Second
 	CutoverWithinMin     = time.Second
 	CutoverWithinMax     = 100 * time.Second
 )
 
-// CutoverRequest asks the cluster to go on in place of the source.
+// CutoverRequest asks the cluster to replace the source.
 type CutoverRequest struct {
-	// SourceClosed: somebody has closed the source for writes.
+	// SourceClosed: somebody else has closed the source for writes.
 	SourceClosed bool `json:"source_closed,omitempty"`
-	// Force: also if the cluster has transactions that the source lacks.
+	// Force: cut over even if the cluster has transactions that the source lacks.
 	Force  bool          `json:"force,omitempty"`
 	Verify Verify        `json:"verify,omitempty"`
 	Within time.Duration `json:"within_ns"`
 }
 
-// Cutover is what became of it.
+// Cutover is the result of a CutoverRequest.
 type Cutover struct {
 	Source string `json:"source"`
 	Node   string `json:"node"`
-	// Already: it was done before it was asked, and nothing else is known of it.
+	// Already: the cutover had been done before the request, and nothing else is known of it.
 	Already bool `json:"already,omitempty"`
-	// At is when that was; of a site, not known.
+	// At is when it was done; not known for a site.
 	At time.Time `json:"at,omitzero"`
 	// Left is how many transactions were left when the source was closed.
 	Left uint64 `json:"left"`
-	// Tables were compared.
+	// Tables is how many tables were compared.
 	Tables int `json:"tables,omitempty"`
-	// LeftOut were written, since this primary began, without what their statements say.
+	// LeftOut is how many transactions were written, since this primary began, without what their statements
+	// say.
 	LeftOut uint64 `json:"left_out,omitempty"`
-	// Seconds is how long writes stood: from when the source began to be closed, or this was asked for, until clients could
-	// write here.
+	// Seconds is how long writes were stopped: from when the source began to be closed, or the cutover was
+	// asked for, until clients could write here.
 	Seconds float64 `json:"seconds"`
-	// Reopens is why the source, which was closed, does not stay so when it restarts; "" = it does, or somebody else has closed it.
+	// Reopens is why the source, which was closed, will not stay closed when it restarts; "" = it will, or
+	// somebody else has closed it.
 	Reopens string `json:"reopens,omitempty"`
-	// Executed is what the source had.
+	// Executed is the set of transactions that the source had.
 	Executed string `json:"executed"`
 }

@@ -6,68 +6,66 @@ import (
 	"time"
 )
 
-// EventKind says what became of a node.
+// EventKind says what happened to a node.
 type EventKind string
 
-// The kinds of events. Each is written by the node that it is about.
+// The kinds of events. Each event is written by the node that it is about.
 const (
-	// EventPrimary: it opened for writes.
+	// EventPrimary: the node opened for writes.
 	EventPrimary EventKind = "primary"
-	// EventLeft: it was the primary, and stopped to be it.
+	// EventLeft: the node stopped being the primary.
 	EventLeft EventKind = "left"
-	// EventLed: it was elected, and lost leadership without having opened.
+	// EventLed: the node was elected, and lost leadership without having opened.
 	EventLed EventKind = "elected"
-	// EventMysqld: its mysqld ended or was killed, while it was not the primary.
+	// EventMysqld: the node's mysqld ended or was killed, while the node was not the primary.
 	EventMysqld EventKind = "mysqld"
-	// EventFenced: no mysqld may run there; EventUnfenced: it may again.
+	// EventFenced: no mysqld may run on the node; EventUnfenced: mysqld may run again.
 	EventFenced   EventKind = "fenced"
 	EventUnfenced EventKind = "unfenced"
-	// EventErrant: its mysqld has what the committed log lacks.
+	// EventErrant: the node's mysqld has transactions that the committed log lacks.
 	EventErrant EventKind = "errant"
-	// EventRecovered: it was made a cluster of its own (quorate recover).
+	// EventRecovered: the node was made a cluster of its own (quorate recover).
 	EventRecovered EventKind = "recovered"
-	// EventHealed: its log was damaged, and was copied from its peers.
+	// EventHealed: the node's log was damaged, and was copied from its peers.
 	EventHealed EventKind = "log healed"
-	// EventStarted and EventStopped are its agent's start, and its end in order.
+	// EventStarted and EventStopped are the start of the node's agent, and its orderly end.
 	EventStarted EventKind = "agent started"
 	EventStopped EventKind = "agent stopped"
 )
 
-// Event is what a line of a node's history.log says.
+// Event is the content of a line of a node's history.log.
 type Event struct {
 	Kind EventKind `json:"kind"`
-	// At is when it happened, if that was before it is told; the line has it.
+	// At is when it happened, if that was before it is reported. It is not in the JSON: the line has the time.
 	At time.Time `json:"-"`
-	// Term is the epoch's, or of EventLed the leader's.
+	// Term is the term of the epoch; of EventLed, the term in which the node led.
 	Term uint64 `json:"term,omitempty"`
-	// Why is a few words for people; "" = there is nothing to say.
+	// Why is a few words for people; "" = no reason is known.
 	Why string `json:"why,omitempty"`
 	// Planned: an operator wanted it.
 	Planned bool `json:"planned,omitempty"`
-	// Deposed, of EventLeft: it lost leadership, and the others know better why.
+	// Deposed, of EventLeft: the node lost leadership, and the other nodes know better why.
 	Deposed bool `json:"deposed,omitempty"`
 
-	// The rest is of EventPrimary. From is who was the primary before, as far as
-	// this node knew.
+	// The fields below are of EventPrimary. From is the primary before, as far as this node knew.
 	From string `json:"from,omitempty"`
-	// NoPrimaryMs is how long there was no primary: since the newest sign of the old
-	// one. 0 = it is not known.
-	NoPrimaryMs int64 `json:"no_primary_ms,omitempty"`
-	// LastWriteMs is how long no transaction was committed: before that, too, when
-	// nobody wrote, or a primary looked well and acknowledged nothing. 0 = it is not
+	// NoPrimaryMs is how long there was no primary: since the newest sign of life of the old one. 0 = not
 	// known.
+	NoPrimaryMs int64 `json:"no_primary_ms,omitempty"`
+	// LastWriteMs is how long no transaction was committed. That includes the time before, when nobody wrote,
+	// or when a primary seemed to be well and acknowledged nothing. 0 = not known.
 	LastWriteMs int64 `json:"last_write_ms,omitempty"`
-	// NoWritesMs is read only: it is of older agents, which told one of the two.
+	// NoWritesMs is only read, never written: older agents wrote it, for one of the two times above.
 	NoWritesMs int64 `json:"no_writes_ms,omitempty"`
-	// AppliedTransactions were applied before it opened, in AppliedMs.
+	// AppliedTransactions is how many transactions were applied before the node opened, in AppliedMs.
 	AppliedTransactions int64 `json:"applied_transactions,omitempty"`
 	AppliedMs           int64 `json:"applied_ms,omitempty"`
 }
 
-// HistoryWhat says what a row of the history is.
+// HistoryWhat says what a row of the history is about.
 type HistoryWhat string
 
-// What a row is, where it is no event's kind.
+// The subjects of rows that are not the kind of an event.
 const (
 	// HistoryFirst: the cluster's first primary opened, or the first after a recovery.
 	HistoryFirst HistoryWhat = "first primary"
@@ -83,15 +81,15 @@ const (
 
 // HistoryRow is a line of the history as people read it.
 type HistoryRow struct {
-	// At is when it was over: of a failover, when the new primary opened.
+	// At is when it was over: for a failover, when the new primary opened.
 	At   time.Time   `json:"at"`
 	What HistoryWhat `json:"what"`
-	// Node is whom it is about, of a failover the new primary; From the old one.
+	// Node is the node that the row is about; for a failover, the new primary. From is the old primary.
 	Node string `json:"node"`
 	From string `json:"from,omitempty"`
 	Term uint64 `json:"term,omitempty"`
 	Why  string `json:"why,omitempty"`
-	// The others are Event's.
+	// The fields below are those of Event.
 	NoPrimaryMs         int64 `json:"no_primary_ms,omitempty"`
 	LastWriteMs         int64 `json:"last_write_ms,omitempty"`
 	NoWritesMs          int64 `json:"no_writes_ms,omitempty"`
@@ -99,7 +97,7 @@ type HistoryRow struct {
 	AppliedMs           int64 `json:"applied_ms,omitempty"`
 }
 
-// ChangesPrimary tells whether the row is about who is the primary.
+// ChangesPrimary tells whether the row is about a change of the primary.
 func (r HistoryRow) ChangesPrimary() bool {
 	switch r.What {
 	case HistoryFirst, HistoryFailover, HistorySwitchover, HistoryReopened, HistoryLost:
@@ -108,13 +106,13 @@ func (r HistoryRow) ChangesPrimary() bool {
 	return false
 }
 
-// History makes rows of all nodes' events, oldest first. What the old primary said of
-// its end and what the new one said of its beginning become one row.
+// History makes rows of the events of all nodes, oldest first. What the old primary said of its end and what
+// the new primary said of its beginning become one row.
 func History(lines []AuditEntry) []HistoryRow {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l AuditEntry) bool { return l.Event == nil })
 	slices.SortStableFunc(lines, func(a, b AuditEntry) int { return a.At.Compare(b.At) })
 	primaries := ofKind(lines, EventPrimary)
-	// Terms order epochs, whatever the hosts' clocks say.
+	// Terms order the epochs, even if the hosts' clocks are wrong.
 	slices.SortStableFunc(primaries, func(a, b AuditEntry) int { return cmp.Compare(a.Event.Term, b.Event.Term) })
 	left := map[uint64]AuditEntry{}
 	for _, l := range ofKind(lines, EventLeft) {
@@ -129,7 +127,8 @@ func History(lines []AuditEntry) []HistoryRow {
 			before := primaries[i-1]
 			row.From = before.Node
 			end = left[before.Event.Term].Event
-			if recoveredBetween(lines, before, l) { // who was the primary then it may not know
+			// The recovered node may not know which node was the primary before.
+			if recoveredBetween(lines, before, l) {
 				row.From, end = "", nil
 			}
 		}
@@ -156,20 +155,21 @@ func History(lines []AuditEntry) []HistoryRow {
 	return rows
 }
 
-// recoveredBetween tells whether the cluster was made anew on a node after before, and
-// before that node opened as its primary.
+// recoveredBetween tells whether the node of opened was made a cluster of its own after before, and before it
+// opened.
 func recoveredBetween(lines []AuditEntry, before, opened AuditEntry) bool {
 	return slices.ContainsFunc(ofKind(lines, EventRecovered), func(l AuditEntry) bool {
 		return l.Node == opened.Node && l.At.After(before.At) && !l.At.After(opened.At)
 	})
 }
 
-// Change says what the opening of a primary was as far as the new one, node, knows.
+// Change says what the opening of a primary was, as far as the new primary node knows.
 func (e Event) Change(node string) HistoryWhat {
 	return changeOf(HistoryRow{Node: node, From: e.From}, e, nil)
 }
 
-// changeOf says what the opening of a primary was; end is what the old one said.
+// changeOf says what the opening of a primary was; end is the event in which the old primary reported its end,
+// if it did.
 func changeOf(row HistoryRow, opened Event, end *Event) HistoryWhat {
 	switch {
 	case row.From == "":

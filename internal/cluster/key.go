@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Key names the key of a node. It is no secret; "" = none. There are two kinds:
+// Key is the name of a node's key. It is no secret; "" = none. There are two kinds:
 //
 //	q1:…                         "q1:" and the SHA-256 of its public part (SubjectPublicKeyInfo, DER,
 //	                             RFC 5280 §4.1) in base64url without padding: this one key
@@ -22,17 +22,17 @@ const (
 	issuedPrefix = "ca:"
 	// issuedScheme is the scheme of the URI in a certificate.
 	issuedScheme = "quorate"
-	// issuedBytesMax bounds such a name: two names of 64 bytes, and what is around them.
+	// issuedBytesMax bounds the name of an issued key: two names of 64 bytes, and the rest of the URI.
 	issuedBytesMax = 160
 )
 
-// KeyOf names the key with that public part.
+// KeyOf returns the name of the key with that public part.
 func KeyOf(spki []byte) Key {
 	sum := sha256.Sum256(spki)
 	return Key(keyPrefix + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
-// IssuedKey names the keys to which an authority gives a URI; "" = it is no URI of a node.
+// IssuedKey returns the name of the keys to which an authority gives a URI; "" = it is not the URI of a node.
 func IssuedKey(uri *url.URL) Key {
 	k := Key(issuedPrefix + uri.String())
 	if k.Check() != nil {
@@ -41,7 +41,7 @@ func IssuedKey(uri *url.URL) Key {
 	return k
 }
 
-// Issued tells whether an authority says whose key it is.
+// Issued tells whether an authority issues the key.
 func (k Key) Issued() bool { return strings.HasPrefix(string(k), issuedPrefix) }
 
 func (k Key) checkIssued() error {
@@ -54,7 +54,7 @@ func (k Key) checkIssued() error {
 	return nil
 }
 
-// Check refuses what is no name of a key.
+// Check refuses a text that is not the name of a key.
 func (k Key) Check() error {
 	if k.Issued() {
 		return k.checkIssued()
@@ -67,19 +67,19 @@ func (k Key) Check() error {
 	return nil
 }
 
-// PeerSecurity says how the connections between agents are protected. It only ever rises.
+// PeerSecurity says how the connections between agents are protected. It can only be raised.
 type PeerSecurity string
 
 const (
-	// PeersPlain: not at all.
+	// PeersPlain: connections are not protected.
 	PeersPlain PeerSecurity = ""
-	// PeersBoth: with TLS where both sides can, while a cluster changes over.
+	// PeersBoth: with TLS if both sides can, while a cluster changes over.
 	PeersBoth PeerSecurity = "both"
-	// PeersRequire: with TLS, and no others are accepted.
+	// PeersRequire: with TLS; other connections are refused.
 	PeersRequire PeerSecurity = "require"
 )
 
-// Next is the step after one; "" = there is none.
+// Next returns the next step; "" = there is none.
 func (s PeerSecurity) Next() PeerSecurity {
 	switch s {
 	case PeersPlain:
@@ -90,14 +90,14 @@ func (s PeerSecurity) Next() PeerSecurity {
 	return ""
 }
 
-// KeysChange changes the keys of one member: what is not nil.
+// KeysChange changes the keys of one member: those that are not nil.
 type KeysChange struct {
 	Name    string `json:"name"`
 	Key     *Key   `json:"key,omitempty"`
 	NextKey *Key   `json:"next_key,omitempty"`
 }
 
-// String says in a line what is set.
+// String says in one line what is set.
 func (c KeysChange) String() string {
 	var said []string
 	if c.Key != nil {
@@ -136,7 +136,7 @@ func (s *State) setKeys(c KeysChange) (changed bool, err error) {
 	return changed, nil
 }
 
-// mayHave refuses a key that is none, or another node's, also one that was removed.
+// mayHave refuses a text that is no key, and a key of another node, even of a node that was removed.
 func (s State) mayHave(id NodeID, name string, k Key) error {
 	if err := k.Check(); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s State) mayHave(id NodeID, name string, k Key) error {
 	return nil
 }
 
-// Keys are the member's: its own, and during a change the next one.
+// Keys returns the member's keys: its own, and during a change the next one.
 func (m Member) Keys() (keys []Key) {
 	for _, k := range []Key{m.Key, m.NextKey} {
 		if k != "" {
@@ -172,7 +172,7 @@ func (m Member) Keys() (keys []Key) {
 // Has tells whether a key is one of the member's.
 func (m Member) Has(k Key) bool { return k != "" && (k == m.Key || k == m.NextKey) }
 
-// setPeerSecurity raises it by one step: each takes the members to be ready for it.
+// setPeerSecurity raises the protection by one step. It checks that all members are ready for it.
 func (s *State) setPeerSecurity(to PeerSecurity) error {
 	steps := []PeerSecurity{PeersPlain, PeersBoth, PeersRequire}
 	from, next := slices.Index(steps, s.PeerSecurity), slices.Index(steps, to)

@@ -2,14 +2,13 @@ package cluster
 
 import "slices"
 
-// MayLeave tells whether a node that has no vote any more, or is no member, may give
-// up what it has. kept says up to which index each voter keeps the state on its disk
-// (status.Node.StateKept).
+// MayLeave tells whether a node that has lost its vote, or is no member any more, may give up its data. kept
+// says up to which index each voter keeps the state on its disk (status.Node.StateKept).
 //
-// A voter that starts again counts by what is on its disk, and that may be the old state:
-// then it needs the old votes. So the change must be complete, and kept by a majority of
-// the remaining voters. Those have applied it, so they hold everything before it in their
-// logs: no commit rests on the node that leaves.
+// A voter that starts again has the state that is on its disk. That may be the old state, and then the voter
+// needs the old votes. So the change must be complete, and a majority of the remaining voters must keep it on
+// disk. These voters have applied it, so they hold everything before it in their logs: no commit depends on the
+// node that leaves.
 func (p StatePoint) MayLeave(kept map[NodeID]uint64) bool {
 	voters, keep := p.State.Voters(), 0
 	for _, id := range voters {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// membersMax bounds the members: what transport and Raft were built and tested for.
+// membersMax bounds the members: transport and Raft were built and tested for this many.
 const membersMax = 9
 
-// MembershipOp is what is done to the list of members.
+// MembershipOp is one kind of change of the list of members.
 type MembershipOp string
 
 // The operations on the list of members: one node at a time.
@@ -18,34 +18,34 @@ const (
 	OpAdd MembershipOp = "add"
 	// OpPromote gives a learner a vote, as a node of another kind.
 	OpPromote MembershipOp = "promote"
-	// OpDemote takes a node's vote: it is a learner then.
+	// OpDemote takes a node's vote: the node becomes a learner.
 	OpDemote MembershipOp = "demote"
-	// OpRebuild takes a node's vote, as long as it takes to make its data anew.
+	// OpRebuild takes a node's vote until the node's data have been built again.
 	OpRebuild MembershipOp = "rebuild"
-	// OpRemove takes a node out of the cluster, for good.
+	// OpRemove takes a node out of the cluster for good.
 	OpRemove MembershipOp = "remove"
 )
 
-// MembershipChange changes the list of members. Raft has to know of it: it travels
-// as a change of Raft's own configuration.
+// MembershipChange changes the list of members. Raft has to know of it, so it travels as a change of Raft's own
+// configuration.
 type MembershipChange struct {
 	Op   MembershipOp `json:"op"`
 	Name string       `json:"name"`
-	// ID and Peer are those of a node that is added.
+	// ID and Peer are the id and the address of a node that is added.
 	ID   NodeID `json:"id,string,omitempty"`
 	Peer string `json:"peer,omitempty"`
-	// Key is that of a node that is added; "" = it has none.
+	// Key is the key of a node that is added; "" = it has none.
 	Key Key `json:"key,omitempty"`
-	// Kind is what a learner is promoted to, and what a node that is added is
-	// promoted to once it has caught up: KindLearner or "" = it is not.
+	// Kind is the kind to which a learner is promoted, or to which an added node will be promoted once it has
+	// caught up; KindLearner or "" = it stays a learner.
 	Kind Kind `json:"kind,omitempty"`
-	// Instance is that of the new data directory of a node that is rebuilt; for a
-	// promotion, of the directory that was found to have caught up.
+	// Instance is the new data directory of a node that is rebuilt; for a promotion, the directory that was
+	// found to have caught up.
 	Instance string `json:"instance,omitempty"`
-	// Source and SourceApplied are those of a learner that is added.
+	// Source and SourceApplied are those of a learner that is added (Member).
 	Source        string `json:"source,omitempty"`
 	SourceApplied bool   `json:"source_applied,omitempty"`
-	// Why says why the cluster does it by itself; "" = somebody has asked for it.
+	// Why says why the cluster makes the change by itself; "" = an operator asked for it.
 	Why string `json:"why,omitempty"`
 }
 
@@ -55,7 +55,7 @@ type MembershipRequest struct {
 	Ask
 }
 
-// String says in a line what is done.
+// String says in one line what is done.
 func (c MembershipChange) String() string {
 	switch c.Op {
 	case OpAdd:
@@ -79,7 +79,7 @@ func (c MembershipChange) String() string {
 // Votes tells whether a member has a vote.
 func (m Member) Votes() bool { return m.Kind != KindLearner }
 
-// Rebuilding tells whether a member has lost its vote until its data are made anew.
+// Rebuilding tells whether a member has lost its vote until its data have been built again.
 func (m Member) Rebuilding() bool { return !m.Votes() && m.Becomes != "" && m.Instance != "" }
 
 // Voters returns the ids of the members that have a vote, in their order.
@@ -128,7 +128,8 @@ func (s *State) setMembership(c MembershipChange) error {
 		if m.Votes() {
 			m.Becomes = m.Kind
 		}
-		m.Kind, m.Instance = KindLearner, c.Instance // who is waited for is so still, or promises would end unseen
+		// RequireAck stays: ACKs wait for the node as before, or the promise would end unseen.
+		m.Kind, m.Instance = KindLearner, c.Instance
 		s.Members[i] = m
 	case c.Op == OpRemove:
 		s.Members = slices.Delete(s.Members, i, i+1)
@@ -140,7 +141,8 @@ func (s *State) setMembership(c MembershipChange) error {
 	return nil
 }
 
-// noteRemoved has a node told that it was removed: by its key, too, or it would be told nothing.
+// noteRemoved makes sure that the node is told that it was removed. Its keys are kept, too: without a known key
+// it would be told nothing.
 func (s *State) noteRemoved(m Member) {
 	s.Removed = append(s.Removed, m.ID)
 	keep := func(all *map[NodeID]Key, k Key) {
@@ -156,7 +158,7 @@ func (s *State) noteRemoved(m Member) {
 	keep(&s.RemovedNextKeys, m.NextKey)
 }
 
-// Promoted is a learner with a vote. One that was rebuilt has its weight again.
+// Promoted returns a learner with a vote. A learner that was rebuilt has its weight again.
 func (m Member) Promoted(kind Kind) Member {
 	rebuilt := m.Becomes != "" && m.Instance != ""
 	switch {
@@ -166,12 +168,13 @@ func (m Member) Promoted(kind Kind) Member {
 		m.Weight = WeightDefault
 	}
 	m.Kind, m.Becomes = kind, ""
-	m.Source, m.SourceApplied = "", false // a node with a vote is fed by the leader
+	m.Source, m.SourceApplied = "", false // the leader feeds a node with a vote
 	return m
 }
 
-// checkAddress refuses an address that is none, or another node's. Whether the node is there is looked at where
-// the change is made: nodes know each other by name and key, so a wrong address costs no more than that one.
+// checkAddress refuses an empty address, and that of another node. The node that makes the change checks
+// whether the node is there. Nodes know each other by name and key, so a wrong address cuts off only that one
+// node.
 func (s *State) checkAddress(c NodeChange, m Member) error {
 	switch {
 	case c.Peer == nil || *c.Peer == m.Peer:
@@ -187,8 +190,7 @@ func (s *State) checkAddress(c NodeChange, m Member) error {
 	return nil
 }
 
-// add adds a learner. An id is never used again: the votes of a node that was
-// removed may still be counted somewhere.
+// add adds a learner. An id is never used again: votes of a removed node may still be counted somewhere.
 func (s *State) add(c MembershipChange) error {
 	switch {
 	case c.Name == "" || c.Peer == "" || !c.ID.Valid():
@@ -238,9 +240,8 @@ func (s *State) add(c MembershipChange) error {
 	return nil
 }
 
-// Majority tells whether more than half of the voters are among those that is holds
-// for; and more than half of the outgoing ones, if there are any: the old voters,
-// while a change of them is not complete.
+// Majority tells whether is holds for more than half of the voters, and, if there are outgoing voters, for more
+// than half of these, too. outgoing are the old voters while a change of the voters is not complete.
 func Majority(voters, outgoing []NodeID, is func(NodeID) bool) bool {
 	more := func(ids []NodeID) bool {
 		n := 0
@@ -254,8 +255,8 @@ func Majority(voters, outgoing []NodeID, is func(NodeID) bool) bool {
 	return more(voters) && (len(outgoing) == 0 || more(outgoing))
 }
 
-// UnreachedBy says that a node cannot connect to a member, of which it hears: dialError
-// is why, listens the address that the member says that it has.
+// UnreachedBy says that node name hears a member, and cannot connect to it. dialError is the reason, listens
+// the address on which the member says that it listens.
 func (m Member) UnreachedBy(name, listens, dialError string) string {
 	if listens == m.Peer {
 		return fmt.Sprintf("%s hears of it, and cannot reach it at %s (%s)", name, m.Peer, dialError)
@@ -263,12 +264,12 @@ func (m Member) UnreachedBy(name, listens, dialError string) string {
 	return fmt.Sprintf("%s cannot reach it at %s (%s); it says that it listens on %s: %s", name, m.Peer, dialError, listens, m.readdress(listens))
 }
 
-// UnreachedByAll says it of the node itself, which nobody sends anything.
+// UnreachedByAll says it to the member itself, to which no other node can send anything.
 func (m Member) UnreachedByAll(listens string) string {
 	return fmt.Sprintf("the other nodes look for this node at %s, and it listens on %s; on one of them: %s", m.Peer, listens, m.readdress(listens))
 }
 
-// readdress is what to do about a node that listens elsewhere.
+// readdress is the command for a node that listens at another address.
 func (m Member) readdress(listens string) string {
 	return fmt.Sprintf("\"quorate node set %s --peer %s\"", m.Name, listens)
 }

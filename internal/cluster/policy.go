@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// DropAfterMin is the least drop-after: below it a pause of a process would do.
+	// DropAfterMin is the least drop-after: with less, a pause of a process would already count.
 	DropAfterMin = 500 * time.Millisecond
-	// ackCatchUpMax is how far behind, in time, a node may be that ACKs wait for
-	// again: they stand still for that long.
+	// ackCatchUpMax is how far behind, in time, a node may be when ACKs begin to wait for it again: they stop
+	// for that long.
 	ackCatchUpMax = time.Second
 )
 
-// checkAck refuses what cannot be asked of a node's ACKs.
+// checkAck refuses values of require-ack and drop-after that make no sense.
 func (c NodeChange) checkAck(m Member) error {
 	required := m.RequireAck
 	set(&required, c.RequireAck)
@@ -33,7 +33,7 @@ func (c NodeChange) checkAck(m Member) error {
 	return nil
 }
 
-// AcksWait tells whether an ACK waits for more than the commit.
+// AcksWait tells whether ACKs wait for more than the commit.
 func (s State) AcksWait() bool {
 	for _, m := range s.Members {
 		if m.RequireAck {
@@ -43,16 +43,16 @@ func (s State) AcksWait() bool {
 	return s.Durability != DurabilityMajority
 }
 
-// ackNeeds tells whether no ACK may pass a member by.
+// ackNeeds tells whether every ACK has to wait for a member.
 func (s State) ackNeeds(m Member, dropped map[NodeID]bool) bool {
-	drops := m.DropAfter > 0 && dropped[m.ID] // or it was changed to wait since
+	drops := m.DropAfter > 0 && dropped[m.ID] // with DropAfter 0, ACKs wait again
 	return s.Durability == DurabilityAll && m.Votes() || m.RequireAck && !drops
 }
 
-// AckIndex is up to which index commits may be acknowledged: committed, and on
-// the disks that the durability policy and the members' require-ack name. on is
-// the newest index that each member has there, as far as the leader knows; dropped
-// are the members whose require-ack is dropped for now. The policy itself is never.
+// AckIndex is the index up to which commits may be acknowledged: committed, and on the disks that the
+// durability policy and the members' require-ack name. on is the newest index that each member has on disk, as
+// far as the leader knows. dropped are the members whose require-ack is dropped for now. The policy itself is
+// never dropped.
 func (s State) AckIndex(commit uint64, on map[NodeID]uint64, dropped map[NodeID]bool) uint64 {
 	index := commit
 	for _, m := range s.Members {
@@ -66,8 +66,8 @@ func (s State) AckIndex(commit uint64, on map[NodeID]uint64, dropped map[NodeID]
 	return index
 }
 
-// twoSites is the newest index that voters in two sites have. A majority of the
-// voters has it anyway: it is committed.
+// twoSites is the newest index that voters in two sites have. A majority of the voters has it as well, because
+// it is limited to the commit index.
 func (s State) twoSites(on map[NodeID]uint64) uint64 {
 	bySite := map[string]uint64{}
 	for _, m := range s.Members {
@@ -82,7 +82,7 @@ func (s State) twoSites(on map[NodeID]uint64) uint64 {
 	return second
 }
 
-// AckWaitsFor returns the members that the ACK of an entry waits for.
+// AckWaitsFor returns the members for which the ACK of an entry waits.
 func (s State) AckWaitsFor(index uint64, on map[NodeID]uint64, dropped map[NodeID]bool) (waits []Member) {
 	has := map[string]bool{}
 	for _, m := range s.Members {
@@ -99,52 +99,50 @@ func (s State) AckWaitsFor(index uint64, on map[NodeID]uint64, dropped map[NodeI
 	return waits
 }
 
-// AckSight is what a leader sees at a moment.
+// AckSight is what a leader knows at one moment.
 type AckSight struct {
-	// Now is a time that stands still while the leader does, so that its own
-	// standstill is nobody's silence.
+	// Now is a time that stops while the leader stands still. So the leader's own standstill does not count as
+	// silence of others.
 	Now time.Duration
-	// Commit is the newest committed index, On the newest that each member has on
-	// its disk.
+	// Commit is the newest committed index. On is the newest index that each member has on its disk.
 	Commit uint64
 	On     map[NodeID]uint64
-	// Heard is when each member was heard last. Less than Silence ago is now.
+	// Heard is when each member was heard last. A member that was heard less than Silence ago counts as there.
 	Heard   map[NodeID]time.Duration
 	Silence time.Duration
 }
 
-// AckEvent is an event that nobody may miss: from now on ACKs do not wait for a member,
-// or wait for it again.
+// AckEvent is an event that people must not miss: from now on ACKs do not wait for a member, or wait for it
+// again.
 type AckEvent struct {
 	Node    string
 	Dropped bool
-	// Text says it in a line.
+	// Text says it in one line.
 	Text string
 }
 
-// AckWatch decides on a leader when the require-ack of a member with drop-after
-// is dropped, and when it is taken back. Its zero value is that of a new leader,
-// in whose eyes every requirement is in force.
+// AckWatch decides on a leader when the require-ack of a member with drop-after is dropped, and when it is
+// restored. Its zero value is that of a new leader, for which every requirement is in force.
 type AckWatch struct {
 	nodes   map[NodeID]ackNode
 	dropped map[NodeID]bool
 }
 
-// ackNode is what is known of one member. What is asked of it is one index after
-// another: what was committed when it had the one before. So it takes no more
-// memory however far it is behind.
+// ackNode is what is known of one member. At any time the watch asks whether the member has one index: what was
+// committed when the member had the index before that. So the memory does not grow, however far the member is
+// behind.
 type ackNode struct {
-	// at: it has all that was committed then.
+	// at: the member has everything that was committed at this time.
 	at time.Duration
-	// index is what it has to have next, since when.
+	// index is the index that the member has to have next; since is when it was the commit index.
 	index uint64
 	since time.Duration
 }
 
-// Dropped are the members whose require-ack is dropped. The map is the watch's.
+// Dropped returns the members whose require-ack is dropped. The map belongs to the watch.
 func (w *AckWatch) Dropped() map[NodeID]bool { return w.dropped }
 
-// Look takes what the leader sees, some dozen times a second.
+// Look takes what the leader sees. It is called some dozens of times a second.
 func (w *AckWatch) Look(s State, sight AckSight) (events []AckEvent) {
 	if w.nodes == nil {
 		w.nodes, w.dropped = map[NodeID]ackNode{}, map[NodeID]bool{}
@@ -182,7 +180,7 @@ func (w *AckWatch) observe(m Member, sight AckSight) (near bool) {
 		near = sight.Now-n.since <= ackCatchUpMax && !silent
 		switch {
 		case silent:
-			n.at = min(n.at, sight.Heard[m.ID]) // it may lack nothing, and is gone
+			n.at = min(n.at, sight.Heard[m.ID]) // perhaps it lacks nothing, but it is gone
 		case w.dropped[m.ID] && !near:
 		case sight.On[m.ID] >= sight.Commit:
 			n.at = sight.Now
@@ -208,7 +206,7 @@ func (w *AckWatch) forget(s State) {
 	maps.DeleteFunc(w.dropped, func(id NodeID, _ bool) bool { return !members[id] })
 }
 
-// End is the end of the leader: what it dropped is for the next one to decide.
+// End ends the watch when the node stops leading. The next leader decides about dropping again.
 func (w *AckWatch) End(s State) (events []AckEvent) {
 	for _, m := range s.Members {
 		if w.dropped[m.ID] {
@@ -220,8 +218,8 @@ func (w *AckWatch) End(s State) (events []AckEvent) {
 	return events
 }
 
-// lacks is what a member lacks of what is committed. A member that has not told this
-// leader what it has may lack nothing.
+// lacks is how many committed entries a member lacks. A member that has not told this leader yet what it has
+// may lack nothing.
 func lacks(m Member, sight AckSight, late time.Duration) AckWait {
 	w := AckWait{Node: m.Name, Seconds: max(0, late).Seconds()}
 	if on := sight.On[m.ID]; on == 0 {
@@ -232,17 +230,17 @@ func lacks(m Member, sight AckSight, late time.Duration) AckWait {
 	return w
 }
 
-// AckWait is a member that ACKs wait for, or do not wait for any more.
+// AckWait is a member for which ACKs wait, or do not wait any more.
 type AckWait struct {
 	Node string `json:"node"`
-	// Entries is how much it lacks of what is committed, Seconds since when it has
-	// not had everything. Unknown: it has not told this leader yet what it has.
+	// Entries is how many committed entries the member lacks, Seconds for how long it has not had all of them.
+	// Unknown: it has not told this leader yet what it has.
 	Entries uint64  `json:"entries"`
 	Unknown bool    `json:"entries_unknown,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Lacks says how much it lacks.
+// Lacks says in words how much the member lacks.
 func (w AckWait) Lacks() string {
 	if w.Unknown {
 		return "an unknown number of entries"
@@ -250,15 +248,15 @@ func (w AckWait) Lacks() string {
 	return units.Count(w.Entries, "entry", "entries")
 }
 
-// AckStatus is what people want to know of a leader's ACKs.
+// AckStatus is the state of a leader's ACKs, for people.
 type AckStatus struct {
-	// Index is up to which ACKs may go.
+	// Index is the index up to which ACKs may go.
 	Index uint64
-	// Waiting is whom they wait for now, Dropped whose require-ack is dropped.
+	// Waiting are the members for which ACKs wait now. Dropped are the members whose require-ack is dropped.
 	Waiting, Dropped []AckWait
 }
 
-// Status says how it is; index is up to which ACKs may go.
+// Status returns the state of the ACKs; index is the index up to which they may go.
 func (w *AckWatch) Status(s State, sight AckSight, index uint64) AckStatus {
 	st := AckStatus{Index: index}
 	wait := func(m Member) AckWait {
@@ -280,8 +278,7 @@ func (w *AckWatch) Status(s State, sight AckSight, index uint64) AckStatus {
 // ErrDegrade refuses a degrade policy that says nothing.
 var ErrDegrade = errors.New("degrade must be wait, or drop-after=DURATION as in drop-after=10s")
 
-// ParseDegrade reads a degrade policy: how long ACKs wait for a node, 0 = as long
-// as it takes.
+// ParseDegrade reads a degrade policy: how long ACKs wait for a node, 0 = without a limit.
 func ParseDegrade(text string) (time.Duration, error) {
 	if text == "wait" {
 		return 0, nil
@@ -294,8 +291,7 @@ func ParseDegrade(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Degrade says what becomes of a member's require-ack while it is not there; "" =
-// there is none.
+// Degrade says what happens to a member's require-ack while the member is away; "" = it has no require-ack.
 func (m Member) Degrade() string {
 	switch {
 	case !m.RequireAck:

@@ -8,14 +8,14 @@ import (
 
 // PurgeRequest asks for a purge, or for its plan.
 type PurgeRequest struct {
-	// RetentionSize takes the place of the configured retention, its age too; nil
-	// = the configured one. What a member needs stays, whatever it says.
+	// RetentionSize replaces the configured retention, its age too; nil = the configured retention. What a
+	// member needs is kept in any case.
 	RetentionSize *int64 `json:"retention_size,omitempty"`
-	// DryRun asks for the plan alone.
+	// DryRun asks only for the plan.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// String says in a line what is asked for.
+// String says in one line what is asked for.
 func (r PurgeRequest) String() string {
 	if r.RetentionSize == nil {
 		return "purge the log"
@@ -23,20 +23,19 @@ func (r PurgeRequest) String() string {
 	return "purge the log, but for " + units.Size(*r.RetentionSize)
 }
 
-// PurgePlan says of every segment of one node's log whether it may go, and why.
+// PurgePlan says of every segment of one node's log whether it may be removed, and why.
 type PurgePlan struct {
 	// Node is the name of the node whose log it is.
 	Node string `json:"node"`
-	// UpTo is the last index that goes; 0 = nothing does.
+	// UpTo is the last index that will be removed; 0 = none will.
 	UpTo uint64 `json:"up_to"`
-	// Bytes is what that frees.
+	// Bytes is how much space that frees.
 	Bytes int64 `json:"bytes"`
-	// Blocked says in a sentence why the log stays longer than its retention;
-	// "" = it does not.
+	// Blocked says in one sentence why the log stays longer than its retention; "" = it does not.
 	Blocked string `json:"blocked,omitempty"`
-	// Segments are all of the log, oldest first. Those that go come first.
+	// Segments are all segments of the log, oldest first. Those that will be removed come first.
 	Segments []PurgeSegment `json:"segments"`
-	// Done: it was carried out.
+	// Done: the purge was carried out.
 	Done bool `json:"done"`
 }
 

@@ -9,58 +9,56 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// recoveryVersions is how far a recovery moves the version of the state: to the next
-// multiple. The lost nodes may have made changes that the survivor never saw. The
-// versions of its own changes must be later than theirs, so that a former member knows
-// which state is newer. People make no million changes.
+// recoveryVersions: a recovery moves the version of the state to the next multiple of this. The lost nodes may
+// have made changes that the survivor never saw. The versions of the survivor's own changes must be later than
+// those, so that a former member knows which state is newer. People do not make a million changes.
 const recoveryVersions = 1_000_000
 
-// Recovery says that a cluster's majority was gone for good, and that one node went
-// on as a cluster of its own.
+// Recovery says that the majority of a cluster was gone for good, and that one node went on as a cluster of its
+// own.
 type Recovery struct {
-	// Version is that of the state that it made: later than any version before.
+	// Version is the version of the state that the recovery made: later than any version before.
 	Version uint64 `json:"version"`
-	// Cluster is the name of the cluster, Node that of the node that went on.
+	// Cluster is the name of the cluster, Node the name of the node that went on.
 	Cluster string    `json:"cluster"`
 	Node    string    `json:"node"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
-	// GTIDs are the transactions that it went on with; "" = too many to be said.
+	// GTIDs are the transactions with which it went on; "" = the set is too long.
 	GTIDs string `json:"gtids,omitempty"`
-	// Without are the former members: each can be taken in
-	// again, with its data made anew.
+	// Without are the former members. Each of them can become a member again, after a rebuild of its data.
 	Without []Member `json:"without,omitempty"`
 }
 
-// recoveryGTIDsBytesMax bounds Recovery.GTIDs: it goes into a rejection.
+// recoveryGTIDsBytesMax bounds Recovery.GTIDs, which goes into a rejection.
 const recoveryGTIDsBytesMax = 2 << 10
 
-// Told is what other nodes are told of a recovery.
+// Told is the part of a recovery that other nodes are told.
 func (r Recovery) Told() Recovery {
 	r.Without, r.By = nil, ""
 	return r
 }
 
-// Is tells whether it is the same recovery. Two that were made apart may have the same
+// Is tells whether both are the same recovery. Two recoveries that were made independently may have the same
 // version.
 func (r Recovery) Is(o Recovery) bool {
 	return r.Version == o.Version && r.Node == o.Node && r.At.Equal(o.At)
 }
 
-// Generation counts the recoveries by which a cluster came to a version of its state.
+// Generation is how many recoveries came before a version of a cluster's state.
 func Generation(version uint64) uint64 { return version / recoveryVersions }
 
-// NextGeneration is the first version of the generation behind that of a version.
+// NextGeneration is the first version of the generation after that of a version.
 func NextGeneration(version uint64) uint64 { return (Generation(version) + 1) * recoveryVersions }
 
-// Sentence tells a former member, or a person who looks at it, that it is out.
+// Sentence tells a former member, or a person who looks at it, that the cluster goes on without it.
 func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing until it is rebuilt: "+
 		"\"quorate node rebuild %s\", run on node %s, gives it a new copy of the data",
 		r.Cluster, r.Node, units.Time(r.At), node, node, r.Node)
 }
 
-// String says in a line what was done, for the audit log.
+// String says in one line what was done, for the audit log.
 func (r Recovery) String() string {
 	var without []string
 	for _, m := range r.Without {
@@ -69,11 +67,10 @@ func (r Recovery) String() string {
 	return fmt.Sprintf("recover --force-new-cluster on node %s, without %s", r.Node, strings.Join(without, ", "))
 }
 
-// Recover returns the state of a cluster that one member goes on with, as a node of
-// this kind, and r with all that it says of it. Its data directory counts under a new
-// instance from now on, so that no former member takes it for the old one. Nothing of
-// s is left that could keep the node from opening: no maintenance, no weight 0, no
-// policy that asks for others.
+// Recover returns the state of a cluster with which one member goes on alone, as a node of this kind. r is the
+// recovery, which Recover completes. The member's data directory gets a new instance, so that no former member
+// takes it for the old one. Nothing remains in the state that could keep the node from opening: no maintenance,
+// no weight 0, no policy that asks for other nodes.
 func (s State) Recover(node string, kind Kind, instance, gtids string, r Recovery) (State, error) {
 	self, err := s.Member(node)
 	if err != nil {
@@ -100,15 +97,15 @@ func (s State) Recover(node string, kind Kind, instance, gtids string, r Recover
 	}
 	r.Version, r.Node = next.Version, node
 	r.Without = slices.DeleteFunc(slices.Clone(s.Members), func(m Member) bool { return m == before })
-	if s.Recovered != nil { // not for the first time
+	if s.Recovered != nil { // this is not the first recovery
 		r.Without = append(r.Without, s.Recovered.Without...)
 	}
 	next.Recovered = &r
 	return next, nil
 }
 
-// leftBehind returns the position of a former member among those that a recovery went
-// on without, -1 if it is none of them.
+// leftBehind returns the position of a former member among those that a recovery left behind; -1 if there is
+// none.
 func (s State) leftBehind(is func(Member) bool) int {
 	if s.Recovered == nil {
 		return -1
@@ -116,12 +113,12 @@ func (s State) leftBehind(is func(Member) bool) int {
 	return slices.IndexFunc(s.Recovered.Without, is)
 }
 
-// LeftBehind tells whether a recovery went on without a node, which is none again.
+// LeftBehind tells whether a recovery went on without a node that has not become a member again.
 func (s State) LeftBehind(name string) bool {
 	return s.leftBehind(func(m Member) bool { return m.Name == name }) >= 0
 }
 
-// forget removes a node for good that a recovery went on without; false if it is none.
+// forget removes for good a node that a recovery left behind; false if there is no such node.
 func (s *State) forget(name string) bool {
 	i := s.leftBehind(func(m Member) bool { return m.Name == name })
 	if i < 0 {
@@ -132,15 +129,15 @@ func (s *State) forget(name string) bool {
 	return true
 }
 
-// takeBack makes a node a member again that a recovery went on without: it is about
-// to be rebuilt. notMember is what it is told otherwise.
+// takeBack makes a node a member again that a recovery left behind: it is about to be rebuilt. If there is no
+// such node, the error is notMember.
 func (s *State) takeBack(name string, notMember error) (Member, error) {
 	i := s.leftBehind(func(m Member) bool { return m.Name == name })
 	if i < 0 {
 		return Member{}, notMember
 	}
 	m := s.Recovered.Without[i]
-	if m.Becomes != "" { // it had no vote yet
+	if m.Becomes != "" { // it had no vote yet, then
 		m.Kind, m.Becomes = m.Becomes, ""
 	}
 	for _, other := range s.Members {
@@ -155,7 +152,7 @@ func (s *State) takeBack(name string, notMember error) (Member, error) {
 		return Member{}, fmt.Errorf("node %s has no known key, because it was left behind before the cluster used keys: "+
 			"run \"quorate node remove %s\", then add it under a new name", name, name)
 	}
-	for _, k := range m.Keys() { // somebody else may have got it meanwhile
+	for _, k := range m.Keys() { // another node may have got it meanwhile
 		if err := s.mayHave(m.ID, m.Name, k); err != nil {
 			return Member{}, err
 		}
@@ -166,8 +163,8 @@ func (s *State) takeBack(name string, notMember error) (Member, error) {
 	return m, nil
 }
 
-// noFull tells whether there is no node that could lead: a cluster that was recovered
-// on a logger has none until a full node has joined.
+// noFull tells whether there is no node that could lead. A cluster that was recovered on a logger has none
+// until a full node has joined.
 func (s State) noFull() bool {
 	return !slices.ContainsFunc(s.Members, func(m Member) bool { return m.Kind == KindFull && m.Weight > 0 })
 }

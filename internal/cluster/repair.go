@@ -10,70 +10,69 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// What a cluster does by itself with a node that cannot go on with the data that it
-// has: the same as an operator's "node rebuild", by a leader that sees the reason.
+// This file says what a cluster does by itself with a node that cannot go on with its data. It is the same as
+// an operator's "node rebuild", done by a leader that sees the reason.
 
-// Reseed says what becomes of a member that comes back without its data directory.
+// Reseed says what happens to a member that comes back without its data directory.
 type Reseed string
 
 // The reseed policies.
 const (
-	// ReseedAuto: it is rebuilt. As the zero value it is the default.
+	// ReseedAuto: it is rebuilt. The zero value means this, too.
 	ReseedAuto Reseed = "auto"
 	// ReseedManual: it is refused until an operator has it rebuilt.
 	ReseedManual Reseed = "manual"
 )
 
-// ErrantPolicy says what becomes of a node whose mysqld has transactions that the
-// cluster never committed.
+// ErrantPolicy says what happens to a node whose mysqld has transactions that the cluster never committed.
 type ErrantPolicy string
 
 // The policies for errant nodes.
 const (
-	// ErrantKeep: it is fenced, and kept as it is. As the zero value it is the default.
+	// ErrantKeep: it is fenced, and kept as it is. The zero value means this, too.
 	ErrantKeep ErrantPolicy = "keep"
-	// ErrantRebuild: it is rebuilt once all of them were saved.
+	// ErrantRebuild: it is rebuilt once all these transactions were saved.
 	ErrantRebuild ErrantPolicy = "rebuild"
 )
 
-// RetainBytesMin is the least bound of the log for a node that is away: some
-// segments, or the first pause would cost a node its data.
+// RetainBytesMin is the least bound on the log that is kept for a node that is away: some segments. With less,
+// the first pause would cost a node its data.
 const RetainBytesMin = 64 << 20
 
-// Bounds of what is done by itself.
+// Bounds of what the cluster does by itself.
 const (
-	// repairSilence is how long a member was not heard before it counts as gone:
-	// a live member is never rebuilt because another agent has come under its name.
+	// repairSilence is how long a member must be silent before it counts as gone. So a live member is never
+	// rebuilt because another agent came under its name.
 	repairSilence = 10 * time.Second
-	// retainSilence is the same for a member for which the log has grown too long: a
-	// rolling restart takes less. Likewise one that is there, and stopped. One whose
-	// mysqld starts has longer: InnoDB's recovery takes minutes.
+	// retainSilence is the same for a member because of which the log has grown too long: a rolling restart
+	// takes less. It also holds for a member that is there, and stopped. A member whose mysqld starts has
+	// retainStarting: InnoDB's recovery takes minutes.
 	retainSilence  = time.Minute
 	retainStarting = 10 * time.Minute
-	// A leader has a node rebuilt RepairsMax times by itself within repairsWithin, with
-	// that pause in between. Who needs more has something that no rebuild mends.
+	// A leader rebuilds a node by itself at most RepairsMax times within repairsWithin, with repairPause in
+	// between. A node that needs more has a problem that no rebuild mends.
 	repairsWithin = 24 * time.Hour
 	repairPause   = 10 * time.Minute
 )
 
-// RepairsMax is how often a leader has a node rebuilt by itself within a day.
+// RepairsMax is how often a leader rebuilds a node by itself within a day.
 const RepairsMax = 3
 
-// SettingsChange changes what is not nil of what is the whole cluster's.
+// SettingsChange changes settings of the whole cluster: those that are not nil.
 type SettingsChange struct {
 	Durability *Durability   `json:"durability,omitempty"`
 	Reseed     *Reseed       `json:"reseed,omitempty"`
 	Errant     *ErrantPolicy `json:"errant,omitempty"`
-	// RetainBytesMax: beyond it a member that is away is not waited for; 0 = no bound.
+	// RetainBytesMax: if the log is longer than this, a member that is away is not waited for; 0 = no bound.
 	RetainBytesMax *int64 `json:"retain_bytes_max,omitempty"`
-	// PeerSecurity only rises, by a step at a time.
+	// PeerSecurity can only be raised, by one step at a time.
 	PeerSecurity *PeerSecurity `json:"peer_security,omitempty"`
 	MySQLRouter  *bool         `json:"mysql_router,omitempty"`
 	EventsOff    *bool         `json:"events_off,omitempty"`
 }
 
-// Change returns the change that asks for it: one that older nodes tell people of as
-// it is, where they know it.
+// Change returns the Change for these settings. If older nodes know a form of it, that form is used: then they
+// can describe it to people.
 func (c SettingsChange) Change() Change {
 	if c.Durability != nil && c == (SettingsChange{Durability: c.Durability}) {
 		return Change{Durability: c.Durability}
@@ -81,7 +80,7 @@ func (c SettingsChange) Change() Change {
 	return Change{Settings: &c}
 }
 
-// String says in a line what is set.
+// String says in one line what is set.
 func (c SettingsChange) String() string {
 	var said []string
 	if c.Durability != nil {
@@ -111,7 +110,7 @@ func (c SettingsChange) String() string {
 	return strings.Join(said, ", ")
 }
 
-// OnOff is what people say of a setting that is one of both.
+// OnOff is the word for a setting that is on or off.
 func OnOff(on bool) string {
 	if on {
 		return "on"
@@ -142,7 +141,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	set(&s.RetainBytesMax, c.RetainBytesMax)
 	set(&s.MySQLRouter, c.MySQLRouter)
 	set(&s.EventsOff, c.EventsOff)
-	if s.Reseed == ReseedAuto { // so that a state without the setting is the same one
+	if s.Reseed == ReseedAuto { // then a state without the setting is equal to this one
 		s.Reseed = ""
 	}
 	if s.Errant == ErrantKeep {
@@ -165,11 +164,11 @@ func (s State) settings() settings {
 	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity, s.MySQLRouter, s.EventsOff}
 }
 
-// StateFormat is what this quorate knows of a state. A node with less would forget
-// the rest at its next change.
+// StateFormat is the newest format of a state that this quorate knows. A node that knows only an older one
+// would lose the rest at its next change.
 const StateFormat = 9
 
-// Format is what a node has to know to keep this state whole.
+// Format is the format that a node has to know to keep the whole of this state.
 func (s State) Format() int {
 	if s.Closing != nil || s.CutOver != nil {
 		return 9
@@ -200,38 +199,36 @@ func (s State) Format() int {
 	return 1
 }
 
-// RepairSight is what a leader sees of one member.
+// RepairSight is what a leader knows of one member.
 type RepairSight struct {
-	// Silence is for how long its agent was not heard over its data directory, or, if
-	// it never was, for how long this node has led.
+	// Silence is for how long the member's agent was not heard with its data directory; if it never was, for
+	// how long this node has led.
 	Silence time.Duration
-	// Still is for how long its agent is there and its mysqld does not follow the log.
-	// Stopped says why, if that does not pass by itself.
+	// Still is for how long the agent was there while its mysqld did not follow the log. Stopped says why, if
+	// that does not pass by itself.
 	Still   time.Duration
 	Stopped string
-	// Empty: an agent has just asked under its name, with an empty data directory.
+	// Empty: an agent with this name and an empty data directory has just asked.
 	Empty bool
-	// Errant: its mysqld has what was never committed; Saved: all of that is in errant/.
+	// Errant: its mysqld has transactions that were never committed; Saved: all of them are in errant/.
 	Errant, Saved bool
-	// LogBytes is how long the leader's log is, Holds whether this member is why it is
-	// not purged.
+	// LogBytes is the length of the leader's log. Holds: the log is not purged because of this member.
 	LogBytes int64
 	Holds    bool
-	// Gone are the members that were silent for long (Silent).
+	// Gone are the members that have been silent for long (Silent).
 	Gone []NodeID
-	// Leaving: it has been told to begin anew, and has not done so far. Short: it lacks
-	// entries that the leader's log has no more, and gets none from it ever again.
+	// Leaving: it was told to begin again with nothing, and has not done so yet. Short: it lacks entries that
+	// the leader's log does not have any more, so it can never get them.
 	Leaving, Short bool
-	// Repairs are how long ago this leader had it rebuilt by itself, the newest last;
-	// RepairsMax of them are enough.
+	// Repairs are how long ago this leader had it rebuilt by itself, the newest last. The last RepairsMax of
+	// them are enough.
 	Repairs []time.Duration
 }
 
-// Silent tells whether a member was not heard for so long that others do not wait for it.
+// Silent tells whether a member has been silent for so long that others do not wait for it.
 func (s RepairSight) Silent() bool { return s.Silence >= retainSilence }
 
-// Away says why a member is not waited for where the log has grown too long because of
-// it; "" = it is waited for.
+// Away says why nobody waits for a member because of which the log has grown too long; "" = it is waited for.
 func (s RepairSight) Away() string {
 	switch {
 	case s.Silent():
@@ -244,12 +241,12 @@ func (s RepairSight) Away() string {
 	return ""
 }
 
-// Repair says why a leader has a member rebuilt now, by itself; "" = it does not. held
-// says what is in the way where there is a reason. Whether the cluster would keep its
-// majority is looked at where the change is made.
+// Repair says why a leader rebuilds a member now, by itself; "" = it does not. If there is a reason but
+// something prevents it, held says what. Whether the cluster would keep its majority is checked when the change
+// is made.
 func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 	switch {
-	case sight.Leaving: // it is under way
+	case sight.Leaving: // a rebuild is under way
 		return "", ""
 	case sight.Short && m.Rebuilding() && !sight.Errant:
 		why = "it lacks entries that the log no longer has"
@@ -271,7 +268,7 @@ func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 	return why, ""
 }
 
-// repairHeld says why a member is not rebuilt although there is a reason; "" = it is.
+// repairHeld says why a member is not rebuilt although there is a reason; "" = nothing prevents it.
 func (s State) repairHeld(m Member, sight RepairSight) string {
 	if s.Maintenance != nil {
 		return "maintenance is on"
@@ -288,8 +285,7 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	}
 	times, voters := len(sight.Repairs), len(s.Voters())
 	switch {
-	// To go on without a node that OKs wait for, or to wait until it is there again, is
-	// a person's choice.
+	// A person has to decide whether to go on without a node for which OKs wait, or to wait until it is back.
 	case m.RequireAck && m.DropAfter == 0:
 		return "OKs wait for it, by its require-ack"
 	case m.Votes() && s.Durability == DurabilityAll:
@@ -306,7 +302,7 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	return ""
 }
 
-// Format is what a node has to know for a change.
+// Format is the format that a node has to know for a change.
 func (c Change) Format() int {
 	if c.Site != nil {
 		return 8

@@ -11,29 +11,30 @@ import (
 	"time"
 )
 
-// Bounds of what is said of another site.
+// Bounds of the texts about another site.
 const (
 	sitesBytesMax = 1000 // the addresses of its nodes
 	tokenBytesMax = 64
-	// BallotMax bounds the number of an attempt: what is greater comes of no site.
+	// BallotMax bounds the number of an attempt: no site makes a greater one.
 	BallotMax = 1 << 62
 )
 
-// Sources are the addresses of what is followed: the nodes of a site, or a server alone.
+// Sources returns the addresses of what is followed: of the nodes of a site, or of the one server.
 func (f Follow) Sources() []string { return strings.Split(f.Source, ",") }
 
-// At is what is followed at one of its addresses, counted from 0, and from the first again behind the last.
+// At returns f with one of its addresses. n counts from 0; after the last address comes the first again.
 func (f Follow) At(n int) Follow {
 	all := f.Sources()
 	f.Source = all[n%len(all)]
 	return f
 }
 
-// Follows tells whether this cluster was one that follows before it was closed, if it is: so it takes no writes unless it takes over. Otherwise
-// it took them, and does so again if the other site gives up.
+// Follows tells whether this cluster is a follower: it is not closed, or it followed already before it was closed.
+// Such a cluster takes no writes unless it takes over. A cluster that did not follow took writes before it was
+// closed, and will do so again if the other site gives up.
 func (f Follow) Follows() bool { return f.Token == "" || f.Followed }
 
-// SiteAddresses reads a list of host:port with commas between them.
+// SiteAddresses checks a list of host:port with commas between them.
 func SiteAddresses(text string) error {
 	if text == "" || len(text) > sitesBytesMax || !printable(text) {
 		return fmt.Errorf("the addresses of a site have 1 to %d bytes", sitesBytesMax)
@@ -50,7 +51,8 @@ func SiteAddresses(text string) error {
 	return nil
 }
 
-// checkSite refuses what can be no site. How it is reached is in each node's configuration, and in no state.
+// checkSite refuses a value that cannot be a site. How to reach the site is in each node's configuration, not
+// in the state.
 func (f Follow) checkSite() error {
 	switch {
 	case f.Source != "" || f.User != "" || f.PasswordFile != "" || f.CAFile != "" || f.Plain || f.ServerUUID != "":
@@ -63,11 +65,11 @@ func (f Follow) checkSite() error {
 	return nil
 }
 
-// Ballot orders the attempts of two sites to take writes: no attempt has another one's. Who asks for something by an older one is
-// refused, so what was given up, or is late, changes nothing.
+// Ballot orders the attempts of two sites to take writes. No two attempts have the same one. A request with an
+// older ballot is refused, so a request that was given up, or is late, changes nothing.
 type Ballot struct {
 	Number uint64 `json:"number"`
-	// Site is whose attempt it is.
+	// Site is the site that makes the attempt.
 	Site string `json:"site"`
 }
 
@@ -76,7 +78,7 @@ func (b Ballot) Less(o Ballot) bool {
 	return cmp.Or(cmp.Compare(b.Number, o.Number), cmp.Compare(b.Site, o.Site)) < 0
 }
 
-// NextBallot is a site's next attempt, where ballots are known.
+// NextBallot returns a ballot for a site's next attempt, above all known ones.
 func NextBallot(site string, known ...Ballot) Ballot {
 	b := Ballot{Site: site}
 	for _, k := range known {
@@ -86,8 +88,8 @@ func NextBallot(site string, known ...Ballot) Ballot {
 	return b
 }
 
-// SealedToken is what the site is told that closes for a token's request, and shows. It is opened again by the token itself, which
-// nobody can derive from that.
+// SealedToken is the form of a token that a closed site is told and shows. The site is opened again with the
+// token itself, which nobody can derive from this form.
 func SealedToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:16])
@@ -96,40 +98,41 @@ func SealedToken(token string) string {
 // OtherSite is a site that this cluster has followed, and from which it has taken over.
 type OtherSite struct {
 	Site string `json:"site"`
-	// Fence: it was not closed before, so it may take writes. It is told once it answers.
+	// Fence: the other site was not closed before, so it may take writes. It is told to close once it answers.
 	Fence bool `json:"fence,omitempty"`
 }
 
-// SiteStep is what becomes of this site and the other one.
+// SiteStep is a step in what this site and the other one do.
 type SiteStep string
 
 // The steps.
 const (
-	SiteFollow   SiteStep = "follow"    // this site follows the other one, as an operator asks, and knows its ballot
-	SiteAttempt  SiteStep = "attempt"   // this site, which follows, is about to ask the other one to close
+	SiteFollow   SiteStep = "follow"    // this site follows the other one, as an operator asked; this site learns its ballot
+	SiteAttempt  SiteStep = "attempt"   // this site follows, and is about to ask the other one to close
 	SiteTakeOver SiteStep = "take over" // this site takes writes
-	SiteFenced   SiteStep = "fenced"    // the other site, which was not closed before, is now
+	SiteFenced   SiteStep = "fenced"    // the other site, which was not closed before, is closed now
 	SiteForget   SiteStep = "forget"    // the other site will not come back
-	SiteClose    SiteStep = "close"     // this site closes, as the other one asks
-	SiteOpen     SiteStep = "open"      // the other one has given up what it had asked
-	SiteBegin    SiteStep = "begin"     // the other one has taken over: this one follows it
+	SiteClose    SiteStep = "close"     // this site closes, as the other one asked
+	SiteOpen     SiteStep = "open"      // the other site has given up its request
+	SiteBegin    SiteStep = "begin"     // the other site has taken over: this one follows it
 )
 
-// SiteChange is a step.
+// SiteChange is one such step.
 type SiteChange struct {
 	Step SiteStep `json:"step"`
-	// Site is the other one, Ballot the attempt's.
+	// Site is the other site, Ballot the ballot of the attempt.
 	Site   string `json:"site"`
 	Ballot Ballot `json:"ballot,omitzero"`
 	// Token is sealed.
 	Token string `json:"token,omitempty"`
 	// Fence: the other site may take writes.
 	Fence bool `json:"fence,omitempty"`
-	// Accepted are transactions of this site that the other one lacks, with which an operator has it follow.
+	// Accepted are transactions of this site that the other one lacks. An operator accepts that, and has this
+	// site follow.
 	Accepted string `json:"accepted,omitempty"`
 }
 
-// String says in a line what is changed.
+// String says in one line what is changed.
 func (c SiteChange) String() string {
 	switch c.Step {
 	case SiteFollow:
@@ -162,7 +165,7 @@ func (c SiteChange) done() string {
 	return ""
 }
 
-// olderError refuses an attempt behind another one.
+// olderError refuses an attempt that is older than another one.
 func (s *State) olderError(c SiteChange) error {
 	return fmt.Errorf("the attempt %d of site %s is older than attempt %d of site %s, which is known here", c.Ballot.Number, c.Ballot.Site, s.SiteBallot.Number, s.SiteBallot.Site)
 }
@@ -189,7 +192,8 @@ func (s *State) setSite(c Change) (changed bool, err error) {
 		if s.Follow != nil && !follows {
 			return false, fmt.Errorf("the cluster follows %s: end that first", s.Follow)
 		}
-		if s.SiteBallot.Less(step.Ballot) { // what the other site knows: whoever is promoted after it is newer
+		// The other site knows this ballot. A promotion after it has a newer one.
+		if s.SiteBallot.Less(step.Ballot) {
 			s.SiteBallot, changed = step.Ballot, true
 		}
 		if follows {
@@ -213,12 +217,12 @@ func (s *State) setSite(c Change) (changed bool, err error) {
 	return s.setFollower(step, follows)
 }
 
-// error refuses to follow somebody else while the other site may take writes.
+// error refuses to follow another source while the other site may take writes.
 func (o *OtherSite) error() error {
 	return fmt.Errorf("this cluster has taken over from site %s, and closes it if it comes back: quorate site forget, if it never does", o.Site)
 }
 
-// setFollower has a site that follows attempt to take over, take over, or begin to follow.
+// setFollower makes a site that follows attempt to take over, take over, or begin to follow.
 func (s *State) setFollower(step SiteChange, follows bool) (changed bool, err error) {
 	switch {
 	case !follows:
@@ -242,7 +246,8 @@ func (s *State) setFollower(step SiteChange, follows bool) (changed bool, err er
 	return false, fmt.Errorf("%q is no step", step.Step)
 }
 
-// closeFor closes this site for an attempt of the other one: nobody writes here, until that has taken over, or has given up.
+// closeFor closes this site for an attempt of the other one: nobody writes here until that site has taken over,
+// or has given up.
 func (s *State) closeFor(c Change) (changed bool, err error) {
 	step := *c.Site
 	switch {
@@ -254,14 +259,15 @@ func (s *State) closeFor(c Change) (changed bool, err error) {
 		return false, s.olderError(step)
 	}
 	next := Follow{Site: step.Site, Token: step.Token, Ballot: step.Ballot, By: c.By, Since: c.At}
-	if s.Follow != nil { // then it is opened for the agent alone if the other site gives up
+	// If the other site gives up, this site is opened only for its agent, which follows.
+	if s.Follow != nil {
 		next.Followed, next.Accepted = s.Follow.Follows(), s.Follow.Accepted
 	}
 	s.Follow, s.Site, s.SiteBallot = &next, nil, step.Ballot
 	return true, nil
 }
 
-// openAgain undoes closeFor. A request that has not come so far is refused from then on.
+// openAgain undoes closeFor. If the request has not come yet, it will be refused.
 func (s *State) openAgain(step SiteChange) (changed bool, err error) {
 	switch {
 	case s.Follow != nil && s.Follow.Site == step.Site && s.Follow.Token != "" && s.Follow.Token == step.Token:
@@ -280,116 +286,119 @@ func (s *State) openAgain(step SiteChange) (changed bool, err error) {
 	return false, nil
 }
 
-// SiteYield asks a site to close itself for writes, and to follow the site that asks once that has taken over.
+// SiteYield asks a site to close itself for writes, and to follow the asking site once that has taken over.
 type SiteYield struct {
-	// Site is who asks, by Ballot. Token is sealed.
+	// Site is the site that asks, with Ballot. Token is sealed.
 	Site   string `json:"site"`
 	Ballot Ballot `json:"ballot"`
 	Token  string `json:"token"`
-	// Fence: also if it could not follow.
+	// Fence: close even if the site could not follow.
 	Fence bool `json:"fence,omitempty"`
 }
 
-// String says in a line what is asked.
+// String says in one line what is asked.
 func (y SiteYield) String() string { return SiteChange{Step: SiteClose, Site: y.Site}.String() }
 
-// SiteResume takes back a SiteYield. Token is not sealed.
+// SiteResume withdraws a SiteYield. Token is not sealed.
 type SiteResume struct {
 	Site   string `json:"site"`
 	Ballot Ballot `json:"ballot"`
 	Token  string `json:"token"`
 }
 
-// String says in a line what is asked.
+// String says in one line what is asked.
 func (y SiteResume) String() string { return SiteChange{Step: SiteOpen, Site: y.Site}.String() }
 
 // SiteView is what a site says of itself.
 type SiteView struct {
-	// Site is its cluster's name, Node who answers.
+	// Site is the name of its cluster, Node the node that answers.
 	Site string `json:"site"`
 	Node string `json:"node"`
-	// Follows is the site, or the server, that it follows: then clients do not write to it. Token is that of the SiteYield by which
-	// it is closed, sealed; "" = it is not, or follows already. Closed: its mysqld was told so: nobody writes there, if there is a Token, else nobody but what
-	// follows.
+	// Follows is the site or server that it follows: then clients do not write to it. Token is the sealed token
+	// of the SiteYield by which it is closed; "" = it is not closed, or follows already. Closed: its mysqld was
+	// told so. With a Token nobody writes there, without one only the agent that follows.
 	Follows string `json:"follows,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Closed  bool   `json:"closed,omitempty"`
-	// Ballot is the newest that is known there.
+	// Ballot is the newest ballot that is known there.
 	Ballot Ballot `json:"ballot"`
-	// Executed and Purged are what is committed there, and what of that its log does not have any more.
+	// Executed is what is committed there. Purged is the part of it that its log does not have any more.
 	Executed string `json:"executed"`
 	Purged   string `json:"purged,omitempty"`
 	Version  string `json:"version"`
 }
 
-// SiteHeard is what another site had when a primary of this one heard a majority of it.
+// SiteHeard is what another site had when a primary of this site heard a majority of it.
 type SiteHeard struct {
 	Site string `json:"site"`
-	// Term is that primary's, At when it was, by its clock.
+	// Term is the term of that primary, At the time by its clock.
 	Term     uint64    `json:"term"`
 	At       time.Time `json:"at"`
 	Executed string    `json:"executed"`
 }
 
-// Less tells whether h is older than o. A primary's clock says nothing of another one's.
+// Less tells whether h is older than o. Times of different primaries are not compared: their clocks may differ.
 func (h SiteHeard) Less(o SiteHeard) bool {
 	return cmp.Or(cmp.Compare(h.Term, o.Term), h.At.Compare(o.At)) < 0
 }
 
-// SiteStatus is how two sites stand to each other, as one of them sees it.
+// SiteStatus is the relation of two sites, as one of them sees it.
 type SiteStatus struct {
 	Site string `json:"site"`
 	Node string `json:"node"`
 	FollowStatus
-	// Other is the other site; nil = it is not known, or does not answer: OtherError says why.
+	// Other is the other site; nil = it is not known, or does not answer; OtherError says why.
 	Other      *SiteView `json:"other,omitempty"`
 	OtherError string    `json:"other_error,omitempty"`
-	// Fence: the other one may take writes, as far as is known here. FenceError is why it is not closed so far.
+	// Fence: the other site may take writes, as far as this site knows. FenceError is why it could not be
+	// closed yet.
 	Fence      bool   `json:"fence,omitempty"`
 	FenceError string `json:"fence_error,omitempty"`
 }
 
 // SiteFollowRequest asks the cluster to follow the other site of its configuration.
 type SiteFollowRequest struct {
-	// Check: it is only looked.
+	// Check: only check whether that is possible.
 	Check bool `json:"check,omitempty"`
-	// Force: also if the cluster has transactions that the other site lacks, which are kept in mind.
+	// Force: follow even if the cluster has transactions that the other site lacks; these are recorded as
+	// accepted.
 	Force bool `json:"force,omitempty"`
 }
 
-// SiteWithinMax bounds how long writes may stand at a switch of sites.
+// SiteWithinMax bounds how long writes may be stopped when sites are switched.
 const SiteWithinMax = time.Minute
 
-// SiteSwitchRequest asks the site to go on in place of the site that it follows, which is closed before.
+// SiteSwitchRequest asks the site to replace the site that it follows, which is closed first.
 type SiteSwitchRequest struct {
 	Within time.Duration `json:"within_ns"`
 }
 
 // SitePromoteRequest asks the site to go on without the site that it follows.
 type SitePromoteRequest struct {
-	// Yes: it is done. Otherwise it is only said what is lost.
+	// Yes: do it. Otherwise the answer only says what would be lost.
 	Yes bool `json:"yes,omitempty"`
-	// Force: also if the other site answers. It is closed first.
+	// Force: promote even if the other site answers. The other site is closed first.
 	Force bool `json:"force,omitempty"`
 }
 
-// SitePromotion is what that means, or what became of it.
+// SitePromotion is what a promotion would mean, or its result.
 type SitePromotion struct {
 	Site string `json:"site"`
 	From string `json:"from"`
 	Node string `json:"node"`
 	Done bool   `json:"done"`
-	// Already: this site had taken over before it was asked. Fence: the other one was not closed so far.
+	// Already: this site had taken over before the request. Fence: the other site is not closed yet.
 	Already bool `json:"already,omitempty"`
 	Fence   bool `json:"fence,omitempty"`
-	// Closed: the other site was closed for writes before, so that what is lost is known exactly.
+	// Closed: the other site was closed for writes first, so it is known exactly what is lost.
 	Closed bool `json:"closed,omitempty"`
-	// Executed is what is here.
+	// Executed is the set of transactions that this site has.
 	Executed string `json:"executed"`
 	// Unheard is why the other site did not answer with a majority.
 	Unheard string `json:"unheard,omitempty"`
-	// Heard is when a majority of the other site was heard last, by the clock of the primary that heard it; zero = this node knows of none.
-	// Lost is what is known to be there, also by nodes without a majority, and is not here.
+	// Heard is when a majority of the other site was heard last, by the clock of the primary that heard it;
+	// zero = this node knows of no such time. Lost are the transactions that are known to be there, even by
+	// nodes without a majority, and are not here.
 	Heard     time.Time `json:"heard,omitzero"`
 	Lost      string    `json:"lost,omitempty"`
 	LostCount uint64    `json:"lost_count"`

@@ -17,14 +17,14 @@ func (s *State) checkSource(c NodeChange, m Member) error {
 		}
 		return nil
 	case c.Source == nil && c.RequireAck == nil:
-		return nil // it was looked at when it was set
+		return nil // it was checked when it was set
 	case required:
 		return fmt.Errorf("ACKs wait for node %s: the leader has to feed it, require-ack and a source do not go together", m.Name)
 	}
 	return s.maySource(m.Name, source, m.Kind)
 }
 
-// maySource refuses a source that is none for a node of a kind.
+// maySource refuses a source that a node of this kind cannot have.
 func (s *State) maySource(name, source string, kind Kind) error {
 	from, err := s.Member(source)
 	switch {
@@ -41,7 +41,7 @@ func (s *State) maySource(name, source string, kind Kind) error {
 	return nil
 }
 
-// dropSource takes a node away as a source: the leader feeds those whom it fed.
+// dropSource removes a node as a source: the leader feeds the learners that it fed.
 func (s *State) dropSource(name string) {
 	for i := range s.Members {
 		if s.Members[i].Source == name {
@@ -50,8 +50,8 @@ func (s *State) dropSource(name string) {
 	}
 }
 
-// SourceOf returns the member that is to feed m, which is false where that is the
-// leader: m has no source, or its source has no vote now, because it is rebuilt.
+// SourceOf returns the member that has to feed m; false = the leader has to: m has no source, or its source has
+// no vote at the moment because it is rebuilt.
 func (s State) SourceOf(m Member) (Member, bool) {
 	if m.Source == "" || m.Votes() {
 		return Member{}, false

@@ -19,8 +19,7 @@ const (
 	siteBytesMax   = 64
 	reasonBytesMax = 500
 	byBytesMax     = 200
-	// Maintenance that ends sooner is over before anybody is at work, and one that
-	// ends later is forgotten.
+	// Shorter maintenance would be over before anybody is at work. Longer maintenance would be forgotten.
 	maintenanceMin = time.Minute
 	maintenanceMax = 30 * 24 * time.Hour
 )
@@ -34,20 +33,19 @@ const (
 	DurabilityMajority Durability = "majority"
 	// DurabilityAll: every voter.
 	DurabilityAll Durability = "all"
-	// DurabilitySiteMajority: a majority of the voters, and voters of two sites
-	// among those that have it.
+	// DurabilitySiteMajority: a majority of the voters, which must include voters of two sites.
 	DurabilitySiteMajority Durability = "site-majority"
 )
 
-// Maintenance is there while an operator has asked for no automatic failover.
+// Maintenance exists while an operator has asked for no automatic failover.
 type Maintenance struct {
 	Reason string    `json:"reason,omitempty"`
 	By     string    `json:"by"`
 	Since  time.Time `json:"since"`
-	// Until is when it ends by itself; zero = when it is switched off.
+	// Until is when it ends by itself; zero = it ends when it is switched off.
 	Until time.Time `json:"until,omitzero"`
-	// Primary is the name of the node that may open for writes, the only one; "" =
-	// none may, because there was no primary when it began.
+	// Primary is the name of the only node that may open for writes; "" = none may, because there was no
+	// primary when maintenance began.
 	Primary string `json:"primary,omitempty"`
 }
 
@@ -67,26 +65,25 @@ func (m Maintenance) String() string {
 	return text
 }
 
-// State is what the cluster has agreed on beside transactions. Every node has
-// the same one at the same index of the log.
+// State is what the cluster has agreed on beside transactions. Every node has the same State at the same index
+// of the log.
 type State struct {
-	// Version counts the changes. 0: there was none, it is what the
-	// configuration says.
+	// Version counts the changes. 0: there was no change, so the state follows from the configuration.
 	Version uint64   `json:"version"`
 	Members []Member `json:"members"`
-	// Removed are the ids of former members: none is used again.
+	// Removed are the ids of former members. No id is used again.
 	Removed []NodeID `json:"removed,omitempty"`
-	// RemovedKeys are those of them: who has one is told that it was removed.
+	// RemovedKeys are the keys of removed nodes: a node that shows one of them is told that it was removed.
 	RemovedKeys map[NodeID]Key `json:"removed_keys,omitempty"`
-	// RemovedNextKeys likewise, of those that were removed during a change of their key.
+	// RemovedNextKeys are the next keys of nodes that were removed while their key was being changed.
 	RemovedNextKeys map[NodeID]Key `json:"removed_next_keys,omitempty"`
 	// PeerSecurity says how the connections between agents are protected.
 	PeerSecurity PeerSecurity `json:"peer_security,omitempty"`
-	// Maintenance is nil while there is none.
+	// Maintenance is nil while maintenance is off.
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Durability  Durability   `json:"durability"`
-	// Reseed, Errant and RetainBytesMax say what is done by itself with a node whose
-	// data are of no use; "" and 0 = auto, keep, no bound.
+	// Reseed, Errant and RetainBytesMax say what the cluster does by itself with a node whose data are of no
+	// use; "" and 0 = auto, keep, no bound.
 	Reseed         Reseed       `json:"reseed,omitempty"`
 	Errant         ErrantPolicy `json:"errant,omitempty"`
 	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
@@ -94,25 +91,25 @@ type State struct {
 	Variables map[string]string `json:"variables,omitempty"`
 	// MySQLRouter: the primary keeps the metadata by which MySQL Router finds the members.
 	MySQLRouter bool `json:"mysql_router,omitempty"`
-	// EventsOff: the event scheduler runs nowhere, else on the primary.
+	// EventsOff: the event scheduler runs on no node. Otherwise it runs on the primary.
 	EventsOff bool `json:"events_off,omitempty"`
 	// Follow is the server outside of the cluster that the primary follows; nil = none.
 	Follow *Follow `json:"follow,omitempty"`
-	// Closing is the cutover from it that has closed it, or may have; nil = none.
+	// Closing is the cutover that has closed that server, or may have; nil = none.
 	Closing *Closing `json:"closing,omitempty"`
-	// CutOver is the last server that was followed, if the cluster goes on in place of it; nil = it does not.
+	// CutOver is the server that was followed last, if the cluster has replaced it; nil = it has not.
 	CutOver *CutOver `json:"cut_over,omitempty"`
-	// Site is the other site, from which this cluster has taken over; nil = none is known. SiteBallot is the newest
-	// attempt of either that is known here.
+	// Site is the other site, from which this cluster has taken over; nil = none is known. SiteBallot is the
+	// newest attempt of either site that is known here.
 	Site       *OtherSite `json:"site,omitempty"`
 	SiteBallot Ballot     `json:"site_ballot,omitzero"`
-	// Recovered says that the cluster was made of one node of another one, whose
-	// majority was gone; nil = it was not.
+	// Recovered says that the cluster was made of one node of a cluster whose majority was gone; nil = it was
+	// not.
 	Recovered *Recovery `json:"recovered,omitempty"`
 }
 
-// NewState is the state before any change: what the configuration says. Where that has the keys of all
-// members, all connections need them.
+// NewState is the state before any change, by the configuration. If the configuration has the keys of all
+// members, all connections need keys.
 func NewState(members []Member) State {
 	s := State{Members: slices.Clone(members), Durability: DurabilityMajority}
 	if len(members) > 0 && !slices.ContainsFunc(members, func(m Member) bool { return m.Key == "" }) {
@@ -124,33 +121,31 @@ func NewState(members []Member) State {
 // StatePoint is the state at an index of the log.
 type StatePoint struct {
 	State State `json:"state"`
-	// Index is that of the entry with the newest change, or the end of one; 0 =
-	// there was none.
+	// Index is the index of the entry with the newest change, or with the end of one; 0 = there was none.
 	Index uint64 `json:"index"`
-	// Outgoing are the old voters while a change of them is not complete: until
-	// then a majority of these has to agree, too.
+	// Outgoing are the old voters while a change of the voters is not complete: until then a majority of them
+	// has to agree, too.
 	Outgoing []NodeID `json:"outgoing,omitempty"`
-	// Through: no entry from behind Index up to here changes the state.
+	// Through: no entry behind Index, up to this index, changes the state.
 	Through uint64 `json:"through"`
 }
 
-// StateChange is what an entry says of a change: the change, and the state that
-// it makes. The state counts; the change tells people.
+// StateChange is the content of an entry with a change: the change, and the state after it. Nodes use the
+// state; the change is for people.
 type StateChange struct {
 	Change Change `json:"change"`
 	State  State  `json:"state"`
 }
 
-// Change is one change of the state that an operator asks for. One of the
-// pointers is set.
+// Change is one change of the state. Exactly one of the pointers is set.
 type Change struct {
-	// ID is random: it tells the change from another one that asks for the same.
+	// ID is random: it distinguishes the change from another one that asks for the same.
 	ID string `json:"id"`
-	// By is who asked: an OS user and a host.
+	// By is who asked: an OS account and a host.
 	By string    `json:"by"`
 	At time.Time `json:"at"`
-	// Judged is the version of the state that the change was judged on: the leader
-	// refuses it if another one is committed. 0 = any. It is not kept.
+	// Judged is the version of the state for which the change was judged: the leader refuses the change if
+	// another version is committed. 0 = any. It is not stored.
 	Judged uint64 `json:"-"`
 
 	Node        *NodeChange        `json:"node,omitempty"`
@@ -164,7 +159,7 @@ type Change struct {
 	Site        *SiteChange        `json:"site,omitempty"`
 }
 
-// NodeChange changes what is not nil of one member.
+// NodeChange changes one member: the settings that are not nil.
 type NodeChange struct {
 	Name       string         `json:"name"`
 	Weight     *int           `json:"weight,omitempty"`
@@ -174,35 +169,35 @@ type NodeChange struct {
 	// Source is the name of the node that feeds a learner; "" = the leader.
 	Source        *string `json:"source,omitempty"`
 	SourceApplied *bool   `json:"source_applied,omitempty"`
-	// Peer is the host:port where the others reach it.
+	// Peer is the host:port at which the other nodes reach it.
 	Peer *string `json:"peer,omitempty"`
 }
 
 // MaintenanceChange switches maintenance on or off.
 type MaintenanceChange struct {
 	On bool `json:"on"`
-	// Reason is why; "" = as before.
+	// Reason is the reason; "" = as before.
 	Reason string `json:"reason,omitempty"`
-	// For bounds it; 0 = until it is switched off, or as before.
+	// For bounds the time; 0 = until it is switched off, or as before.
 	For time.Duration `json:"for_ns,omitempty"`
 	// Primary is the node that may open for writes; "" = as before.
 	Primary string `json:"primary,omitempty"`
 }
 
-// Designate names the node that may open while maintenance is on, where no node is named: the leader, if it can
-// open. A term's primary is its leader.
+// Designate sets the node that may open while maintenance is on, if no node is named: the leader, if it can
+// open. The primary of a term is its leader.
 func (c *MaintenanceChange) Designate(s State, leader NodeID) {
 	if m, ok := s.MemberByID(leader); ok && c.On && c.Primary == "" && s.Maintenance == nil && m.Kind == KindFull && m.Weight > 0 {
 		c.Primary = m.Name
 	}
 }
 
-// Appoint is the change that lets another node open while maintenance is on.
+// Appoint returns the change that lets another node open while maintenance is on.
 func (m Maintenance) Appoint(name string) *MaintenanceChange {
 	return &MaintenanceChange{On: true, Reason: m.Reason, Primary: name}
 }
 
-// MayOpen says whether maintenance lets a node open for writes.
+// MayOpen returns an error if maintenance forbids a node to open for writes.
 func (s State) MayOpen(name string) error {
 	m := s.Maintenance
 	if m == nil || m.Primary == name {
@@ -211,32 +206,33 @@ func (s State) MayOpen(name string) error {
 	return fmt.Errorf("maintenance is on since %s, by %s: only %q may open", units.Time(m.Since), m.By, m.Primary)
 }
 
-// MaintenanceRequest asks for it.
+// MaintenanceRequest asks for such a change.
 type MaintenanceRequest struct {
 	MaintenanceChange
 	Ask
 }
 
-// ChangeResult says what became of a change that somebody asked for.
+// ChangeResult is the result of a change that somebody asked for.
 type ChangeResult struct {
-	// Changed is false where it was so already.
+	// Changed is false if the state was so already.
 	Changed bool   `json:"changed"`
 	What    string `json:"what"`
-	// Done says in a sentence what the change has brought about; "" = none was made.
+	// Done says in one sentence what the change has done; "" = no change was made.
 	Done string `json:"done,omitempty"`
-	// DryRun: it was only looked whether it could be.
+	// DryRun: it was only checked whether the change is possible.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Version is the state's now.
+	// Version is the present version of the state.
 	Version uint64 `json:"version"`
-	// Impact is what it means; of a change that was made, if there was reason to warn.
+	// Impact is what the change means. For a change that was made, it is set only if there was a reason to
+	// warn.
 	Impact
 }
 
 // Ask says how a change is asked for.
 type Ask struct {
-	// DryRun: it is only said what it would do.
+	// DryRun: only say what the change would do.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Force: also if writes stop by it.
+	// Force: make the change even if writes stop because of it.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -256,15 +252,15 @@ type (
 	}
 )
 
-// Impact says what a change means, as far as that can be known of the nodes now.
+// Impact says what a change means, as far as the present statuses of the nodes show.
 type Impact struct {
-	// Notes are sentences: what changes by it.
+	// Notes are sentences that say what changes.
 	Notes []string `json:"notes,omitempty"`
-	// Stops are sentences: why writes would stop at once.
+	// Stops are sentences that say why writes would stop at once.
 	Stops []string `json:"stops,omitempty"`
 }
 
-// ErrUnchanged refuses a change that changes nothing: it is so already.
+// ErrUnchanged refuses a change that would change nothing.
 var ErrUnchanged = errors.New("it is so already")
 
 // UnknownNodeError refuses a name that no member has.
@@ -273,12 +269,12 @@ type UnknownNodeError struct {
 	Known []string
 }
 
-// Error names the nodes that there are.
+// Error names the nodes that exist.
 func (e *UnknownNodeError) Error() string {
 	return fmt.Sprintf("there is no node %q: the nodes are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// Member returns the member of a name; an *UnknownNodeError if there is none.
+// Member returns the member with a name; an *UnknownNodeError if there is none.
 func (s State) Member(name string) (Member, error) {
 	known := make([]string, 0, len(s.Members))
 	for _, m := range s.Members {
@@ -290,7 +286,7 @@ func (s State) Member(name string) (Member, error) {
 	return Member{}, &UnknownNodeError{Name: name, Known: known}
 }
 
-// MemberByID returns the member of an id; false if there is none.
+// MemberByID returns the member with an id; false if there is none.
 func (s State) MemberByID(id NodeID) (m Member, ok bool) {
 	i := slices.IndexFunc(s.Members, func(m Member) bool { return m.ID == id })
 	if i < 0 {
@@ -331,8 +327,8 @@ func (s State) Clone() State {
 	return s
 }
 
-// With returns the state that c makes of s, with the next version. It leaves s as
-// it is. The error says in one line why not; ErrUnchanged if s is so already.
+// With returns the state after the change c, with the next version. It does not change s. The error says in one
+// line why the change is not possible; it is ErrUnchanged if c would change nothing.
 func (s State) With(c Change) (State, error) {
 	if err := c.check(); err != nil {
 		return State{}, err
@@ -373,7 +369,7 @@ func (s State) With(c Change) (State, error) {
 	return next, nil
 }
 
-// check refuses a change that says nothing, two things, or too much.
+// check refuses a change that says nothing, more than one thing, or too much.
 func (c Change) check() error {
 	said := 0
 	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil, c.Follow != nil, c.Site != nil} {
@@ -396,7 +392,7 @@ func (c Change) check() error {
 	return nil
 }
 
-// check refuses what is out of bounds.
+// check refuses values that are out of bounds.
 func (c MaintenanceChange) check() error {
 	switch {
 	case len(c.Reason) > reasonBytesMax:
@@ -407,7 +403,7 @@ func (c MaintenanceChange) check() error {
 	return nil
 }
 
-// CheckMaintenanceFor refuses a time that maintenance cannot be bounded to.
+// CheckMaintenanceFor refuses a duration that is too short or too long for maintenance.
 func CheckMaintenanceFor(d time.Duration) error {
 	if d < maintenanceMin || d > maintenanceMax {
 		return fmt.Errorf("the time of maintenance must be %s to %s, not %s", units.Duration(maintenanceMin), units.Duration(maintenanceMax), units.Duration(d))
@@ -415,8 +411,8 @@ func CheckMaintenanceFor(d time.Duration) error {
 	return nil
 }
 
-// printable tells whether a text is safe to show on a terminal: nothing in it moves
-// the cursor, ends the line, or turns the order of what is read.
+// printable tells whether a text is safe to show on a terminal: nothing in it moves the cursor, ends the line,
+// or changes the order in which it is read.
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
@@ -449,7 +445,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	set(&m.RequireAck, c.RequireAck)
 	set(&m.DropAfter, c.DropAfter)
 	if !m.RequireAck {
-		m.DropAfter = 0 // if it is required again, that is for as long as it takes
+		m.DropAfter = 0 // if it is required again, ACKs wait without a limit
 	}
 	set(&m.Source, c.Source)
 	set(&m.SourceApplied, c.SourceApplied)
@@ -485,7 +481,7 @@ func (s *State) setMaintenance(c Change) (changed bool, err error) {
 	}
 	m := Maintenance{Reason: c.Maintenance.Reason, By: c.By, Since: c.At, Primary: c.Maintenance.Primary}
 	before := s.Maintenance
-	if before != nil { // another reason, time or node: what is not given stays
+	if before != nil { // reason, time or node are changed; what is not given stays
 		m.Reason = cmp.Or(m.Reason, before.Reason)
 		m.By, m.Since, m.Until = before.By, before.Since, before.Until
 		m.Primary = cmp.Or(m.Primary, before.Primary)
@@ -493,7 +489,7 @@ func (s *State) setMaintenance(c Change) (changed bool, err error) {
 			m.By = c.By
 		}
 	}
-	// One that an older quorate took may stay: a switchover passes it on.
+	// A reason that an older quorate has accepted may stay: a switchover passes it on.
 	if (before == nil || m.Reason != before.Reason) && !printable(m.Reason) {
 		return false, fmt.Errorf("the reason is %q: control characters are not kept", m.Reason)
 	}
@@ -507,11 +503,11 @@ func (s *State) setMaintenance(c Change) (changed bool, err error) {
 	return true, nil
 }
 
-// ErrMaintenance is returned for a change that could be made but for the maintenance.
+// ErrMaintenance is returned for a change that only maintenance prevents.
 var ErrMaintenance = errors.New("maintenance is on")
 
-// check refuses a state in which nobody could lead, unless nobody could before, or
-// whose durability nobody could reach.
+// check refuses a state in which nobody could lead, unless nobody could before, and a state whose durability
+// cannot be reached.
 func (s State) check(nobodyLed bool) error {
 	sites := map[string]bool{}
 	for _, m := range s.Members {
@@ -538,7 +534,7 @@ func (s State) check(nobodyLed bool) error {
 	return nil
 }
 
-// String says in a line what the change is.
+// String says in one line what the change is.
 func (c Change) String() string {
 	switch {
 	case c.Node != nil:
@@ -563,7 +559,7 @@ func (c Change) String() string {
 	return "no change that this quorate knows"
 }
 
-// String says in a line what is switched on or off.
+// String says in one line what is switched on or off.
 func (c MaintenanceChange) String() string {
 	if !c.On {
 		return "maintenance off"
@@ -578,7 +574,7 @@ func (c MaintenanceChange) String() string {
 	return text
 }
 
-// String says in a line what is set.
+// String says in one line what is set.
 func (c NodeChange) String() string { return fmt.Sprintf("node %s: %s", c.Name, c.settings()) }
 
 func (c NodeChange) settings() string {

@@ -9,31 +9,31 @@ import (
 	"strings"
 )
 
-// Bounds of the cluster's variables: with these a state has 40 KiB of them at most, and each
-// change of the state brings all of it.
+// Bounds of the cluster's variables. With these a state has at most 40 KiB of variables. Each change of the
+// state contains all of them.
 const (
-	// VariablesMax is how many there can be.
+	// VariablesMax is how many variables there can be.
 	VariablesMax          = 64
 	variableNameBytesMax  = 64
 	variableValueBytesMax = 512
-	// variableShownBytesMax is how much of a value is told in a line.
+	// variableShownBytesMax is how much of a value is shown in one line.
 	variableShownBytesMax = 40
 )
 
 // VariablesChange changes the server variables that all nodes have.
 type VariablesChange struct {
-	// Set has them by VariableName.
+	// Set has the values by VariableName.
 	Set map[string]string `json:"set,omitempty"`
-	// Unset are names of variables that are each node's own again.
+	// Unset are the names of variables for which each node's own value is in force again.
 	Unset []string `json:"unset,omitempty"`
 }
 
-// VariableName is the one form of a variable's name: as the server shows it.
+// VariableName returns the one form of a variable's name: as the server shows it.
 func VariableName(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "-", "_")
 }
 
-// String says in a line what is set.
+// String says in one line what is set.
 func (c VariablesChange) String() string {
 	var said []string
 	for _, name := range slices.Sorted(maps.Keys(c.Set)) {
@@ -56,7 +56,8 @@ func (c VariablesChange) String() string {
 	return text
 }
 
-// Check refuses what can be no variable of any server. Which may be set says package mysqld.
+// Check refuses names and values that no server variable can have. Package mysqld says which variables may be
+// set.
 func (c VariablesChange) Check() error {
 	if len(c.Set) == 0 && len(c.Unset) == 0 {
 		return errors.New("nothing is said of variables: NAME=VALUE is missing")
@@ -98,7 +99,7 @@ func (s *State) setVariables(c VariablesChange) (changed bool, err error) {
 	case len(s.Variables) > VariablesMax:
 		return false, fmt.Errorf("there would be %d variables, at most %d can be: unset some, or write them into each node's [mysql.variables]", len(s.Variables), VariablesMax)
 	case len(s.Variables) == 0:
-		s.Variables = nil // so that a state without is the same one
+		s.Variables = nil // then a state without variables is equal to this one
 	}
 	return !maps.Equal(before, s.Variables), nil
 }
@@ -109,44 +110,44 @@ type VariablesRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// VariablesTry asks a node whether its server takes values.
+// VariablesTry asks a node whether its server accepts values.
 type VariablesTry struct {
 	Set map[string]string `json:"set"`
-	// DryRun: nothing is set on the server, also not for a moment.
+	// DryRun: nothing is set on the server, not even for a moment.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// VariablesTried is what a server made of values that it takes.
+// VariablesTried is the result for values that a server accepts.
 type VariablesTried struct {
-	// Restart are those that a running server does not take.
+	// Restart are the variables that a running server does not accept.
 	Restart []string `json:"restart,omitempty"`
-	// Made are values that the server would show otherwise than as they were asked for.
+	// Made are values that the server would show in another form than the one asked for.
 	Made map[string]string `json:"made,omitempty"`
 }
 
 // VariablesApply asks a node to run with the variables of a state.
 type VariablesApply struct {
-	// Index is that of the entry that has brought them.
+	// Index is the index of the entry that brought the variables.
 	Index uint64 `json:"index"`
 }
 
-// VariablesOf is how a node's server runs with the cluster's variables.
+// VariablesOf says how a node's server runs with the cluster's variables.
 type VariablesOf struct {
 	Node string `json:"node"`
-	// Restart are names whose values wait for a restart of mysqld.
+	// Restart are the names of variables whose values wait for a restart of mysqld.
 	Restart []string `json:"restart,omitempty"`
-	// Failed says by name in the server's words why it has not taken a value.
+	// Failed says, for a variable's name, in the server's words why it has not accepted the value.
 	Failed map[string]string `json:"failed,omitempty"`
-	// Own are values in the node's configuration, which the cluster's stand above.
+	// Own are values in the node's configuration, over which the cluster's values take precedence.
 	Own map[string]string `json:"own,omitempty"`
-	// Error says why nothing is known of this node; "" = all of it is.
+	// Error says why nothing is known of this node; "" = everything is known.
 	Error string `json:"error,omitempty"`
 }
 
-// VariablesResult says what became of a VariablesRequest.
+// VariablesResult is the result of a VariablesRequest.
 type VariablesResult struct {
 	ChangeResult
-	// Nodes are those with a mysqld.
+	// Nodes are the nodes with a mysqld.
 	Nodes []VariablesOf `json:"nodes,omitempty"`
 }
 

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// statusTextBytesMax bounds each text of a status that goes to peers. JSON may make
-// six bytes of one, and there are ten such texts: 960 KiB, where transport
-// takes 1 MiB. SiteHeard is another 16 KiB, in which nothing is escaped.
+// statusTextBytesMax bounds each text of a status that goes to peers. JSON may make six bytes of one byte, and
+// there are ten such texts: 960 KiB, where transport accepts 1 MiB. SiteHeard is another 16 KiB, in which
+// nothing is escaped.
 const statusTextBytesMax = 16 << 10
 
-// Bounded returns the status with no text that is too long to be sent: a GTID set has
-// no bound. What was cut says so, and is no GTID set any more. Peers only show these
-// texts, or ask whether there is one. But for SiteHeard, which they use: one that is too long is not sent. Neither
-// is what an answer has in words.
+// Bounded returns the status with all texts short enough to be sent: a GTID set has no bound. A text that was
+// cut says so, and is no GTID set any more. Peers only show these texts, or check whether there is one. Peers
+// do use SiteHeard: if it is too long, it is not sent. The fields that only an answer has (InWords) are not
+// sent either.
 func (s Node) Bounded() Node {
 	s.Level, s.About, s.RoleLast = "", nil, ""
 	if s.SiteHeard != nil && len(s.SiteHeard.Executed) > statusTextBytesMax {

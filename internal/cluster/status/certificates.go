@@ -8,23 +8,23 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// OwnCA is the ClientCA of a mysqld that has made its certificate itself, and its CA.
+// OwnCA is the ClientCA of a mysqld that has made its certificate and its CA itself.
 const OwnCA = "own"
 
-// Certificates says why clients that verify the server's certificate will be refused after a
-// failover; "" = nothing is known to be wrong.
+// Certificates says why clients that verify the server's certificate will be refused after a failover; "" = no
+// reason is known.
 //
-// Where every mysqld has a certificate of its own that is so, too, and nothing is said: that is
-// each cluster as it comes, its clients do not verify, and a line that is always there is not
-// read. Whoever has given one server a certificate wants clients to verify. By which of its names
-// they know the node the cluster is not told, so there must only be one that all nodes have.
+// If every mysqld has made its own certificate, such clients will be refused, too, but nothing is said. That is
+// how each cluster begins, its clients do not verify, and nobody reads a line that is always there. An operator
+// who has given one server a certificate wants clients to verify. The cluster does not know by which of its
+// names the clients know a node, so it only checks that all nodes have one name in common.
 func (c Cluster) Certificates() string {
 	var groups [][]string // the names of the nodes of each CA
 	groupOf := map[string]int{}
 	var common []string
 	given, first := false, true
 	for _, n := range c.Nodes {
-		if n.ClientCA == "" || n.Kind != cluster.KindFull || n.Weight == 0 { // clients are led to no other
+		if n.ClientCA == "" || n.Kind != cluster.KindFull || n.Weight == 0 { // clients are sent only to nodes that may be the primary
 			continue
 		}
 		i, ok := groupOf[n.ClientCA]
@@ -61,7 +61,7 @@ func (c Cluster) Certificates() string {
 	return ""
 }
 
-// commonNames returns the names that are in both; nil = that is not known.
+// commonNames returns the names that are in both lists; nil = that is not known.
 func commonNames(a, b []string) []string {
 	pattern := func(name string) bool { return strings.HasPrefix(name, "*.") }
 	if a == nil || b == nil || slices.ContainsFunc(a, pattern) || slices.ContainsFunc(b, pattern) {

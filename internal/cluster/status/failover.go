@@ -7,17 +7,17 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// lagFreshSeconds is how old a lag is at most that may be gone by now: the
-// figures are half a second old, and so is the newest transaction in them.
+// lagFreshSeconds: a lag that is younger than this may be gone by now. The figures are half a second old, and
+// so is the newest transaction in them.
 const lagFreshSeconds = 2
 
-// BacklogSeconds is how long the node's mysqld would take to apply what it lacks.
+// BacklogSeconds is how long the node's mysqld would need to apply what it lacks.
 func (n Node) BacklogSeconds() float64 {
 	if n.LagBytes <= 0 && n.LagTransactions <= 0 {
 		return 0
 	}
 	if n.ApplyRate <= 0 {
-		return n.LagSeconds // as long as it took to come
+		return n.LagSeconds // as long as it took to arise
 	}
 	backlog := float64(n.LagBytes) / n.ApplyRate
 	if n.LagSeconds < lagFreshSeconds {
@@ -26,52 +26,51 @@ func (n Node) BacklogSeconds() float64 {
 	return backlog
 }
 
-// CanTakeOver tells whether the node could be the next primary, as far as its
-// status says: its log may still be behind.
+// CanTakeOver tells whether the node could be the next primary, as far as its status says. Its log may still be
+// behind.
 func (n Node) CanTakeOver() bool {
 	return n.Kind == cluster.KindFull && n.Reachable && n.Role == RoleReplica && n.Weight > 0 &&
 		n.ApplierStopped == "" && (n.LogState == "" || n.LogState == LogOK)
 }
 
-// FailoverTimes are what a failover takes beside the backlog.
+// FailoverTimes are the parts of a failover's time beside the backlog.
 type FailoverTimes struct {
-	// Process is the time to notice a process that is gone, Host one that is
-	// silent. Open is the time from winning to open writes, without a backlog.
+	// Process is the time to notice that a process is gone, Host that a host is silent. Open is the time from
+	// winning the election to open writes, without a backlog.
 	Process, Host, Open time.Duration
 }
 
-// Failover is what a failover would take now.
+// Failover is how long a failover would take now.
 type Failover struct {
 	// From is the primary, To the node that would take over; "" = none could.
 	From string `json:"from,omitempty"`
 	To   string `json:"to"`
-	// BacklogSeconds is how long that node would apply what it lacks.
+	// BacklogSeconds is how long that node would need to apply what it lacks.
 	BacklogSeconds float64 `json:"backlog_seconds"`
-	// ProcessSeconds is the time without a primary if its mysqld or its agent
-	// dies, HostSeconds if its host does, or is cut off. With Until it is for its mysqld
-	// alone, and there are no HostSeconds.
+	// ProcessSeconds is the time without a primary if its mysqld or its agent dies. HostSeconds is that time if
+	// its host dies or is cut off. If Until is set, ProcessSeconds is only for its mysqld, and there are no
+	// HostSeconds.
 	ProcessSeconds float64 `json:"process_seconds"`
 	HostSeconds    float64 `json:"host_seconds,omitempty"`
-	// Until is there where writes would not go on without the primary's agent or host:
-	// they would once all nodes of any one of these sets are back.
+	// Until is set if writes would not go on without the primary's agent or host. They would go on once all
+	// nodes of any one of these sets are back.
 	Until [][]string `json:"until,omitempty"`
-	// Reason says why nobody could take over, or why it may take longer.
+	// Reason says why no node could take over, or why it may take longer.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Failover's figures of what cannot be known.
+// Estimates for what cannot be known.
 const (
-	// stuckSeconds is how long a replica has applied nothing before that is worth a
-	// word, and how long a promotion waits before it ends the sessions that hold the
-	// applier up.
+	// stuckSeconds is how long a replica must have applied nothing before that is mentioned. It is also how
+	// long a promotion waits before it ends the sessions that block the applier.
 	stuckSeconds = 2
-	// logNearEntries is how far a replica's log may seem to be behind: so much is
-	// committed while its status is on the way.
+	// logNearEntries is how far a replica's log may seem to be behind: this many entries may be committed while
+	// its status is on the way.
 	logNearEntries = 4096
 )
 
-// LogBehind is how many committed entries the node's log lacks, as far as the statuses
-// of all nodes say. What is committed while a status is on its way counts as nothing.
+// LogBehind is how many committed entries the node's log lacks, as far as the statuses of all nodes say.
+// Entries that may have been committed while a status was on its way do not count.
 func (n Node) LogBehind(nodes []Node) uint64 {
 	committed := uint64(0)
 	for _, o := range nodes {
@@ -86,13 +85,12 @@ func (n Node) LogBehind(nodes []Node) uint64 {
 	return behind
 }
 
-// slowerSeconds is by how much longer a failover to another node would take that
-// this is worth a word: nodes that are so close count as equally far.
+// slowerSeconds: if a failover to another node would take this much longer, that is mentioned. Nodes that
+// differ by less count as equally far.
 const slowerSeconds = 0.5
 
-// EstimateFailover says what a failover from the primary to another node would
-// take: to the node that would be chosen, by what it lacks. A long statement that it
-// executes would take longer still; nobody knows how long.
+// EstimateFailover says how long a failover from the primary would take: to the node that would be chosen, by
+// what that node lacks. If that node executes a long statement, it takes longer; nobody knows how long.
 func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	nodes, primary := s.Nodes, s.Primary
 	if why := s.NoLease(to); why != "" {
@@ -119,7 +117,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 		}
 	}
 	for _, n := range nodes {
-		// Who has the log may win the election, and gives way to a heavier node only.
+		// A node that has the log may win the election, and then hands over only to a heavier node.
 		wins := n.Name != primary && n.Name != to && n.CanTakeOver() && n.Weight >= weight && n.LogLast+logNearEntries >= committed
 		if longer := n.BacklogSeconds() - f.BacklogSeconds; wins && !n.LagUnknown && longer > slowerSeconds && f.Reason == "" {
 			f.Reason = fmt.Sprintf("%.1f s more if %s wins the election", longer, n.Name)
@@ -132,14 +130,14 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	return f
 }
 
-// NoLease says why a node that runs would get no lease as the leader, whatever the primary
-// fails by; "" = it would, or runs an older quorate, which needs none.
+// NoLease says why a running node would get no lease as the leader, whatever makes the primary fail; "" = it
+// would get one, or runs an older quorate, which needs none.
 func (s Sight) NoLease(name string) string {
 	v := s.view()
 	return v.noLease(v.set(func(s seat) bool { return s.runs }), v.set(func(s seat) bool { return s.Name == name }))
 }
 
-// String says it in a line.
+// String says it in one line.
 func (f Failover) String() string {
 	if f.To == "" {
 		return "failover now: " + f.Reason
@@ -157,8 +155,8 @@ func (f Failover) String() string {
 	return line
 }
 
-// Stopped says why a node's mysqld does not follow the log until somebody, or the node
-// itself, has seen to that; "" = nothing stops it.
+// Stopped says why a node's mysqld will not follow the log until somebody, or the node itself, has mended that;
+// "" = nothing stops it.
 func (n Node) Stopped() string {
 	switch {
 	case n.Role == RoleFenced:
@@ -171,7 +169,8 @@ func (n Node) Stopped() string {
 	return ""
 }
 
-// Follows tells whether its mysqld gets on with the log, or has nothing to do with it.
+// Follows tells whether its mysqld gets on with the log. It is also true while the log is being repaired, and for a
+// node without a mysqld.
 func (n Node) Follows() bool {
 	starts := n.Role == RoleStarting || n.Role == RoleUnverified
 	return n.Stopped() == "" && (!starts || n.LogState == LogRepairing)

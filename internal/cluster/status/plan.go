@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// majorityOf says what a majority of the voters is, and how many nodes may fail.
+// majorityOf says how many of the voters are a majority, and how many nodes may fail.
 func majorityOf(q Quorum) string {
 	fail := "writes cannot go on"
 	if q.Survives >= 0 {
@@ -19,8 +19,8 @@ func majorityOf(q Quorum) string {
 	return fmt.Sprintf("%d of %d, %s", q.Needed, len(q.Voters), fail)
 }
 
-// majorityNote says what the majority becomes, what was before, and what else bounds the
-// failures that are survived.
+// majorityNote says what the majority will be, what it was before, and what else limits the number of failures
+// that are survived.
 func majorityNote(is, was Quorum) string {
 	note := fmt.Sprintf("a majority is %s (before: %s)", majorityOf(is), majorityOf(was))
 	for _, why := range append(slices.Clone(is.Away), is.Limit) {
@@ -31,7 +31,7 @@ func majorityNote(is, was Quorum) string {
 	return note
 }
 
-// PlanChange says what it means that before becomes after.
+// PlanChange says what it means if the state before becomes the state after.
 func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cluster.Impact) {
 	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
 	if !slices.Equal(was.Voters, is.Voters) {
@@ -51,7 +51,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 	if after.Maintenance != nil && before.Maintenance == nil {
 		p.Notes = append(p.Notes, "if the primary fails, there is no primary until it is back or maintenance is off")
 	}
-	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note says why
+	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note above says why
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the cluster survives %s (before: %d): %s", units.Count(is.Survives, "failure", "failures"), was.Survives, is.Limit))
 	}
 	waited := map[string]bool{}
@@ -66,7 +66,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 	return p
 }
 
-// onceVoting judges a state whose i-th member, a learner that joins, has caught up.
+// onceVoting judges a state in which the i-th member, a joining learner, has caught up.
 func onceVoting(s cluster.State, i int, nodes []Node) Quorum {
 	s = s.Clone()
 	m := s.Members[i].Promoted(s.Members[i].Becomes)
@@ -77,13 +77,13 @@ func onceVoting(s cluster.State, i int, nodes []Node) Quorum {
 	}
 	n := Node{ID: m.ID, Name: m.Name, Reachable: true, Role: role}
 	for _, o := range nodes {
-		n.ElectionTimeout = max(n.ElectionTimeout, o.ElectionTimeout) // it runs what the others do
+		n.ElectionTimeout = max(n.ElectionTimeout, o.ElectionTimeout) // it runs the same version as the others
 	}
 	others := slices.DeleteFunc(slices.Clone(nodes), func(o Node) bool { return o.ID == m.ID })
 	return Sight{State: s, Nodes: append(others, n)}.Quorum()
 }
 
-// TakeOverNote says who could take over from the primary.
+// TakeOverNote says which nodes could take over from the primary.
 func TakeOverNote(names []string) string {
 	if len(names) == 0 {
 		return "after that no other node could take over from the primary"
@@ -91,11 +91,11 @@ func TakeOverNote(names []string) string {
 	return fmt.Sprintf("after that %s could take over from the primary", strings.Join(names, ", "))
 }
 
-// RestartNotes says how the cluster is while a node's mysqld is started again. primary is
-// what that makes the primary: another node, or this one, which stays it; "" = nothing
-// changes.
+// RestartNotes says how the cluster is while a node's mysqld is restarted. primary is the node that is the
+// primary after that: another node, or this one if it stays the primary; "" = the primary does not change.
 func RestartNotes(s Sight, name, primary string) (notes []string) {
-	if m := s.State.Maintenance; m != nil && primary != "" { // who moves it lets the other one open first
+	// A switchover lets the other node open first.
+	if m := s.State.Maintenance; m != nil && primary != "" {
 		moved := *m
 		moved.Primary = primary
 		s.State.Maintenance = &moved
@@ -116,7 +116,7 @@ func RestartNotes(s Sight, name, primary string) (notes []string) {
 	return append(notes, meanwhile+q.String())
 }
 
-// WithoutNode says what it means that a node's mysqld goes down: of the primary at once.
+// WithoutNode says what it means if a node's mysqld goes down, at once even if it is the primary's.
 func WithoutNode(s Sight, name string) (notes []string) {
 	next := "another node takes over"
 	if s.State.Maintenance != nil {
@@ -143,7 +143,7 @@ func WithoutNode(s Sight, name string) (notes []string) {
 	return append(notes, TakeOverNote(names))
 }
 
-// takeOver returns who could take over from the primary, were s the state.
+// takeOver returns the nodes that could take over from the primary if s were the state.
 func takeOver(s cluster.State, nodes []Node, primary string) (names []string) {
 	for _, n := range nodes {
 		m, err := s.Member(n.Name)
@@ -155,12 +155,12 @@ func takeOver(s cluster.State, nodes []Node, primary string) (names []string) {
 	return names
 }
 
-// acksWouldWait returns whom ACKs would wait for under a state, longer than for any
-// commit: a node that is not there, or that lacks much.
+// acksWouldWait returns the members for which ACKs would wait under a state, longer than for any commit:
+// members that are not there, or that lack much.
 func acksWouldWait(s cluster.State, nodes []Node) []cluster.Member {
 	on, dropped := map[cluster.NodeID]uint64{}, map[cluster.NodeID]bool{}
 	for _, m := range s.Members {
-		dropped[m.ID] = true // in time, where it has a drop-after
+		dropped[m.ID] = true // they would be dropped in time, if they have a drop-after
 		if lacking(m, nodes) == "" {
 			on[m.ID] = 1
 		}
@@ -168,8 +168,7 @@ func acksWouldWait(s cluster.State, nodes []Node) []cluster.Member {
 	return s.AckWaitsFor(1, on, dropped)
 }
 
-// lacking says why a member does not have what is committed; "" = it does, or will
-// in a moment.
+// lacking says why a member does not have what is committed; "" = it has it, or will have it in a moment.
 func lacking(m cluster.Member, nodes []Node) string {
 	committed := uint64(0)
 	for _, n := range nodes {

@@ -10,11 +10,10 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Sight is what one node sees of the cluster at a moment.
+// Sight is what one node knows of the cluster at one moment.
 type Sight struct {
 	State cluster.State
-	// Outgoing are the old voters, while a change of them is not complete
-	// (StatePoint).
+	// Outgoing are the old voters while a change of the voters is not complete (StatePoint).
 	Outgoing []cluster.NodeID
 	Nodes    []Node
 	// Primary is the name of the node that is open for writes; "" = none.
@@ -23,38 +22,37 @@ type Sight struct {
 
 // Quorum says whether writes can go on, and how many failures they survive now.
 type Quorum struct {
-	// Voters are the members with a vote. Running of them are heard of, and their logs
-	// take entries. Needed of them must.
+	// Voters are the members with a vote. Running are those of them that are heard and whose logs take entries.
+	// Needed is how many have to run.
 	Voters  []string `json:"voters"`
 	Running []string `json:"running"`
 	Needed  int      `json:"needed"`
-	// Survives is how many nodes may fail, whichever they are, with their agent or their
-	// host, and writes go on without anybody's help, after a failover if need be. -1:
-	// writes cannot go on as it is.
+	// Survives is how many nodes may fail, whichever they are, with their agent or their host, so that writes
+	// go on without anybody's help, perhaps after a failover. -1: writes cannot go on now.
 	Survives int `json:"survives"`
-	// Limit is a sentence where it is not the number of voters that bounds Survives.
+	// Limit is a sentence that is set if something else than the number of voters limits Survives.
 	Limit string `json:"limit,omitempty"`
-	// Away are sentences: why the other voters do not run.
+	// Away are sentences that say why the other voters do not run.
 	Away []string `json:"away,omitempty"`
-	// Start are the smallest sets of nodes: writes go on by themselves once the agents of
-	// any one set are started. Empty: writes need no start, or none would help (Limit).
+	// Start are the smallest sets of nodes such that writes go on by themselves once the agents of any one set
+	// are started. Empty: writes need no start, or no start would help (Limit).
 	Start [][]string `json:"start,omitempty"`
 }
 
-// seat is a member, or an old voter, as the sight has it.
+// seat is a member, or an old voter, in a sight.
 type seat struct {
 	cluster.Member
-	votes, voted bool // among the present voters, the old voters
+	votes, voted bool // it is among the present voters, among the old voters
 	runs         bool
 	away         predicate // why it does not run
-	startable    bool      // it is not heard of
+	startable    bool      // it is not heard
 	opens        bool      // it is the primary, or could be at once
-	may          bool      // it could be, sooner or later, without a person
-	mayNot       string
-	old          string // the older quorate that it runs; "" = it promises leases, or is not known
+	may          bool      // it could be the primary, sooner or later, without a person's help
+	mayNot       string    // why it may not
+	old          string    // the version of the older quorate that it runs; "" = it promises leases, or is not known
 }
 
-// seats is a set of seats, by their place: 18 at most, the members and the old voters.
+// seats is a set of seats, by their positions. There are at most 18: the members and the old voters.
 type seats uint32
 
 type view struct {
@@ -92,7 +90,7 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 	refusal := n.Refusal.away(m.Name)
 	switch {
 	case !n.Reachable && refusal != predicate{}:
-		st.away = refusal // it runs: no start would help
+		st.away = refusal // it runs, so a start would not help
 	case !n.Reachable && n.Unreached != "":
 		st.away = predicate{is, "not reached"}
 	case !n.Reachable:
@@ -118,7 +116,7 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 	return st
 }
 
-// set returns the seats that are so.
+// set returns the seats for which is returns true.
 func (v view) set(is func(seat) bool) (set seats) {
 	for i, st := range v.all {
 		if is(st) {
@@ -141,14 +139,14 @@ func majority(there, of seats) bool {
 	return bits.OnesCount32(uint32(there&of)) > bits.OnesCount32(uint32(of))/2
 }
 
-// hasMajority tells whether these nodes elect a leader and commit.
+// hasMajority tells whether these nodes can elect a leader and commit.
 func (v view) hasMajority(there seats) bool {
 	voted := v.set(func(s seat) bool { return s.voted })
 	return majority(there, v.set(func(s seat) bool { return s.votes })) && (voted == 0 || majority(there, voted))
 }
 
-// stuck says why a majority that runs would not take writes with these nodes alone; ""
-// = it would. opens are the nodes of which one has to be there.
+// stuck says why a running majority would take no writes with only these nodes; "" = it would. One of the nodes
+// in opens has to be there.
 func (v view) stuck(there, opens seats) string {
 	if there&opens == 0 {
 		return "no node that runs may be the primary"
@@ -158,7 +156,7 @@ func (v view) stuck(there, opens seats) string {
 	}
 	on, dropped := map[cluster.NodeID]uint64{}, map[cluster.NodeID]bool{}
 	for i, s := range v.all {
-		dropped[s.ID] = true // in time, where it has a drop-after
+		dropped[s.ID] = true // they would be dropped in time, if they have a drop-after
 		if there&(1<<i) != 0 {
 			on[s.ID] = 1
 		}
@@ -178,8 +176,8 @@ func (v view) stuck(there, opens seats) string {
 	return fmt.Sprintf("OKs wait for %s (require-ack)", list(waits, "and"))
 }
 
-// noLease says why none of these nodes would get a lease as the leader (NoLease); "" = one
-// would, or runs an older quorate, which needs none.
+// noLease says why none of these nodes would get a lease as the leader (NoLease); "" = one of them would, or
+// runs an older quorate, which needs none.
 func (v view) noLease(there, opens seats) string {
 	old := v.set(func(s seat) bool { return s.old != "" })
 	if there&old == 0 || there&opens&old != 0 {
@@ -193,19 +191,19 @@ func (v view) noLease(there, opens seats) string {
 		}
 		n := Node{ID: s.ID, Reachable: there&(1<<i) != 0, AgentVersion: s.old}
 		if s.old == "" {
-			n.ElectionTimeout = 1 // some
+			n.ElectionTimeout = 1 // any timeout
 		}
 		nodes = append(nodes, n)
 	}
 	return cmp.Or(NoLease(v.State.Members, nodes), NoLease(before, nodes))
 }
 
-// writes tells whether writes go on with these nodes alone.
+// writes tells whether writes go on with only these nodes.
 func (v view) writes(there, opens seats) bool {
 	return v.hasMajority(there) && v.stuck(there, opens) == ""
 }
 
-// Quorum judges what is seen.
+// Quorum judges the sight.
 func (s Sight) Quorum() Quorum {
 	v := s.view()
 	voters, running := v.set(func(s seat) bool { return s.votes }), v.set(func(s seat) bool { return s.runs })
@@ -219,14 +217,14 @@ func (s Sight) Quorum() Quorum {
 		v.missing(&q, running)
 		return q
 	}
-	for k := 1; ; k++ { // without all that run nothing goes on
+	for k := 1; ; k++ { // this ends: if all running nodes are lost, nothing goes on
 		fatal, limit := false, ""
 		for lost := range subsets(running, k) {
 			there := running &^ lost
 			switch {
 			case v.writes(there, opens):
 			case !v.hasMajority(there):
-				fatal, limit = true, "" // the number of voters says enough
+				fatal, limit = true, "" // the number of voters is the reason
 			case !fatal:
 				fatal, limit = true, v.limit(there, lost, opens)
 			}
@@ -241,7 +239,7 @@ func (s Sight) Quorum() Quorum {
 	}
 }
 
-// away says of the voters that do not run why.
+// away says why voters do not run.
 func (v view) away() (sentences []string) {
 	names := map[predicate][]string{}
 	var whys []predicate
@@ -259,13 +257,13 @@ func (v view) away() (sentences []string) {
 	return sentences
 }
 
-// predicate is what a sentence says of nodes.
+// predicate is what a sentence says of nodes: a verb and the rest.
 type predicate struct {
 	verb verb
 	rest string
 }
 
-// verb is a verb of one node.
+// verb is a verb in the form for one node.
 type verb string
 
 const (
@@ -274,7 +272,7 @@ const (
 	refuses verb = "refuses"
 )
 
-// of is the sentence.
+// of returns the sentence about these nodes.
 func (p predicate) of(names []string) string {
 	says := p.verb
 	if len(names) > 1 {
@@ -297,7 +295,7 @@ func (v view) limit(there, lost, opens seats) string {
 	return v.stuck(there, opens)
 }
 
-// missing says what it takes for writes to go on.
+// missing says what is needed for writes to go on.
 func (v view) missing(q *Quorum, running seats) {
 	may := v.set(func(s seat) bool { return s.may })
 	if v.hasMajority(running) {
@@ -313,7 +311,7 @@ func (v view) missing(q *Quorum, running seats) {
 	}
 }
 
-// whyNobody says of the full nodes that run why they may not be the primary.
+// whyNobody says why the running full nodes may not be the primary.
 func (v view) whyNobody(running seats) string {
 	var why []string
 	for i, s := range v.all {
@@ -327,8 +325,8 @@ func (v view) whyNobody(running seats) string {
 	return ": " + strings.Join(why, ", ")
 }
 
-// starts returns the smallest sets of candidates that have to be added to those that
-// run for writes to go on.
+// starts returns the smallest sets of candidates that have to be added to the running nodes for writes to go
+// on.
 func (v view) starts(running, candidates seats) (sets [][]string) {
 	may := v.set(func(s seat) bool { return s.may })
 	var found []seats
@@ -346,10 +344,10 @@ func (v view) starts(running, candidates seats) (sets [][]string) {
 	return sets
 }
 
-// subsets yields the subsets of a set with k seats.
+// subsets yields the subsets of a set that have k seats.
 func subsets(of seats, k int) func(yield func(seats) bool) {
 	return func(yield func(seats) bool) {
-		for sub := -of & of; sub != 0; sub = (sub - of) & of { // upwards
+		for sub := -of & of; sub != 0; sub = (sub - of) & of { // in ascending order
 			if bits.OnesCount32(uint32(sub)) == k && !yield(sub) {
 				return
 			}
@@ -357,8 +355,8 @@ func subsets(of seats, k int) func(yield func(seats) bool) {
 	}
 }
 
-// Outside says what it means that a node has a role in which it takes no part in the
-// cluster: what it hears of others says nothing about their quorum. "" = it takes part.
+// Outside says why a node with this role takes no part in the cluster; "" = it takes part. What such a node
+// hears of others says nothing about their quorum.
 func (r Role) Outside() string {
 	switch r {
 	case RoleRemoved:
@@ -371,8 +369,8 @@ func (r Role) Outside() string {
 	return ""
 }
 
-// without returns what has to be back before writes go on, once a node with its agent
-// is gone; nil = they go on without it, if another one can take over.
+// without returns the sets of nodes of which one has to be back before writes go on, once a node is gone with
+// its agent; nil = writes go on without it, if another node can take over.
 func (s Sight) without(name string) [][]string {
 	v := s.view()
 	gone := v.set(func(s seat) bool { return s.Name == name })
@@ -383,7 +381,7 @@ func (s Sight) without(name string) [][]string {
 	return v.starts(running, gone|v.set(func(s seat) bool { return s.startable }))
 }
 
-// String says in a line how many failures a cluster with a primary survives.
+// String says in one line how many failures a cluster with a primary survives.
 func (q Quorum) String() string {
 	line := fmt.Sprintf("%d of %d voters run", len(q.Running), len(q.Voters))
 	if len(q.Away) > 0 {
@@ -405,9 +403,8 @@ func (q Quorum) String() string {
 	return fmt.Sprintf("survives the failure of any %d nodes: %s", q.Survives, line)
 }
 
-// NoPrimary says in lines what a cluster without a primary waits for. self is the name
-// of the node that sees it so: those that it does not hear of may be down, or it is cut
-// off from them.
+// NoPrimary says in lines what a cluster without a primary waits for. self is the name of the node that says
+// so: nodes that it does not hear may be down, or it is cut off from them.
 func (q Quorum) NoPrimary(self string) []string {
 	counts := fmt.Sprintf("%d of %d voters run, a majority", len(q.Running), len(q.Voters))
 	majority := len(q.Running) >= q.Needed
@@ -422,7 +419,7 @@ func (q Quorum) NoPrimary(self string) []string {
 	}
 	limit := q.Limit
 	if q.Survives >= 0 {
-		limit = "" // of what comes then
+		limit = "" // it would be a limit for the time after that
 	}
 	if limit != "" {
 		counts += ", but " + limit
@@ -443,10 +440,10 @@ func (q Quorum) NoPrimary(self string) []string {
 	}
 }
 
-// back says that the nodes of one of the sets are.
+// back says that the nodes of one of the sets are back.
 func back(sets [][]string) string {
 	switch {
-	case len(sets) == 0: // it cannot be: with the primary back it is as now
+	case len(sets) == 0: // impossible: with the primary back everything is as now
 		return "it is back"
 	case len(sets[0]) > 1:
 		return anyOf(sets) + " are back"
@@ -454,7 +451,7 @@ func back(sets [][]string) string {
 	return anyOf(sets) + " is back"
 }
 
-// plural is an s where every one of the sets has several nodes.
+// plural returns an s if every set has several nodes.
 func plural(sets [][]string) string {
 	if len(sets[0]) > 1 {
 		return "s"
@@ -462,10 +459,10 @@ func plural(sets [][]string) string {
 	return ""
 }
 
-// setsShownMax bounds the sets of nodes that are written out.
+// setsShownMax bounds how many sets of nodes are written out.
 const setsShownMax = 4
 
-// anyOf writes out of which sets of nodes any one will do, the smallest first.
+// anyOf says in words that any one of the sets of nodes is enough. The smallest sets come first.
 func anyOf(sets [][]string) string {
 	all := map[string]bool{}
 	var names, texts []string
@@ -494,7 +491,7 @@ func anyOf(sets [][]string) string {
 	return strings.Join(texts, ", or ")
 }
 
-// choose is how many subsets of k a set of n has.
+// choose returns how many subsets of k elements a set of n has.
 func choose(n, k int) int {
 	sets := 1
 	for i := range k {
@@ -503,7 +500,7 @@ func choose(n, k int) int {
 	return sets
 }
 
-// list joins names as people do: a, b and c.
+// list joins names as in a sentence: a, b and c.
 func list(names []string, word string) string {
 	last := len(names) - 1
 	if last < 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// Reads says which nodes clients that only read are sent to.
+// Reads says to which nodes clients that only read are sent.
 type Reads struct {
 	// LagMax is how old the data of a replica may be.
 	LagMax time.Duration
@@ -17,9 +17,9 @@ type Reads struct {
 	Primary bool
 }
 
-// Unreadable says why a replica serves no reads that must not be older than lagMax; "" = it may.
+// Unreadable says why a replica may not serve reads that must not be older than lagMax; "" = it may.
 func (n Node) Unreadable(lagMax time.Duration) string {
-	// What it said of its lag is as old as its status, and as its look at mysqld before that.
+	// The age of its lag is the age of its status, plus the age of its answer from mysqld at that time.
 	age := time.Duration(n.AgeMs) * time.Millisecond
 	lag := seconds(n.LagSeconds) + seconds(n.LagAge) + age
 	switch {
@@ -43,7 +43,7 @@ func (n Node) Unreadable(lagMax time.Duration) string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// May tells whether clients may read a node.
+// May tells whether clients may read from a node.
 func (r Reads) May(n Node) bool {
 	if n.Role == RolePrimary {
 		return r.Primary && n.Reachable
@@ -51,9 +51,9 @@ func (r Reads) May(n Node) bool {
 	return n.Unreadable(r.LagMax) == ""
 }
 
-// Choose returns the node that a client of self reads: the nearest that may be read, of those that are as near
-// the one with the fewest sessions. turn chooses among equals. tried are no candidates, nor is another node
-// without a port for reads: it is kept free of them.
+// Choose returns the node from which a client of self reads: the nearest node that may be read, and among
+// equally near nodes the one with the fewest sessions. turn chooses among equals. Nodes in tried are no
+// candidates, nor are nodes without a port for reads: these are kept free of reads.
 func (r Reads) Choose(self cluster.NodeID, nodes []Node, sessions func(cluster.NodeID) int, tried []cluster.NodeID, turn uint64) (cluster.NodeID, bool) {
 	own := slices.IndexFunc(nodes, func(n Node) bool { return n.ID == self })
 	site := ""
@@ -81,7 +81,7 @@ func (r Reads) Choose(self cluster.NodeID, nodes []Node, sessions func(cluster.N
 	return equals[turn%uint64(len(equals))], true
 }
 
-// far is how far a node is: this node, its site, elsewhere, and the primary last.
+// far ranks how far a node is: this node, its site, another site, and the primary last.
 func far(n Node, self cluster.NodeID, site string) int {
 	switch {
 	case n.Role == RolePrimary:

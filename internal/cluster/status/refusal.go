@@ -2,16 +2,16 @@ package status
 
 import "fmt"
 
-// Refusal says why two agents that answer each other do not talk.
+// Refusal says why two agents that answer each other do not connect.
 type Refusal struct {
-	// By is the name of the node that refuses, Of that of the other one. Both are empty
-	// where another node answers at the address of the wanted node.
+	// By is the name of the node that refuses, Of the name of the other node. Both are empty if another node
+	// answers at the address of the wanted node.
 	By  string `json:"by"`
 	Of  string `json:"of"`
 	Why string `json:"why"`
 }
 
-// String is a sentence.
+// String returns the refusal as a sentence.
 func (r Refusal) String() string {
 	if r.By == "" {
 		return "another node is at its address: " + r.Why
@@ -19,8 +19,7 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
 }
 
-// away says in a status why a node does not count as running; zero = nobody knows
-// whether it does.
+// away says, for a status, why a node does not count as running; zero = it is not known whether it runs.
 func (r *Refusal) away(name string) predicate {
 	switch {
 	case r == nil, r.By == "":
@@ -31,8 +30,7 @@ func (r *Refusal) away(name string) predicate {
 	return predicate{is, "refused by " + r.By}
 }
 
-// Refusers returns the nodes that refuse the node that was asked, and why the first of
-// them does.
+// Refusers returns the nodes that refuse the node that was asked, and the reason of the first of them.
 func (s Cluster) Refusers() (names []string, why string) {
 	for _, n := range s.Nodes {
 		if n.Refusal != nil && n.Refusal.By == n.Name {
@@ -45,8 +43,8 @@ func (s Cluster) Refusers() (names []string, why string) {
 	return names, why
 }
 
-// Refused says in lines that others refuse the node that was asked, or do not reach it,
-// and what to do; nil: nobody does.
+// Refused says in lines that others refuse the node that was asked, or cannot reach it, and what to do; nil: no
+// node does.
 func (s Cluster) Refused() []string {
 	for _, n := range s.Nodes {
 		if n.Name == s.Self && n.Unreached != "" {

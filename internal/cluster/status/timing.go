@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TimingTrouble says why the settings of a node and of another voter cannot live
-// together, whichever of them leads; "" = they can, or are not known.
+// TimingTrouble says why the settings of a node and of another voter do not fit together, whichever of them
+// leads; "" = they fit, or are not known.
 func TimingTrouble(own, other Node) string {
 	switch {
 	case own.ElectionTimeout == 0 || other.ElectionTimeout == 0 || own.Kind == cluster.KindLearner || other.Kind == cluster.KindLearner:
@@ -24,8 +24,8 @@ func TimingTrouble(own, other Node) string {
 	return ""
 }
 
-// NoLease says why a node could get no lease as the leader, though a majority of the
-// voters is there: a node with an older quorate promises none. "" = it could.
+// NoLease says why a node could get no lease as the leader, even with a majority of the voters: nodes with an
+// older quorate promise none. "" = it could.
 func NoLease(members []cluster.Member, nodes []Node) string {
 	voters, promise := 0, 0
 	var silent []string

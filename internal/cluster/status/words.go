@@ -10,13 +10,13 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// Level says how urgent a sentence is, or a node's state.
+// Level says how urgent a sentence or a node's state is.
 type Level string
 
 // The levels.
 const (
 	LevelOK Level = "ok"
-	// LevelNotice: it is on its way to something, or the next failure would stop writes.
+	// LevelNotice: something is under way, or the next failure would stop writes.
 	LevelNotice Level = "notice"
 	// LevelAlarm: somebody has to look now.
 	LevelAlarm Level = "alarm"
@@ -25,34 +25,34 @@ const (
 // Sentence is a line for people.
 type Sentence struct {
 	Level Level `json:"level"`
-	// Topic is what it is about, in a word.
+	// Topic is the subject in one word.
 	Topic string `json:"topic"`
 	Text  string `json:"text"`
 }
 
 // The topics of a summary.
 const (
-	topicPrimary      = "primary"      // who it is, or that there is none
+	topicPrimary      = "primary"      // which node it is, or that there is none
 	topicOutside      = "outside"      // this node takes no part in the cluster, or is refused
-	topicSurvives     = "survives"     // how many failures
-	topicMissing      = "missing"      // what it takes to have a primary again
-	topicFailover     = "failover"     // what one would take
-	topicMaintenance  = "maintenance"  // it is on
+	topicSurvives     = "survives"     // how many failures are survived
+	topicMissing      = "missing"      // what is needed to have a primary again
+	topicFailover     = "failover"     // how long a failover would take
+	topicMaintenance  = "maintenance"  // maintenance is on
 	topicSite         = "site"         // the site from which this one has taken over is not closed
 	topicFollow       = "follow"       // the cluster follows another server
 	topicRecovered    = "recovered"    // members are missing after a recovery
 	topicAcks         = "acks"         // what OKs wait for
-	topicSettings     = "settings"     // that are not the default
-	topicCertificates = "certificates" // of mysqld
+	topicSettings     = "settings"     // settings that are not the default
+	topicCertificates = "certificates" // the certificates of the mysqlds
 	topicPeers        = "peers"        // connections between agents
 )
 
-// acksWaitShown is how many seconds ACKs wait for a node before that is worth a
-// line: an entry is always on its way.
+// acksWaitShown is for how many seconds ACKs must wait for a node before that is mentioned: there is always
+// some entry on its way.
 const acksWaitShown = 1
 
-// Own is the status of the node that was asked; the zero value, which is neither primary nor
-// replica, if it is not there.
+// Own returns the status of the node that was asked. If it is not there, it returns a Node that is neither
+// primary nor replica.
 func (c Cluster) Own() Node {
 	for _, n := range c.Nodes {
 		if n.Name == c.Self {
@@ -62,8 +62,7 @@ func (c Cluster) Own() Node {
 	return Node{Name: c.Self}
 }
 
-// InWords returns the cluster with what follows from it in words, as an answer for people and
-// programs has it.
+// InWords returns the cluster with what follows from it in words, as an answer for people and programs.
 func (c Cluster) InWords() Cluster {
 	c.Summary = c.Sentences()
 	c.Nodes = slices.Clone(c.Nodes)
@@ -77,8 +76,8 @@ func (c Cluster) InWords() Cluster {
 	return c
 }
 
-// Sentences say how the cluster is, what counts most first: who the primary is and what failures
-// are survived, or what it takes to have a primary again.
+// Sentences says how the cluster is, the most important first: which node is the primary and what failures are
+// survived, or what is needed to have a primary again.
 func (c Cluster) Sentences() []Sentence {
 	said := c.primarySentences()
 	add := func(level Level, topic, text string) {
@@ -120,7 +119,7 @@ func (c Cluster) Sentences() []Sentence {
 	return said
 }
 
-// primarySentences say who the primary is.
+// primarySentences says which node is the primary.
 func (c Cluster) primarySentences() (said []Sentence) {
 	own := c.Own()
 	outside, refused := own.OutsideText(), c.Refused()
@@ -170,8 +169,8 @@ func (q Quorum) level() Level {
 	return LevelOK
 }
 
-// ackSentences say what ACKs wait for beside a commit, and whom they do not wait for
-// although they should.
+// ackSentences says what ACKs wait for beside a commit, and for which members they do not wait although they
+// should.
 func (c Cluster) ackSentences() (said []Sentence) {
 	var required []string
 	for _, n := range c.Nodes {
@@ -202,7 +201,7 @@ func (c Cluster) ackSentences() (said []Sentence) {
 	return said
 }
 
-// follows says which server the cluster follows, and how far the primary is; "" = none.
+// follows says which server the cluster follows, and how far the primary is; "" = the cluster follows none.
 func (c Cluster) follows() string {
 	if c.Follow == nil {
 		return ""
@@ -219,7 +218,7 @@ func (c Cluster) follows() string {
 	return text
 }
 
-// settings says how the cluster's settings differ from what is the rule; "" = they do not.
+// settings says which of the cluster's settings differ from the default; "" = none.
 func (c Cluster) settings() string {
 	var said []string
 	if c.Reseed == cluster.ReseedManual {
@@ -240,9 +239,9 @@ func (c Cluster) settings() string {
 	return strings.Join(said, ", ")
 }
 
-// plain says that connections between agents are not protected, or not all of them; "" = they are.
+// plain says that connections between agents are not protected, or not all of them; "" = all are.
 func (c Cluster) plain() string {
-	const knowsKeys = 3 // the first state format with them
+	const knowsKeys = 3 // the first state format with keys
 	switch n := c.Own(); {
 	case n.StateFormat < knowsKeys || n.Role.Outside() != "" || c.PeerSecurity == cluster.PeersRequire:
 		return ""
@@ -260,10 +259,11 @@ func (n Node) Urgency() Level {
 	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger && n.Reason == "":
 		return LevelOK
 	}
-	return LevelNotice // on its way to something
+	return LevelNotice // something is under way
 }
 
-// Shown is the role that people and programs are to see: what a node was heard as last it may not be any more.
+// Shown returns the role that people and programs should see: a node that is not reachable may have another
+// role by now than the one that was heard last.
 func (n Node) Shown() Role {
 	switch {
 	case n.Reachable:
@@ -276,7 +276,8 @@ func (n Node) Shown() Role {
 	return RoleUnreachable
 }
 
-// HeardAs is the role in which the node was heard last, of an answer, too (InWords); "" = it was never heard.
+// HeardAs returns the role in which the node was heard last, also for an answer (InWords); "" = it was never
+// heard.
 func (n Node) HeardAs() Role {
 	if n.Role == RoleUnreachable || n.Role == RoleRefused || n.Role == RoleUnknown {
 		return n.RoleLast
@@ -284,7 +285,7 @@ func (n Node) HeardAs() Role {
 	return n.Role
 }
 
-// OutsideText says that a node takes no part in the cluster, and why; "" = it does.
+// OutsideText says that a node takes no part in the cluster, and why; "" = it takes part.
 func (n Node) OutsideText() string {
 	text := n.Role.Outside()
 	if text != "" && n.Reason != "" {
@@ -298,12 +299,12 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	last := n.HeardAs()
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
-		n.Reason = n.Unreached // the rest is in the summary
+		n.Reason = n.Unreached // the summary has the rest
 	case n.Reachable:
 	case n.Unreached != "":
 		n.Reason = n.Unreached
 	case last == "" && c.Own().Role.Outside() != "":
-		return nil // who is outside hears of nobody
+		return nil // a node outside of the cluster hears no other node
 	case n.Refusal != nil:
 		n.Reason = n.Refusal.String()
 	case last == "":
@@ -311,7 +312,7 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), last)
-		if last == RoleDemoting { // of a replica, too, that was stopped in order
+		if last == RoleDemoting { // this includes a replica that was stopped in order
 			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
 		}
 	}
@@ -331,7 +332,7 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	return said
 }
 
-// fedBy says who feeds a learner that has a source; "" = it has none.
+// fedBy says which node feeds a learner that has a source; "" = it has no source.
 func (c Cluster) fedBy(n Node) string {
 	leads := slices.ContainsFunc(c.Nodes, func(m Node) bool { return m.Name == n.Source && m.ID == n.Leader })
 	switch {
@@ -343,7 +344,8 @@ func (c Cluster) fedBy(n Node) string {
 	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)
 }
 
-// eventsText says which events of a primary do not run though they are not disabled; "" = there are none.
+// eventsText says which events of a primary's mysqld do not run though they are not disabled; "" = there are
+// none.
 func (n Node) eventsText() string {
 	if n.Events == 0 || n.HeardAs() != RolePrimary {
 		return ""
