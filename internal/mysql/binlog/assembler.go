@@ -14,7 +14,7 @@ var ErrStream = errors.New("binlog: event does not fit into the stream")
 // binlog may lack transactions that it has committed.
 var ErrIncident = errors.New("binlog: the server reports lost events")
 
-// Step is what an event is to the stream of transactions.
+// Step says which part of a transaction an event is.
 type Step uint8
 
 // The steps.
@@ -25,15 +25,14 @@ const (
 	StepBegin
 	// StepInner: neither a transaction's first nor its last event.
 	StepInner
-	// StepEnd: a transaction's last event. It is never also the first.
+	// StepEnd: a transaction's last event. It is never its first.
 	StepEnd
 )
 
-// Assembler groups the events of one binlog stream into transactions. It looks
-// at events and keeps none. The zero value expects the start of a transaction
-// or a control event. It follows Transaction_boundary_parser in
-// libs/mysql/binlog/event/trx_boundary_parser.cpp, but is stricter: it refuses
-// what MySQL takes for the sake of old relay logs.
+// Assembler groups the events of one binlog stream into transactions. It looks at events and
+// keeps none. The zero value expects the start of a transaction or a control event. It follows
+// Transaction_boundary_parser in libs/mysql/binlog/event/trx_boundary_parser.cpp, but is
+// stricter: it refuses events that MySQL still accepts because of old relay logs.
 type Assembler struct {
 	place  place
 	info   GTIDInfo
@@ -41,7 +40,7 @@ type Assembler struct {
 	err    error
 }
 
-// place is where in a transaction a stream is.
+// place says where in a transaction the stream is.
 type place uint8
 
 const (
@@ -51,7 +50,7 @@ const (
 	inside                 // BEGIN or XA START has been seen
 )
 
-// kind is what an event means for the borders.
+// kind says what an event means for the borders of a transaction.
 type kind uint8
 
 const (
@@ -63,27 +62,26 @@ const (
 	kindPre            // INTVAR, RAND, USER_VAR
 	kindInner          // only between BEGIN and the end
 	kindPayload        // TRANSACTION_PAYLOAD
-	kindFile           // belongs to a file: never within a transaction
+	kindFile           // event about the file: never within a transaction
 	kindAnywhere       // heartbeat
 	kindIgnorable      // unknown, may be skipped
 )
 
-// Info returns what the GTID event of the transaction that began last says.
+// Info returns the content of the newest transaction's GTID event.
 func (a *Assembler) Info() GTIDInfo { return a.info }
 
 // InTransaction reports whether a transaction has begun and not ended.
 func (a *Assembler) InTransaction() bool { return a.place != outside }
 
-// Feed takes the next event of the stream and says what it is. It does not
-// verify the checksum. After an error the stream is of no use: each further call
-// returns the same error. The errors are ErrMalformed, ErrStream and
-// ErrIncident; ErrStream also if the events of a transaction are not together as
-// long as its GTID event says, which is how a border in the wrong place shows.
+// Feed takes the next event of the stream and says what it is. It does not verify the checksum.
+// After an error each further call returns the same error. The errors are ErrMalformed,
+// ErrStream and ErrIncident. It returns ErrStream also if the events of a transaction have
+// another total length than its GTID event says: this shows a border in the wrong place.
 func (a *Assembler) Feed(e Event) (Step, error) { return a.feed(e, kindOf) }
 
-// FeedHead is Feed for an event of which only a beginning is at hand, the header
-// at least. It takes only what is within a transaction and is placed by its type
-// alone: row events, a TRANSACTION_PAYLOAD; no GTID, no QUERY.
+// FeedHead is Feed for an event of which only a beginning, at least the header, is at hand. It
+// accepts only events within a transaction whose type alone gives their place: row events and
+// TRANSACTION_PAYLOAD, but no GTID and no QUERY.
 func (a *Assembler) FeedHead(head Event) (Step, error) { return a.feed(head, kindOfHead) }
 
 func (a *Assembler) feed(e Event, kindOf func(Event) (kind, error)) (Step, error) {
@@ -102,8 +100,7 @@ func (a *Assembler) feed(e Event, kindOf func(Event) (kind, error)) (Step, error
 	return step, nil
 }
 
-// put places an event of kind k; of the event it uses the header, and of a GTID
-// all.
+// put places an event of kind k. It uses the header of the event, and all of a GTID event.
 func (a *Assembler) put(e Event, k kind) (Step, error) {
 	var err error
 	switch {
@@ -133,9 +130,8 @@ func (a *Assembler) put(e Event, k kind) (Step, error) {
 	return StepInner, nil
 }
 
-// after returns where the stream is after an event of kind k within a
-// transaction, and whether such an event fits there. outside means that it is
-// the transaction's last.
+// after returns where the stream is after an event of kind k within a transaction, and whether
+// such an event fits there. If it returns outside, the event is the last of the transaction.
 func (p place) after(k kind) (place, bool) {
 	switch k {
 	case kindIgnorable:
@@ -195,7 +191,7 @@ func kindOf(e Event) (kind, error) {
 	return 0, fmt.Errorf("%w: unknown type %d", ErrStream, e.Type())
 }
 
-// kindOfHead is kindOf for an event that is not whole.
+// kindOfHead is kindOf for the beginning of an event.
 func kindOfHead(head Event) (kind, error) {
 	if head.Type() != TypeQuery {
 		if k, err := kindOf(head); err != nil || k == kindInner || k == kindPayload || k == kindIgnorable {
@@ -205,9 +201,8 @@ func kindOfHead(head Event) (kind, error) {
 	return 0, fmt.Errorf("%w: only a part of an event of type %d", ErrStream, head.Type())
 }
 
-// kindOfQuery compares as MySQL does: BEGIN, COMMIT and XA START come from the
-// server, so that their case is known; ROLLBACK and XA ROLLBACK may be as a
-// client wrote them.
+// kindOfQuery compares as MySQL does. The server writes BEGIN, COMMIT and XA START, so their
+// case is known. A client may have written ROLLBACK and XA ROLLBACK, in any case.
 func kindOfQuery(e Event) (kind, error) {
 	q, err := parseQuery(e)
 	if err != nil {

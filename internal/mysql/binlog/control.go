@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// ParseRotate parses a ROTATE event, fake or not: the file that follows and the
-// position in it.
+// ParseRotate parses a ROTATE event, fake or real. It returns the name of the next file, and
+// the position in it.
 func ParseRotate(e Event) (name string, pos uint64, err error) {
 	body := e.Body()
 	if e.Type() != TypeRotate || len(body) < 9 {
@@ -17,8 +17,8 @@ func ParseRotate(e Event) (name string, pos uint64, err error) {
 	return string(body[8:]), binary.LittleEndian.Uint64(body), nil
 }
 
-// AppendFakeRotate appends the ROTATE event by which a source tells a replica
-// the file, and the position in it, of what follows.
+// AppendFakeRotate appends the ROTATE event by which a source tells a replica the file and the
+// position of the events that follow.
 func AppendFakeRotate(dst []byte, serverID uint32, name string, pos uint64) []byte {
 	start := len(dst)
 	dst = beginEvent(dst, TypeRotate, serverID, 0, 0, FlagArtificial)
@@ -26,8 +26,7 @@ func AppendFakeRotate(dst []byte, serverID uint32, name string, pos uint64) []by
 	return endEvent(append(dst, name...), start)
 }
 
-// ParsePreviousGTIDs parses the event that holds the GTIDs of all files before
-// its own.
+// ParsePreviousGTIDs parses a PREVIOUS_GTIDS event: the GTIDs of all files before its own file.
 func ParsePreviousGTIDs(e Event) (*gtid.Set, error) {
 	if e.Type() != TypePreviousGTIDs {
 		return nil, fmt.Errorf("parse PREVIOUS_GTIDS: %w: type %d", ErrMalformed, e.Type())

@@ -61,8 +61,8 @@ const (
 // Header flags.
 const (
 	// FlagInUse marks a file's FORMAT_DESCRIPTION until the file is closed
-	// (LOG_EVENT_BINLOG_IN_USE_F). It is set and cleared in the file without a
-	// new checksum, which is computed as if it were not set.
+	// (LOG_EVENT_BINLOG_IN_USE_F). mysqld sets and clears it in the file without a new
+	// checksum: the checksum is always computed as if it were not set.
 	FlagInUse uint16 = 0x1
 	// FlagArtificial marks an event that is in no file (LOG_EVENT_ARTIFICIAL_F).
 	FlagArtificial uint16 = 0x20
@@ -82,7 +82,7 @@ const (
 
 // Errors that callers tell apart.
 var (
-	// ErrMalformed is returned for bytes that are not what they should be.
+	// ErrMalformed is returned for bytes that are not a valid event.
 	ErrMalformed = errors.New("binlog: malformed event")
 	// ErrChecksum is returned for an event whose CRC32 is wrong.
 	ErrChecksum = errors.New("binlog: wrong checksum")
@@ -119,8 +119,8 @@ func CutEvent(b []byte) (Event, []byte, error) {
 	return Event(b[:n:n]), b[n:], nil
 }
 
-// Events yields the events of which b is the concatenation. At the first one
-// that is malformed it yields the error and ends.
+// Events yields the events in b, which is their concatenation. At the first malformed event it
+// yields the error and ends.
 func Events(b []byte) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for len(b) > 0 {
@@ -153,14 +153,13 @@ func (e Event) LogPos() uint32 { return binary.LittleEndian.Uint32(e[offsetLogPo
 // Flags are the header's flags.
 func (e Event) Flags() uint16 { return binary.LittleEndian.Uint16(e[offsetFlags:]) }
 
-// Body returns what is between the header and the checksum. It is empty, never nil, if there is nothing.
+// Body returns the bytes between the header and the checksum. They may be empty, but never nil.
 func (e Event) Body() []byte {
 	end := max(HeaderBytes, len(e)-ChecksumBytes)
 	return e[HeaderBytes:end:end]
 }
 
-// crc computes what e's checksum has to be; len(e) is at least
-// HeaderBytes+ChecksumBytes.
+// crc computes the right checksum of e. len(e) must be at least HeaderBytes+ChecksumBytes.
 func (e Event) crc() uint32 {
 	covered := e[:len(e)-ChecksumBytes]
 	if e.Type() != TypeFormatDescription || e.Flags()&FlagInUse == 0 {
@@ -189,19 +188,19 @@ func VerifyChecksum(e Event) error {
 type Checksum struct {
 	left uint64
 	crc  uint32
-	// tail is the last bytes that came, of those that are the checksum.
+	// tail has the bytes of the checksum that have arrived.
 	tail [ChecksumBytes]byte
 }
 
 // NewChecksum returns the Checksum of an event with the given header.
 func NewChecksum(head Event) Checksum { return Checksum{left: uint64(head.Length())} }
 
-// Left is how many bytes of the event are to come.
+// Left returns how many bytes of the event are still to come.
 func (c *Checksum) Left() uint64 { return c.left }
 
-// Add takes the event's next bytes, its header too. With the last ones it
-// returns ErrChecksum unless they are the CRC32 of the others; it returns
-// ErrMalformed if they are more than the event has.
+// Add takes the event's next bytes, from the header on. With the last bytes it returns
+// ErrChecksum unless the checksum is right. It returns ErrMalformed if there are more bytes
+// than the event has.
 func (c *Checksum) Add(part []byte) error {
 	if uint64(len(part)) > c.left {
 		return fmt.Errorf("%w: %d bytes of an event, %d were to come", ErrMalformed, len(part), c.left)

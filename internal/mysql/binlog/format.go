@@ -24,7 +24,7 @@ const (
 //	+---------+----------------+---------+--------+----------------------+-----------+
 //	  u16       50 bytes         u32, s    u8       u8 each                u8
 //
-// The checksum behind it is there with either algorithm.
+// The event itself has a checksum with either algorithm.
 const (
 	formatServerVersion = 2
 	formatCreated       = 52
@@ -35,17 +35,17 @@ const (
 // binlogVersion is the only version of the format since MySQL 5.0.
 const binlogVersion = 4
 
-// FormatDescription is the event that says how the events after it are made.
+// FormatDescription is the event that gives the format of the events after it.
 type FormatDescription struct {
 	// BinlogVersion is 4.
 	BinlogVersion uint16
-	// ServerVersion is the mysqld that wrote the file, such as "9.7.4".
+	// ServerVersion is the version of the mysqld that wrote the file, such as "9.7.4".
 	ServerVersion string
 	// Created is when the server started, in seconds since 1970, in the first
 	// file after a start; else 0.
 	Created uint32
-	// PostHeaderBytes are the lengths of the fixed parts of event types 1, 2, ….
-	// A mysqld refuses events of a type higher than their number.
+	// PostHeaderBytes are the lengths of the fixed parts of event types 1, 2, …. A mysqld
+	// refuses an event whose type is higher than the number of these lengths.
 	PostHeaderBytes []byte
 	Checksum        ChecksumAlgorithm
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// GTIDInfo is what a transaction's first event says about it.
+// GTIDInfo is the content of a transaction's GTID event.
 type GTIDInfo struct {
 	GTID gtid.GTID
-	// LastCommitted and SequenceNumber are the transaction's logical clock: it
-	// may be applied in parallel with those before it from LastCommitted+1 on.
-	// Both count from the start of the primary's binlog file.
+	// LastCommitted and SequenceNumber are the transaction's logical clock: it may be applied
+	// in parallel with the transactions from LastCommitted+1 on that are before it. Both count
+	// from the start of the primary's binlog file.
 	LastCommitted, SequenceNumber int64
-	// ImmediateCommit and OriginalCommit are when the sending and the first
-	// server committed, in microseconds since 1970; 0 if unknown (before 8.0).
+	// ImmediateCommit is when the server that sends the event committed, OriginalCommit when
+	// the first server did, in microseconds since 1970; 0 if unknown (before 8.0).
 	ImmediateCommit, OriginalCommit uint64
 	// TransactionLength is the length of the whole transaction in bytes, with
 	// this event and all checksums; 0 if unknown (before 8.0.2).
@@ -53,13 +53,13 @@ const (
 	logicalClockType = 2
 	// timestampBytes is the length of a commit timestamp.
 	timestampBytes = 7
-	// originalFollows is the bit of the immediate timestamp that says that the
-	// original one differs and follows.
+	// originalFollows is a bit of the immediate timestamp: the original timestamp differs and
+	// follows.
 	originalFollows = 1 << 55
 )
 
-// ParseGTID parses a GTID or a tagged GTID event of any version since 5.7. It
-// returns ErrMalformed for another event, an anonymous one too.
+// ParseGTID parses a GTID or a tagged GTID event of any version since 5.7. It returns
+// ErrMalformed for any other event, also an anonymous GTID.
 func ParseGTID(e Event) (GTIDInfo, error) {
 	var info GTIDInfo
 	var err error
@@ -270,8 +270,8 @@ func (m *serialized) tag() gtid.Tag {
 	return tag
 }
 
-// CommitTime is when a transaction was committed, by the clock of the server that sends it: as its GTID
-// event e says, else (before 8.0) when its statement began.
+// CommitTime is when a transaction was committed, by the clock of the server that sends it: the time in
+// its GTID event e, or (before 8.0) the time when its statement began.
 func CommitTime(e Event, info *GTIDInfo) time.Time {
 	if info.ImmediateCommit != 0 {
 		return time.UnixMicro(int64(info.ImmediateCommit)).UTC()

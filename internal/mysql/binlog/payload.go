@@ -27,17 +27,16 @@ const (
 
 // Bounds for looking into a payload.
 const (
-	// zstdWindowBytesMax bounds what the decompressor keeps: mysqld's highest
-	// level (binlog_transaction_compression_level_zstd=22) has a window of
-	// 2^27 bytes.
+	// zstdWindowBytesMax bounds the memory of the decompressor. mysqld's highest level
+	// (binlog_transaction_compression_level_zstd=22) has a window of 2^27 bytes.
 	zstdWindowBytesMax = 1 << 27
-	// scanBytesMax bounds how much of a payload is decompressed in search of a
-	// row event. Row events come early; what is long without any is one
-	// statement, and a statement is no longer than max_allowed_packet's 1 GiB.
+	// scanBytesMax bounds how much of a payload is decompressed in search of a row event. Row
+	// events come early. A long payload without one is a single statement, which is at most 1
+	// GiB long (max_allowed_packet).
 	scanBytesMax = 1<<30 + 1<<20
 )
 
-// payload is a TRANSACTION_PAYLOAD event's content.
+// payload is the content of a TRANSACTION_PAYLOAD event.
 type payload struct {
 	compression uint64
 	// data is the events without checksums, compressed or not.
@@ -56,8 +55,8 @@ func parsePayload(e Event) (payload, error) {
 	return p, nil
 }
 
-// cutPayloadHead parses the fields in front of a payload's data, and returns the
-// length that they say it has, and what follows them.
+// cutPayloadHead parses the fields in front of a payload's data. It returns the length of the
+// data, as the fields give it, and the bytes that follow the fields.
 func cutPayloadHead(b []byte) (p payload, size uint64, rest []byte, err error) {
 	hasSize, hasCompression := false, false
 	for {
@@ -94,11 +93,10 @@ func IsRowEvent(t Type) bool {
 	return false
 }
 
-// HasRowEvents reports whether a transaction changes rows, also where its events
-// are compressed. It decompresses as a stream and stops at the first row event.
-// It returns ErrMalformed for bytes that are no events, an unknown compression,
-// or a payload of more than scanBytesMax without a row event: then the answer is
-// unknown.
+// HasRowEvents reports whether a transaction changes rows, also where its events are
+// compressed. It decompresses as a stream and stops at the first row event. ErrMalformed means
+// that the answer is not known: for bytes that are no events, an unknown compression, or a
+// payload of more than scanBytesMax without a row event.
 func HasRowEvents(raw []byte) (bool, error) {
 	for e, err := range Events(raw) {
 		if err != nil {
@@ -155,8 +153,9 @@ func decompress(compression uint64, r io.Reader) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%w: compression %d", ErrMalformed, compression)
 }
 
-// findEvent reads events without checksums up to the first of a type that is wanted. It returns the header of
-// that, behind which r stands then. It is an error if there is none in the first bytesMax bytes and r goes on.
+// findEvent reads events without checksums, up to the first of a wanted type. It returns the header of that
+// event, and r is then directly behind the header. It returns an error if there is none in the first bytesMax
+// bytes and r goes on.
 func findEvent(r io.Reader, bytesMax int64, wanted func(Type) bool) (head Event, found bool, err error) {
 	head = make(Event, HeaderBytes)
 	for {
@@ -179,16 +178,15 @@ func findEvent(r io.Reader, bytesMax int64, wanted func(Type) bool) (head Event,
 	}
 }
 
-// wrapBytesMax is the longest transaction that WrapPayload takes: above it the
-// packets saved do not matter, and the copy does.
+// wrapBytesMax is the longest transaction that WrapPayload accepts. For a longer one the saved
+// packets do not matter, but the copy does.
 const wrapBytesMax = 1 << 20
 
-// WrapPayload appends to dst the transaction raw, rewritten as its GTID event
-// and one TRANSACTION_PAYLOAD event that holds the others uncompressed. A
-// replica's connection then carries 2 packets instead of 5 or more. It returns
-// dst unchanged and false where that is not possible or not worth while: unless
-// raw is up to wrapBytesMax of an untagged GTID, BEGIN, table maps and row
-// events, XID. A wrong checksum also makes it refuse: a new one over damaged
+// WrapPayload appends to dst the transaction raw, rewritten as its GTID event and one
+// TRANSACTION_PAYLOAD event that holds the others uncompressed. A replica's connection then
+// carries 2 packets instead of 5 or more. raw must have at most wrapBytesMax bytes, and consist
+// of an untagged GTID, BEGIN, table maps and row events, XID. For any other transaction it
+// returns dst unchanged and false. It does so also for a wrong checksum: a new one over damaged
 // bytes would hide the damage from the replica.
 func WrapPayload(dst []byte, raw []byte) ([]byte, bool) {
 	if len(raw) > wrapBytesMax {
@@ -243,8 +241,8 @@ func wrappable(b []byte) (last Event, events int, ok bool) {
 	return last, events, last != nil && last.Type() == TypeXID
 }
 
-// appendGTIDWithLength appends a GTID event, with the transaction length at
-// body[at], whose transaction is from now on itself and othersBytes more.
+// appendGTIDWithLength appends the GTID event e with a new transaction length, which is at
+// body[at]: the length of the event itself plus othersBytes.
 func appendGTIDWithLength(dst []byte, e Event, at int, othersBytes uint64) []byte {
 	if at == 0 { // before 8.0.2: no such field
 		return append(dst, e...)
@@ -252,8 +250,8 @@ func appendGTIDWithLength(dst []byte, e Event, at int, othersBytes uint64) []byt
 	start := len(dst)
 	body := e.Body()
 	_, behind, _ := CutNetInt(body[at:]) // parsed before, cannot fail
-	// The length of the field depends on its value, which includes the field: a
-	// second round settles it.
+	// The length of the field depends on its value, and the value includes the field. A second
+	// round settles it.
 	fixed := uint64(HeaderBytes+at+len(behind)+ChecksumBytes) + othersBytes
 	length := fixed + uint64(netIntBytes(fixed))
 	length = fixed + uint64(netIntBytes(length))

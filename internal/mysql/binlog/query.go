@@ -12,8 +12,8 @@ type Query struct {
 	Schema string
 	// Text is the statement.
 	Text string
-	// ErrorCode is the error with which the statement ended at its origin, and
-	// with which a replica expects it to end; 0 for none.
+	// ErrorCode is the error with which the statement ended at its origin; a replica expects it
+	// to end with the same. 0 = none.
 	ErrorCode uint16
 }
 
@@ -31,7 +31,7 @@ func ParseQuery(e Event) (Query, error) {
 	return Query{Schema: string(q.schema), Text: string(q.text), ErrorCode: q.errorCode}, nil
 }
 
-// queryView is a Query whose bytes stay in the event.
+// queryView is a Query that shares its bytes with the event.
 type queryView struct {
 	schema, text []byte
 	errorCode    uint16
@@ -62,14 +62,13 @@ func aclStatements() [][]string {
 		{"CREATE", "USER"}, {"ALTER", "USER"}, {"DROP", "USER"}, {"RENAME", "USER"},
 		{"CREATE", "ROLE"}, {"DROP", "ROLE"},
 		{"SET", "PASSWORD"}, {"SET", "DEFAULT", "ROLE"},
-		{"FLUSH", "PRIVILEGES"}, // Makes changes to the tables of mysql effective.
+		{"FLUSH", "PRIVILEGES"}, // Brings changes to the tables of mysql into force.
 	}
 }
 
-// IsACLStatement reports whether a statement, as a QUERY event holds it, changes
-// accounts or privileges. Comments and white space may stand before and between
-// its first words; what a /*! comment holds counts as text, as it does for
-// mysqld.
+// IsACLStatement reports whether a statement, as a QUERY event holds it, changes accounts or
+// privileges. Comments and white space may stand before and between its first words. The
+// content of a /*! comment counts as text, as it does for mysqld.
 func IsACLStatement(query string) bool {
 	// The longest row of aclStatements has three words.
 	var words []string
@@ -88,8 +87,7 @@ func IsACLStatement(query string) bool {
 	return false
 }
 
-// cutWord returns the first word of SQL text, "" if there is none, and what
-// follows it.
+// cutWord returns the first word of SQL text ("" if there is none) and the text behind it.
 func cutWord(s string) (word, rest string) {
 	for s = skipBlank(s); strings.HasPrefix(s, "/*!"); s = skipBlank(s) {
 		s = strings.TrimLeft(s[len("/*!"):], "0123456789")
@@ -105,8 +103,8 @@ func isLetter(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
 }
 
-// skipBlank cuts white space and comments, but of those that start with /*! only
-// the end, where it comes first.
+// skipBlank cuts white space and comments from the beginning of s. Of a comment that starts
+// with /*! it cuts only the end mark, when that is next.
 func skipBlank(s string) string {
 	for {
 		s = strings.TrimLeft(s, " \t\r\n\v\f")

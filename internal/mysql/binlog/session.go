@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// FlagSuppressUse marks a QUERY event whose schema is not to be made the default one before its
-// statement: CREATE DATABASE (LOG_EVENT_SUPPRESS_USE_F), FlagThreadSpecific one that is about the
-// temporary tables of a connection (LOG_EVENT_THREAD_SPECIFIC_F).
+// Flags of a QUERY event. FlagSuppressUse: its schema must not be made the default schema before
+// its statement, as for CREATE DATABASE (LOG_EVENT_SUPPRESS_USE_F). FlagThreadSpecific: it is
+// about the temporary tables of a connection (LOG_EVENT_THREAD_SPECIFIC_F).
 const (
 	FlagSuppressUse    uint16 = 0x8
 	FlagThreadSpecific uint16 = 0x4
 )
 
-// Setting is a session variable, and what it was set to, as SQL text.
+// Setting is a session variable and its value as SQL text.
 type Setting struct{ Name, Value string }
 
 // Account is an account of a server.
 type Account struct{ User, Host string }
 
-// String is how SQL text names it: that does not depend on sql_mode.
+// String returns the account as SQL text that is valid in any sql_mode.
 func (a Account) String() string {
 	return QuoteName(a.User) + "@" + QuoteName(a.Host)
 }
 
-// QuoteName is a name as SQL text has it.
+// QuoteName returns a name as SQL text.
 func QuoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// CutKeyword returns the first word of a statement, "" if there is none, and what is behind it. Comments may stand before it; what
-// a /*! comment holds counts as text, as it does for mysqld.
+// CutKeyword returns the first word of a statement ("" if there is none) and the text behind it. Comments may stand
+// before the word. The content of a /*! comment counts as text, as it does for mysqld.
 func CutKeyword(text string) (word, rest string) { return cutWord(text) }
 
 // SessionQuery is a QUERY event with the session in which it ran.
@@ -38,19 +38,21 @@ type SessionQuery struct {
 	Query
 	// Thread is the id of its connection.
 	Thread uint32
-	// Flags are the event's, Timestamp when the statement began, as SQL text in seconds.
+	// Flags are the flags of the event. Timestamp is when the statement began, in seconds since
+	// 1970, as SQL text.
 	Flags     uint16
 	Timestamp string
-	// Settings always have the same names, in the same order, but for those that an event may lack
+	// Settings always have the same names in the same order, except names that an event may lack
 	// because its server does not have them.
 	Settings []Setting
-	// Invoker is who executed the statement at its origin. It is there only where that matters for what the
-	// statement does (Q_INVOKER); an applier takes it for the current user. The zero value = the event does not say.
+	// Invoker is the account that executed the statement at its origin. An event has it only where the effect of the
+	// statement depends on it (Q_INVOKER); an applier takes it as the current user. The zero value = the event does
+	// not say.
 	Invoker Account
 	// Updated are the schemas that the statement has changed, as far as its event names them (Q_UPDATED_DB_NAMES).
 	Updated []string
-	// Unknown is a status variable that this package does not know; 0 = there is none. Those that follow it
-	// are not in Settings.
+	// Unknown is the first status variable that this package does not know; 0 = there is none. Variables
+	// behind it are not in Settings.
 	Unknown byte
 }
 
@@ -92,11 +94,11 @@ func ParseSessionQuery(e Event) (SessionQuery, error) {
 		Query:  Query{Schema: string(view.schema), Text: string(view.text), ErrorCode: view.errorCode},
 		Thread: binary.LittleEndian.Uint32(body), Flags: e.Flags(),
 	}
-	// What an event does not say is the default (Query_log_event::do_apply_event).
+	// Where an event lacks a variable, the default holds (Query_log_event::do_apply_event).
 	v := sessionVariables{increment: 1, offset: 1}
 	vars := body[queryPostHeaderBytes : queryPostHeaderBytes+int(binary.LittleEndian.Uint16(body[11:]))]
 	for len(vars) > 0 {
-		if vars[0] > queryNewest { // they come in order: so are all behind it
+		if vars[0] > queryNewest { // variables come in order: those behind it are unknown, too
 			q.Unknown = vars[0]
 			break
 		}
@@ -119,11 +121,11 @@ type sessionVariables struct {
 	micros                         uint32
 	invoker                        Account
 	updated                        []string
-	// These are nil where the server does not say.
+	// nil where the event does not say.
 	explicitDefaults, requirePrimaryKey, encryption *byte
 }
 
-// take reads one status variable, and returns what follows it.
+// take reads one status variable, and returns the bytes behind it.
 func (v *sessionVariables) take(b []byte) (rest []byte, err error) {
 	code, b := b[0], b[1:]
 	n, err := queryVariableBytes(code, b)
@@ -171,7 +173,7 @@ func (v *sessionVariables) take(b []byte) (rest []byte, err error) {
 	return b[n:], nil
 }
 
-// queryVariableBytes is how long the value of a status variable is that begins at b.
+// queryVariableBytes returns the length of the status variable value that begins at b.
 func queryVariableBytes(code byte, b []byte) (int, error) {
 	switch code {
 	case queryFlags2, queryAutoIncrement, queryMasterDataWritten:
@@ -199,7 +201,7 @@ func queryVariableBytes(code byte, b []byte) (int, error) {
 			return 0, fmt.Errorf("%w: cut in status variable %d", ErrMalformed, code)
 		}
 		return host + 1 + int(b[host]), nil
-	case queryUpdatedSchemas: // how many, and each with a NUL behind it
+	case queryUpdatedSchemas: // a count, and names that each end with a NUL
 		n, left := 1, int(b[0])
 		for left > 0 && left != updatedSchemasNotNamed {
 			for n < len(b) && b[n] != 0 {
@@ -258,20 +260,20 @@ func (v *sessionVariables) settings() []Setting {
 	return all
 }
 
-// stmtEnd is the flag of a row event that says that its statement ends with it (STMT_END_F), at
-// rowsFlagsAt of its body, behind the table's id.
+// stmtEnd is the flag of the row event that is the last of its statement (STMT_END_F). The
+// flags are at rowsFlagsAt of the body, behind the table's id.
 const (
 	stmtEnd     = 1
 	rowsFlagsAt = 6
 )
 
-// EndsStatement tells whether a row event is its statement's last.
+// EndsStatement tells whether a row event is the last of its statement.
 func EndsStatement(e Event) bool {
 	body := e.Body()
 	return len(body) > rowsFlagsAt && body[rowsFlagsAt]&stmtEnd != 0
 }
 
-// EndStatement makes a row event its statement's last, in place.
+// EndStatement makes a row event the last of its statement, in place.
 func EndStatement(e Event) {
 	if len(e.Body()) > rowsFlagsAt {
 		e[HeaderBytes+rowsFlagsAt] |= stmtEnd
@@ -279,16 +281,16 @@ func EndStatement(e Event) {
 	}
 }
 
-// tableIDBytes is how long a table's id is, with which TABLE_MAP and row events begin.
+// tableIDBytes is the length of a table's id, with which TABLE_MAP and row events begin.
 const tableIDBytes = 6
 
-// TableMap is the table that a TABLE_MAP event, with a checksum, gives a number.
+// TableMap is the table to which a TABLE_MAP event gives a number.
 type TableMap struct {
 	Table  uint64
 	Schema string
 }
 
-// ParseTableMap parses the begin of one.
+// ParseTableMap parses the beginning of a TABLE_MAP event that has a checksum.
 func ParseTableMap(e Event) (TableMap, error) {
 	const schemaAt = tableIDBytes + 2 // behind flags
 	body := e.Body()
@@ -298,7 +300,8 @@ func ParseTableMap(e Event) (TableMap, error) {
 	return TableMap{tableID(body), string(body[schemaAt+1 : schemaAt+1+int(body[schemaAt])])}, nil
 }
 
-// RowsTable is the table of a row event, by the number of its TABLE_MAP; 0 = it is too short.
+// RowsTable returns the table of a row event, by the number of its TABLE_MAP; 0 = the event is
+// too short.
 func RowsTable(e Event) uint64 {
 	body := e.Body()
 	if len(body) < tableIDBytes {
@@ -313,7 +316,8 @@ func tableID(body []byte) uint64 {
 	return binary.LittleEndian.Uint64(id[:])
 }
 
-// WithChecksum appends to dst an event of a TRANSACTION_PAYLOAD, which has no checksum, with one.
+// WithChecksum appends to dst an event from inside a TRANSACTION_PAYLOAD, and gives it a
+// checksum.
 func WithChecksum(dst []byte, e Event) []byte {
 	start := len(dst)
 	return endEvent(append(dst, e...), start)

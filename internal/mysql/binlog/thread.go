@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// ThreadID returns the id of the connection that wrote the transaction raw: that
-// of its first QUERY event (BEGIN, XA START, or the one statement), also where it
-// is compressed. It returns ErrMalformed for bytes that are no such transaction.
+// ThreadID returns the id of the connection that wrote the transaction raw, also where it is
+// compressed. It takes the id from the first QUERY event (BEGIN, XA START, or the only
+// statement). It returns ErrMalformed for bytes that are no such transaction.
 func ThreadID(raw []byte) (uint32, error) {
 	for e, err := range Events(raw) {
 		if err != nil {
@@ -30,8 +30,8 @@ func ThreadID(raw []byte) (uint32, error) {
 	return 0, fmt.Errorf("look for a connection's id: %w: there is no QUERY event", ErrMalformed)
 }
 
-// ReadThreadID is ThreadID for a transaction that is too long to hold, whose
-// events r gives. It reads no more than it needs.
+// ReadThreadID is ThreadID for a transaction that is too long to hold in memory: r yields its
+// events. It reads no more than it needs.
 func ReadThreadID(r io.Reader) (uint32, error) {
 	in := bufio.NewReaderSize(r, 4<<10)
 	for {
@@ -67,7 +67,7 @@ func readPayloadThread(in *bufio.Reader, length int64) (uint32, error) {
 	return payloadThread(r)
 }
 
-// payloadThread reads the first event of r, which has to be a QUERY event.
+// payloadThread reads the first event of r, which must be a QUERY event.
 func payloadThread(r io.Reader) (uint32, error) {
 	var e [HeaderBytes + queryPostHeaderBytes]byte
 	if _, err := io.ReadFull(r, e[:]); err != nil {

@@ -8,8 +8,8 @@ import (
 // Transaction is one whole transaction.
 type Transaction struct {
 	GTIDInfo
-	// Raw is its events with their checksums, the GTID event first. It aliases
-	// the bytes it was found in.
+	// Raw is its events with their checksums, the GTID event first. It aliases the bytes in
+	// which it was found.
 	Raw []byte
 }
 

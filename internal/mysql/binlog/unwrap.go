@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// OpenPayload returns a reader of the events in a TRANSACTION_PAYLOAD event,
-// decompressed; they have no checksums. in stands right behind the event's
-// header, which says that the event has length bytes. The event's own checksum
-// is the caller's to verify, before.
+// OpenPayload returns a reader of the events in a TRANSACTION_PAYLOAD event, decompressed; they
+// have no checksums. in must stand directly behind the event's header, which gives the event's
+// length. The caller must have verified the event's own checksum before.
 func OpenPayload(in *bufio.Reader, length int64) (io.ReadCloser, error) {
 	r, _, err := openPayloadIn(in, length)
 	if err != nil {
@@ -19,7 +18,8 @@ func OpenPayload(in *bufio.Reader, length int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// openPayloadIn is OpenPayload; data is what is left of the payload as it is in the event.
+// openPayloadIn is OpenPayload. data reads the bytes of the payload as they are in the event;
+// its N is how many are left.
 func openPayloadIn(in *bufio.Reader, length int64) (r io.ReadCloser, data *io.LimitedReader, err error) {
 	body := length - HeaderBytes - ChecksumBytes
 	head, err := in.Peek(int(min(max(body, 0), payloadHeadBytesMax)))
@@ -41,8 +41,8 @@ func openPayloadIn(in *bufio.Reader, length int64) (r io.ReadCloser, data *io.Li
 	return r, data, err
 }
 
-// Relocated returns the header of an event that stands elsewhere: with another
-// length and another end of its place in the file. The checksum changes with it.
+// Relocated returns the header of the event with another length and another end in the file.
+// The event then needs a new checksum.
 func (e Event) Relocated(length, logPos uint32) (header [HeaderBytes]byte) {
 	copy(header[:], e)
 	binary.LittleEndian.PutUint32(header[offsetLength:], length)

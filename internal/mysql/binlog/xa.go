@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// XID names an XA transaction. The format id is not part of it: mysqld tells
-// XA transactions apart by the other two (xid_t::eq in sql/xa.h).
+// XID names an XA transaction. The format id is not part of it: mysqld identifies an XA
+// transaction by the other two parts (xid_t::eq in sql/xa.h).
 type XID struct{ GTRID, BQUAL string }
 
 // xaPrepareBytes is the length of an XA_PREPARE event's fixed part: one phase
@@ -22,11 +22,10 @@ const xaPrepareBytes = 13
 // xaPartBytesMax is the longest gtrid or bqual (MAXGTRIDSIZE, MAXBQUALSIZE).
 const xaPartBytesMax = 64
 
-// ParseXAPrepare reports which XA transaction the transaction raw prepares, if
-// it does: XA COMMIT … ONE PHASE leaves nothing prepared. It looks through a
-// whole payload, however long its events are once decompressed, because an
-// XA_PREPARE event comes last. It returns ErrMalformed for bytes that are no
-// such events.
+// ParseXAPrepare reports whether the transaction raw leaves an XA transaction prepared, and
+// which. XA COMMIT … ONE PHASE leaves none. It reads all of a payload, however long its events
+// are once decompressed, because an XA_PREPARE event comes last. It returns ErrMalformed for
+// bytes that are no such events.
 func ParseXAPrepare(raw []byte) (xid XID, prepares bool, err error) {
 	for e, err := range Events(raw) {
 		if err == nil && e.Type() == TypeXAPrepare {
@@ -51,8 +50,8 @@ func payloadXAPrepare(e Event) (XID, bool, error) {
 	return scanXAPrepare(r)
 }
 
-// scanXAPrepare looks through the events of a payload. It holds one event's header
-// at a time, so it needs no bound: a few hundred KiB of a payload may be GiB of rows.
+// scanXAPrepare reads all events of a payload. It holds the header of one event at a time, so it
+// needs no bound: a few hundred KiB of a payload may be GiB of rows.
 func scanXAPrepare(r io.Reader) (XID, bool, error) {
 	head, found, err := findEvent(r, math.MaxInt64, func(t Type) bool { return t == TypeXAPrepare })
 	if err == nil && !found {
@@ -72,14 +71,13 @@ func scanXAPrepare(r io.Reader) (XID, bool, error) {
 	return parseXAPrepare(body[:n])
 }
 
-// payloadHeadBytesMax bounds the fields in front of a payload's data: three of 11
-// bytes, the end mark, and room for newer ones.
+// payloadHeadBytesMax bounds the fields in front of a payload's data: three fields of 11 bytes,
+// the end mark, and room for newer fields.
 const payloadHeadBytesMax = 256
 
-// ReadXAPrepare is ParseXAPrepare for a compressed transaction that is too long
-// to hold, whose events r gives; what is in its payload may be of any length. Of
-// a transaction that is not compressed it says that it prepares nothing: look at
-// its last event.
+// ReadXAPrepare is ParseXAPrepare for a compressed transaction that is too long to hold in
+// memory: r yields its events. The payload may have any length. For a transaction that is not
+// compressed it returns false: the caller must look at the last event.
 func ReadXAPrepare(r io.Reader) (xid XID, prepares bool, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -134,9 +132,9 @@ func parseXAPrepare(body []byte) (XID, bool, error) {
 	return XID{data[:gtrid], data[gtrid:]}, true, nil
 }
 
-// ParseXAEnd reports which prepared XA transaction the transaction raw commits
-// or rolls back, if it does. It returns ErrMalformed for bytes that are no
-// events, or where the XID is not as mysqld writes it.
+// ParseXAEnd reports whether the transaction raw commits or rolls back a prepared XA
+// transaction, and which. It returns ErrMalformed for bytes that are no events, or for an XID
+// in another form than mysqld's.
 func ParseXAEnd(raw []byte) (xid XID, ends bool, err error) {
 	_, rest, err := CutEvent(raw) // the GTID event
 	if err != nil {
@@ -161,11 +159,11 @@ func ParseXAEnd(raw []byte) (xid XID, ends bool, err error) {
 	return xid, err == nil, err
 }
 
-// cutXAEnd returns what follows XA COMMIT or XA ROLLBACK, which mysqld writes
-// itself, in this case.
+// cutXAEnd returns the text behind XA COMMIT or XA ROLLBACK. mysqld writes these words itself,
+// in upper case.
 func cutXAEnd(text []byte) (rest string, found bool) {
-	// The longest: two parts in hexadecimal and a format id. What is longer is cut
-	// and then no XID.
+	// The longest text has two parts in hexadecimal and a format id. A longer text is cut here,
+	// and then is no valid XID.
 	const bytesMax = len("XA ROLLBACK X'',X'',4294967295") + 4*xaPartBytesMax
 	s := string(text[:min(len(text), bytesMax+1)])
 	if rest, found = strings.CutPrefix(s, "XA COMMIT "); found {

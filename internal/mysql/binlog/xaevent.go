@@ -1,8 +1,8 @@
 package binlog
 
-// ParseXAPrepareEvent reports which XA transaction one event prepares, if it is
-// an XA_PREPARE event (with its checksum) that leaves something prepared. It
-// returns ErrMalformed for a damaged one.
+// ParseXAPrepareEvent reports whether one event (with its checksum) is an XA_PREPARE event that
+// leaves an XA transaction prepared, and which. It returns ErrMalformed for a damaged
+// XA_PREPARE event.
 func ParseXAPrepareEvent(e Event) (xid XID, prepares bool, err error) {
 	if e.Type() != TypeXAPrepare {
 		return XID{}, false, nil

@@ -3,20 +3,21 @@ package follow
 import "github.com/quorate/quorate/internal/mysql/binlog"
 
 // Clock says which transactions of a source may run at the same time, by the logical clock of their GTID
-// events: one may begin once all up to its last committed are done (Mts_submode_logical_clock in
-// sql/rpl_mta_submode.cc). Those that never come, because they are there already, count as done. The order of
-// commits is not kept: gtid_executed has gaps meanwhile, and tells what is done.
+// events: a transaction may begin once all transactions up to its last committed are done
+// (Mts_submode_logical_clock in sql/rpl_mta_submode.cc). Transactions that the source does not send, because
+// they are here already, count as done. The order of commits is not kept: gtid_executed has gaps meanwhile,
+// and shows what is done.
 type Clock struct {
 	running map[int64]struct{}
 	newest  int64
 }
 
-// May tells whether a transaction may begin beside those that run.
+// May tells whether a transaction may begin while those under way go on.
 func (c *Clock) May(i binlog.GTIDInfo) bool {
 	if len(c.running) == 0 {
 		return true
 	}
-	// Without a clock, or where it is not one of this file, it waits for all.
+	// Where it has no valid clock, or a clock of another file, it waits until none runs.
 	if i.LastCommitted < 0 || i.LastCommitted >= i.SequenceNumber || i.SequenceNumber <= c.newest {
 		return false
 	}
@@ -28,7 +29,7 @@ func (c *Clock) May(i binlog.GTIDInfo) bool {
 	return true
 }
 
-// Begin notes that a transaction begins, End that it has ended.
+// Begin notes that a transaction begins.
 func (c *Clock) Begin(i binlog.GTIDInfo) {
 	if c.running == nil {
 		c.running = map[int64]struct{}{}
@@ -40,5 +41,5 @@ func (c *Clock) Begin(i binlog.GTIDInfo) {
 // End notes that a transaction has ended.
 func (c *Clock) End(i binlog.GTIDInfo) { delete(c.running, i.SequenceNumber) }
 
-// Idle tells whether none runs.
+// Idle tells whether no transaction runs.
 func (c *Clock) Idle() bool { return len(c.running) == 0 }

@@ -7,7 +7,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
-// What a text is looked for. The server writes these definers (append_definer in sql/sql_show.cc), whatever sql_mode is there.
+// Patterns of statements. The server writes the definers (append_definer in sql/sql_show.cc), with any sql_mode.
 const (
 	name        = "(?:`(?:[^`]|``)*`" + `|"(?:[^"]|"")*"|'(?:[^']|'')*'|[\w$.%-]+)`
 	definer     = `DEFINER\s*=\s*` + name + `\s*@\s*` + name + `\s+`
@@ -16,11 +16,12 @@ const (
 	currentUser = `(?i)\bCURRENT_USER\b`
 )
 
-// asInvoker makes the step of a statement that mysqld would execute here as the account of the session, where an applier would
-// execute it as the account that the event names.
+// asInvoker makes the step of a statement. mysqld executes it here as the account of the session, where an applier
+// would execute it as the account that the event names: asInvoker makes up for the difference, or refuses.
 func (t *Translator) asInvoker(q binlog.SessionQuery) (Step, error) {
 	is := func(what string) bool { return regexp.MustCompile(what).MatchString(q.Text) }
-	// The server writes the definer into each CREATE that has one. CURRENT_USER in a body is the account that runs it, as at the source.
+	// The server writes the definer into each CREATE that can have one. CURRENT_USER in a body means the account that
+	// runs it, as at the source.
 	if q.Invoker != (binlog.Account{}) && is(currentUser) && !is(withDefiner) {
 		return Step{}, t.unsupported("is a statement about CURRENT_USER, who is somebody else here")
 	}
@@ -36,7 +37,7 @@ func (t *Translator) asInvoker(q binlog.SessionQuery) (Step, error) {
 	return step, nil
 }
 
-// ascii tells whether a text is the same in each character set that a client may have.
+// ascii tells whether a text has the same bytes in each character set that a client may have.
 func ascii(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r > '~' || r < ' ' })
 }

@@ -9,20 +9,21 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
-// undefinedCommit is original_commit_timestamp where it is not known (UNDEFINED_COMMIT_TIMESTAMP).
+// undefinedCommit is the original_commit_timestamp for "not known" (UNDEFINED_COMMIT_TIMESTAMP).
 const undefinedCommit = 36028797018963968
 
-// Session makes the SQL of steps, for one session of the server. The zero value is a new session.
+// Session makes the SQL for steps, for one session of the server. The zero value is a new
+// session.
 type Session struct {
-	// schema and settings are those of the session now, as far as it was told.
+	// schema and settings are the session's default schema and variables, as far as they were
+	// set here.
 	schema   string
 	settings map[string]string
 	// format is the FORMAT_DESCRIPTION that the session knows.
 	format string
 }
 
-// SQL returns what is to be executed for a step. text is executed alone, behind ours; those of ours may be joined
-// with "; ".
+// SQL returns the statements to execute for a step: first ours, which may be joined with "; ", then text, alone.
 func (s *Session) SQL(step Step) (ours []string, text string) {
 	switch step.Kind {
 	case Format:
@@ -30,7 +31,8 @@ func (s *Session) SQL(step Step) (ours []string, text string) {
 			return nil, ""
 		}
 		s.format = string(step.Events)
-		// Before any transaction: with a GTID that is there already the server would skip it without a word.
+		// It must not be in a transaction: with a GTID that exists already, the server would skip it
+		// silently.
 		return []string{"SET @@SESSION.gtid_next='AUTOMATIC'"}, binlogStatement(step.Events)
 	case Begin:
 		commit := step.Info.OriginalCommit
@@ -42,7 +44,7 @@ func (s *Session) SQL(step Step) (ours []string, text string) {
 		ours = append(s.set(step.Query), "BEGIN")
 	case Rows:
 		ours = append(ours, binlogStatement(step.Events))
-		delete(s.settings, "timestamp") // each row event has set it to its own
+		delete(s.settings, "timestamp") // each row event has set its own timestamp
 	case Commit:
 		ours = append(ours, "COMMIT")
 	case LeftOut:
@@ -53,7 +55,7 @@ func (s *Session) SQL(step Step) (ours []string, text string) {
 	return ours, ""
 }
 
-// binlogStatement is the statement that has the server apply events.
+// binlogStatement returns the statement by which the server applies events.
 func binlogStatement(events []byte) string {
 	const begin, end = "BINLOG '", "'"
 	var b strings.Builder
@@ -66,10 +68,10 @@ func binlogStatement(events []byte) string {
 	return b.String()
 }
 
-// statement is what comes before the text of a statement.
+// statement returns what must be executed before the text of a statement.
 func (s *Session) statement(q binlog.SessionQuery) (ours []string) {
 	if q.Schema != "" && q.Schema != s.schema && q.Flags&binlog.FlagSuppressUse == 0 {
-		// The name is in UTF-8, whatever the statements before were in.
+		// The name is in UTF-8, whatever character set the statements before had.
 		ours = append(ours, "SET @@SESSION.character_set_client=utf8mb4", "USE "+binlog.QuoteName(q.Schema))
 		s.schema = q.Schema
 		delete(s.settings, "character_set_client")
@@ -77,25 +79,26 @@ func (s *Session) statement(q binlog.SessionQuery) (ours []string) {
 	}
 	ours = append(ours, s.set(q)...)
 	if isSchemaStatement(q.Text) {
-		s.schema = "" // it may be gone, or other than it was
+		s.schema = "" // it may be gone, or have changed
 	}
 	return ours
 }
 
-// isSchemaStatement tells whether a statement changes databases: the default one may be among them.
+// isSchemaStatement tells whether a statement may change databases: the default one may be among
+// them.
 func isSchemaStatement(text string) bool {
 	upper := strings.ToUpper(text)
 	return strings.Contains(upper, "DATABASE") || strings.Contains(upper, "SCHEMA")
 }
 
-// set sets what differs of the session's variables.
+// set returns the SET statement for the session variables that differ.
 func (s *Session) set(q binlog.SessionQuery) []string {
 	if s.settings == nil {
 		s.settings = map[string]string{}
 	}
 	all := q.Settings[:len(q.Settings):len(q.Settings)]
 	all = append(all, binlog.Setting{Name: "timestamp", Value: q.Timestamp})
-	if q.Flags&binlog.FlagThreadSpecific != 0 { // it is about temporary tables of its connection
+	if q.Flags&binlog.FlagThreadSpecific != 0 { // the statement is about temporary tables of its connection
 		all = append(all, binlog.Setting{Name: "pseudo_thread_id", Value: strconv.FormatUint(uint64(q.Thread), 10)})
 	}
 	var set []string

@@ -13,28 +13,28 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// chunkBytesMin is how long the row events of a piece are before it is handed on; an event may be longer, and
-// is never cut.
+// chunkBytesMin is the length of row events from which on a piece is handed on. An event may be longer and is
+// never cut.
 const chunkBytesMin = 512 << 10
 
-// Kind is what a session has to do for a step.
+// Kind says what a session must do for a step.
 type Kind uint8
 
 // The kinds.
 const (
 	// Begin: a transaction begins; it has Info.
 	Begin Kind = iota + 1
-	// Open: rows follow, in the session that Query describes.
+	// Open: rows follow, with the session variables of Query.
 	Open
-	// Rows: row events with their table maps, whole by themselves.
+	// Rows: row events with their table maps, complete in themselves.
 	Rows
-	// Statement: the text of Query. Where there was no Open, it ends the transaction.
+	// Statement: execute the text of Query. Where there was no Open, it ends the transaction.
 	Statement
 	// Commit: the transaction ends.
 	Commit
-	// LeftOut: the text of Query is not executed, and the transaction is empty, and ends.
+	// LeftOut: do not execute the text of Query; the transaction is empty, and ends.
 	LeftOut
-	// Format: a new file of the source begins. What came before is done first.
+	// Format: a new file of the source begins. All earlier steps must be done first.
 	Format
 )
 
@@ -42,23 +42,23 @@ const (
 type Step struct {
 	Kind Kind
 	Info binlog.GTIDInfo
-	// Events are those of Rows and Format.
+	// Events are the events of a Rows or Format step.
 	Events []byte
 	Query  binlog.SessionQuery
-	// Routine: the statement makes a stored routine. The source has let its Invoker execute and alter it, which the
-	// statement does not do here (automatic_sp_privileges).
+	// Routine says that the statement makes a stored routine. At the source its Invoker got the privileges to
+	// execute and alter it (automatic_sp_privileges), which the statement does not give here.
 	Routine bool
-	// Own: a LeftOut that changes what each cluster has of its own alone.
+	// Own says that a LeftOut concerns only the schema of which each cluster has its own.
 	Own bool
-	// Ends: it is the transaction's last step.
+	// Ends says that it is the transaction's last step.
 	Ends bool
 }
 
 // UnsupportedError is a transaction that cannot be carried over.
 type UnsupportedError struct {
-	// GTID is its own; the zero value = it has none.
+	// GTID is the transaction's GTID; the zero value = it has none.
 	GTID gtid.GTID
-	// What is in the way, and Do what there is to do about it.
+	// What says what is in the way, Do what to do about it.
 	What, Do string
 }
 
@@ -71,31 +71,33 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s %s: %s", where, e.What, e.Do)
 }
 
-// What there is to do where a transaction of the source stands in the way for good.
+// again says what to do about a transaction of the source that can never be carried over.
 const again = "the source must not do that; then start again from a copy of it that has this transaction (quorate adopt)"
 
-// Translator makes steps of the events of one connection, in their order.
+// Translator turns the events of one connection into steps, in order.
 type Translator struct {
 	// Withheld tells whether a statement must not be executed here; nil = none.
 	Withheld func(text string) bool
-	// Own is a schema of which each cluster has its own: it is left out, and its transactions are empty; "" = none is.
+	// Own is a schema of which each cluster has its own. Changes to it are left out, so transactions may become
+	// empty; "" = no such schema.
 	Own string
 
 	borders binlog.Assembler
 	info    binlog.GTIDInfo
 	open    bool
-	// ended: the transaction has had its last step.
+	// ended says that the transaction's last step was handed on.
 	ended bool
-	// maps are the table maps of the statement under way, rows its row events that were not handed on, the
-	// last of which begins at last.
+	// maps are the table maps of the statement under way. rows are its row events that were not handed on;
+	// the last of them begins at last.
 	maps, rows []byte
 	last       int
-	// left are the tables of the statement under way whose rows are left out.
+	// left has the tables of the statement under way whose rows are left out.
 	left map[uint64]bool
 }
 
-// Feed takes the next event, and hands on the steps that follow from it: they share no memory with e. It returns an
-// *UnsupportedError for what cannot be carried over; after an error the connection is of no use.
+// Feed takes the next event, and calls emit with the steps that follow from it. They share no memory with e. It
+// returns an *UnsupportedError for a transaction that cannot be carried over. After an error the caller must end
+// the connection.
 func (t *Translator) Feed(e binlog.Event, emit func(Step) error) error {
 	if e.Type() == binlog.TypeFormatDescription {
 		return t.format(e, emit)
@@ -173,7 +175,7 @@ func (t *Translator) unpack(e binlog.Event, emit func(Step) error) error {
 		if n < binlog.HeaderBytes || n > eventBytesMax {
 			return fmt.Errorf("unpack transaction %v: %w: an event of %d bytes", t.info.GTID, binlog.ErrMalformed, n)
 		}
-		inner := bytes.NewBuffer(head[:]) // it grows as the bytes come, whatever the header says
+		inner := bytes.NewBuffer(head[:]) // it grows with the bytes that arrive, whatever the header says
 		if _, err := io.CopyN(inner, events, n-binlog.HeaderBytes); err != nil {
 			return fmt.Errorf("unpack transaction %v: %w", t.info.GTID, err)
 		}
@@ -188,7 +190,7 @@ const eventBytesMax = 1 << 30
 
 // inner takes an event behind a transaction's GTID.
 func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
-	if t.ended { // only within a payload: else the borders say so
+	if t.ended { // only within a payload: elsewhere t.borders finds it
 		return fmt.Errorf("transaction %v: %w: an event of type %d behind its end", t.info.GTID, binlog.ErrMalformed, e.Type())
 	}
 	switch e.Type() {
@@ -201,7 +203,7 @@ func (t *Translator) inner(e binlog.Event, emit func(Step) error) error {
 	case binlog.TypeXAPrepare:
 		return t.unsupported("is an XA transaction")
 	case binlog.TypeRowsQuery, binlog.TypeViewChange:
-		return nil // of no meaning for the data
+		return nil // these do not change data
 	case binlog.TypeIntvar, binlog.TypeRand, binlog.TypeUserVar, binlog.TypeBeginLoadQuery, binlog.TypeExecuteLoadQuery,
 		binlog.TypeAppendBlock, binlog.TypeDeleteFile:
 		return t.statementFormat()
@@ -256,7 +258,7 @@ func (t *Translator) table(e binlog.Event) error {
 	return nil
 }
 
-// leaveOut leaves out a row event of a table whose rows are each cluster's own. Its statement may end with it.
+// leaveOut leaves out a row event of a table of the schema Own. The event may be the last of its statement.
 func (t *Translator) leaveOut(e binlog.Event, emit func(Step) error) error {
 	if !t.open {
 		return fmt.Errorf("transaction %v: %w: rows without a BEGIN", t.info.GTID, binlog.ErrStream)
@@ -276,8 +278,8 @@ func (t *Translator) leaveOut(e binlog.Event, emit func(Step) error) error {
 	return emit(Step{Kind: Rows, Events: events})
 }
 
-// ownAlone tells whether a statement changes nothing but what each cluster has of its own, or grants it: where that is not there, the
-// server would refuse the grant.
+// ownAlone tells whether a statement changes only the schema Own, or is about privileges on it: where the schema does
+// not exist, the server would refuse the grant.
 func (t *Translator) ownAlone(q binlog.SessionQuery) bool {
 	if t.Own == "" {
 		return false
@@ -286,13 +288,13 @@ func (t *Translator) ownAlone(q binlog.SessionQuery) bool {
 		return strings.Contains(strings.ToLower(q.Text), strings.ToLower(t.Own))
 	}
 	schemas := q.Updated
-	if len(schemas) == 0 && q.Flags&binlog.FlagSuppressUse != 0 { // the schema is what the statement is about
+	if len(schemas) == 0 && q.Flags&binlog.FlagSuppressUse != 0 { // the statement is about the schema itself
 		schemas = []string{q.Schema}
 	}
 	return len(schemas) > 0 && !slices.ContainsFunc(schemas, func(s string) bool { return !strings.EqualFold(s, t.Own) })
 }
 
-// row takes a row event. A piece that is long enough is handed on, as a statement of its own.
+// row takes a row event. A piece that is long enough is handed on as a statement of its own.
 func (t *Translator) row(e binlog.Event, emit func(Step) error) error {
 	if t.left[binlog.RowsTable(e)] {
 		return t.leaveOut(e, emit)
@@ -347,7 +349,7 @@ func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
 		return &UnsupportedError{GTID: t.info.GTID, What: fmt.Sprintf("has a session variable (%d) that this quorate does not know", q.Unknown),
 			Do: "follow with a quorate that knows it; if there is none, start again from a copy of the source that has this transaction (quorate adopt)"}
 	case createsFromSelect && t.ownAlone(q):
-		return nil // its rows are left out as they come
+		return nil // its row events will be left out
 	case createsFromSelect:
 		return emit(Step{Kind: Statement, Query: q})
 	case q.Text == "BEGIN":

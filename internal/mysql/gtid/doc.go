@@ -23,10 +23,10 @@
 //	          +---+---------+---+   +----------+-----------+-----+-------------+   +-------+-----+
 //	           u8   u48      u8       16 bytes   u8                u64               u64     u64
 //
-// A tagged set lists a UUID once for each of its tags. The 1 in the last byte
-// of the head is what tells the layouts apart; length*2 is mysqld's variable
-// length integer, of which lengths up to 32 need one byte.
+// A tagged set lists a UUID once for each of its tags. The 1 in the last byte of the head tells
+// the layouts apart. length*2 is mysqld's variable-length integer; lengths up to 32 need one
+// byte.
 //
-// A *Set belongs to one goroutine while it changes; any number may read one
-// that does not. The package is pure: no goroutine, clock, I/O or randomness.
+// A *Set belongs to one goroutine while it changes. Any number of goroutines may read a set
+// that does not change. The package is pure: no goroutine, clock, I/O or randomness.
 package gtid

@@ -59,8 +59,8 @@ func (u UUID) appendText(dst []byte) []byte {
 	return hex.AppendEncode(dst, u[10:])
 }
 
-// Tag is a GTID's tag in its normal form, lower case; "" is no tag. A value
-// that does not come from ParseTag must be in that form already.
+// Tag is a GTID's tag in its normal form, lower case; "" is no tag. A value that does not come
+// from ParseTag must already have that form.
 type Tag string
 
 // ParseTag normalises s as mysqld does: white space around it is cut, letters
@@ -80,7 +80,7 @@ func ParseTag(s string) (Tag, error) {
 	return Tag(s), nil
 }
 
-// Source is what numbers GTIDs: a server and a tag. mysqld calls it TSID.
+// Source is a server and a tag; it numbers its GTIDs from 1. mysqld calls it TSID.
 type Source struct {
 	UUID UUID
 	Tag  Tag

@@ -13,8 +13,8 @@ type Interval struct {
 	Start, End uint64
 }
 
-// group is what a set holds of one source: sorted intervals with a gap of at
-// least one number between neighbours, and never none.
+// group has the GTIDs of one source: sorted intervals, at least one, with a gap of at least one
+// number between neighbours.
 type group struct {
 	Source
 	intervals []Interval
@@ -24,8 +24,8 @@ type group struct {
 // read, and arguments, take a nil *Set for the empty one.
 type Set struct {
 	groups []group // sorted by Source
-	// recent is the index of the group to which Add added last. The GTIDs of a
-	// binlog come from one source nearly always, so that Add needs no search.
+	// recent is the index of the group that Add changed last. The GTIDs of a binlog nearly
+	// always come from one source, so Add seldom needs a search.
 	recent int
 }
 
@@ -36,7 +36,7 @@ func (s *Set) all() []group {
 	return s.groups
 }
 
-// find returns the index at which src is, or would have to be inserted.
+// find returns the index of src, or where it must be inserted.
 func find(groups []group, src Source) (int, bool) {
 	return slices.BinarySearchFunc(groups, src, func(g group, src Source) int { return g.compare(src) })
 }
@@ -74,8 +74,8 @@ func (s *Set) AddInterval(u UUID, t Tag, start, end uint64) error {
 	return nil
 }
 
-// groupOf returns the index of src's group; a new one has no interval yet, the
-// caller adds it.
+// groupOf returns the index of src's group. A new group has no interval yet: the caller must
+// add one.
 func (s *Set) groupOf(src Source) int {
 	i, found := find(s.groups, src)
 	if !found {
@@ -238,7 +238,7 @@ func union(a, b []Interval) []Interval {
 	return out
 }
 
-// appendMerge appends iv, which starts at or after the start of out's last.
+// appendMerge appends iv, which must start at or after the start of out's last interval.
 func appendMerge(out []Interval, iv Interval) []Interval {
 	if last := len(out) - 1; last >= 0 && out[last].End+1 >= iv.Start {
 		out[last].End = max(out[last].End, iv.End)

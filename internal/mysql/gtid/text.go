@@ -35,13 +35,12 @@ func (s *Set) String() string {
 	return string(b)
 }
 
-// ParseSet parses the text of a set: "uuid:[tag:]interval[:[tag:]interval]…",
-// joined by commas. White space and newlines may stand between the parts,
-// elements may be empty, letters may be of either case, intervals in any order
-// and overlapping; a tag holds up to the next tag or comma. It returns
-// ErrSyntax or ErrRange. It is stricter than mysqld in two points: a UUID
-// needs an interval, and an interval such as 5-3 is an error (mysqld ignores
-// both), because such text is a mistake.
+// ParseSet parses the text of a set: "uuid:[tag:]interval[:[tag:]interval]…", joined by commas.
+// White space and newlines may stand between the parts, elements may be empty, letters may be
+// of either case, intervals in any order and overlapping; a tag is valid up to the next tag or
+// comma. It returns ErrSyntax or ErrRange. It is stricter than mysqld in two points: a UUID
+// needs an interval, and an interval such as 5-3 is an error (mysqld ignores both), because
+// such text is a mistake.
 func ParseSet(text string) (*Set, error) {
 	s := &Set{}
 	for element := range strings.SplitSeq(text, ",") {
@@ -56,7 +55,7 @@ func ParseSet(text string) (*Set, error) {
 	return s, nil
 }
 
-// parseElement adds what stands between two commas.
+// parseElement adds one element, the text between two commas.
 func (s *Set) parseElement(element string) error {
 	head, rest, _ := strings.Cut(element, ":")
 	u, err := ParseUUID(strings.Trim(head, whiteSpace))

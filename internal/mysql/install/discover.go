@@ -23,7 +23,7 @@ const EnvBaseDir = "QUORATE_MYSQL_BASE"
 // cache; a 70 MB program and its libraries on a busy cold disk took 5 s.
 const versionTimeout = 60 * time.Second
 
-// Errors of Discover. Each is wrapped in a line that says what was looked at.
+// Errors of Discover. Each is wrapped in a line that says where Discover looked.
 var (
 	// ErrNotFound: there is no mysqld where Discover looked.
 	ErrNotFound = errors.New("no mysqld found")
@@ -41,8 +41,8 @@ type Installation struct {
 	BaseDir string
 	// Version is the server's version.
 	Version Version
-	// Loader is what precedes every program of a private prefix: its dynamic
-	// loader with the library path. Empty for a normal installation.
+	// Loader is the beginning of every command of a private prefix: its dynamic loader with the
+	// library path. Empty for a normal installation.
 	Loader []string
 	// Mysqld is the server program. Mysql, Mysqlbinlog and Mysqldump are the
 	// client programs, "" where the installation has none.
@@ -94,8 +94,8 @@ func (in *Installation) clientArgv(name, program string) ([]string, error) {
 // why the server could not be asked for its version.
 func Discover(baseDir string) (*Installation, error) { return DiscoverAs(baseDir, nil) }
 
-// DiscoverAs is Discover by root, where the server is asked as another account: the one that
-// it will run as may own the program. nil = as this process.
+// DiscoverAs is Discover for root: it runs the server program as another account to ask its
+// version, because the account that mysqld runs as may own the program. nil = as this process.
 func DiscoverAs(baseDir string, as *syscall.Credential) (*Installation, error) {
 	origin := "mysql.base_dir"
 	if baseDir == "" {
@@ -147,16 +147,16 @@ func findOnPath() (string, error) {
 	if program, err = filepath.Abs(program); err != nil {
 		return "", fmt.Errorf("resolve path of mysqld: %w", err)
 	}
-	// /usr/bin/mysqld may be a link into the real prefix; where the link cannot
-	// be followed the program cannot be started either, which is told later.
+	// /usr/bin/mysqld may be a link into the real prefix; if the link cannot be followed, the
+	// program cannot be started either, which gives an error later.
 	if real, err := filepath.EvalSymlinks(program); err == nil {
 		program = real
 	}
 	return program, nil
 }
 
-// privateLoader returns the loader of a private prefix, nil if base has none.
-// The root directory is no private prefix, although it has a loader.
+// privateLoader returns the loader of a private prefix, nil if base has none. The root
+// directory has a loader, too, but is no private prefix.
 func privateLoader(base string) []string {
 	if base == "/" {
 		return nil
@@ -219,7 +219,7 @@ func (in *Installation) readVersion(as *syscall.Credential) error {
 	err := WithoutNetCapabilities(func() (err error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-		// Else it tells our service manager that it starts.
+		// With it, mysqld would tell our service manager that it is ready.
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "NOTIFY_SOCKET=") })
 		out, err = cmd.Output()
 		return err

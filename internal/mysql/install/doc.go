@@ -14,10 +14,9 @@
 //	  BASE/share/…                     BASE/usr/share/mysql
 //	                                   BASE/usr/lib/TRIPLET/ld-linux-*.so.*
 //
-// A private prefix carries the libraries and the dynamic loader that its
-// programs were built for; every argument vector then starts with that loader,
-// so it runs on a host whose own libc is older, and nothing of the host's
-// libraries is mixed in.
+// A private prefix has the libraries and the dynamic loader that its programs were built for.
+// Every argument vector then starts with that loader. So the programs run on a host whose own
+// libc is older, and use none of the host's libraries.
 //
 // SmallServer has the variables of servers that share a machine in a demo and in tests.
 //

@@ -1,10 +1,10 @@
 package install
 
 // SmallServer returns variables that let several servers share a small machine, in a demo and in tests:
-// with 128 MiB of buffer pool and 96 MiB of redo log each, three of
-// them stay below 1 GiB. The log buffer, the caches of tables, and what performance_schema would
-// hold that nobody reads there, are allocated and zeroed at every start: with MySQL's defaults that is
-// 270 MiB, and a third of what a start costs. The histories of transactions stay: tests read them.
+// with 128 MiB of buffer pool and 96 MiB of redo log each, three of them stay below 1 GiB. The server
+// allocates and zeroes the log buffer, the table caches and the tables of performance_schema at every
+// start: with MySQL's defaults that is 270 MiB, and a third of the cost of a start. Here they are
+// small, or off where nobody reads them. The histories of transactions stay, because tests read them.
 func SmallServer() map[string]string {
 	return map[string]string{
 		"innodb_buffer_pool_size":  "128M",

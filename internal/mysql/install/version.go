@@ -12,8 +12,8 @@ type Version struct {
 	Major, Minor, Patch int
 }
 
-// VersionMin is the oldest server that quorate runs: before 8.0.30 an XA
-// PREPARE that nobody acknowledged survives a crash.
+// VersionMin is the oldest server that quorate runs: before 8.0.30 an XA PREPARE without an ACK
+// survives a crash.
 func VersionMin() Version { return Version{8, 0, 30} }
 
 // String returns the version as the server prints it, without suffixes.

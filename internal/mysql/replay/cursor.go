@@ -10,39 +10,39 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// ErrGone is returned by NewCursor for a mysqld that lacks what the log no
-// longer has.
+// ErrGone is returned by NewCursor for a mysqld that lacks transactions which the log no longer
+// has.
 var ErrGone = errors.New("the log starts after what mysqld holds")
 
 // Piece is the next stretch of the committed log. Exactly one of the fields
 // beside Index is set.
 type Piece struct {
-	// Index is the entry that it is from.
+	// Index is the entry that the piece comes from.
 	Index uint64
 	// FormatDescription is the format of what follows: at the beginning, at each
 	// epoch and at each rotation of the primary's binlog.
 	FormatDescription []byte
 	// Events are whole transactions: raw events with their checksums.
 	Events []byte
-	// Staged names a transaction whose events are a segment of the log of their
-	// own, which the reader streams.
+	// Staged names a transaction whose events are in a segment of their own. The reader streams
+	// them from there.
 	Staged *entry.Staged
 }
 
-// Cursor reads the committed log from the end of a mysqld's prefix on (I4). What
-// has to be applied again comes first, in log order, and nothing of what is
-// between: mysqld would have to skip it.
+// Cursor reads the committed log from the end of a mysqld's prefix on (I4). Before that it
+// returns the transactions of Holes.Again, in log order, without those between them, which
+// mysqld has.
 type Cursor struct {
 	log    CommittedLog
 	again  []place
 	next   uint64 // index of the next entry, after again
-	skip   int    // transactions of that entry that mysqld has already
+	skip   int    // how many transactions of that entry mysqld has already
 	format []byte // to be handed out before the next events; nil = done
 	read   []seglog.Entry
 }
 
-// NewCursor returns a cursor that begins where p ends. Holes of p that are done
-// must have been declared to mysqld.
+// NewCursor returns a cursor that begins where p ends. The caller must have declared p.Done to
+// mysqld.
 func NewCursor(log CommittedLog, p Prefix) (*Cursor, error) {
 	if !p.Gone.IsEmpty() {
 		return nil, fmt.Errorf("%w: it lacks %s", ErrGone, p.Gone)
@@ -52,7 +52,8 @@ func NewCursor(log CommittedLog, p Prefix) (*Cursor, error) {
 	return c, nil
 }
 
-// formatNext is the format of what comes next: there is a gap in front of it.
+// formatNext returns the format of the next piece, which does not follow directly on the one
+// before.
 func (c *Cursor) formatNext() []byte {
 	if len(c.again) > 0 {
 		return formatAt(c.log, c.again[0].index)
@@ -60,12 +61,12 @@ func (c *Cursor) formatNext() []byte {
 	return formatAt(c.log, c.next)
 }
 
-// Position returns the index of the entry that comes next, after what is applied
-// again, and how many of its transactions are left out.
+// Position returns the index of the next entry, without regard to Holes.Again, and how many of
+// its transactions are left out.
 func (c *Cursor) Position() (index uint64, skip int) { return c.next, c.skip }
 
-// Next returns the next piece; ok=false if nothing more is committed so far.
-// The piece must not be changed: the log shares it.
+// Next returns the next piece; ok=false if nothing more is committed yet. The caller must not
+// change the piece: the log shares it.
 func (c *Cursor) Next() (p Piece, ok bool, err error) {
 	for {
 		if c.format != nil {
@@ -148,7 +149,7 @@ func (c *Cursor) piece(e seglog.Entry) (Piece, error) {
 	return Piece{}, nil
 }
 
-// readPlace returns the one transaction that is there.
+// readPlace returns the transaction at a place.
 func readPlace(log CommittedLog, at place) (p Piece, err error) {
 	found, ok, err := log.ReadCommitted(at.index, 1)
 	if err == nil && !ok {
@@ -189,9 +190,9 @@ func cutTransactions(body []byte, n int) ([]byte, error) {
 	return rest, nil
 }
 
-// formatAt returns the FORMAT_DESCRIPTION in force at an index: that of its
-// segment, since the epoch or rotate entry that brought it may be purged. At
-// the very first entry there is none: its epoch comes before any transaction.
+// formatAt returns the FORMAT_DESCRIPTION in force at an index. It takes that of the segment,
+// because the epoch or rotate entry may be purged. At the very first entry there is none: an
+// epoch entry comes before any transaction.
 func formatAt(log CommittedLog, index uint64) []byte {
 	if index == 1 {
 		return nil

@@ -1,6 +1,5 @@
-// Package replay decides how a mysqld and the committed log go together: which
-// part of the log a mysqld holds, whether it may go on from there, and from
-// which place it is fed.
+// Package replay compares a mysqld with the committed log: which part of the log the mysqld
+// holds, whether it may go on from there, and from which place it is fed.
 //
 //	                 first            prefix                 last committed
 //	  purged           │                │                          │
@@ -9,23 +8,22 @@
 //	  mark proves it    │ holes, which  │
 //	                    │ were read     │
 //
-// The prefix rule is the ground of it: engine commits follow log order, so a
-// mysqld holds a prefix of the log, and what its gtid_executed lacks before its
-// last transaction is a hole, not a transaction that is missing. Each hole is
-// looked at in the log. What the log no longer has cannot be looked at: there
-// the node's durable mark has to show that mysqld held it, and nothing else
-// does (trace: a log that starts at 101 and a mysqld with 1-50 must not lead to
-// "51-100 were no-ops").
+// All of it rests on the prefix rule: engine commits follow log order, so a mysqld holds a
+// prefix of the log. A GTID that its gtid_executed lacks before its last transaction is a hole,
+// not a missing transaction. Each hole is looked up in the log. Transactions that the log no
+// longer has cannot be looked up: only the node's durable mark can show that mysqld held them.
+// (Otherwise a log that starts at 101 and a mysqld with 1-50 would lead to "51-100 were
+// no-ops".)
 //
 // # What it owns
 //
-// Nothing. A Cursor is a place in the log and belongs to its reader.
+// No state. A Cursor is a place in the log and belongs to its reader.
 //
 // # Goroutines, I/O
 //
-// None: the package is pure, but for reading the log through CommittedLog. It
-// takes no lock, reads no clock, and never waits: a Cursor that has come to the
-// end of what is committed says so, and its caller waits.
+// None: the package is pure, except that it reads the log through CommittedLog. It takes no
+// lock, reads no clock, and never waits: a Cursor at the end of the committed entries says so,
+// and its caller waits.
 //
 // # Invariants
 //

@@ -8,13 +8,13 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// Holder is the member that a log is too long for, by excess bytes, of those that are
-// away: without it more would go, by at least half of the excess. "" = there is none:
-// nobody's data are given up where that frees little or nothing, because members that
-// are not away (a replica that lags) hold the log as well, or an XA transaction does.
-// Nor is anybody's while it is not known what one needs: that may be next to nothing, or
-// everything. Of several, one whose agent is there comes first: it is back the soonest.
-// plan says what retention would remove if these were all members.
+// Holder names a member that is away and keeps the log too long. excess is by how many bytes
+// the log is too long: without this member retention would remove at least half of the excess
+// more. "" = there is no such member. So no member's data are given up where that would free
+// little, because members that are not away (a replica that lags) or an XA transaction need the
+// log, too; and none while the needs of any member are not known. Of several members, one whose
+// agent answers comes first, because it will be back the soonest. plan returns what retention
+// would remove if these were all members.
 func Holder(members []status.Node, excess int64, away func(name string) bool, plan func([]status.Node) cluster.PurgePlan) string {
 	needs, _ := Needs(members)
 	if slices.ContainsFunc(needs, func(n Need) bool { return !n.Known }) {

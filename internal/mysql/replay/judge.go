@@ -6,22 +6,21 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Verdict is what a mysqld's gtid_executed comes to against the committed log.
+// Verdict is the result of comparing a mysqld's gtid_executed with the committed log.
 type Verdict struct {
-	// Refused says in a sentence why this mysqld may not replicate or serve;
-	// "" = it may. Nothing of it may then be changed.
+	// Refused says in a sentence why this mysqld may not replicate or serve; "" = it may. The
+	// data of a refused mysqld must not be changed.
 	Refused string
-	// Errant are the transactions of mysqld that were never committed; empty if
-	// it is refused for something else.
+	// Errant has the transactions of mysqld that were never committed.
 	Errant *gtid.Set
-	// Prefix is its place in the log. Done has to be declared before anything is
-	// fed. It is the zero value where Errant or the durable mark refuse.
+	// Prefix is its place in the log. The caller must declare Done before mysqld is fed. Prefix
+	// is the zero value if mysqld is refused because of Errant or the durable mark.
 	Prefix
 }
 
-// Judge is I3 and the prefix rule: whether a mysqld may go on, and from where.
-// committed is the set of all transactions that were ever committed, learned
-// after executed was read: it only grows, so what it lacks was not committed.
+// Judge checks I3 and the prefix rule: whether a mysqld may go on, and from where. committed is
+// the set of all transactions that were ever committed. It must be read after executed: it only
+// grows, so a transaction that it lacks was not committed when executed was read.
 func Judge(log CommittedLog, committed, executed *gtid.Set, durable Mark) (Verdict, error) {
 	v := JudgeSets(committed, executed, durable)
 	if v.Refused != "" {
@@ -41,7 +40,7 @@ func Judge(log CommittedLog, committed, executed *gtid.Set, durable Mark) (Verdi
 	return v, nil
 }
 
-// JudgeSets is the part of Judge that needs no look into the log.
+// JudgeSets is the part of Judge that does not read the log.
 func JudgeSets(committed, executed *gtid.Set, durable Mark) Verdict {
 	v := Verdict{Errant: executed.Clone()}
 	v.Errant.Subtract(committed)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// readBytesMax is how much of the log one read takes.
+// readBytesMax is how many bytes of the log one read takes.
 const readBytesMax = 1 << 20
 
 // CommittedLog is the committed part of a node's log.
@@ -21,13 +21,13 @@ type CommittedLog interface {
 	// ReadCommitted returns committed entries from index on; ok=false when
 	// index is not committed yet.
 	ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error)
-	// FirstIndex is the index of the oldest entry that the log still has.
+	// FirstIndex returns the index of the oldest entry that the log still has.
 	FirstIndex() uint64
 	// ReadStage opens the events of a staged transaction of the log.
 	ReadStage(id entry.StageID) (io.ReadCloser, error)
 }
 
-// transaction is one of the log's.
+// transaction is a transaction of the log.
 type transaction struct {
 	gtid    gtid.GTID
 	index   uint64 // of its entry
@@ -108,8 +108,8 @@ func stagedTransaction(index uint64, h entry.Header, body []byte) (transaction, 
 	return transaction{gtid: info.GTID, index: index, staged: &s}, nil
 }
 
-// prepares reports which XA transaction it prepares, if it does. For a staged one
-// that is compressed it has to read all of it.
+// prepares reports whether tx is an XA PREPARE, and of which XA transaction. For a staged
+// transaction that is compressed it must read all of it.
 func (tx transaction) prepares(log CommittedLog) (binlog.XID, bool, error) {
 	if tx.staged == nil {
 		return binlog.ParseXAPrepare(tx.raw)
@@ -132,8 +132,8 @@ func (tx transaction) prepares(log CommittedLog) (binlog.XID, bool, error) {
 	return binlog.ParseXAPrepareEvent(event)
 }
 
-// written is when it was committed, by the clock of the server that wrote it: not
-// what a client has set as its time.
+// written returns when tx was committed, by the clock of the server that wrote it. A client
+// cannot set this time.
 func (tx transaction) written() (time.Time, error) {
 	raw := tx.raw
 	if tx.staged != nil {
@@ -150,8 +150,8 @@ func (tx transaction) written() (time.Time, error) {
 	return time.UnixMicro(int64(info.ImmediateCommit)).UTC(), nil
 }
 
-// ends reports which prepared XA transaction it commits or rolls back, if it
-// does: never a staged one, for such a statement is short.
+// ends reports whether tx commits or rolls back a prepared XA transaction, and which. A staged
+// transaction never does, because such a statement is short.
 func (tx transaction) ends() (binlog.XID, bool, error) {
 	if tx.staged != nil {
 		return binlog.XID{}, false, nil
@@ -159,8 +159,8 @@ func (tx transaction) ends() (binlog.XID, bool, error) {
 	return binlog.ParseXAEnd(tx.raw)
 }
 
-// changes tells whether it does anything that InnoDB keeps, and so keeps its
-// GTID with, as far as can be known: it has rows, or ends an XA transaction.
+// changes tells whether InnoDB stores something of tx, and with it the GTID, as far as the log
+// shows: tx has rows, or ends an XA transaction.
 func (tx transaction) changes() (bool, error) {
 	if tx.staged != nil {
 		return tx.staged.Rows, nil
@@ -172,9 +172,8 @@ func (tx transaction) changes() (bool, error) {
 	return binlog.HasRowEvents(tx.raw)
 }
 
-// keepsGTID tells whether InnoDB is certain to have its GTID once it is engine
-// committed: not that of an XA PREPARE, which a staged transaction that is
-// compressed might be.
+// keepsGTID tells whether InnoDB is certain to have the GTID of tx after its engine commit. It
+// returns false for an XA PREPARE, and for a compressed staged transaction, which may be one.
 func (tx transaction) keepsGTID() (bool, error) {
 	if tx.staged != nil && len(tx.staged.EndEvent) == 0 {
 		return false, nil

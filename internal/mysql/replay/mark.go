@@ -6,16 +6,16 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// The witness is looked for this far back: a mark that cannot be had now is had
-// later, when there is a transaction with rows again.
+// How far back a witness is looked for. If there is none, the next transaction with rows gives
+// a mark later.
 const (
 	witnessBytesMax   = 1 << 20
 	witnessEntriesMax = 1024
 )
 
-// Mark is a node's durable mark: its InnoDB, not only its log, holds every
-// transaction up to Index, also after a loss of power, and no XA transaction of
-// them was left prepared.
+// Mark is a node's durable mark: its InnoDB, not only its log, holds every transaction up to
+// Index, also after a loss of power, and none of them is an XA transaction that was still
+// prepared.
 type Mark struct {
 	// Index is the entry; 0 = nothing is known.
 	Index uint64
@@ -27,8 +27,8 @@ type Mark struct {
 
 func (m Mark) covers(index uint64) bool { return m.Index != 0 && m.Index >= index }
 
-// LaggedBy tells whether a mysqld with executed has less than what it was known
-// to hold.
+// LaggedBy tells whether a mysqld with executed lacks transactions that it is known to have
+// held.
 func (m Mark) LaggedBy(executed *gtid.Set) bool {
 	return m.Index != 0 && !executed.Contains(m.Witness)
 }
@@ -40,14 +40,14 @@ type Held struct {
 	Executed *gtid.Set
 }
 
-// NewMark returns the mark of a mysqld whose engine commits were made durable
-// after held was read. xa follows the log's XA transactions; nil: none of what
-// mysqld holds is prepared. The mark ends in front of the first that had no end
-// by its witness. ok=false where the log gives no witness.
+// NewMark returns the mark of a mysqld whose engine commits were made durable after held was
+// read. xa follows the log's XA transactions; nil = mysqld holds no prepared one. The mark ends
+// in front of the first XA transaction that is still prepared at the witness. ok=false where
+// the log has no witness.
 //
-// The mark ends at a transaction that InnoDB keeps the GTID of: behind it may be
-// transactions that leave no trace, or a DDL, which looks like them in the log.
-// A mysqld that has the witness might not have had those.
+// The mark ends at a transaction whose GTID InnoDB keeps. Behind it there may be transactions
+// that leave no trace, or a DDL, which looks the same in the log: a mysqld that has the witness
+// may lack those.
 func NewMark(log CommittedLog, held Held, xa *Prepared) (m Mark, ok bool, err error) {
 	k, ok, err := lastKept(log, held)
 	if !ok || err != nil {
@@ -67,11 +67,11 @@ func NewMark(log CommittedLog, held Held, xa *Prepared) (m Mark, ok bool, err er
 type kept struct {
 	last    gtid.GTID
 	index   uint64 // of its entry
-	through uint64 // the last entry with nothing of the transactions behind it
+	through uint64 // the last entry that has no transaction behind last
 }
 
-// lastKept finds the last transaction of the log, up to h.Index, whose GTID is
-// kept for certain. ok=false if there is none near, or h lacks it.
+// lastKept finds the last transaction of the log, up to h.Index, whose GTID InnoDB keeps for
+// certain. ok=false if there is none near h.Index, or h.Executed lacks it.
 func lastKept(log CommittedLog, h Held) (k kept, ok bool, err error) {
 	k.through = h.Index
 	bytes := 0
@@ -85,7 +85,7 @@ func lastKept(log CommittedLog, h Held) (k kept, ok bool, err error) {
 			return kept{}, false, err
 		}
 		bytes += len(found[0].Data)
-		behind := false // there is a transaction behind the last one kept
+		behind := false // the entry has a transaction behind the last kept one
 		err = entryTransactions(found[0], func(tx transaction) error {
 			keeps, err := tx.keepsGTID()
 			if keeps {

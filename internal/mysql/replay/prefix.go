@@ -12,39 +12,39 @@ import (
 
 // Prefix is the part of the log that a mysqld holds.
 type Prefix struct {
-	// First is the log's first entry when it was looked at. What a purge removes
-	// later can no longer be read from there, which is an error, not a gap.
+	// First was the log's first entry when the prefix was found. If a purge removes that entry
+	// later, a read from there is an error, not a gap.
 	First uint64
-	// Index is the entry of the last transaction that mysqld has; 0 = it has
-	// none of those in the log.
+	// Index is the entry of the last transaction that mysqld has; 0 = it has no transaction of
+	// the log.
 	Index uint64
-	// Skip is how many of that entry's transactions it has.
+	// Skip is how many transactions of that entry mysqld has.
 	Skip int
 	// Through holds every transaction up to the last that mysqld has.
 	Through *gtid.Set
 	Holes
 }
 
-// Holes are the transactions before the prefix's end that are not in
-// gtid_executed. Each of them was read, or is older than what the log has and
-// below the durable mark: nothing else is ever declared done.
+// Holes are the transactions before the prefix's end that are not in gtid_executed. A hole is
+// declared done only if the log shows that it may be, or if it is older than the log and below
+// the durable mark.
 type Holes struct {
-	// Done changed nothing, so that InnoDB keeps no trace of them, or are XA
-	// PREPAREs of what was committed or rolled back since: a replica
+	// Done has transactions that changed nothing, so that InnoDB keeps no trace of them, and XA
+	// PREPAREs whose transaction was committed or rolled back since: a replica
 	// (log_replica_updates=OFF) does not keep their GTIDs.
 	Done *gtid.Set
-	// Again are XA PREPAREs of what was still prepared. A replica that starts
-	// rolls that back, with its GTID (only a primary that binlogs it marks it as
-	// to be kept). Applied after what follows in the log it comes out the same:
-	// its locks kept that away from its rows until it is ended.
+	// Again has the XA PREPAREs whose transaction had no end in the prefix. A replica that
+	// starts rolls such a transaction back and loses its GTID (only a primary, which binlogs
+	// it, marks it to be kept). It may be applied after later transactions of the log with the
+	// same result, because its locks kept them away from its rows.
 	Again *gtid.Set
-	// again are the places of Again in the log, in its order.
+	// again has the places of Again in the log, in log order.
 	again []place
-	// Broken have rows, or end an XA transaction: the premise of the prefix rule
-	// does not hold.
+	// Broken has holes with rows, or with the end of an XA transaction: this mysqld breaks the
+	// prefix rule.
 	Broken *gtid.Set
-	// Gone are older than the log's first entry, and no durable mark shows that
-	// mysqld held them.
+	// Gone has holes that are older than the log's first entry, where no durable mark shows
+	// that mysqld held them.
 	Gone *gtid.Set
 }
 
@@ -54,10 +54,9 @@ type place struct {
 	ordinal int    // among that entry's transactions, from 0
 }
 
-// FindPrefix finds the last transaction of the committed log that is in
-// executed. Engine commits follow log order everywhere, so mysqld holds
-// everything before it, too (the prefix rule); what executed lacks there is
-// looked at (see Holes).
+// FindPrefix finds the last transaction of the committed log that is in executed. Engine
+// commits follow log order everywhere, so mysqld holds everything before it, too (the prefix
+// rule). It classifies the transactions that executed lacks there (see Holes).
 func FindPrefix(log CommittedLog, executed *gtid.Set, durable Mark) (Prefix, error) {
 	segments := log.Segments()
 	p, err := findEnd(log, segments, executed)
@@ -71,7 +70,7 @@ func FindPrefix(log CommittedLog, executed *gtid.Set, durable Mark) (Prefix, err
 	return p, nil
 }
 
-// findEnd is FindPrefix without a look at the holes.
+// findEnd is FindPrefix without the holes.
 func findEnd(log CommittedLog, segments []seglog.SegmentInfo, executed *gtid.Set) (Prefix, error) {
 	for i := len(segments) - 1; i >= 0; i-- {
 		last := uint64(0) // no bound: the newest segment
@@ -113,7 +112,7 @@ func lastExecuted(log CommittedLog, s seglog.SegmentInfo, last uint64, executed 
 	return p, nil
 }
 
-// findHoles fills in the holes.
+// findHoles fills in p.Holes.
 func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, executed *gtid.Set, durable Mark) error {
 	p.Holes = Holes{Done: &gtid.Set{}, Again: &gtid.Set{}, Broken: &gtid.Set{}, Gone: &gtid.Set{}}
 	before := segments[0].GTIDsBefore
@@ -155,10 +154,9 @@ func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, exec
 	return nil
 }
 
-// holesBefore judges what mysqld lacks of the transactions before the log's
-// first entry. They cannot be read. Where InnoDB was known to hold everything
-// up to there (the durable mark) and still holds the mark's witness, they are
-// no-ops or XA PREPAREs with their end; otherwise they may be anything.
+// holesBefore classifies the holes before the log's first entry, which cannot be read. If the
+// durable mark says that InnoDB held everything up to there, and mysqld still has the mark's
+// witness, they are no-ops or XA PREPAREs that have ended. Otherwise they may be anything.
 func (p *Prefix) holesBefore(before, executed *gtid.Set, durable Mark) {
 	missing := before.Clone()
 	missing.Subtract(executed)
@@ -172,16 +170,16 @@ func (p *Prefix) holesBefore(before, executed *gtid.Set, durable Mark) {
 	}
 }
 
-// holeSearch is one way through the log along the holes.
+// holeSearch is one pass through the log that classifies the holes.
 type holeSearch struct {
 	log               CommittedLog
 	holes             *Holes
 	executed, missing *gtid.Set
-	seen              *gtid.Set                  // those of missing that were read
-	prepared          map[binlog.XID]transaction // those of missing, not ended so far
+	seen              *gtid.Set                  // the part of missing that was read
+	prepared          map[binlog.XID]transaction // XA PREPAREs of missing that have no end yet
 }
 
-// at looks at the next transaction.
+// at takes the next transaction of the log.
 func (l *holeSearch) at(tx transaction) error {
 	if l.missing.Contains(tx.gtid) {
 		l.seen.Add(tx.gtid)
@@ -198,14 +196,14 @@ func (l *holeSearch) at(tx transaction) error {
 	return err
 }
 
-// hole puts one missing transaction where it belongs.
+// hole classifies one missing transaction.
 func (l *holeSearch) hole(tx transaction) error {
 	xid, prepares, err := tx.prepares(l.log)
 	if err != nil {
 		return err
 	}
 	if prepares {
-		if before, found := l.prepared[xid]; found { // its end is missing
+		if before, found := l.prepared[xid]; found { // the end of the first one is missing
 			l.holes.Broken.Add(before.gtid)
 		}
 		l.prepared[xid] = tx

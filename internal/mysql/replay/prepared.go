@@ -14,32 +14,32 @@ import (
 // PreparedXA is an XA transaction of the log.
 type PreparedXA struct {
 	XID binlog.XID
-	// Index is the entry of its XA PREPARE, At when that was committed, by the clock
-	// of the server that was the primary.
+	// Index is the entry of its XA PREPARE. At is when that was committed, by the clock of the
+	// server that was the primary then.
 	Index uint64
 	At    time.Time
-	// end is the entry with its XA COMMIT or XA ROLLBACK; 0 = there is none so far.
+	// end is the entry with its XA COMMIT or XA ROLLBACK; 0 = there is none yet.
 	end uint64
 }
 
-// Prepared follows the XA transactions of a log: which are prepared, and without
-// an end. mysqld is not asked: it shows an XA PREPARE later than its GTID, and
-// one that it has to be given again not at all. What prepared nothing with rows is
-// in no log. There are no more of them at once than InnoDB has undo slots for.
+// Prepared follows the XA transactions of a log: which ones are prepared and have no end.
+// mysqld cannot tell that: it shows an XA PREPARE later than its GTID, and does not show one
+// that it must be given again. An XA transaction without rows is not in the log. The number of
+// open ones is bounded by InnoDB's undo slots.
 type Prepared struct {
 	next  uint64 // the entry to look at next
 	open  map[binlog.XID]PreparedXA
-	ended []PreparedXA // behind asked, in the order of their ends
-	asked uint64       // the last index that before was asked of
+	ended []PreparedXA // those that ended behind asked, in the order of their ends
+	asked uint64       // the highest index that before was called with, or Forget allows
 }
 
-// NewPrepared follows the log from an entry on: what was prepared before it must
-// have had its end before it, too.
+// NewPrepared follows the log from an entry on. XA transactions that were prepared before it
+// must have ended before it, too.
 func NewPrepared(from uint64) *Prepared {
 	return &Prepared{next: from, open: map[binlog.XID]PreparedXA{}}
 }
 
-// Read looks at the entries up to an index, all committed.
+// Read reads the entries up to index through, which must be committed.
 func (p *Prepared) Read(log CommittedLog, through uint64) error {
 	for {
 		if done, err := p.ReadSome(log, through); done || err != nil {
@@ -48,9 +48,10 @@ func (p *Prepared) Read(log CommittedLog, through uint64) error {
 	}
 }
 
-// ReadSome goes on with Read, by 1 MiB of the log or one entry; done=false: there is more.
+// ReadSome does a part of Read: 1 MiB of the log, or one entry. done=false: there is more to
+// read.
 func (p *Prepared) ReadSome(log CommittedLog, through uint64) (done bool, err error) {
-	// A log that was copied begins behind what was prepared and ended.
+	// A copied log begins where every XA transaction before it has ended.
 	p.next = max(p.next, log.FirstIndex())
 	if p.next > through {
 		return true, nil
@@ -93,8 +94,8 @@ func (p *Prepared) look(log CommittedLog, tx transaction) error {
 	return err
 }
 
-// Forget lets go of what no later mark asks for, where mysqld has applied all up to an
-// index: none looks for its witness further back.
+// Forget drops what no later mark can ask for, given that mysqld has applied everything up to
+// an index: the search for a witness does not go further back than witnessEntriesMax.
 func (p *Prepared) Forget(applied uint64) {
 	if applied > witnessEntriesMax {
 		p.asked = max(p.asked, applied-witnessEntriesMax)
@@ -102,8 +103,8 @@ func (p *Prepared) Forget(applied uint64) {
 	p.ended = slices.DeleteFunc(p.ended, func(xa PreparedXA) bool { return xa.end <= p.asked })
 }
 
-// PreparedIn brings open, the XA transactions that are prepared and have no end, forward
-// by what a mysqld with these GTIDs has applied of a log, from an entry on.
+// PreparedIn updates open, the XA transactions that are prepared and have no end. It reads the
+// log from an entry on, and takes into account the transactions that are in executed.
 func PreparedIn(log CommittedLog, from uint64, executed *gtid.Set, open map[binlog.XID]gtid.GTID) error {
 	err := eachTransaction(log, max(from, log.FirstIndex()), 0, func(tx transaction) error {
 		if !executed.Contains(tx.gtid) {
@@ -129,7 +130,7 @@ func PreparedIn(log CommittedLog, from uint64, executed *gtid.Set, open map[binl
 	return nil
 }
 
-// Open returns what is prepared at the end of what was read, the oldest first.
+// Open returns the XA transactions that are prepared at the last entry read, the oldest first.
 func (p *Prepared) Open() []PreparedXA {
 	var all []PreparedXA
 	for _, xa := range p.open {
@@ -141,8 +142,8 @@ func (p *Prepared) Open() []PreparedXA {
 	return all
 }
 
-// before returns the last entry in front of every XA PREPARE that had no end at an
-// index; 0 = it does not know, because it was asked of a later one before.
+// before returns the last entry in front of every XA PREPARE that had no end at index at. 0 =
+// not known, because before was called with a later index already.
 func (p *Prepared) before(at uint64) uint64 {
 	if at < p.asked {
 		return 0

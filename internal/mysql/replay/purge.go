@@ -13,28 +13,29 @@ import (
 // Need is what one member still needs of the log.
 type Need struct {
 	Who string
-	// From: it needs the entries from this index on.
+	// From is the first index that it needs.
 	From uint64
-	// Why says what for.
+	// Why says what it needs them for.
 	Why string
-	// Known is false where nothing was ever heard of it: it may need everything.
+	// Known is false where this agent never heard of the member's state: it may need
+	// everything.
 	Known bool
 }
 
-// Retention says what may go although nobody needs it. It never says that
-// something must go that somebody needs.
+// Retention says how much of the log is kept although nobody needs it. Entries that a member
+// needs are kept in any case.
 type Retention struct {
-	// BytesMax: the oldest segments may go while the log is larger.
+	// BytesMax: while the log is larger, its oldest segments may be removed.
 	BytesMax int64
-	// AgeMax: a segment may go whose last transaction is older; 0 = no bound.
+	// AgeMax: a segment whose last transaction is older may be removed; 0 = no bound.
 	AgeMax time.Duration
 }
 
 // PurgeInput is what PlanPurge decides from.
 type PurgeInput struct {
-	// Segments are the log's, oldest first.
+	// Segments are the segments of the log, oldest first.
 	Segments []seglog.SegmentInfo
-	// Needs has every member once, the node itself too.
+	// Needs has every member once, including the node itself.
 	Needs []Need
 	// Marks are the durable marks of all full voters; 0 = none known.
 	Marks     []uint64
@@ -42,18 +43,17 @@ type PurgeInput struct {
 	Now       time.Time
 }
 
-// Needs makes of what the members said last what each needs of a log, and the
-// durable marks of the full voters. An old status needs more, never less: its
-// figures only grow. The exception is a mark that went because mysqld's data
-// did; what such a node applies again is in its own log.
+// Needs derives from the latest status of each member what it needs of a log, and the durable
+// marks of the full voters. With an old status a member needs more, never less, because the
+// figures only grow. One exception: a mark goes when mysqld's data go; but what such a node
+// applies again is in its own log.
 func Needs(members []status.Node) (all []Need, marks []uint64) {
 	for _, m := range members {
 		if m.Leaving {
-			continue // its next log begins where others' do
+			continue // if it comes back, its log begins where the others' logs do
 		}
 		n := Need{Who: m.Name, Known: m.Role != ""}
-		// The entry before the first that it lacks is kept too: Raft compares
-		// its term.
+		// Keep also the last entry that it has: Raft compares the term of that entry.
 		n.From, n.Why = m.LogCommit, "its log ends there"
 		// An errant mysqld never applies anything again, and nobody counts on its data.
 		errant := m.Role == status.RoleErrant
@@ -63,7 +63,7 @@ func Needs(members []status.Node) (all []Need, marks []uint64) {
 		case m.Kind == cluster.KindFull:
 			marks = append(marks, m.DurableMark)
 		}
-		// A learner may be one without a mysqld, too.
+		// A learner may be a node without a mysqld.
 		if m.Kind != cluster.KindLogger && m.Mysqld != status.MysqldNone && !errant && m.DurableMark+1 < n.From {
 			n.From, n.Why = m.DurableMark+1, "durable mark"
 		}
@@ -75,14 +75,13 @@ func Needs(members []status.Node) (all []Need, marks []uint64) {
 	return all, marks
 }
 
-// PlanPurge decides which of the oldest segments go. A segment goes if
-// retention lets it, no member needs any of it, and, whatever the members say
-// that they need, a majority of the full voters (two at least, or the only one)
-// hold all of it durably in InnoDB: then it is no loss, even with every log
-// gone. Only whole segments go, and none before all that are older.
+// PlanPurge decides which of the oldest segments are removed. A segment is removed if retention
+// allows it, no member needs any of it, and a majority of the full voters hold all of it
+// durably in InnoDB. The last condition holds whatever the members say that they need: then
+// nothing is lost even if every log is lost. Only whole segments are removed, the oldest first.
 func PlanPurge(in PurgeInput) cluster.PurgePlan {
 	p := cluster.PurgePlan{Segments: make([]cluster.PurgeSegment, 0, len(in.Segments))}
-	left := int64(0) // what is left of the log if all that were looked at go
+	left := int64(0) // the size of the log without the segments before s
 	for _, s := range in.Segments {
 		left += s.Bytes
 	}
@@ -115,8 +114,8 @@ func PlanPurge(in PurgeInput) cluster.PurgePlan {
 	return p
 }
 
-// mayGo tells what retention says of segment i, with left bytes in it and all
-// that are newer.
+// mayGo tells whether retention lets segment i go, and why. left is the size of it and all
+// newer segments.
 func (in PurgeInput) mayGo(i int, left int64) (bool, string) {
 	s := in.Segments[i]
 	switch {
@@ -141,7 +140,7 @@ func (in PurgeInput) mayGo(i int, left int64) (bool, string) {
 	return false, fmt.Sprintf("within retention (%s of %s)", units.Size(left), units.Size(r.BytesMax))
 }
 
-// needed says who needs anything up to index last; "" = nobody.
+// needed says which member needs an entry up to index last; "" = none does.
 func (in PurgeInput) needed(last uint64) string {
 	first := Need{Known: true, From: last + 1}
 	for _, n := range in.Needs {
@@ -167,9 +166,9 @@ func (in PurgeInput) needed(last uint64) string {
 	return ""
 }
 
-// written is when the last transaction of segment i was committed. One without is as
-// old as the next one: the first segment has none, often, and while it is there the log
-// reaches back to the beginning, so that a node can be made from it alone.
+// written returns when the last transaction of segment i was committed. A segment without
+// transactions counts as old as the next one. Often the first segment has none; while it is
+// kept, the log reaches back to the beginning, and a node can be made from the log alone.
 func (in PurgeInput) written(i int) time.Time {
 	for _, s := range in.Segments[i:] {
 		if at := lastWritten(s); !at.IsZero() {
@@ -179,7 +178,7 @@ func (in PurgeInput) written(i int) time.Time {
 	return time.Time{}
 }
 
-// lastWritten is when the last transaction in s was committed; zero if it has none.
+// lastWritten returns when the last transaction in s was committed; zero if it has none.
 func lastWritten(s seglog.SegmentInfo) time.Time {
 	if s.LastTime == 0 {
 		return time.Time{}

@@ -9,13 +9,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// SeedSegment chooses the segment with which the log of a node that joins begins: the
-// newest segment that is not behind anything that another member may still need, as for a
-// purge. So the new node has everything that it is asked for later. nodes are the other members,
-// own is what this node's cluster state needs, committed is the last committed index.
+// SeedSegment chooses the segment with which the log of a joining node begins: the newest
+// segment that leaves out nothing that another member may still need, by the same rule as a
+// purge. So the new node can give the others all that they may ask for later. nodes are the
+// other members, own is what this node's cluster state needs, committed is the last committed
+// index.
 func SeedSegment(segments []seglog.SegmentInfo, nodes []status.Node, own Need, committed uint64) (at int) {
 	if !slices.ContainsFunc(nodes, func(n status.Node) bool { return n.Mysqld != status.MysqldNone }) {
-		return 0 // loggers alone: no mysqld's data could be copied, so the node takes all that there is
+		return 0 // only loggers: there are no data of a mysqld to copy, so the node gets the whole log
 	}
 	needs, _ := Needs(nodes)
 	needs = append(needs, own)
@@ -29,7 +30,8 @@ func SeedSegment(segments []seglog.SegmentInfo, nodes []status.Node, own Need, c
 	return at
 }
 
-// LogBegin is where a log begins that a node that joins, or a backup, is given. Part of the formats of both.
+// LogBegin is the beginning of the log that a joining node or a backup gets. It is part of the formats of
+// both.
 type LogBegin struct {
 	First             uint64 `json:"first"`
 	PreviousTerm      uint64 `json:"previous_term"`
@@ -37,7 +39,8 @@ type LogBegin struct {
 	FormatDescription []byte `json:"format_description"`
 }
 
-// NewLogBegin is the beginning of a log whose first segment is s. term returns an entry's term.
+// NewLogBegin returns the beginning of a log whose first segment is s. term returns the term of
+// an entry.
 func NewLogBegin(s seglog.SegmentInfo, term func(index uint64) (uint64, error)) (b LogBegin, err error) {
 	b = LogBegin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}
 	if s.FirstIndex > 1 {
@@ -48,7 +51,7 @@ func NewLogBegin(s seglog.SegmentInfo, term func(index uint64) (uint64, error)) 
 	return b, nil
 }
 
-// Log is where the log begins that is made; nil = with entry 1.
+// Log returns where the new log begins; nil = with entry 1.
 func (b LogBegin) Log() (*seglog.Begin, error) {
 	if b.First <= 1 {
 		return nil, nil
@@ -60,13 +63,13 @@ func (b LogBegin) Log() (*seglog.Begin, error) {
 	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
 }
 
-// MarkText is the durable mark that a copy of a mysqld's data has. Part of the same formats.
+// MarkText is the durable mark of a copy of a mysqld's data. It is part of the same formats.
 type MarkText struct {
 	MarkIndex   uint64 `json:"mark_index"`
 	MarkWitness string `json:"mark_witness,omitempty"`
 }
 
-// Text is m, as it is given away with a copy.
+// Text returns m in the form that goes with a copy.
 func (m Mark) Text() (t MarkText) {
 	if m.Index > 0 {
 		t = MarkText{m.Index, m.Witness.String()}
@@ -74,7 +77,7 @@ func (m Mark) Text() (t MarkText) {
 	return t
 }
 
-// Mark is the mark; zero = none.
+// Mark returns the mark; the zero Mark = there is none.
 func (t MarkText) Mark() (Mark, error) {
 	if t.MarkIndex == 0 {
 		return Mark{}, nil

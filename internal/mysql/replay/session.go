@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// sessionListMax bounds the transactions of a session that are listed: who lost
-// a connection misses one, seldom more.
+// sessionListMax bounds how many transactions of a session are listed. A client that lost its
+// connection misses one, seldom more.
 const sessionListMax = 100
 
 // Errors of a search for a transaction.
@@ -25,7 +25,7 @@ var (
 
 // Place is where a committed transaction is, and who wrote it.
 type Place struct {
-	// Index is its entry's, Epoch the term that names its epoch.
+	// Index is the index of its entry, Epoch the term that names its epoch.
 	Index, Epoch uint64
 	// Thread is the connection's id in the mysqld of that epoch.
 	Thread uint32
@@ -34,10 +34,11 @@ type Place struct {
 // Session is what one connection committed after one of its transactions.
 type Session struct {
 	Place
-	// Count is how many transactions came after it, GTIDs the first of them.
+	// Count is how many transactions came after it; GTIDs has the first of them.
 	Count uint64
 	GTIDs []gtid.GTID
-	// Last is the last one, and LastIndex its entry's index; Index if Count is 0.
+	// Last is the last of them, and LastIndex the index of its entry. If Count is 0 they are
+	// the transaction itself and Index.
 	Last      gtid.GTID
 	LastIndex uint64
 }
@@ -77,9 +78,9 @@ func FindTransaction(log CommittedLog, id gtid.GTID) (p Place, err error) {
 	return p, nil
 }
 
-// FollowSession finds what the connection that wrote a transaction committed after
-// it: the same connection id, in the same epoch. An epoch has one mysqld, which
-// gives an id once. going is asked now and then whether to go on.
+// FollowSession finds what a connection committed after one of its transactions: the
+// transactions of the same connection id in the same epoch. An epoch has one mysqld, which uses
+// an id once. FollowSession calls going after each entry, and ends with its error.
 func FollowSession(log CommittedLog, id gtid.GTID, going func() error) (s Session, err error) {
 	p, err := FindTransaction(log, id)
 	if err != nil {
@@ -118,11 +119,11 @@ func FollowSession(log CommittedLog, id gtid.GTID, going func() error) (s Sessio
 	return s, nil
 }
 
-// FindEpoch returns the newest epoch of the log, and the index of its entry.
-// ok=false: the log does not reach back to its begin.
+// FindEpoch returns the newest epoch of the log, and the index of its entry. ok=false: the log
+// does not reach back to its beginning.
 func FindEpoch(log CommittedLog) (e entry.Epoch, index uint64, ok bool, err error) {
 	segments := log.Segments()
-	for i := len(segments) - 1; i >= 0; i-- { // one begins with each epoch entry
+	for i := len(segments) - 1; i >= 0; i-- { // each epoch entry begins a segment
 		e, ok, err := epochAt(log, segments[i].FirstIndex)
 		if err != nil {
 			return entry.Epoch{}, 0, false, fmt.Errorf("look for the newest epoch: %w", err)
@@ -134,8 +135,8 @@ func FindEpoch(log CommittedLog) (e entry.Epoch, index uint64, ok bool, err erro
 	return entry.Epoch{}, 0, false, nil
 }
 
-// HasEpochOf tells whether the log has an epoch of a server. Of one whose begin it
-// does not reach back to, it may have transactions.
+// HasEpochOf tells whether the log has an epoch of a server. The log may also have only
+// transactions of an epoch, and no longer its beginning: that counts.
 func HasEpochOf(log CommittedLog, server gtid.UUID) (bool, error) {
 	segments := log.Segments()
 	if len(segments) == 0 {
@@ -151,7 +152,7 @@ func HasEpochOf(log CommittedLog, server gtid.UUID) (bool, error) {
 	for i := len(segments) - 1; i >= 0; i-- {
 		e, ok, err := epochAt(log, segments[i].FirstIndex)
 		switch {
-		case errors.Is(err, seglog.ErrCompacted): // purged just now, and what is older, too
+		case errors.Is(err, seglog.ErrCompacted): // it was purged just now, and so were the older ones
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("look for an epoch of %s: %w", server, err)
@@ -179,8 +180,8 @@ func epochAt(log CommittedLog, index uint64) (e entry.Epoch, ok bool, err error)
 	return e, err == nil, err
 }
 
-// eachEntry calls f for the committed entries from index first to index last (0 =
-// to the end), until it returns false. Raft's own have the zero Header.
+// eachEntry calls f for the committed entries from index first to index last (0 = to the end),
+// until it returns false. Entries of Raft itself have the zero Header.
 func eachEntry(log CommittedLog, first, last uint64, f func(seglog.Entry, entry.Header) (bool, error)) error {
 	for index := first; last == 0 || index <= last; {
 		found, ok, err := log.ReadCommitted(index, readBytesMax)
@@ -206,7 +207,7 @@ func eachEntry(log CommittedLog, first, last uint64, f func(seglog.Entry, entry.
 	return nil
 }
 
-// thread is the id of the connection that wrote it.
+// thread returns the id of the connection that wrote tx.
 func (tx transaction) thread(log CommittedLog) (uint32, error) {
 	if tx.staged == nil {
 		return binlog.ThreadID(tx.raw)

@@ -1,9 +1,9 @@
-// Package routermeta reads and writes what MySQL Router reads: the metadata of an InnoDB ReplicaSet, in the
-// schema mysql_innodb_cluster_metadata. Router asks its servers for nothing else, so whoever keeps that true
-// has Router as a client. What should be there is not decided here (package agent/routing).
+// Package routermeta keeps the metadata of an InnoDB ReplicaSet, in the schema
+// mysql_innodb_cluster_metadata. MySQL Router asks its servers for nothing else, so this makes Router a
+// client of the cluster. Package agent/routing decides what the metadata say.
 //
 // Router, from 8.0 on, uses the views v2_… and schema_version alone, and writes into v2_routers and, through
-// v2_ar_clusters, into router_options. So the tables behind the views are quorate's own:
+// v2_ar_clusters, into router_options. So quorate could choose the tables behind the views:
 //
 //	quorate                 the layout (Layout): the schema is quorate's, and complete. Its row is written last
 //	clusters                one row: name, view_id
@@ -11,8 +11,8 @@
 //	routers                 the Routers that were bootstrapped, and what they say of themselves. quorate only reads there
 //	router_rest_accounts    empty, for Router's REST
 //
-// A schema of that name that is not quorate's is left alone: ErrForeign.
+// A schema of that name that quorate has not made is not touched: ErrForeign.
 //
-// A Schema starts no goroutine, and keeps nothing. An Update is one transaction of an ordinary session: it is
-// in the log as every other one, and durable as they are.
+// A Schema starts no goroutine and keeps no state. An Update is one transaction of an ordinary session: the
+// log has it like any other, with the same durability.
 package routermeta

@@ -6,26 +6,27 @@ import "slices"
 type Metadata struct {
 	// ClusterID has at most 36 bytes. Router keeps it in its own files.
 	ClusterID, Cluster string
-	// View grows with each change. Router believes the server that has the highest one, and none that has a
-	// lower one than it has seen.
+	// View grows with each change. Router believes the server with the highest view, and no server with a
+	// lower view than it has seen.
 	View      uint32
 	Instances []Instance
 }
 
 // Instance is a member's mysqld.
 type Instance struct {
-	// Name is the node's.
+	// Name is the name of the node.
 	Name string
-	// UUID is the server's.
+	// UUID is the server_uuid of its mysqld.
 	UUID string
 	// Address is the host:port where clients reach it.
 	Address string
 	Primary bool
-	// Hidden: Router reads its metadata, sends it no client, and ends the sessions that it has there.
+	// Hidden says that Router reads metadata from it, but sends it no clients, and ends the sessions
+	// that it has there.
 	Hidden bool
 }
 
-// Same tells whether both say the same of the members, whatever the views' numbers.
+// Same tells whether both have the same members, without regard to View.
 func (m Metadata) Same(o Metadata) bool {
 	return m.ClusterID == o.ClusterID && m.Cluster == o.Cluster && slices.Equal(m.Instances, o.Instances)
 }

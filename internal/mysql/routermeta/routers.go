@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// routersMax bounds how many Routers are looked at, attributesBytesMax what one says of itself: 9.7.4 says 20 KB.
+	// routersMax bounds how many Routers are read, attributesBytesMax the attributes of one: Router 9.7.4 writes 20
+	// KB.
 	routersMax         = 64
 	attributesBytesMax = 64 << 10
 )
 
-// Impatient names the Routers, as name@address, at whose port that splits reads from writes a session may miss its own
-// writes: it waits for less than least until a replica has them, or is given connections that Router has kept of another
-// port. A Router says so itself at each of its starts; 9.7.4 does. One that says nothing does not count, nor does one that
-// has not been there for a day.
+// Impatient names the Routers, as name@address, where a session may miss its own writes at the port that splits reads
+// from writes. That is so if the Router waits less than least for a replica to have the writes, or if a session may
+// get connections that the Router has kept from another port. A Router writes these settings at each of its starts
+// (9.7.4 does). A Router that wrote none, or has not checked in for a day, does not count.
 func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []string, err error) {
 	type router struct {
 		name            string
@@ -39,7 +40,8 @@ func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []st
 	return names, nil
 }
 
-// impatient judges what a Router says of its ports, and of the connections that it keeps. What cannot be read says nothing.
+// impatient judges the settings of a Router's ports and of the connections that it keeps. Settings that cannot be
+// read count as none.
 func impatient(endpoints, pool []byte, least time.Duration) bool {
 	var all map[string]struct {
 		Protocol   string  `json:"protocol"`
@@ -58,9 +60,9 @@ func impatient(endpoints, pool []byte, least time.Duration) bool {
 	waits, others := false, false
 	for _, e := range all {
 		switch {
-		case e.Protocol == "x": // its connections are kept for itself
+		case e.Protocol == "x": // its connections are not shared with other ports
 		case e.AccessMode != "auto":
-			others = others || e.ClientTLS != "PASSTHROUGH" // whose connections cannot be kept
+			others = others || e.ClientTLS != "PASSTHROUGH" // Router cannot keep connections of PASSTHROUGH
 		case e.Wait && e.Timeout < least.Seconds():
 			return true
 		default:

@@ -9,19 +9,19 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// Layout is the number of the layout that this quorate makes. It is raised with every change of it: what is
-// there then is changed by statements that may be said again.
+// Layout is the number of the layout that this version makes. Each change of layout raises it: the
+// statements then run on an existing schema, too, so each must be repeatable.
 const Layout = 1
 
-// Name is the schema's: Router knows it by no other one.
+// Name is the name of the schema. Router knows no other name.
 const Name = "mysql_innodb_cluster_metadata"
 
 // ErrForeign: there is a schema of that name that quorate has not made.
 var ErrForeign = errors.New("schema " + Name + " is not quorate's: drop it first")
 
-// layout are the statements that make the schema, or complete it: each may be said again. The columns are those of
-// the public views of MySQL Shell's metadata 2.2, which Router 8.0 to 9.7 names in its statements (strings of
-// libmysqlrouter_*.so). v2_routers and v2_ar_clusters can be updated: Router writes into them.
+// layout returns the statements that make the schema, or complete it. Each may be executed again. The columns are
+// those of the public views of MySQL Shell's metadata 2.2, which Router 8.0 to 9.7 names in its statements
+// (strings of libmysqlrouter_*.so). v2_routers and v2_ar_clusters can be updated: Router writes into them.
 func layout() []string {
 	const ascii = " CHARACTER SET ascii COLLATE ascii_general_ci"
 	view := func(name, query string) string {
@@ -74,15 +74,15 @@ func layout() []string {
 	}
 }
 
-// Schema is the schema of one server, which has to be the primary.
+// Schema is the schema on one server, which must be the primary.
 type Schema struct{ db *sql.DB }
 
-// New returns the schema that is reached by sessions of db.
+// New returns the schema that sessions of db reach.
 func New(db *sql.DB) *Schema { return &Schema{db} }
 
-// Update makes the metadata what want says of what is there; with create it makes the schema first, where it lacks. It
-// returns what is there then, and whether it wrote. want is called in a transaction, and once at most: where there is
-// no schema and create is not set, nothing is there, and nothing is done.
+// Update replaces the metadata found by want(found). With create it first makes the schema where it is missing. It
+// returns the metadata that are then there, and whether it wrote. It calls want in a transaction, at most once: where
+// the schema is missing and create is not set, Update does nothing.
 func (s *Schema) Update(ctx context.Context, create bool, want func(found Metadata) Metadata) (is Metadata, wrote bool, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Schema) Update(ctx context.Context, create bool, want func(found Metada
 	return update(ctx, conn, want)
 }
 
-// look tells whether the schema is there, and has all of this quorate's layout, or of a later one's.
+// look tells whether the schema exists and has the layout of this version, or a later one.
 func look(ctx context.Context, conn *sql.Conn) (complete bool, err error) {
 	var tables, ours int
 	err = conn.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(table_name = 'quorate'), 0) FROM information_schema.tables
@@ -130,7 +130,7 @@ func update(ctx context.Context, conn *sql.Conn, want func(Metadata) Metadata) (
 	if err != nil {
 		return Metadata{}, false, fmt.Errorf("begin: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing is left to be done after a commit
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	found, err := read(ctx, tx)
 	if err != nil {
 		return Metadata{}, false, fmt.Errorf("read the members: %w", err)
@@ -161,7 +161,7 @@ func read(ctx context.Context, tx *sql.Tx) (m Metadata, err error) {
 	return m, err
 }
 
-// statement is one of a transaction.
+// statement is one statement of a transaction.
 type statement struct {
 	text string
 	args []any
@@ -176,7 +176,7 @@ func write(ctx context.Context, tx *sql.Tx, found, next Metadata) error {
 	return nil
 }
 
-// statements make next of found.
+// statements returns the statements that change found into next.
 func statements(found, next Metadata) (all []statement) {
 	say := func(text string, args ...any) { all = append(all, statement{text, args}) }
 	say("DELETE FROM "+Name+".clusters WHERE cluster_id <> ?", next.ClusterID)

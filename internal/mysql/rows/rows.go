@@ -10,7 +10,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// All reads all rows; into names where the columns of one go.
+// All reads all rows; into returns the destinations for the columns of a row.
 func All[T any](ctx context.Context, from Querier, into func(*T) []any, query string, args ...any) ([]T, error) {
 	rows, err := from.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -28,12 +28,12 @@ func All[T any](ctx context.Context, from Querier, into func(*T) []any, query st
 	return all, rows.Err()
 }
 
-// Column reads a result of one column.
+// Column reads a result that has one column.
 func Column[T any](ctx context.Context, from Querier, query string, args ...any) ([]T, error) {
 	return All(ctx, from, func(v *T) []any { return []any{v} }, query, args...)
 }
 
-// Map reads a result of two columns: a name, and its value.
+// Map reads a result that has two columns: a name, and its value.
 func Map[V any](ctx context.Context, from Querier, query string, args ...any) (map[string]V, error) {
 	type pair struct {
 		name  string
@@ -50,7 +50,7 @@ func Map[V any](ctx context.Context, from Querier, query string, args ...any) (m
 	return all, nil
 }
 
-// Count returns how many rows there are.
+// Count returns the number of rows.
 func Count(ctx context.Context, from Querier, query string, args ...any) (n int, err error) {
 	rows, err := from.QueryContext(ctx, query, args...)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 
 // Writer makes the events of one binlog file after the other.
 type Writer struct {
-	// File and Offset are where the next event goes.
+	// File and Offset are the place of the next event.
 	File   string
 	Offset uint64
 	// Next is the number of the next GTID.
 	Next uint64
 }
 
-// GTID is the n-th transaction's.
+// GTID returns the GTID of the n-th transaction.
 func GTID(n uint64) gtid.GTID { return gtid.GTID{UUID: gtid.UUID{0x11, 15: 1}, N: n} }
 
 // New returns a writer at the start of a file.
@@ -39,8 +39,8 @@ func (w *Writer) Event(kind binlog.Type, body []byte) []byte {
 	return e
 }
 
-// FormatDescription makes the event of that name, for a file with the given
-// checksum algorithm.
+// FormatDescription makes a FORMAT_DESCRIPTION event for a file with the given checksum
+// algorithm.
 func (w *Writer) FormatDescription(checksum byte) []byte {
 	body := make([]byte, 57, 99)
 	body[0] = 4
@@ -50,7 +50,7 @@ func (w *Writer) FormatDescription(checksum byte) []byte {
 	return w.Event(binlog.TypeFormatDescription, append(body, checksum))
 }
 
-// FakeRotate makes what a source sends before a file.
+// FakeRotate makes the ROTATE event that a source sends before a file.
 func (w *Writer) FakeRotate() []byte {
 	return binlog.AppendFakeRotate(nil, 1, w.File, uint64(len(binlog.Magic)))
 }
@@ -63,7 +63,7 @@ func (w *Writer) Rotate(next string) []byte {
 	return e
 }
 
-// Heartbeat makes a heartbeat of version 2 for where the writer is.
+// Heartbeat makes a heartbeat of version 2 for the writer's place.
 func (w *Writer) Heartbeat() []byte {
 	return binlog.AppendHeartbeatV2(nil, 1, w.File, w.Offset)
 }
@@ -90,8 +90,8 @@ func (w *Writer) Rows(bytes int) [][]byte {
 	})
 }
 
-// Transaction makes the GTID event for what rest makes; rest is called twice,
-// because the GTID event says how long the transaction is.
+// Transaction makes a GTID event and the events of rest. It calls rest twice, because the GTID
+// event has the transaction's length.
 func (w *Writer) Transaction(rest func() [][]byte) [][]byte {
 	before := *w
 	length := len(w.gtid(0))
@@ -104,8 +104,8 @@ func (w *Writer) Transaction(rest func() [][]byte) [][]byte {
 	return events
 }
 
-// LongGTID makes the GTID event of a transaction whose other events, of the given
-// length, the caller makes.
+// LongGTID makes the GTID event of a transaction. The caller makes its other events, which have
+// othersBytes bytes.
 func (w *Writer) LongGTID(othersBytes uint64) []byte {
 	before := *w
 	n := uint64(len(w.gtid(0)))

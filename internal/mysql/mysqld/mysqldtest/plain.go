@@ -20,29 +20,30 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// Plain is a server as others run it, without quorate: with a binlog and GTIDs, and its data
-// where its account wants them. Its root has no password. It dies with this process.
+// Plain is a server without quorate, with a binlog and GTIDs. Its root account has no password.
+// It dies with this process.
 type Plain struct {
 	in      *install.Installation
 	dir     string
 	options []string
 
 	mu   sync.Mutex
-	cmd  *exec.Cmd     // nil = it does not run
+	cmd  *exec.Cmd     // nil while it does not run
 	done chan struct{} // closed once cmd has ended
 }
 
-// pollPlain is how often it is looked whether the server answers.
+// pollPlain is how often Start tries whether the server answers.
 const pollPlain = 50 * time.Millisecond
 
-// NewPlain makes a server in a directory, which is made. options are lines of its option file; it
-// has a network only if they name a port.
+// NewPlain makes a server in dir, which it creates. options are lines of its option file. The
+// server has a network only if they name a port.
 func NewPlain(in *install.Installation, dir string, options ...string) (*Plain, error) {
 	p, err := configured(in, dir, options)
 	if err != nil {
 		return nil, err
 	}
-	// Where a server is to be found has nothing to do with its first data: so these are copies (Prefix), too.
+	// The data do not depend on a server's socket and address. Without those options Prefix can copy the data
+	// here, too.
 	lines := slices.DeleteFunc(strings.Split(p.render(), "\n"), func(l string) bool {
 		name, _, _ := strings.Cut(l, "=")
 		return slices.Contains([]string{"socket", "pid_file", "port", "bind_address"}, name)
@@ -58,7 +59,7 @@ func NewPlain(in *install.Installation, dir string, options ...string) (*Plain, 
 	return p, p.asNew()
 }
 
-// asNew has a server whose data is a copy get a UUID of its own.
+// asNew makes a server whose data are a copy take a UUID of its own.
 func (p *Plain) asNew() error {
 	if err := os.Remove(filepath.Join(p.Data(), "auto.cnf")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("copy server: %w", err)
@@ -66,8 +67,8 @@ func (p *Plain) asNew() error {
 	return nil
 }
 
-// Copy makes another server in a directory, of a copy of this one's data. This one does not run.
-// The copy has a UUID of its own, and of the options only those that are given.
+// Copy makes another server in dir, with a copy of this server's data. This server must not run.
+// The new one has a UUID of its own, and only the options given here.
 func (p *Plain) Copy(dir string, options ...string) (*Plain, error) {
 	c, err := configured(p.in, dir, options)
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *Plain) Copy(dir string, options ...string) (*Plain, error) {
 	return c, c.asNew()
 }
 
-// configured is a server that has its option file, and no data yet.
+// configured returns a server that has its option file, and no data yet.
 func configured(in *install.Installation, dir string, options []string) (*Plain, error) {
 	p := &Plain{in: in, dir: dir, options: options}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -91,13 +92,13 @@ func configured(in *install.Installation, dir string, options []string) (*Plain,
 	return p, nil
 }
 
-// Data is its data directory.
+// Data returns its data directory.
 func (p *Plain) Data() string { return filepath.Join(p.dir, "data") }
 
-// Socket is where it listens.
+// Socket returns the path of its Unix socket.
 func (p *Plain) Socket() string { return filepath.Join(p.dir, "s.sock") }
 
-// DSN is root's way to it.
+// DSN returns the data source name for root.
 func (p *Plain) DSN() string {
 	return "root@unix(" + p.Socket() + ")/?multiStatements=true&interpolateParams=true"
 }
@@ -140,7 +141,7 @@ func (p *Plain) Start(ctx context.Context) error {
 	started, done := make(chan error), make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the parent-death signal is the thread's
+		runtime.LockOSThread() // the parent-death signal depends on the thread
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
@@ -178,7 +179,7 @@ func (p *Plain) Start(ctx context.Context) error {
 // Stop shuts the server down in order, and waits until it is gone.
 func (p *Plain) Stop() error { return p.end(syscall.SIGTERM) }
 
-// Kill kills the server, and waits until it is gone. One that does not run is no matter.
+// Kill kills the server, if it runs, and waits until it is gone.
 func (p *Plain) Kill() error { return p.end(syscall.SIGKILL) }
 
 func (p *Plain) end(sig syscall.Signal) error {

@@ -17,10 +17,10 @@ import (
 //go:embed mysqld.sh
 var mysqldScript string
 
-// Prefix makes a MySQL installation in the directory dir, whose mysqld copies what
-// --initialize-insecure has made before with the same options, and says its version at once. base is the real
-// installation's prefix; "" = as install.Discover finds it. Every user of the machine can
-// use it, where dir can be entered.
+// Prefix makes a MySQL installation in the directory dir. Its mysqld copies the data that
+// --initialize-insecure has made before with the same options, and answers --version without a start of the
+// real program. base is the prefix of the real installation; "" = as install.Discover finds it. Every user of
+// the machine who can enter dir can use it.
 func Prefix(dir, base string) error {
 	in, err := install.Discover(base)
 	if err != nil {
@@ -72,9 +72,9 @@ func Prefix(dir, base string) error {
 	return nil
 }
 
-// UseCopies has install.Discover find a Prefix, of the MySQL that $QUORATE_MYSQL_BASE names, else
-// of that in base. Without a MySQL it does nothing. It is in a directory for temporary files of
-// this process's own (OwnTempDir), which end removes.
+// UseCopies makes a Prefix and lets install.Discover find it. It is made from the MySQL that
+// $QUORATE_MYSQL_BASE names, else from that in base. Without a MySQL it does nothing. The Prefix
+// is in a temporary directory of this process (OwnTempDir), which end removes.
 func UseCopies(base string) (end func(), err error) {
 	if os.Getenv(install.EnvBaseDir) != "" {
 		base = ""
