@@ -28,9 +28,9 @@ type Data struct {
 // NewData reads src.
 func NewData(src io.Reader) *Data { return &Data{tar: tar.NewReader(src)} }
 
-// DataFile is a file of the data, or a directory.
+// DataFile is a file or directory of the data.
 type DataFile struct {
-	// Name is below the data directory.
+	// Name is the path below the data directory.
 	Name  string
 	Dir   bool
 	bytes int64
@@ -45,7 +45,8 @@ func (f *DataFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Start is what the backup says of itself. It returns an error where that does not come first.
+// Start returns the description of the backup. It returns an error if that is not the first
+// file.
 func (d *Data) Start() (Start, error) {
 	if d.start != nil {
 		return *d.start, nil
@@ -68,8 +69,8 @@ func (d *Data) Start() (Start, error) {
 	return s, nil
 }
 
-// Next returns the next file of the data, which is valid until the next call; io.EOF behind the END.
-// A copy that ends without one is an error.
+// Next returns the next file of the data, which is valid until the next call, and io.EOF after the
+// END. A copy that ends without its END is an error.
 func (d *Data) Next() (*DataFile, error) {
 	if _, err := d.Start(); err != nil {
 		return nil, err
@@ -100,10 +101,10 @@ func (d *Data) Next() (*DataFile, error) {
 	return f, nil
 }
 
-// ErrData is returned for a copy of the data that is not as it was made.
+// ErrData is returned for a copy of the data that is damaged.
 var ErrData = errors.New("copy of the data is damaged")
 
-// cutOff is the error of a copy that ends too early.
+// cutOff makes ErrData of the end of a copy that is cut off.
 func cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", ErrData, io.ErrUnexpectedEOF)
@@ -111,7 +112,7 @@ func cutOff(err error) error {
 	return err
 }
 
-// close reads the rest of a file, and notes it.
+// close reads the rest of the present file, and notes its length and sum.
 func (d *Data) close() error {
 	f := d.file
 	if f == nil || f.Dir {
@@ -126,14 +127,13 @@ func (d *Data) close() error {
 	return nil
 }
 
-// End is how the copy ended, and Files are those that were read. Both are whole after Next has
-// returned io.EOF.
+// End returns how the copy ended. It may be called only after Next has returned io.EOF.
 func (d *Data) End() End { return *d.end }
 
-// Files are those that were read.
+// Files returns the files that were read; all of them after Next has returned io.EOF.
 func (d *Data) Files() []File { return d.files }
 
-// Check holds what was read against a manifest, which is an object of its own.
+// Check compares what was read with the backup's manifest, which is an object of its own.
 func (d *Data) Check(m Manifest) error {
 	want := m.Files
 	if d.end == nil {

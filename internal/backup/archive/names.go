@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// timeLayout is how names have a time. Part of the format.
+// timeLayout is the form of a time in names. Part of the format.
 const timeLayout = "20060102T150405Z"
 
 const (
@@ -23,36 +23,38 @@ const (
 	dataSuffix     = ".data"
 )
 
-// FullName is the name of a full backup: of its manifest and data without their suffixes.
+// FullName returns the name of a full backup: the names of its manifest and data without their
+// suffixes.
 func FullName(at time.Time, node string) string {
 	return fmt.Sprintf("full-%s-%s", at.UTC().Format(timeLayout), node)
 }
 
-// ManifestName and DataName are the names of its objects.
+// ManifestName returns the name of the object that has a full backup's manifest.
 func ManifestName(full string) string { return full + manifestSuffix }
 
-// DataName is the name of the object that has a full backup's data.
+// DataName returns the name of the object that has a full backup's data.
 func DataName(full string) string { return full + dataSuffix }
 
-// Piece is a piece by its name.
+// Piece is what the name of a piece says.
 type Piece struct {
 	First, Last uint64
-	// Time is when its newest transaction was committed, to the second; of one without transactions
-	// that of the piece before.
+	// Time is when its newest transaction was committed, in whole seconds. A piece without
+	// transactions has the time of the piece before it.
 	Time time.Time
-	// Sum is SumOf its last entry: two logs that have it are of one history up to there.
+	// Sum is SumOf its last entry. Two logs that have an entry with this sum have the same
+	// history up to it.
 	Sum string
 }
 
-// Name is the piece's.
+// Name returns the name of the piece.
 func (p Piece) Name() string {
 	return fmt.Sprintf("log-%020d-%020d-%s-%s.qlog", p.First, p.Last, p.Time.UTC().Format(timeLayout), p.Sum)
 }
 
-// sumBytes is how much of the SHA-256 a name has.
+// sumBytes is how many bytes of the SHA-256 a name has.
 const sumBytes = 8
 
-// SumOf is the beginning of the SHA-256 of an entry: index, term, type and data.
+// SumOf returns the beginning of the SHA-256 of an entry's index, term, type and data, in hex.
 func SumOf(e seglog.Entry) string {
 	head := binary.LittleEndian.AppendUint64(nil, e.Index)
 	head = append(binary.LittleEndian.AppendUint64(head, e.Term), e.Type)
@@ -68,7 +70,7 @@ var (
 	dataName     = regexp.MustCompile(`^(full-\d{8}T\d{6}Z-.+)\.data$`)
 )
 
-// ParsePiece is the piece of a name; false if it is none's.
+// ParsePiece parses the name of a piece; false if it is no such name.
 func ParsePiece(name string) (p Piece, ok bool) {
 	m := pieceName.FindStringSubmatch(name)
 	if m == nil {
@@ -85,15 +87,17 @@ func ParsePiece(name string) (p Piece, ok bool) {
 
 // Contents are the objects of a repository that this package knows.
 type Contents struct {
-	// Fulls are the names of full backups, oldest first. Unfinished are those without a manifest.
+	// Fulls has the names of full backups, oldest first. Unfinished has those that have data but
+	// no manifest.
 	Fulls, Unfinished []string
-	// Data has the names of the full backups whose data are there.
+	// Data has the names of the full backups that have their data.
 	Data map[string]bool
-	// Pieces are by their first entry, the longest first.
+	// Pieces are sorted by their first entry; of pieces with the same one, the longest comes
+	// first.
 	Pieces []Piece
 }
 
-// Sort takes names apart.
+// Sort sorts the names of a repository's objects by what they are.
 func Sort(names []string) (c Contents) {
 	data := map[string]bool{}
 	c.Data = data
@@ -119,7 +123,7 @@ func Sort(names []string) (c Contents) {
 	return c
 }
 
-// Newest is the last entry that any piece has; 0 = there is none.
+// Newest returns the piece with the highest last entry; the zero Piece = there is none.
 func (c Contents) Newest() (newest Piece) {
 	for _, p := range c.Pieces {
 		if p.Last > newest.Last {
@@ -129,8 +133,8 @@ func (c Contents) Newest() (newest Piece) {
 	return newest
 }
 
-// Chain is the fewest pieces that have all entries from first on, and how far they go: to the last
-// entry before the first gap.
+// Chain returns the fewest pieces that have all entries from first on, and the last entry before
+// the first gap.
 func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
 	last = first - 1
 	best, rest := Piece{}, c.Pieces // in one pass: there may be hundreds of thousands
@@ -148,10 +152,11 @@ func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
 	}
 }
 
-// abandonedAfter is how much older than the newest full backup one without a manifest is that nobody takes any more.
+// abandonedAfter: an unfinished backup that is older than the newest full backup by more than this is no longer
+// being taken.
 const abandonedAfter = 48 * time.Hour
 
-// abandoned are the data of full backups that were interrupted long ago.
+// abandoned returns the data objects of full backups that were interrupted long ago.
 func (c Contents) abandoned() (names []string) {
 	if len(c.Fulls) == 0 {
 		return nil
@@ -165,7 +170,7 @@ func (c Contents) abandoned() (names []string) {
 	return names
 }
 
-// fullTime is when a full backup began, by its name.
+// fullTime returns when a full backup began, by its name.
 func fullTime(name string) (time.Time, bool) {
 	text, found := strings.CutPrefix(name, "full-")
 	if !found || len(text) < len(timeLayout) {
@@ -175,9 +180,10 @@ func fullTime(name string) (time.Time, bool) {
 	return at, err == nil
 }
 
-// Prunable are the objects that the newest full backups that can be restored, of the number keep, do not need, in the order
-// in which they are to be deleted. Where there are fewer of these, all stay. A piece goes if all of its entries are before
-// what those that stay need. look says where the log of one begins, and whether it can be restored.
+// Prunable returns the objects that may be deleted, in the order in which to delete them. It keeps the newest full
+// backups until keep of them can be restored; if there are fewer that can, all stay. A piece may go if all of its
+// entries are before what the kept backups need. look returns where the log of a full backup begins, and whether the
+// backup can be restored.
 func (c Contents) Prunable(keep int, look func(full string) (first uint64, whole bool, err error)) (names []string, err error) {
 	names = c.abandoned()
 	if len(c.Fulls) <= keep {
@@ -209,7 +215,7 @@ func (c Contents) Prunable(keep int, look func(full string) (first uint64, whole
 			names = append(names, p.Name())
 		}
 	}
-	for _, full := range gone { // last: as long as one is there, what was interrupted is taken up
+	for _, full := range gone { // last: while a manifest is there, the next prune finishes one that was interrupted
 		names = append(names, ManifestName(full))
 	}
 	return names, nil

@@ -11,22 +11,23 @@ import (
 	"github.com/quorate/quorate/internal/raft/frame"
 )
 
-// ErrCorrupt is returned for bytes that are no piece, or not a whole one.
+// ErrCorrupt is returned for bytes that are no piece, or only a part of one.
 var ErrCorrupt = errors.New("piece of the log is damaged")
 
 // The frames of a piece. Part of the format.
 const (
 	frameHead  = 1 // JSON: Head
 	frameEntry = 2 // an entry
-	frameStage = 3 // the next bytes of the transaction that the entry before names
+	frameStage = 3 // the next bytes of the staged transaction that the last entry names
 	frameEnd   = 4 // u64 index and u64 term of the last entry
-	framePoint = 5 // u64 commit index: all up to there has been sent
+	framePoint = 5 // u64 commit index: all entries up to it were sent
 )
 
 const (
-	// entryHeadBytes is the length of what precedes an entry's data. Part of the format.
+	// entryHeadBytes is the length of the fields in front of an entry's data. Part of the
+	// format.
 	entryHeadBytes = 24
-	// entryBytesMax bounds an entry's data, as between agents.
+	// entryBytesMax bounds an entry's data, with the same limit as between agents.
 	entryBytesMax = 64 << 20
 	// stageBytesMax bounds the bytes of a stage in one frame.
 	stageBytesMax = 1 << 20
@@ -35,16 +36,16 @@ const (
 	pointBytes    = 8
 )
 
-// format is that of a piece's frames.
+// format is the format of a piece's frames.
 var format = frame.Format{Magic: 0x5051, Version: 1} // "QP"
 
-// Head says of what a piece is one.
+// Head says which cluster's log a piece is from.
 type Head struct {
 	Cluster   string `json:"cluster"`
 	ClusterID string `json:"cluster_id"`
-	// Generation is that of the cluster's history: see Start.
+	// Generation is the generation of the cluster's history: see Start.
 	Generation uint64 `json:"generation"`
-	// Node is where the piece was made.
+	// Node is the node whose agent gave the log.
 	Node string `json:"node"`
 	// First is the index of its first entry.
 	First uint64 `json:"first"`
@@ -79,7 +80,8 @@ func (w *Writer) send(kind uint8, parts ...[]byte) error {
 	return nil
 }
 
-// Entry writes the next entry, and the transaction that it names; stage is nil where it names none.
+// Entry writes the next entry. If the entry names a staged transaction, stage reads its bytes, else
+// stage is nil.
 func (w *Writer) Entry(e seglog.Entry, stage io.Reader) error {
 	le := binary.LittleEndian
 	if e.Index != w.last.Index+1 || e.Term < w.last.Term || len(e.Data) > entryBytesMax {
@@ -111,24 +113,24 @@ func (w *Writer) Entry(e seglog.Entry, stage io.Reader) error {
 	return nil
 }
 
-// Point says that all up to commit has been written.
+// Point writes that all entries up to commit were written.
 func (w *Writer) Point(commit uint64) error {
 	return w.send(framePoint, binary.LittleEndian.AppendUint64(nil, commit))
 }
 
-// End ends the piece. It needs an entry at least.
+// End ends the piece. A piece needs at least one entry.
 func (w *Writer) End() error {
 	return w.send(frameEnd, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, w.last.Index), w.last.Term))
 }
 
-// Item is what a Reader reads: an entry, or a point.
+// Item is an item of a piece: an entry, or a point.
 type Item struct {
-	// Entry has the index 0 where this is a point.
+	// Entry has the index 0 if the item is a point.
 	Entry seglog.Entry
-	// Stage has the bytes of the transaction that the entry names; nil where it names none. It is
-	// valid until the next call of Next, which skips what was not read.
+	// Stage has the bytes of the staged transaction that the entry names; nil if it names none.
+	// It is valid until the next call of Next, which skips the bytes that were not read.
 	Stage io.Reader
-	// Commit is a point's: all up to there has been read.
+	// Commit is set for a point: all entries up to it were read.
 	Commit uint64
 }
 
@@ -172,7 +174,7 @@ func room(kind uint8, length uint32) ([]byte, error) {
 	return nil, nil
 }
 
-// noEnd is the error of a piece that ends too early.
+// noEnd makes ErrCorrupt of the end of a piece that is cut off.
 func noEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, io.ErrUnexpectedEOF)
@@ -180,11 +182,11 @@ func noEnd(err error) error {
 	return err
 }
 
-// Head says of what it is a piece.
+// Head returns the head of the piece.
 func (r *Reader) Head() Head { return r.head }
 
-// Next returns the next item, and io.EOF behind the END of the piece. What ends without one is
-// ErrCorrupt.
+// Next returns the next item, and io.EOF after the END of the piece. It returns ErrCorrupt if
+// the piece ends without an END.
 func (r *Reader) Next() (Item, error) {
 	if r.ended {
 		return Item{}, io.EOF

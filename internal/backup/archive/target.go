@@ -11,18 +11,19 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Target is the point that is restored. At most one field is set; none: all that there is.
+// Target is the point up to which a restore goes. At most one field is set. None = the end of
+// the log.
 type Target struct {
-	// Time: everything that was committed up to then, by the clock of its primary.
+	// Time: everything that was committed up to this time, by the clock of the primary then.
 	Time time.Time
-	// Through is the last transaction, Before the first that is left out.
+	// Through is the last transaction that is restored, Before the first that is left out.
 	Through, Before gtid.GTID
 }
 
-// Latest tells whether all that there is is restored.
+// Latest tells whether everything is restored.
 func (t Target) Latest() bool { return t == Target{} }
 
-// String says it in words.
+// String describes the target in words.
 func (t Target) String() string {
 	switch {
 	case !t.Time.IsZero():
@@ -35,10 +36,11 @@ func (t Target) String() string {
 	return "all transactions"
 }
 
-// ErrTooNew is returned where no full backup ends before the point.
+// ErrTooNew is returned if no full backup ends before the target.
 var ErrTooNew = errors.New("every full backup ends behind that point")
 
-// Choose is the newest of the manifests from which a target can be restored.
+// Choose returns the newest of the manifests, which are sorted by age, from which a target can
+// be restored.
 func Choose(t Target, manifests []Manifest) (Manifest, error) {
 	for i := len(manifests) - 1; i >= 0; i-- {
 		m := manifests[i]
@@ -57,7 +59,7 @@ func Choose(t Target, manifests []Manifest) (Manifest, error) {
 	return oldest, fmt.Errorf("%w: the oldest one ends at %s, entry %d", ErrTooNew, oldest.Time.Format(time.RFC3339), oldest.End.Index)
 }
 
-// holds tells whether the data of a backup may have what the target leaves out.
+// holds tells whether the data of a backup may have transactions that the target leaves out.
 func (m Manifest) holds(t Target) (bool, error) {
 	switch {
 	case t.Latest():
@@ -75,7 +77,7 @@ func (m Manifest) holds(t Target) (bool, error) {
 	return gtids.Contains(t.Through), nil
 }
 
-// Transaction is one of an entry's.
+// Transaction is a transaction of an entry.
 type Transaction struct {
 	GTID gtid.GTID
 	// Time is when it was committed, by the clock of its primary.
@@ -83,7 +85,7 @@ type Transaction struct {
 	raw  []byte
 }
 
-// Transactions are those of an entry, in order.
+// Transactions returns the transactions of an entry, in order.
 func Transactions(e seglog.Entry) (all []Transaction, err error) {
 	if e.Type != 0 {
 		return nil, nil
@@ -121,8 +123,8 @@ func Transactions(e seglog.Entry) (all []Transaction, err error) {
 	return all, nil
 }
 
-// Cut is what of an entry belongs to a target: all of it, its first transactions, or nothing
-// (Index 0). done: nothing behind it does.
+// Cut returns the part of an entry that belongs to a target: all of it, its first transactions,
+// or nothing (Index 0). done says that nothing behind the part belongs to it.
 func (t Target) Cut(e seglog.Entry) (cut seglog.Entry, done bool, err error) {
 	all, err := Transactions(e)
 	if err != nil || t.Latest() {
@@ -141,7 +143,8 @@ func (t Target) Cut(e seglog.Entry) (cut seglog.Entry, done bool, err error) {
 	return e, false, nil
 }
 
-// head is an entry with its first transactions alone; of none of them nothing is left.
+// head returns an entry with only its first transactions. For none of them it returns the zero
+// Entry.
 func head(e seglog.Entry, first []Transaction) (seglog.Entry, error) {
 	if len(first) == 0 {
 		return seglog.Entry{}, nil

@@ -20,31 +20,34 @@ import (
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
-// Commands are an operator's: /bin/sh runs them, with the object's name in QUORATE_OBJECT.
+// Commands are the operator's commands. /bin/sh runs them, with the object's name in
+// QUORATE_OBJECT.
 type Commands struct {
-	// Put stores its stdin, Get writes the object to its stdout. List prints a name in each line.
+	// Put stores its stdin, Get writes the object to its stdout, List prints one name in each
+	// line, Delete deletes the object.
 	Put, Get, List, Delete string
-	// Idle is for how long one may take nothing, give nothing and not end before it is killed; 0 = for ever.
+	// Idle is how long a command may neither read, nor write, nor end, before it is killed; 0 = for ever.
 	Idle time.Duration
 }
 
 const (
 	objectVariable = "QUORATE_OBJECT"
-	// saidBytesMax is how much of what a command says is kept.
+	// saidBytesMax is how many last bytes of a command's error output are kept.
 	saidBytesMax = 4 << 10
-	// pieceBytesMax is how much of its input is written at once: who takes less in Idle counts as one that takes nothing.
+	// pieceBytesMax is how much of its input a command gets at once. A command that reads less than that in Idle
+	// counts as idle.
 	pieceBytesMax = 16 << 10
-	// waitDelay is how long a command that was killed may hold its pipes open.
+	// waitDelay is how long a killed command may hold its pipes open.
 	waitDelay = 5 * time.Second
 )
 
-// commands is a repository that commands reach.
+// commands is a repository that is reached by commands.
 type commands struct{ Commands }
 
-// NewCommands is the repository that an operator's commands reach.
+// NewCommands returns the repository that the operator's commands reach.
 func NewCommands(c Commands) Store { return commands{c} }
 
-// command makes one. It ends with ctx, and all that it has started.
+// command makes a command. When ctx ends, it is killed with its whole process group.
 func (c commands) command(ctx context.Context, setting, text, object string) (*exec.Cmd, *said, error) {
 	if text == "" {
 		return nil, nil, fmt.Errorf("backup.%s is not set, and is needed here", setting)
@@ -59,14 +62,15 @@ func (c commands) command(ctx context.Context, setting, text, object string) (*e
 	return cmd, errors, nil
 }
 
-// idle ends a command that does nothing while it is waited for. It does not count what the other side takes for its part: a slow
+// idle kills a command that does nothing while we wait for it. It does not count the time of our own side: a slow
 // source of an object, or a slow reader.
 type idle struct {
 	limit time.Duration
 	timer *time.Timer
 }
 
-// idleEnds makes an idle of a command, which cancel kills. What has left its group may hold the pipe to it, which is closed then.
+// idleEnds returns the idle of a command; cancel must kill the command. A process that has left the command's group
+// may still hold the pipe, so the pipe is closed afterwards.
 func (c commands) idleEnds(cancel func(error), pipe io.Closer) *idle {
 	i := &idle{limit: c.Idle}
 	if i.limit > 0 {
@@ -78,7 +82,7 @@ func (c commands) idleEnds(cancel func(error), pipe io.Closer) *idle {
 	return i
 }
 
-// waits is around each wait for the command.
+// waits runs wait, which waits for the command, under the limit.
 func (i *idle) waits(wait func()) {
 	if i.timer != nil {
 		i.timer.Reset(i.limit)
@@ -87,7 +91,7 @@ func (i *idle) waits(wait func()) {
 	wait()
 }
 
-// said keeps the end of what a command says.
+// said keeps the last bytes of a command's error output.
 type said struct{ text []byte }
 
 // Write implements io.Writer.
@@ -99,7 +103,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failed says why a command failed.
+// failed returns why a command failed; nil if err is nil.
 func failed(ctx context.Context, setting string, s *said, err error) error {
 	if err == nil {
 		return nil
@@ -108,7 +112,8 @@ func failed(ctx context.Context, setting string, s *said, err error) error {
 	return fmt.Errorf("backup.%s: %w: %s", setting, errors.Join(context.Cause(ctx), err), cmp.Or(text, "it said nothing"))
 }
 
-// ended is how a command has ended. What it has left running may hold its output open: it has ended well all the same.
+// ended returns how a command has ended. If a process that it left running holds its output open, the command itself
+// has still ended well.
 func ended(err error) error {
 	if errors.Is(err, exec.ErrWaitDelay) {
 		return nil
@@ -141,26 +146,27 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	}
 	pipe := &input{w: in, idle: idle}
 	err = fill(pipe)
-	if pipe.broken != nil { // it has ended itself, and says why; or it was idle
+	if pipe.broken != nil { // the command has ended by itself, and its output says why; or it was idle
 		return failed(ctx, "put_command", said, errors.Join(cmp.Or(err, pipe.broken), wait()))
 	}
 	if err != nil {
-		// It must not take half an object for a whole one: it is killed before its input ends.
+		// The command must not take half an object for a whole one: kill it before its input
+		// ends.
 		cancel(err)
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // it was killed, so its error says nothing
 		return err
 	}
 	err = in.Close()
 	return failed(ctx, "put_command", said, errors.Join(wait(), ignoreClosed(err)))
 }
 
-// startDying starts a command that the kernel kills when this process is killed: the end of its input, which comes then, must not
-// look like that of an object. ctx ends once the command was waited for.
+// startDying starts a command that the kernel kills when this process is killed: its input then ends, and the command
+// must not take that for the end of the object. ctx must end after the command has ended.
 func startDying(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error, 1)
-	subprocess.OnThread(func() { // with the thread that has started it, too
+	subprocess.OnThread(func() { // the command also dies with the thread that started it
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -170,7 +176,8 @@ func startDying(ctx context.Context, cmd *exec.Cmd) error {
 	return <-started
 }
 
-// input is a command's. What is broken is told apart from other pipes that fill may use.
+// input is the input of a command. broken is an error of this pipe, as opposed to other pipes
+// that fill may use.
 type input struct {
 	w      io.Writer
 	idle   *idle
@@ -219,7 +226,8 @@ func (c commands) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return &commandReader{ctx: ctx, cancel: func() { cancel(nil) }, cmd: cmd, out: bufio.NewReaderSize(out, 1<<16), idle: c.idleEnds(cancel, out), said: said}, nil
 }
 
-// commandReader reads what a command writes. io.EOF comes only where it ended well.
+// commandReader reads the output of a command. It returns io.EOF only if the command ended
+// well.
 type commandReader struct {
 	ctx    context.Context
 	cancel func()
@@ -257,7 +265,7 @@ func (r *commandReader) Close() error {
 	if !r.waited {
 		r.waited = true
 		r.ended = os.ErrClosed
-		_ = r.cmd.Wait() // it was killed
+		_ = r.cmd.Wait() // it was killed, so its error says nothing
 	}
 	return nil
 }
@@ -289,12 +297,12 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 	}
 	if len(objects) > ObjectsMax {
 		cancel(nil)
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // it was killed, so its error says nothing
 		return nil, tooMany("the repository")
 	}
 	if err := lines.Err(); err != nil && ctx.Err() == nil {
 		cancel(nil)
-		_ = cmd.Wait() // it was killed: nobody reads what else it prints
+		_ = cmd.Wait() // it was killed: nobody reads the rest of its output
 		return nil, fmt.Errorf("backup.list_command does not print a name in each line: %w", err)
 	}
 	idle.waits(func() { err = ended(cmd.Wait()) })
@@ -323,5 +331,5 @@ func (c commands) Delete(ctx context.Context, name string) error {
 // Parts implements Store.
 func (c commands) Parts(context.Context, bool) ([]Part, error) { return nil, nil }
 
-// Whole implements Store: of one that is killed, or whose host stops, it is not known what it leaves.
+// Whole implements Store. It is not known what a command leaves when it is killed, or its host stops.
 func (c commands) Whole() bool { return false }

@@ -18,11 +18,12 @@ import (
 type directory struct {
 	fs   vfs.FS
 	path string
-	// uid and gid are the directory's owner where root writes for another account; -1 = they are left.
+	// uid and gid are the directory's owner, if root writes for another account; -1 = files keep their
+	// owner.
 	uid, gid int
 }
 
-// NewDirectory is the repository in a directory, which must be there.
+// NewDirectory returns the repository in a directory, which must exist.
 func NewDirectory(fs vfs.FS, path string) (Store, error) {
 	info, err := fs.Stat(path)
 	if err == nil && !info.Dir {
@@ -67,7 +68,7 @@ func (d directory) Put(ctx context.Context, name string, fill func(io.Writer) er
 	if err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", part, err), f.Close(), d.fs.Remove(part))
 	}
-	// Closed at the end: a part without a lock is taken for one that is left.
+	// Close the file last: a part without a lock would be taken for one that is left.
 	if err := errors.Join(d.fs.Rename(part, filepath.Join(d.path, name)), f.Close(), d.fs.SyncDir(d.path)); err != nil {
 		return fmt.Errorf("write an object: %w", err)
 	}

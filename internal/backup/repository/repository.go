@@ -14,28 +14,28 @@ var ErrNotFound = errors.New("object is not in the repository")
 // ObjectsMax bounds the objects of a repository.
 const ObjectsMax = 1_000_000
 
-// Object is one, as List shows it.
+// Object is an object of a repository.
 type Object struct {
 	Name string
-	// Bytes is its length; -1 = it is not known.
+	// Bytes is its length; -1 = not known.
 	Bytes int64
 }
 
 // Store is a repository. All methods may be called from any goroutine.
 type Store interface {
-	// Put stores what fill writes under a name. There may be an object of that name.
+	// Put stores what fill writes under a name. It replaces an object of that name.
 	Put(ctx context.Context, name string, fill func(io.Writer) error) error
-	// Get opens an object, or returns ErrNotFound. The reader is closed by the caller; its Close tells
-	// what went wrong, too.
+	// Get opens an object, or returns ErrNotFound. The caller closes the reader; Close may return
+	// an error, too.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// List returns all objects by their names.
+	// List returns all objects, sorted by name.
 	List(ctx context.Context) ([]Object, error)
 	// Delete removes an object.
 	Delete(ctx context.Context, name string) error
-	// Whole: what List shows is whole, whatever was killed while it was written.
+	// Whole tells whether every object that List shows is whole, even if its writer was killed.
 	Whole() bool
-	// Parts returns what Puts have stored so far that have not ended, and removes what is left of those that were interrupted, if it is
-	// asked to. What a command leaves is the command's own affair.
+	// Parts returns the unfinished files of Puts. With remove it removes those of interrupted Puts. For commands it
+	// returns nothing: they look after their own remains.
 	Parts(ctx context.Context, remove bool) ([]Part, error)
 }
 

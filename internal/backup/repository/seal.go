@@ -15,7 +15,7 @@ import (
 // windowBytesMax bounds the memory that a reader needs.
 const windowBytesMax = 8 << 20
 
-// What objects begin with. Part of the format: zstd's, and age's.
+// The first bytes of objects. Part of the formats of zstd and age.
 var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 	ageMagic  = []byte("age-encryption.org/")
@@ -24,9 +24,10 @@ var (
 var (
 	// ErrSealed is returned for an object that cannot be opened.
 	ErrSealed = errors.New("object cannot be opened")
-	// ErrGet is returned instead where the store has not given the object: nothing is known of it then.
+	// ErrGet is returned instead if the store failed to deliver the object, so nothing is known about
+	// the object itself.
 	ErrGet = errors.New("object was not read")
-	// ErrEncrypted is returned, too, for one that needs a key.
+	// ErrEncrypted is returned together with ErrSealed for an object that needs a key.
 	ErrEncrypted = errors.New("it is encrypted: name the file of the private key (--identity)")
 )
 
@@ -42,8 +43,8 @@ func ParseRecipients(keys []string) (all []age.Recipient, err error) {
 	return all, nil
 }
 
-// Identities reads a file of age's private keys, as age-keygen writes it. Others must not be able to
-// read it. Without a path there are none.
+// Identities reads a file of age's private keys, as age-keygen writes it. It refuses a file that
+// other accounts may read. "" = no keys.
 func Identities(path string) ([]age.Identity, error) {
 	if path == "" {
 		return nil, nil
@@ -67,8 +68,8 @@ func Identities(path string) ([]age.Identity, error) {
 	return all, nil
 }
 
-// Seal compresses what is written, and encrypts it for the recipients, if there are any. Close ends
-// it; w goes on. Without Close what was written cannot be read.
+// Seal returns a writer that compresses to w, and encrypts for the recipients, if there are any.
+// Close ends the object and leaves w open. Without Close the object cannot be read.
 func Seal(w io.Writer, recipients []string) (io.WriteCloser, error) {
 	keys, err := ParseRecipients(recipients)
 	if err != nil {
@@ -105,8 +106,8 @@ func (s *sealer) Close() error {
 	return nil
 }
 
-// Unseal reads what Seal has made. identities are the private keys; none are needed for an object that
-// is not encrypted. The caller closes the reader, and r.
+// Unseal returns a reader of an object that Seal has made. identities are the private keys; an object
+// that is not encrypted needs none. The caller closes the reader, and r.
 func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	begin, err := in.Peek(len(ageMagic))
@@ -134,7 +135,7 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	return &unsealer{Reader: d, close: d.Close}, nil
 }
 
-// notOpened is ErrSealed of what an object's bytes are to blame for.
+// notOpened wraps an error in ErrSealed, unless the store is to blame (ErrGet).
 func notOpened(err error) error {
 	if errors.Is(err, ErrGet) {
 		return err
@@ -142,8 +143,9 @@ func notOpened(err error) error {
 	return fmt.Errorf("%w: %w", ErrSealed, err)
 }
 
-// cutReader reads what age or a store gives. zstd takes io.ErrUnexpectedEOF where a frame could begin for
-// an end: an object that is cut off behind age's header would be an empty one.
+// cutReader replaces io.ErrUnexpectedEOF of age or a store by another error. zstd takes
+// io.ErrUnexpectedEOF for an end where a frame could begin: so an object that is cut off after age's
+// header would look empty.
 type cutReader struct{ io.Reader }
 
 // Read implements io.Reader.

@@ -26,13 +26,13 @@ type Chain struct {
 	piece      archive.Piece
 }
 
-// NewChain reads the entries from first on, out of pieces that have all of them (Contents.Chain), of
-// the cluster with an id.
+// NewChain returns a Chain of the entries from first on. pieces must have all of them
+// (Contents.Chain), and must be of the cluster clusterID.
 func NewChain(ctx context.Context, store repository.Store, identities []age.Identity, clusterID string, pieces []archive.Piece, first uint64) *Chain {
 	return &Chain{ctx: ctx, store: store, identities: identities, cluster: clusterID, pieces: pieces, next: first}
 }
 
-// Next returns the next entry, and io.EOF behind the last one.
+// Next returns the next entry, and io.EOF after the last one.
 func (c *Chain) Next() (archive.Item, error) {
 	for {
 		if c.in == nil {
@@ -67,7 +67,7 @@ func (c *Chain) Next() (archive.Item, error) {
 	}
 }
 
-// check holds an entry against the name of its piece, and what came before.
+// check compares an entry with the name of its piece, and with the entries before it.
 func (c *Chain) check(e seglog.Entry) error {
 	switch {
 	case e.Index > c.next:
@@ -89,7 +89,7 @@ func (c *Chain) open() error {
 		return fmt.Errorf("read %s: %w", c.piece.Name(), errors.Join(err, object.Close()))
 	}
 	c.close = func() error {
-		_, err := io.Copy(io.Discard, plain) // its end shows whether it was whole
+		_, err := io.Copy(io.Discard, plain) // only its end shows whether the object is whole
 		return errors.Join(err, plain.Close(), object.Close())
 	}
 	c.in, err = archive.NewReader(plain)
@@ -106,7 +106,7 @@ func (c *Chain) open() error {
 	return nil
 }
 
-// Close closes the piece that is read. It may be called again.
+// Close closes the present piece. It may be called more than once.
 func (c *Chain) Close() error {
 	if c.close == nil {
 		return nil

@@ -19,40 +19,43 @@ const PieceBytesMax = 64 << 20
 // Config says how objects are stored. Store is required.
 type Config struct {
 	Store repository.Store
-	// Recipients are whom objects are encrypted for; none = nobody.
+	// Recipients are the public keys that objects are encrypted for; none = not encrypted.
 	Recipients []string
-	// Interval is how long a piece may wait for more.
+	// Interval is how long a piece may wait for more entries.
 	Interval time.Duration
-	// Patience is how long a full backup waits for a node that lags the repository.
+	// Patience is how long a full backup waits for a node whose log is behind the repository.
 	Patience time.Duration
-	// New: a full backup may be the first of its repository.
+	// New says that a full backup may be the first of its repository.
 	New bool
-	// Beside: others ship the log, too. What one has shipped is left out.
+	// Beside says that others may ship the log, too. Entries that another one has shipped are
+	// left out.
 	Beside bool
-	// Reached is told up to which entry the log is in the repository; nil = nobody is.
+	// Reached is called with the last entry up to which the repository has the log; it may be
+	// nil.
 	Reached func(index uint64)
-	// Shipped is told of each piece that is in the repository; nil = nobody is.
+	// Shipped is called with each piece that was stored; it may be nil.
 	Shipped func(archive.Piece)
 }
 
-// cutter makes pieces of a log.
+// cutter cuts a log into pieces.
 type cutter struct {
 	c     Config
 	agent Agent
 	head  archive.Head
-	// behind is the piece behind which the next one goes, until it is known to be whole.
+	// behind is the piece that the next one follows, until it is known to be whole.
 	behind archive.Piece
-	// unreadable: it is encrypted. full: a full backup ends behind it, whether or not another piece comes.
+	// unreadable says that behind is encrypted, so it cannot be checked. full says that a full backup
+	// depends on behind, even if no further piece comes.
 	unreadable, full bool
-	// piece is the one that is being made; its First is 0 where there is none.
+	// piece is the piece in the making; its First is 0 if there is none.
 	piece archive.Piece
-	// newest is when the newest transaction of the log was committed, so far.
+	// newest is the latest commit time of a transaction of the log up to now.
 	newest time.Time
 	spool  *os.File
 	sealed io.WriteCloser
 	out    *archive.Writer
 	bytes  int64
-	// began is when the piece was; before the first one, when the cutter was.
+	// began is when the piece was begun; before the first piece, when the cutter was made.
 	began time.Time
 }
 
@@ -63,7 +66,7 @@ func (k *cutter) close() error {
 	return k.spool.Close()
 }
 
-// put puts an entry into the piece.
+// put adds an entry to the piece, and begins a piece if there is none.
 func (k *cutter) put(item archive.Item) error {
 	if k.piece.First == 0 {
 		if err := k.begin(item.Entry.Index); err != nil {
@@ -80,7 +83,7 @@ func (k *cutter) put(item archive.Item) error {
 	return nil
 }
 
-// add puts an entry into the piece, and ships that if it is long enough.
+// add adds an entry to the piece, and ships the piece if it is long enough.
 func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Transaction) error {
 	if err := k.put(item); err != nil {
 		return err
@@ -93,7 +96,7 @@ func (k *cutter) add(ctx context.Context, item archive.Item, all []archive.Trans
 	return nil
 }
 
-// seen notes when transactions were committed.
+// seen notes the commit times of transactions.
 func (k *cutter) seen(all []archive.Transaction) {
 	for _, tx := range all {
 		if tx.Time.After(k.newest) {
@@ -125,7 +128,7 @@ func (k *cutter) begin(first uint64) (err error) {
 	return nil
 }
 
-// due ships a piece that has waited for long enough.
+// due ships the piece if it has waited for Interval.
 func (k *cutter) due(ctx context.Context) error {
 	if time.Since(k.began) < k.c.Interval {
 		return nil
@@ -133,11 +136,12 @@ func (k *cutter) due(ctx context.Context) error {
 	return k.ship(ctx)
 }
 
-// errOther is returned where another one has shipped something of a piece: who goes on behind that has a
-// new interval to wait, and so ships nothing while the other one lives.
+// errOther is returned if another process has shipped entries of the piece. The caller begins again
+// behind those entries, with a new interval to wait. So it ships nothing while the other process is
+// alive.
 var errOther = errors.New("another one has shipped it")
 
-// ship stores the piece, if there is one, behind one that is whole.
+// ship stores the piece, if there is one. First it makes sure that the piece before is whole.
 func (k *cutter) ship(ctx context.Context) error {
 	if k.piece.First == 0 {
 		return k.sure(ctx)
@@ -182,7 +186,7 @@ func (c Config) reached(index uint64) {
 	}
 }
 
-// list reads what a repository has.
+// list reads the names of a repository.
 func list(ctx context.Context, store repository.Store) (archive.Contents, error) {
 	objects, err := store.List(ctx)
 	if err != nil {
@@ -195,7 +199,7 @@ func list(ctx context.Context, store repository.Store) (archive.Contents, error)
 	return archive.Sort(names), nil
 }
 
-// sameEntry tells whether an entry is the last of a piece.
+// sameEntry tells whether an entry is the last entry of a piece.
 func sameEntry(p archive.Piece, e seglog.Entry) bool {
 	return e.Index == p.Last && archive.SumOf(e) == p.Sum
 }

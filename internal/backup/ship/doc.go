@@ -1,5 +1,5 @@
-// Package ship takes what an agent gives for backups to a repository, and back: a full backup (Full),
-// the log as it grows (Follow), and the pieces that a restore reads as one log (Chain).
+// Package ship carries backups from an agent to a repository, and back: a full backup (Full), the log
+// as it grows (Follow), and the pieces that a restore reads as one log (Chain).
 //
 //	agent ── backup.data ──► Full ──► full-….data, pieces of the log, full-….json
 //	agent ── backup.log ───► Follow ──► pieces of the log
@@ -7,15 +7,17 @@
 //
 // # Invariants
 //
-//   - A piece is in the repository whole, or not at all, and follows on what is there: what is missing
-//     in between is an error (ErrGap), never left out.
-//   - Nothing goes on behind a piece that a command was killed in the middle of: it is stored again first.
+//   - A piece is in the repository whole or not at all, and follows directly on the last one: a gap
+//     between them is an error (ErrGap).
+//   - No piece is stored behind one that a killed command may have left incomplete: that piece is stored
+//     again first.
 //   - Nothing is added to the repository of another history (ErrHistory).
 //
 // # Bounds
 //
-// A piece ends at PieceBytesMax, but for one transaction that is longer. It is made, as it will be
-// stored, in a temporary file without a name. Nothing else is kept.
+// A piece ends at PieceBytesMax, unless a single transaction is longer. It is written, in its
+// final form, to a temporary file without a name. Nothing else is kept.
 //
-// Functions run in their caller's goroutine; Full has one more for the log. All end with their context.
+// Functions run in their caller's goroutine. Full has two more, for the data and for the log. All end
+// with their context.
 package ship

@@ -11,23 +11,25 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 )
 
-// Agent gives what is backed up. The caller closes a copy.
+// Agent gives the data and the log of a node. The caller closes the readers.
 type Agent interface {
 	Data(ctx context.Context) (io.ReadCloser, error)
 	Log(ctx context.Context, first uint64) (io.ReadCloser, error)
 }
 
 var (
-	// ErrHistory is returned for a repository that has another history than the log's.
+	// ErrHistory is returned for a repository that has another history than the log.
 	ErrHistory = errors.New("the repository is of another history: of a cluster before it was restored, recovered or made again. Use an empty one")
-	// ErrNoFull is returned where a repository has no log that could be gone on with.
+	// ErrNoFull is returned if a repository has no full backup, or no log that can be
+	// continued.
 	ErrNoFull = errors.New("the repository has no full backup: take one first (quorate backup)")
-	// ErrGap is returned where the log was purged behind what the repository has.
+	// ErrGap is returned if the log was purged beyond the end of what the repository has.
 	ErrGap = errors.New("the log was purged behind the end of the archive: take a full backup (quorate backup), from which it goes on")
 )
 
-// Follow ships the log from the end of what the repository has, until ctx ends, or once only: up to
-// what is committed now. What another one has shipped meanwhile is not shipped again.
+// Follow ships the log from the end of what the repository has, until ctx ends. With once it ships
+// up to what is committed now. It does not ship entries again that another process has shipped
+// meanwhile.
 func Follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	for {
 		if err := follow(ctx, c, agent, once); !errors.Is(err, errOther) {
@@ -46,7 +48,7 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	if err != nil {
 		return err
 	}
-	log, err := agent.Log(ctx, newest.Last) // its last entry shows whether it is of this log
+	log, err := agent.Log(ctx, newest.Last) // the entry newest.Last shows whether the log has the same history
 	if err != nil {
 		return err
 	}
@@ -93,8 +95,8 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	}
 }
 
-// chainEnd is where the log goes on behind the newest full backup: the last piece before a gap. What was lost behind
-// that is shipped again, as long as the nodes have it.
+// chainEnd returns the newest full backup, and the last piece of its log before a gap. If pieces behind that were
+// lost, they are shipped again, as long as the nodes have the entries.
 func chainEnd(ctx context.Context, store repository.Store, contents archive.Contents) (full archive.Manifest, end archive.Piece, err error) {
 	full, ok, err := newestManifest(ctx, store, contents)
 	if err != nil {
@@ -110,10 +112,11 @@ func chainEnd(ctx context.Context, store repository.Store, contents archive.Cont
 	return full, pieces[len(pieces)-1], nil
 }
 
-// lastTimeout is how long what is left may take to be shipped when all ends.
+// lastTimeout bounds the work that is left when ctx has ended.
 const lastTimeout = 30 * time.Second
 
-// last ships what is left when ctx has ended: an archive that is stopped in order lacks nothing.
+// last ships the rest after ctx has ended, so that an archive that is stopped in order is
+// complete.
 func (k *cutter) last(ctx context.Context) error {
 	if k.piece.First == 0 {
 		return nil
@@ -126,7 +129,8 @@ func (k *cutter) last(ctx context.Context) error {
 	return nil
 }
 
-// point ships what is due; all of it, if it is the end.
+// point is called at a point of the log: it ships the piece if it is due, or in any case if
+// last is set.
 func (k *cutter) point(ctx context.Context, last bool) error {
 	if !last {
 		return k.due(ctx)

@@ -18,21 +18,21 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// ErrEmpty is returned for a repository without a full backup where that is not said to be new: an empty
+// ErrEmpty is returned for a repository without a full backup, unless Config.New is set: an empty
 // directory may be one whose disk is not mounted.
 var ErrEmpty = errors.New("the repository is empty. If it is a new one, say so (quorate backup --new); else mount its disk")
 
-// manifestTimeout is how long a manifest may take to be stored. The end of a backup waits so long.
+// manifestTimeout bounds the storing of the manifest, also if ctx has ended.
 const manifestTimeout = 2 * time.Minute
 
-// Progress is told how far a full backup is.
+// Progress is told how far a full backup has come.
 type Progress interface {
-	// Begun says what is copied, Copied how many bytes of the data came so far.
+	// Begun says what is copied. Copied says how many bytes of the data have come up to now.
 	Begun(archive.Start)
 	Copied(bytes int64)
 }
 
-// Full takes a full backup, and the log that it needs. It returns the backup's name.
+// Full takes a full backup, and ships the log that it needs. It returns the backup's name.
 func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name string, m archive.Manifest, err error) {
 	contents, err := list(ctx, c.Store)
 	if err != nil {
@@ -48,7 +48,7 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err := sameHistory(ctx, contents.Newest(), agent, c.Patience); err != nil {
 		return "", m, err
 	}
-	eg, both := errgroup.WithContext(ctx) // both ends with the first error, and when all is done
+	eg, both := errgroup.WithContext(ctx) // both ends with the first error, or when all is done
 	data, err := agent.Data(both)
 	if err != nil {
 		return "", m, err
@@ -90,7 +90,7 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		Start: start, End: in.End(), Time: log.time, GTIDs: log.gtids.String(), Data: archive.DataName(name),
 		Bytes: tee.n, Encrypted: len(c.Recipients) > 0, Files: in.Files(),
 	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), manifestTimeout) // all is there but this
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), manifestTimeout) // only the manifest is missing
 	defer cancel()
 	err = c.Store.Put(late, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
 	if err != nil {
@@ -99,7 +99,7 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	return name, m, nil
 }
 
-// copyData stores what is read of the data, sealed.
+// copyData reads the data to their end, and writes them sealed to w.
 func copyData(in *archive.Data, tee *lateWriter, rest io.Reader, w io.Writer, recipients []string) error {
 	sealed, err := repository.Seal(w, recipients)
 	if err != nil {
@@ -117,14 +117,14 @@ func copyData(in *archive.Data, tee *lateWriter, rest io.Reader, w io.Writer, re
 			return err
 		}
 	}
-	// Behind the tar the agent says whether it was whole.
+	// After the tar the agent says whether the copy is whole.
 	if _, err := io.Copy(io.Discard, rest); err != nil {
 		return err
 	}
 	return sealed.Close()
 }
 
-// lateWriter keeps what is written until it is known where that goes.
+// lateWriter keeps what is written until to names the writer for it.
 type lateWriter struct {
 	kept bytes.Buffer
 	w    io.Writer
@@ -148,11 +148,12 @@ func (l *lateWriter) to(w io.Writer) error {
 	return err
 }
 
-// behindEvery is how often a node is asked again that lags what another one has just shipped.
+// behindEvery is how often a node is asked again whose log is behind what another node has just
+// shipped.
 const behindEvery = time.Second
 
-// sameHistory holds that a log goes on with the newest piece of a repository, as far as it can be seen:
-// what was purged is before anything that a new full backup needs.
+// sameHistory checks that a log has the newest piece of a repository. If that part of the log was
+// purged, there is no check: a new full backup needs nothing so old.
 func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patience time.Duration) error {
 	if newest.Last == 0 {
 		return nil
@@ -184,8 +185,8 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 	return nil
 }
 
-// sameCluster holds that a cluster, by its id and generation, is that of a full backup: behind a gap nothing
-// else shows it.
+// sameCluster checks that a full backup is of the cluster with this id and generation. After a gap in the
+// log nothing else shows it.
 func sameCluster(full archive.Manifest, id string, generation uint64) error {
 	if full.ClusterID != id || full.Generation != generation {
 		return fmt.Errorf("it has backups of cluster %q, generation %d, and this is generation %d: %w", full.Cluster, full.Generation, generation, ErrHistory)
@@ -193,7 +194,7 @@ func sameCluster(full archive.Manifest, id string, generation uint64) error {
 	return nil
 }
 
-// drop deletes the data of a full backup that failed: without a manifest nobody would use them, and they are large.
+// drop deletes the data of a full backup that failed: without a manifest they are useless, and they are large.
 func drop(ctx context.Context, store repository.Store, name string) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
@@ -203,7 +204,8 @@ func drop(ctx context.Context, store repository.Store, name string) error {
 	return nil
 }
 
-// covered holds that the log of a full backup is there: somebody may have pruned it meanwhile.
+// covered checks that the repository has the log of a full backup: somebody may have pruned it
+// meanwhile.
 func covered(ctx context.Context, store repository.Store, first, end uint64) error {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -221,7 +223,7 @@ type logTaker struct {
 	agent    Agent
 	start    archive.Start
 	contents archive.Contents
-	// until is the last entry that is needed; 0 = that is not known so far.
+	// until is the last entry that is needed; 0 = not known yet.
 	until atomic.Uint64
 	gtids *gtid.Set
 	time  time.Time
@@ -256,7 +258,8 @@ func (t *logTaker) run(ctx context.Context) error {
 			return err
 		}
 		if item.Entry.Index == 0 {
-			// until is read before the point came: a point behind it is one of all.
+			// The commit index of a point at or behind until means that everything needed was
+			// read.
 			if until := t.until.Load(); until > 0 && item.Commit >= until {
 				t.time = k.newest
 				return k.ship(ctx)

@@ -12,17 +12,18 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 )
 
-// ErrBehind is returned where the log of a node does not go as far as the repository: the node lags, or
-// the repository is of another history.
+// ErrBehind is returned if the log of a node does not reach as far as the repository: the node lags, or
+// the repository has another history.
 var ErrBehind = errors.New("the repository has more of the log than this node: the node lags, or the repository is of another history (of a cluster before it was restored, recovered or made again)")
 
-// FullBackup is one, and what can be restored with it.
+// FullBackup describes a full backup, and what can be restored with it.
 type FullBackup struct {
 	Name  string    `json:"name"`
 	Node  string    `json:"node"`
 	At    time.Time `json:"at"`
 	Bytes int64     `json:"bytes"`
-	// From and To are the earliest and the latest point, Index is the last entry.
+	// From and To are the earliest and the latest point that can be restored, Index is the last
+	// entry.
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
 	Index uint64    `json:"index"`
@@ -30,7 +31,8 @@ type FullBackup struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Fulls are the full backups of a repository, oldest first.
+// Fulls returns the full backups of a repository, oldest first, and behind them unfinished
+// ones.
 func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -76,14 +78,15 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 	return all, err
 }
 
-// partProblem says what a part of a full backup's data is.
+// partProblem explains a part of a full backup's data.
 var partProblem = map[repository.PartState]string{
 	repository.PartWritten: "it is being taken",
 	repository.PartLeft:    "it was interrupted, and what it has left takes this room until the next backup, or quorate backup prune",
 	repository.PartUnknown: "it is being taken on another host, or as another account, or was interrupted there or before this host's last start: what it has left is removed after 48 hours",
 }
 
-// Usable are the full backups that can be restored, oldest first; problems say of each other one why it cannot.
+// Usable returns the full backups that can be restored, oldest first. problems says for each of the others why
+// it cannot.
 func Usable(ctx context.Context, store repository.Store) (contents archive.Contents, all []archive.Manifest, problems []string, err error) {
 	if contents, err = list(ctx, store); err != nil {
 		return contents, nil, nil, err
@@ -99,8 +102,8 @@ func Usable(ctx context.Context, store repository.Store) (contents archive.Conte
 	return contents, all, problems, nil
 }
 
-// Newest is the newest full backup that can be restored, ok=false if there is none. It reads the others' manifests only where newer ones
-// cannot be.
+// Newest returns the newest full backup that can be restored; ok=false if there is none. It reads the manifest of an
+// older backup only if no newer one can be restored.
 func Newest(ctx context.Context, store repository.Store) (m archive.Manifest, ok bool, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -136,7 +139,7 @@ func lacks(contents archive.Contents, name string, m archive.Manifest) string {
 	return ""
 }
 
-// newestManifest is the newest one that is whole; ok=false: there is none.
+// newestManifest returns the newest manifest that is whole; ok=false = there is none.
 func newestManifest(ctx context.Context, store repository.Store, contents archive.Contents) (m archive.Manifest, ok bool, err error) {
 	for _, name := range slices.Backward(contents.Fulls) {
 		if m, err = readManifest(ctx, store, name); !errors.Is(err, archive.ErrManifest) {
@@ -155,8 +158,8 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 	return m, errors.Join(err, r.Close())
 }
 
-// Prune deletes what the newest full backups that can be restored, of the number keep, do not need, and what interrupted ones have left,
-// and names it.
+// Prune deletes the objects that Contents.Prunable names, and what interrupted backups have left. It returns the
+// names of what it deleted; with dryRun, of what it would delete.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -164,7 +167,7 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 	}
 	names, err = contents.Prunable(keep, func(full string) (uint64, bool, error) {
 		m, err := readManifest(ctx, store, full)
-		if errors.Is(err, archive.ErrManifest) { // it stays, and needs nothing: it never will be restored
+		if errors.Is(err, archive.ErrManifest) { // it stays, but it can never be restored and needs no log
 			return math.MaxUint64, false, nil
 		}
 		if err != nil {

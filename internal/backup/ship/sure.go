@@ -10,9 +10,10 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 )
 
-// sure holds that the piece is whole behind which the next one goes: a command that was killed may have left part of it under its name.
-// Then it is stored again. One that is encrypted cannot be read here, and is stored again before anything goes on behind it. Whoever goes
-// on behind a piece answers for it: who stored it himself knows.
+// sure makes sure that the piece which the next one follows is whole: a killed command may have left a part of it
+// under its name. If it is not whole, sure stores it again. An encrypted piece cannot be read here, so it is stored
+// again before a piece follows it. The cutter checks only a piece that it found in the repository: it knows that its
+// own pieces are whole.
 func (k *cutter) sure(ctx context.Context) error {
 	p := k.behind
 	if p.Last == 0 || k.c.Store.Whole() {
@@ -28,13 +29,13 @@ func (k *cutter) sure(ctx context.Context) error {
 		return nil
 	case broken == nil && !k.unreadable:
 	case !k.unreadable && !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed):
-		return broken // it could not be looked at
+		return broken // it could not be checked
 	default:
 		err := k.again(ctx, p)
 		if errors.Is(err, ErrGap) && !k.unreadable {
 			return fmt.Errorf("%w; the nodes have that part of the log no more: delete this object, and take a full backup (quorate backup)", broken)
 		}
-		if err != nil && !errors.Is(err, ErrGap) { // else nobody can tell, nor store it again
+		if err != nil && !errors.Is(err, ErrGap) { // else nobody can check it or store it again
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func wholePiece(ctx context.Context, store repository.Store, clusterID string, p
 	}
 }
 
-// again stores a piece anew under its name, from the log.
+// again stores a piece again under its name, from the log.
 func (k *cutter) again(ctx context.Context, p archive.Piece) error {
 	log, err := k.agent.Log(ctx, p.First)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// bearer returns the token that a request comes with; "" = it has none.
+// bearer returns the token of a request; "" = it has none.
 func bearer(r *http.Request) string {
 	scheme, said, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -20,7 +20,8 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(said)
 }
 
-// reading lets in who may read: anybody, unless there is a token with the role read.
+// reading answers requests that may read: all requests, unless there is a token with the role
+// read.
 func (s *Server) reading(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.mayRead(w, r) {
@@ -29,14 +30,15 @@ func (s *Server) reading(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// closed tells whether reading needs a token, or nobody knows.
+// closed tells whether reading needs a token. It is true also where the file of tokens cannot
+// be read.
 func (s *Server) closed() bool {
 	list, err := s.tokens.current()
 	return err != nil || slices.ContainsFunc(list, func(t token) bool { return t.role == roleRead })
 }
 
-// mayRead tells whether a request may read, or refuses it. On the control socket the kernel has
-// judged that.
+// mayRead tells whether a request may read; if not, it answers with a refusal. On the control
+// socket the kernel has checked the account already.
 func (s *Server) mayRead(w http.ResponseWriter, r *http.Request) bool {
 	if _, ok := r.Context().Value(peerKey{}).(*peer); ok {
 		return true
@@ -56,9 +58,9 @@ func (s *Server) mayRead(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// operating lets in who has a token with the role operate, on this host alone: the port has no TLS,
-// and anybody who can read the token on its way has it. It hands on whose it is. Whose token it is comes
-// first: a token to read is told so, wherever it comes from.
+// operating answers requests with a token of the role operate, from this host alone: the port has no
+// TLS, so a token that comes over a network could be read on its way. by names the token's owner. It
+// checks the token before the address, so that the owner of a read token is told so from any host.
 func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, by string)) http.HandlerFunc {
 	foreign := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +94,8 @@ func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, b
 	}
 }
 
-// holder returns whose token a request comes with, or refuses it.
+// holder returns the token of a request from the list; if there is none, it answers with a
+// refusal.
 func (s *Server) holder(w http.ResponseWriter, r *http.Request, list []token) (token, bool) {
 	said := bearer(r)
 	t, ok := find(list, said)
@@ -109,13 +112,13 @@ func (s *Server) holder(w http.ResponseWriter, r *http.Request, list []token) (t
 	return token{}, false
 }
 
-// turnAway refuses what somebody may not do, and logs that.
+// turnAway refuses a request that is not allowed, and logs that.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, status int, code control.Code, text string) {
 	s.logRefused(r, text)
 	s.refuse(w, status, code, text)
 }
 
-// logRefused logs that a request was refused at the port, and never a token.
+// logRefused logs that a request was refused at the port. It never logs a token.
 func (s *Server) logRefused(r *http.Request, reason string) {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		s.strangers.Warn(net.TCPAddrFromAddrPort(from), "refused a request at the api port",
@@ -123,10 +126,11 @@ func (s *Server) logRefused(r *http.Request, reason string) {
 	}
 }
 
-// rebound tells whether a request from this host asks for a name that is none of this host's: it may
-// be a foreign page's, which points here by DNS. A network that may reach the port may read it.
+// rebound tells whether a request from this host has a Host header with a foreign name: it may come
+// from a foreign page whose name points here by DNS. Requests from other hosts do not count: a
+// network that can reach the port may read.
 func rebound(r *http.Request) bool {
-	if !sameHost(r) || isHere(r.Host) || r.Host == "" { // no browser leaves it out
+	if !sameHost(r) || isHere(r.Host) || r.Host == "" { // every browser sends Host
 		return false
 	}
 	name, err := os.Hostname()
@@ -137,7 +141,7 @@ func rebound(r *http.Request) bool {
 	return err != nil || !strings.EqualFold(host, name)
 }
 
-// isHere tells whether what is asked for is an address or localhost, which no foreign page can be.
+// isHere tells whether a Host header has an address or localhost, which no foreign page can have.
 func isHere(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -146,7 +150,7 @@ func isHere(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// printable keeps a header's value from being more than a word in an answer.
+// printable makes one printable word of a header's value, for an answer or the log.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
@@ -156,12 +160,12 @@ func printable(text string) string {
 	}, text[:min(len(text), 100)])
 }
 
-// fromHere tells whether a request comes from this host, and asks for it in a way that no foreign
-// page can.
+// fromHere tells whether a request comes from this host, with a Host header that no foreign page
+// can have.
 func fromHere(r *http.Request) bool { return sameHost(r) && isHere(r.Host) }
 
-// sameHost tells whether a request comes from this host: over loopback, or from the address that it
-// was sent to.
+// sameHost tells whether a request comes from this host: over loopback, or from the same address
+// that it was sent to.
 func sameHost(r *http.Request) bool {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -170,7 +174,7 @@ func sameHost(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	own := netip.AddrPort{}
 	if local != nil {
-		own, _ = netip.ParseAddrPort(local.String()) // zero, which is nobody's, if it is none
+		own, _ = netip.ParseAddrPort(local.String()) // if it is no TCP address: the zero value, which equals no address
 	}
 	return remote.Addr().Unmap().IsLoopback() || remote.Addr().Unmap() == own.Addr().Unmap()
 }

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// answerBytesMax bounds an answer: seven nodes whose GTID sets have thousands
-	// of intervals stay below 1 MiB.
+	// answerBytesMax bounds an answer. The status of seven nodes with GTID sets of thousands of
+	// intervals is below 1 MiB.
 	answerBytesMax = 8 << 20
-	// refusalBytesMax is how much of a refusal is shown.
+	// refusalBytesMax is how many bytes of a refusal are shown.
 	refusalBytesMax = 4 << 10
 )
 
-// ErrNoAnswer is for a request that has gone out, or may have: whether it was carried
-// out is not known.
+// ErrNoAnswer: the request was sent, or may have been sent, so nobody knows whether it was
+// carried out.
 var ErrNoAnswer = errors.New("no answer came")
 
-// ErrToken is for an agent that wants a token, or another one.
+// ErrToken: the agent wants a token, or a valid one.
 var ErrToken = errors.New("it wants a token")
 
 // IsSocket tells whether an agent's address is the path of its control socket, not
 // a host:port.
 func IsSocket(addr string) bool { return strings.ContainsRune(addr, '/') }
 
-// FetchStatus asks the agent at addr (host:port, or the path of its control socket)
-// for the cluster as it sees it. token is for an agent that wants one; "" = there is none.
-// ctx bounds the whole request. No proxy is used.
+// FetchStatus asks the agent at addr (host:port, or the path of its control socket) for the
+// cluster as it sees it. token is for an agent that wants one; "" = no token. ctx bounds the
+// whole request. No proxy is used.
 func FetchStatus(ctx context.Context, addr, token string) (st status.Cluster, err error) {
 	resp, err := request(ctx, addr, http.MethodGet, "/status", token, nil)
 	if err == nil {
@@ -77,11 +77,11 @@ func request(ctx context.Context, addr, method, path, token string, body []byte)
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL, which says nothing new
+			err = e.Err // drop the URL, which says nothing new
 		}
 		sent := true
 		if e, ok := errors.AsType[*net.OpError](err); ok {
-			err, sent = e.Err, e.Op != "dial" // nor does the address
+			err, sent = e.Err, e.Op != "dial" // drop the address, too
 		}
 		if sent {
 			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
@@ -91,7 +91,7 @@ func request(ctx context.Context, addr, method, path, token string, body []byte)
 	return resp, nil
 }
 
-// refusal returns what an unexpected answer says.
+// refusal returns the text of an unexpected answer as an error.
 func refusal(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, refusalBytesMax))
 	return errors.New(strings.TrimSuffix("it answered "+resp.Status+": "+strings.TrimSpace(string(text)), ": "))

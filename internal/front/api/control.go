@@ -12,11 +12,11 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// ControlTimeout bounds an operator's request, and so how long whoever sent it
-// waits for the answer. It is more than any request's own time, which a restart has most of.
+// ControlTimeout bounds an operator's request, and so the wait of the client for its answer. It
+// is longer than any request takes; a restart takes longest.
 const ControlTimeout = 7 * time.Minute
 
-// httpStatus is the HTTP status of an answer, for callers that look no further.
+// httpStatus returns the HTTP status of an answer, for callers that look only at the status.
 func httpStatus(code control.Code) int {
 	switch code {
 	case control.CodeOK:
@@ -25,7 +25,7 @@ func httpStatus(code control.Code) int {
 		return http.StatusBadRequest
 	case control.CodeUnknown:
 		return http.StatusNotFound
-	case control.CodeStale, control.CodeFailed, control.CodePurged, control.CodeBehind: // the cluster is not such that it could be done; no mistake of the server's
+	case control.CodeStale, control.CodeFailed, control.CodePurged, control.CodeBehind: // the cluster does not allow it now
 		return http.StatusConflict
 	case control.CodeNoLeader, control.CodeNotLeader, control.CodeBusy:
 		return http.StatusServiceUnavailable
@@ -37,9 +37,9 @@ func httpStatus(code control.Code) int {
 	return http.StatusInternalServerError
 }
 
-// Control sends an operator's request to the agent at socket, the path of its
-// control socket, and returns its answer, which may be a refusal. By is, for root,
-// who became it by sudo; the agent knows all else.
+// Control sends an operator's request to the agent at socket, the path of its control socket,
+// and returns its answer, which may be a refusal. For root, r.By may name the account that
+// became root by sudo; the agent finds out everything else.
 func Control(ctx context.Context, socket string, r control.Request) (control.Answer, error) {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -22,28 +22,28 @@
 //	POST /stream/NAME  a copy of the node's data or log, for root and the agent's own
 //	                account alone; its trailers say whether it is whole
 //
-// The names and meanings of the health endpoints are Patroni's, which HAProxy
-// and Kubernetes set-ups know. "No" is 503. The body is the node's own
-// status.Node in JSON either way, so that the reason is one curl away.
+// The names and meanings of the health endpoints are the same as in Patroni, which HAProxy and
+// Kubernetes set-ups know. "No" is 503. The body is the node's own status.Node in JSON in both
+// cases, so that curl shows the reason.
 //
-// The port has no TLS. Without tokens (Config.TokensFile) who reaches it may read, and it changes
-// nothing. A token with the role read keeps others from reading, but for the health endpoints, which
-// then say the node's name and role alone. A token with the role operate may POST, from this host
-// alone. Tokens come in the header Authorization; there are no cookies. A request from this host for
-// a name that is none of its own, and a POST of a foreign origin, may be a foreign page's, and are
-// refused; health endpoints then say the name and role alone.
+// The port has no TLS. Without tokens (Config.TokensFile) everybody who reaches it may read, and
+// nobody may change anything. If there is a token with the role read, reading needs a token; only
+// the health endpoints do not, but then they say only the node's name and role. A token with the
+// role operate may POST, from this host alone. Tokens come in the header Authorization; there are no
+// cookies. A request from this host with a foreign name in Host, or a POST with a foreign origin,
+// may come from a foreign page, and is refused; health endpoints then say only the name and role.
 //
-// On the socket the kernel says who asks (SO_PEERCRED): root, the agent's own account, and those of
-// one group (mode 0660) may. So who asked is a fact in the audit log, not a claim.
+// On the socket the kernel says which account asks (SO_PEERCRED). Allowed are root, the agent's own
+// account, and the accounts of one group (mode 0660). So the name in the audit log is a fact, not a
+// claim.
 //
-// openapi.json is made from the routes and the types by TestOpenAPI, which fails where it is not what
-// they say; what the handlers answer is held against it by the other tests.
+// TestOpenAPI makes openapi.json from the routes and the types, and fails where the file differs from
+// them. Other tests compare the answers of the handlers with it.
 //
-// Server.Run owns all goroutines: net/http's, those that wait for the end, and the one that reads
-// the file of tokens every second: no request waits for its disk.
-// The package keeps no state; every answer is made from the Provider's
-// snapshot of that moment, but for the tokens.
-// A stream of events is its request's goroutine; there are streamsMax, streamsPerSource of one address,
-// for streamTime each. A copy is
-// its request's goroutine and one that waits for the end; there are copiesMax.
+// Server.Run owns all goroutines: those of net/http, those that wait for the end, and the one that
+// reads the file of tokens every second, so that no request waits for its disk. Except for the tokens
+// the package keeps no state of the cluster: every answer is made from a fresh snapshot of the
+// Provider. A stream of events has the goroutine of its request; there are at most streamsMax,
+// streamsPerSource of one address, for streamTime each. A copy has the goroutine of its request and one
+// that waits for the end; there are at most copiesMax.
 package api

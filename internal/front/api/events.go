@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// streamsMax bounds the streams of events: pages that somebody looks at. Each costs a status of
-	// some 10 KiB in every streamEvery.
+	// streamsMax bounds the streams of events: open pages in browsers. Each costs a status of some
+	// 10 KiB every streamEvery.
 	streamsMax = 16
-	// streamsPerSource leaves places to the others where one host has pages left open, or means harm. All who come
-	// through one proxy, or by ssh, are one source.
+	// streamsPerSource leaves places for others if one host has left pages open, or means harm. All clients that
+	// come through one proxy, or by ssh, are one source.
 	streamsPerSource = streamsMax / 2
-	// streamEvery is how often a stream tells the status, which also shows that it lives.
+	// streamEvery is how often a stream sends the status, which also shows that the stream
+	// lives.
 	streamEvery = 500 * time.Millisecond
-	// streamTime is how long a stream lives: who still reads it comes again.
+	// streamTime is how long a stream lives. A client that still reads connects again.
 	streamTime = 10 * time.Minute
-	// streamHistory is how many rows of the history a stream tells.
+	// streamHistory is how many rows of the history a stream sends.
 	streamHistory = 50
 )
 
@@ -36,16 +37,16 @@ const (
 	eventHistory = "history"
 )
 
-// streams are the places of streams of events.
+// streams counts the open streams of events.
 type streams struct {
 	mu   sync.Mutex
-	open map[netip.Addr]int // of each source that has some
+	open map[netip.Addr]int // by source
 	all  int
-	// refused counts those that found no place.
+	// refused counts the requests that found no place.
 	refused uint64
 }
 
-// enter takes a place, or says which are all taken.
+// enter takes a place; if there is none, it says why.
 func (s *streams) enter(source netip.Addr) (full string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,14 +74,15 @@ func (s *streams) leave(source netip.Addr) {
 	}
 }
 
-// counts are the streams that are open, and how many were refused.
+// counts returns how many streams are open, and how many were refused.
 func (s *streams) counts() (open int, refused uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all, s.refused
 }
 
-// sourceOf is whom a request is counted for. Those of the control socket are one.
+// sourceOf returns the source for which a request counts. All requests on the control socket
+// have one source.
 func sourceOf(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -89,8 +91,8 @@ func sourceOf(r *http.Request) netip.Addr {
 	return strangers.Source(net.TCPAddrFromAddrPort(from))
 }
 
-// answerEvents tells what is so now, again and again, as server-sent events: each time the status,
-// and the history at the beginning and when it has grown.
+// answerEvents sends the present state as server-sent events: the status every streamEvery, and
+// the history at the beginning and when it has grown.
 func (s *Server) answerEvents(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	if full := s.streams.enter(source); full != "" {
@@ -121,7 +123,7 @@ func (s *Server) answerEvents(w http.ResponseWriter, r *http.Request) {
 			err = event(w, eventStatus, st)
 		}
 		if seq := historySeq(st); err == nil && seq != told {
-			if rows, failed := s.history(r.Context(), streamHistory); failed == nil { // it is tried again
+			if rows, failed := s.history(r.Context(), streamHistory); failed == nil { // else the next round tries again
 				told, err = seq, event(w, eventHistory, HistoryAnswer{rows})
 			}
 		}

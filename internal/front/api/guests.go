@@ -8,13 +8,14 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// roomListener accepts connections that stay strangers until they end: nobody logs in here.
+// roomListener accepts connections that count as strangers until they end, because nobody logs
+// in here.
 type roomListener struct {
 	net.Listener
 	room *strangers.Room
 }
 
-// Accept waits for a connection, never for a place.
+// Accept waits for a connection, but never for a place in the room.
 func (l roomListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -34,7 +35,8 @@ type guest struct {
 	stay *strangers.Stay
 }
 
-// asked makes a guest that asks for something the newest one: the others have to go first.
+// asked makes a guest that sends a request the newest one, so that other guests are expelled
+// before it.
 func asked(conn net.Conn, state http.ConnState) {
 	g, ok := conn.(*guest)
 	if !ok || state != http.StateActive {
@@ -42,7 +44,7 @@ func asked(conn net.Conn, state http.ConnState) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stay.Leave() { // else it is closed already
+	if g.stay.Leave() { // else it was expelled and closed already
 		g.stay = g.room.Enter(g.RemoteAddr(), func() { _ = g.Conn.Close() })
 	}
 }

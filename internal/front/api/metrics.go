@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// newRegistry makes a registry with the provider's metrics, the histograms that
-// packages keep, the API port's own, and the Go runtime's and the process' own.
+// newRegistry makes a registry with the metrics of the provider, the histograms that packages
+// keep, and the metrics of the API port, the Go runtime and the process.
 func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.Collector(func() []metrics.Sample {

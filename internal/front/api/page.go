@@ -8,11 +8,11 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy lets the page load what this port has, and nothing else: no script that is written
-// into it, no other host, no form, no frame.
+// pagePolicy lets the page load files of this port and nothing else: no inline script, no other
+// host, no form, no frame.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// handlePage adds the page. Its files say nothing of the cluster, so they need no token.
+// handlePage adds the page. Its files have no data of the cluster, so they need no token.
 func handlePage(mux *http.ServeMux) {
 	for path, file := range map[string]string{
 		"/{$}": "page/index.html", "/app.js": "page/app.js", "/style.css": "page/style.css", "/icon.svg": "page/icon.svg",

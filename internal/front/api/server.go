@@ -28,32 +28,33 @@ import (
 
 const (
 	// connMax bounds the port's open connections, idle ones included: enough for a dozen load
-	// balancers and monitors. Of more, the longest idle one of the address with the most is closed.
-	// connPerSource of one address may be idle for longer than requestTimeout.
+	// balancers and monitors. When there are more, the connection that was idle longest is closed,
+	// of the address that has the most. At most connPerSource connections of one address may be
+	// idle for longer than requestTimeout.
 	connMax       = 256
 	connPerSource = 64
-	// headerTimeout bounds reading a request's header, and how long a new connection asks nothing.
+	// headerTimeout bounds reading a request's header, also the first one of a new connection.
 	headerTimeout = 2 * time.Second
 	// requestTimeout bounds reading a request and writing its answer.
 	requestTimeout = 5 * time.Second
 	// idleTimeout bounds how long an unused connection may keep its place.
 	idleTimeout = 15 * time.Second
-	// headerBytesMax bounds a request's header; ours have none of their own.
+	// headerBytesMax bounds the header of a request; our own clients need little.
 	headerBytesMax = 16 << 10
-	// stopTimeout bounds how long answers under way may take when Run ends.
+	// stopTimeout is how long answers under way may take when Run ends.
 	stopTimeout = time.Second
 )
 
-// Provider is what the server shows. The agent implements it; its methods are
-// called from many goroutines, and all but Control must be quick.
+// Provider is the source of the answers. The agent implements it. Its methods are called from
+// many goroutines, and all except Control must be quick.
 type Provider interface {
 	Status() status.Cluster
 	Metrics() []metrics.Sample
 	// Collectors are metrics that keep their own state (histograms). It is
 	// called once, by Run.
 	Collectors() []prometheus.Collector
-	// Control has an operator's request carried out. It takes as long as that
-	// does, ControlTimeout at most.
+	// Control carries out an operator's request. It takes as long as the request does, at most
+	// ControlTimeout.
 	Control(context.Context, control.Request) control.Answer
 }
 
@@ -61,16 +62,16 @@ type Provider interface {
 type Config struct {
 	// Listen is the host:port to bind.
 	Listen string
-	// Socket is the path of the control socket, and Group the OS group whose
-	// accounts may ask there beside root and the agent's own; "" = none.
+	// Socket is the path of the control socket. Group is the OS group whose accounts may send
+	// requests there, beside root and the agent's own account; "" = none.
 	Socket, Group string
-	// TokensFile has the tokens by which people and programs may ask at the port; "" = reading needs
-	// none, and nobody operates there.
+	// TokensFile has the tokens for the port; "" = reading needs no token, and nobody may operate
+	// there.
 	TokensFile string
-	// Pprof: the port answers with profiles, to this host alone.
+	// Pprof says that the port serves profiles, to this host alone.
 	Pprof bool
-	// Stream writes a copy of what the node has, for who asks on the control socket; nil = there is none.
-	// It ends with the request. It is called from many goroutines.
+	// Stream writes a copy of the node's data or log, for a client of the control socket; nil = no
+	// copies. It ends when the request does. It is called from many goroutines.
 	Stream func(context.Context, control.Request, io.Writer) error
 	Logger *slog.Logger
 }
@@ -83,7 +84,7 @@ type Server struct {
 	room     *strangers.Room // the port's connections
 	// controlGroup is the number of config.Group, once the control socket is open.
 	controlGroup uint32
-	control      net.Listener // nil: there is no control socket so far
+	control      net.Listener // nil before ListenControl
 
 	tokens    *tokens
 	strangers *strangers.Log
@@ -104,9 +105,8 @@ func New(config Config, provider Provider) *Server {
 	}
 }
 
-// Listen binds the port, so that "port in use" is known before anything else
-// happens; the error names the address. So is a file of tokens that cannot be read. Run closes the
-// port.
+// Listen reads the file of tokens and binds the port, so that an unreadable file and "port in use"
+// are known before anything else happens. The error names the address. Run closes the port.
 func (s *Server) Listen() (err error) {
 	if err := s.tokens.read(); err != nil {
 		return err
@@ -115,8 +115,8 @@ func (s *Server) Listen() (err error) {
 	return err
 }
 
-// Unlisten gives the port back where Run is not called after Listen, or has
-// ended.
+// Unlisten closes the port and the control socket, for a caller that does not call Run after
+// Listen, or whose Run has ended.
 func (s *Server) Unlisten() {
 	if s.listener != nil {
 		s.listener.Close()
@@ -168,7 +168,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server)
 		grace, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
-			server.Close() // an answer that nobody reads
+			server.Close() // there is an answer that nobody reads
 		}
 	})
 	err := server.Serve(l)
@@ -180,7 +180,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server)
 	return nil
 }
 
-// controlHandler answers operators' requests, and all that the port answers.
+// controlHandler answers operators' requests, and every GET that the port answers.
 func (s *Server) controlHandler(port http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /control/{name}", s.answerControl)
@@ -191,7 +191,7 @@ func (s *Server) controlHandler(port http.Handler) http.Handler {
 	return mux
 }
 
-// handler answers all that the port answers. On the control socket it needs no token to read.
+// handler answers the requests of the port. On the control socket, reading needs no token.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.handleV1(mux)
@@ -245,7 +245,7 @@ func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
 }
 
 // replyHealth answers a load balancer, which has no token and may know this host by any name. Where
-// others may not read, it is told yes or no.
+// reading is not allowed, the answer is only the name, the role and yes or no.
 func (s *Server) replyHealth(w http.ResponseWriter, r *http.Request, code int, self status.Node) {
 	if s.closed() || rebound(r) {
 		s.reply(w, code, struct {
@@ -257,7 +257,7 @@ func (s *Server) replyHealth(w http.ResponseWriter, r *http.Request, code int, s
 	s.reply(w, code, self)
 }
 
-// local keeps what costs a lot to this machine.
+// local answers only requests from this host, because the answer is expensive.
 func (s *Server) local(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !fromHere(r) {
@@ -273,8 +273,8 @@ func (s *Server) local(answer http.HandlerFunc) http.HandlerFunc {
 func isLogger(n status.Node) bool  { return n.Role == status.RoleLogger }
 func isPrimary(n status.Node) bool { return n.Role == status.RolePrimary }
 
-// isReplica: a replica without a leader is none, as nobody knows how old its data are,
-// nor is a replica that does not apply, whose data only get older.
+// isReplica returns false for a replica without a leader, because nobody knows how old its data
+// are, and for a replica whose applier has stopped, because its data get older.
 func isReplica(n status.Node) bool {
 	return n.Role == status.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
 }

@@ -23,26 +23,27 @@ import (
 )
 
 const (
-	// controlConnMax bounds the connections to the control socket: people, and
-	// their scripts.
+	// controlConnMax bounds the connections to the control socket, which people and their
+	// scripts use.
 	controlConnMax = 32
-	// controlBacklog is how many more the kernel lets wait.
+	// controlBacklog is how many more connections may wait in the kernel.
 	controlBacklog = 128
 )
 
-// peerKey is where a connection's context has the *peer who opened it.
+// peerKey is the key under which a connection's context has the *peer that opened it.
 type peerKey struct{}
 
-// peer is the process at the other end of the control socket, as the kernel says.
+// peer is the account of the process at the other end of the control socket, as the kernel
+// names it.
 type peer struct {
 	*unix.Ucred
-	groups []uint32 // beside its Gid
+	groups []uint32 // in addition to Gid
 }
 
-// peerGroupsMax bounds how many groups of a process are looked at.
+// peerGroupsMax is how many groups of a process are read.
 const peerGroupsMax = 4096
 
-// peerOf asks the kernel.
+// peerOf asks the kernel for the peer of a socket.
 func peerOf(fd int) (*peer, error) {
 	account, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -52,16 +53,16 @@ func peerOf(fd int) (*peer, error) {
 	size := uint32(4 * len(groups))
 	if _, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
 		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0); e != 0 {
-		return &peer{Ucred: account}, nil // too many, or an old kernel
+		return &peer{Ucred: account}, nil // too many groups, or an old kernel
 	}
 	return &peer{account, groups[:size/4]}, nil
 }
 
-// ListenControl opens the control socket. The caller holds the lock of the node's
-// data directory, so a socket that is there, and that nobody answers, was left by
-// a process that is gone. Run closes it.
+// ListenControl opens the control socket. The caller must hold the lock of the node's data
+// directory. So a socket that exists, and where nobody answers, was left by a process that has
+// ended. Run closes the control socket.
 //
-// Nobody but who may can connect: the mode is set between bind and listen, and the
+// Only the allowed accounts can connect: the mode is set between bind and listen, and the
 // kernel checks it at connect(2).
 func (s *Server) ListenControl() error {
 	path := s.config.Socket
@@ -87,7 +88,7 @@ func (s *Server) ListenControl() error {
 		return fmt.Errorf("make control socket: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	defer f.Close() // FileListener has its own
+	defer f.Close() // FileListener has a copy
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return fmt.Errorf("bind control socket %s: %w", path, err)
 	}
@@ -106,9 +107,9 @@ func (s *Server) ListenControl() error {
 	return nil
 }
 
-// checkDirectory refuses a directory in which others could put something else in the
-// socket's place: what is done to its mode would be done to that, and operators would
-// ask there. In a sticky one they cannot.
+// checkDirectory refuses a directory in which other accounts could replace the socket by
+// something else: the agent would change the mode of that, and operators would send their
+// requests there. In a sticky directory others cannot do that.
 func checkDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -120,8 +121,8 @@ func checkDirectory(dir string) error {
 	return nil
 }
 
-// removeStale removes a socket that nobody answers: nobody at all, not one who is
-// busy, or who may not be asked.
+// removeStale removes a socket where no process listens. It returns an error where one does,
+// even if that process is busy or does not let us connect.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +148,7 @@ func removeStale(path string) error {
 	return nil
 }
 
-// withPeer notes who opened a connection to the control socket.
+// withPeer notes in ctx which account opened a connection to the control socket.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	limited, ok := conn.(*limitConn)
 	if !ok {
@@ -168,15 +169,15 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// mayAsk tells whether an account may send requests. The kernel has let in those alone; this says it a second
-// time, in case that somebody has changed the socket's mode.
+// mayAsk tells whether an account may send requests. The kernel has checked that by the socket's mode; mayAsk
+// checks again, in case somebody has changed the mode.
 func (s *Server) mayAsk(p *peer) bool {
 	return p != nil && (p.Uid == 0 || int(p.Uid) == os.Geteuid() ||
 		s.config.Group != "" && (p.Gid == s.controlGroup || slices.Contains(p.groups, s.controlGroup)))
 }
 
-// whoAsked names the account behind a connection. Who became root by sudo is named
-// as they say, too.
+// whoAsked names the account behind a connection. For root it adds the account that became root
+// by sudo, as the client claims it.
 func whoAsked(peer *peer, sudo string) string {
 	uid := strconv.FormatUint(uint64(peer.Uid), 10)
 	name := "uid " + uid
@@ -191,8 +192,8 @@ func whoAsked(peer *peer, sudo string) string {
 	return name
 }
 
-// answerControl answers POST /control/NAME on the control socket. By is who the
-// kernel says it is.
+// answerControl answers POST /control/NAME on the control socket. It sets By to the account
+// that the kernel names.
 func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
 	peer, _ := r.Context().Value(peerKey{}).(*peer)
 	if !s.mayAsk(peer) {

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// copiesMax bounds the copies of this node's data and log that are made at a time.
+	// copiesMax bounds how many copies of this node's data and log are made at the same time.
 	copiesMax = 4
-	// copyStallMax is how long a copy may stand still because nobody reads it: what it is written to
-	// may be slow.
+	// copyStallMax is how long a copy may stand still because the client does not read: its disk or
+	// network may be slow.
 	copyStallMax = 10 * time.Minute
-	// The trailers of a copy: it is whole, or why not. Part of the interface.
+	// The trailers of a copy: it is whole, or the error. Part of the interface.
 	trailerEnd   = "Quorate-End"
 	trailerError = "Quorate-Error"
 )
 
-// answerStream answers POST /stream/NAME on the control socket with a copy of what the node has:
-// all data of the cluster, so root and the agent's own account alone may have it, whatever
-// control.group is.
+// answerStream answers POST /stream/NAME on the control socket with a copy of the node's data or
+// log. These are all data of the cluster, so only root and the agent's own account may have
+// them, whatever control.group is.
 func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
 	peer, _ := r.Context().Value(peerKey{}).(*peer)
 	if peer == nil || peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
@@ -84,7 +84,7 @@ func (s *Server) refuseCopy(w http.ResponseWriter, err error) {
 	s.reply(w, httpStatus(answer.Code), answer)
 }
 
-// copyWriter sends what is written at once, and gives each write its time.
+// copyWriter sends each write at once, with a deadline of its own.
 type copyWriter struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
@@ -108,8 +108,8 @@ func (c *copyWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Stream asks the agent at socket for a copy, which the caller reads to its end and closes. The error
-// of a read says what went wrong there; io.EOF comes only where the copy is whole.
+// Stream asks the agent at socket for a copy, which the caller reads to its end and closes. A read
+// returns the agent's error, if there is one. It returns io.EOF only if the copy is whole.
 func Stream(ctx context.Context, socket string, r control.Request) (io.ReadCloser, error) {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A token's Role says what it is good for. Who may operate may read.
+// tokenRole says what a token allows. The role operate includes reading.
 type tokenRole string
 
 const (
@@ -27,37 +27,39 @@ const (
 )
 
 const (
-	// tokensBytesMax and tokensMax bound the file of tokens, tokenLengthMin keeps anybody from guessing
-	// one: 32 letters of base64 are 192 bits.
+	// tokensBytesMax and tokensMax bound the file of tokens. tokenLengthMin makes tokens hard to guess:
+	// 32 letters of base64 are 192 bits.
 	tokensBytesMax = 64 << 10
 	tokensMax      = 100
 	tokenLengthMin = 32
-	// tokensEvery is how often the file is read, so how long a token is good after its line is gone.
+	// tokensEvery is how often the file is read. So it is also how long a token stays valid after
+	// its line was deleted.
 	tokensEvery = time.Second
 )
 
-// token is one line of the file. The token itself is not kept.
+// token is one line of the file. Only the hash of the token is kept.
 type token struct {
 	role tokenRole
 	name string
 	sum  [sha256.Size]byte
 }
 
-// tokens are those of a file, which is read every tokensEvery: a token is taken back by deleting its
-// line. Requests take what was read last, and never wait for the file's disk.
+// tokens are the tokens of a file, which is read every tokensEvery: to withdraw a token, delete its
+// line. Requests use what was read last, and never wait for the file's disk.
 type tokens struct {
-	path   string // "" = there are none
+	path   string // "" = no tokens
 	logger *slog.Logger
-	held   atomic.Pointer[heldTokens] // nil = the file was not read so far
+	held   atomic.Pointer[heldTokens] // nil = the file was not read yet
 }
 
-// heldTokens are the tokens of a file, or why it has none.
+// heldTokens are the tokens of the file, or the error of reading it.
 type heldTokens struct {
 	list []token
 	err  error
 }
 
-// current returns the tokens that hold now. A file that cannot be read lets nobody in.
+// current returns the tokens that are valid now. If the file cannot be read it returns an
+// error, and nobody is let in.
 func (t *tokens) current() ([]token, error) {
 	if t.path == "" {
 		return nil, nil
@@ -69,8 +71,8 @@ func (t *tokens) current() ([]token, error) {
 	return held.list, held.err
 }
 
-// read reads the file, and logs once what is wrong with it: the client is told less. Listen calls
-// it, then follow.
+// read reads the file, and logs an error once; clients are not told the details. Listen calls it
+// first, then follow.
 func (t *tokens) read() error {
 	if t.path == "" {
 		return nil
@@ -95,7 +97,7 @@ func (t *tokens) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = t.read() // it was logged, and current returns it
+			_ = t.read() // it logs the error, and current returns it
 		}
 	}
 }
@@ -106,10 +108,10 @@ func CheckTokens(path string) error {
 	return err
 }
 
-// readTokens reads a file of lines "ROLE NAME TOKEN". No part of a line is in an error: it may be a
-// token.
+// readTokens reads a file of lines "ROLE NAME TOKEN". Errors contain no part of a line, because it
+// may be a token.
 func readTokens(path string) ([]token, error) {
-	// A FIFO would wait for its writer.
+	// Without O_NONBLOCK a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read api.tokens_file: %w", err)
@@ -175,7 +177,8 @@ func parseTokens(text []byte) ([]token, error) {
 	return list, nil
 }
 
-// find returns whose token it is. It takes as long for each: all are compared, by their sums.
+// find returns the token that was sent, from the list. It takes the same time for every token:
+// it compares the hashes of all.
 func find(list []token, said string) (found token, ok bool) {
 	sum := sha256.Sum256([]byte(said))
 	for _, t := range list {

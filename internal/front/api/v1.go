@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// historyDefault rows are what /v1/history answers with, historyMax at most: 1000 rows have
-	// some 300 KiB.
+	// historyDefault is how many rows /v1/history returns by default, historyMax how many at
+	// most: 1000 rows have some 300 KiB.
 	historyDefault = 50
 	historyMax     = 1000
-	// operateBytesMax bounds a request's body: it has a few fields.
+	// operateBytesMax bounds the body of a request, which has only a few fields.
 	operateBytesMax = 4 << 10
 )
 
@@ -33,23 +33,23 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NodesAnswer is what GET /v1/nodes answers.
+// NodesAnswer is the answer to GET /v1/nodes.
 type NodesAnswer struct {
-	// StateVersion is that of the cluster state which the node that was asked has.
+	// StateVersion is the version of the cluster state on the node that was asked.
 	StateVersion uint64        `json:"state_version"`
 	Nodes        []status.Node `json:"nodes"`
 }
 
-// HistoryAnswer is what GET /v1/history answers, oldest first.
+// HistoryAnswer is the answer to GET /v1/history, oldest row first.
 type HistoryAnswer struct {
 	History []cluster.HistoryRow `json:"history"`
 }
 
-// MaintenanceBody is what POST /v1/maintenance is asked with. A change that stops writes cannot be
-// forced here.
+// MaintenanceBody is the body of POST /v1/maintenance. A change that stops writes cannot be forced
+// here.
 type MaintenanceBody struct {
 	cluster.MaintenanceChange
-	// DryRun: it is only said what it would do.
+	// DryRun says to change nothing: the answer is what the request would do.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
@@ -59,7 +59,7 @@ type route struct {
 	answer       http.HandlerFunc
 }
 
-// v1 are the routes of the versioned API. openapi.json has each, with what it answers.
+// v1 returns the routes of the versioned API. openapi.json has each route with its answers.
 func (s *Server) v1() []route {
 	return []route{
 		{http.MethodGet, "/v1/status", s.reading(func(w http.ResponseWriter, _ *http.Request) {
@@ -73,7 +73,7 @@ func (s *Server) v1() []route {
 		{http.MethodGet, "/v1/events", s.reading(s.answerEvents)},
 		{http.MethodGet, "/v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(openAPI) // who is gone has no use for it
+			_, _ = w.Write(openAPI) // an error means that the client has left
 		}},
 		{http.MethodPost, "/v1/switchover", s.operating(func(w http.ResponseWriter, r *http.Request, by string) {
 			args := cluster.SwitchoverRequest{MaxPause: cluster.MaxPauseDefault, Wait: cluster.WaitDefault}
@@ -85,7 +85,8 @@ func (s *Server) v1() []route {
 	}
 }
 
-// handleV1 adds the versioned API. What is not in it is answered in JSON, too.
+// handleV1 adds the versioned API. Unknown paths and methods below /v1/ are answered in JSON,
+// too.
 func (s *Server) handleV1(mux *http.ServeMux) {
 	for _, r := range s.v1() {
 		mux.HandleFunc(r.method+" "+r.path, r.answer)
@@ -103,7 +104,7 @@ func (s *Server) handleV1(mux *http.ServeMux) {
 	})
 }
 
-// refuse answers with the one form of errors.
+// refuse answers with an error, in the form that all errors of the API have.
 func (s *Server) refuse(w http.ResponseWriter, status int, code control.Code, text string) {
 	s.reply(w, status, control.Failure{Error: text, Code: code})
 }
@@ -147,9 +148,9 @@ func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, HistoryAnswer{rows})
 }
 
-// operated has an operator's request carried out as the control socket does. What it is asked with
-// is decoded into args, which has the defaults, and the answer's result into result. The fields of
-// required have none.
+// operated carries out an operator's request as the control socket does. It decodes the body into
+// args, which has the defaults, and the answer's result into result. The fields in required have
+// no default: the body must have them.
 func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, name string, args *A, result *R, required ...string) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -184,8 +185,8 @@ func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, n
 	s.reply(w, http.StatusOK, result)
 }
 
-// decodeOne reads one JSON object with the fields that are required, no field that is not known, and
-// nothing behind it.
+// decodeOne reads one JSON object. It must have the required fields and no unknown field, and
+// nothing may follow it.
 func decodeOne(from io.Reader, to any, required ...string) error {
 	raw, err := io.ReadAll(from)
 	if err != nil {
@@ -200,7 +201,7 @@ func decodeOne(from io.Reader, to any, required ...string) error {
 		return errors.New(text)
 	}
 	for name, value := range fields {
-		if string(value) == "null" { // it would say nothing
+		if string(value) == "null" { // null would leave the default in place
 			return fmt.Errorf("%q is null: leave it out", printable(name))
 		}
 	}
@@ -219,7 +220,7 @@ func decodeOne(from io.Reader, to any, required ...string) error {
 	return err
 }
 
-// carriedOut has a request carried out, and gives it and its answer the time that it takes.
+// carriedOut carries out a request, and extends the deadlines of the connection for it.
 func (s *Server) carriedOut(w http.ResponseWriter, r *http.Request, request control.Request) (control.Answer, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ControlTimeout)
 	defer cancel()

@@ -15,20 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotAllowed is Open's error for an agent that lacks CAP_NET_ADMIN, ErrKernel that of a
-// kernel that lacks something that is needed.
+// Errors of Open and Set. ErrNotAllowed: the agent lacks CAP_NET_ADMIN. ErrKernel: the kernel
+// lacks a feature that is needed.
 var (
 	ErrNotAllowed = errors.New("the agent may not change nftables: it needs CAP_NET_ADMIN")
 	ErrKernel     = errors.New("this kernel's nftables lack something: Linux 5.12 or later is needed, with NAT and reject")
-	// ErrSlow is Set's error if the kernel took so long that a window might have outlived
-	// what it was for. Set has told the kernel to close all windows then.
+	// ErrSlow: the kernel took so long in Set that a window might stay open for longer than its
+	// lease. Set has then told the kernel to close all windows.
 	ErrSlow = errors.New("the kernel took too long to take the lease")
-	// ErrSilent is Open's and Set's error if the kernel has not said whether it did as it was told.
+	// ErrSilent: the kernel has not answered, so it is not known whether it did what Open or Set
+	// asked.
 	ErrSilent = errors.New("the kernel does not answer")
 )
 
-// answerTimeout bounds a call of the kernel, but for what others make it wait for: that
-// ends when their calls do. openTimeout is for the first ones: modules may have to be loaded.
+// answerTimeout bounds the wait for the kernel's answers, but not the time for which calls of
+// other processes make the kernel wait. openTimeout is for the first calls, for which the
+// kernel may have to load modules.
 const (
 	answerTimeout = 500 * time.Millisecond
 	openTimeout   = 10 * time.Second
@@ -39,13 +41,13 @@ const tableOwner = 0x2
 
 // Config says what is fenced.
 type Config struct {
-	// Table is the table's name; no two of a host may have the same.
+	// Table is the name of the table. It must be unique on the host.
 	Table string
-	// Server is the address and port that clients reach mysqld at: no loopback, and not
-	// the unspecified address.
+	// Server is the address and port at which clients reach mysqld. It must be neither a
+	// loopback nor the unspecified address.
 	Server netip.AddrPort
-	// Router is the router's own address and port; an unspecified address = any of this
-	// host's. The zero value = nothing is redirected.
+	// Router is the router's own address and port; the unspecified address = any address of
+	// this host. The zero value = nothing is redirected.
 	Router netip.AddrPort
 }
 
@@ -57,15 +59,16 @@ type Fence struct {
 	mu     sync.Mutex
 	conn   *nftables.Conn
 	socket *netlink.Conn
-	// sets are the windows' halves, newest says which one of each was filled last, and has
-	// with what. A call that has failed may have filled the other half, or emptied both.
+	// sets are the two halves of each window. newest says which half was filled last, has with
+	// which window. A call that failed may have filled the other half, or emptied both.
 	sets   [len(windowNames)][2]*nftables.Set
 	newest [len(windowNames)]int
 	has    [len(windowNames)]Window
 }
 
-// Open makes the table, with all windows closed. From then on nobody gets through to
-// the server. Close, or the end of this process, removes it: see File.
+// Open makes the table, with all windows closed. From then on no client reaches the server.
+// Close, or the end of this process, removes the table, unless another process has a descriptor
+// of File.
 func Open(c Config, bootTime func() time.Duration) (*Fence, error) {
 	f := &Fence{bootTime: bootTime}
 	if err := f.open(c); err != nil {
@@ -141,8 +144,8 @@ func (f *Fence) makeOwned(t *nftables.Table) error {
 	return err
 }
 
-// File returns a further descriptor of the socket that the table belongs to, for a child
-// to inherit: the table lasts until all of them are closed. The caller closes it.
+// File returns another descriptor of the socket that the table belongs to, for a child to
+// inherit. The table lasts until all these descriptors are closed. The caller closes the file.
 func (f *Fence) File() (*os.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +166,8 @@ func (f *Fence) File() (*os.File, error) {
 	return os.NewFile(uintptr(copied), "nftables"), nil
 }
 
-// Set replaces all windows at once. After an error they may be as before, and end by
-// themselves, or closed.
+// Set replaces all windows at once. After an error the windows may be unchanged, and end by
+// themselves, or be closed.
 func (f *Fence) Set(s State) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,13 +211,13 @@ func (f *Fence) set(s State, now time.Duration) error {
 	return nil
 }
 
-// expectAnswers bounds how long answers are waited for from now on. The kernel answers while
-// it is called, but not each message if it had no memory for all.
+// expectAnswers bounds the wait for answers from now on. The kernel answers during the call,
+// but if it lacks memory it may leave some messages without an answer.
 func (f *Fence) expectAnswers(longest time.Duration) error {
 	return f.socket.SetReadDeadline(time.Now().Add(longest))
 }
 
-// oneOf returns the error that says most of the many of a call.
+// oneOf returns the most useful one of the errors of a call.
 func oneOf(err error) error {
 	var number unix.Errno
 	switch {
@@ -226,8 +229,8 @@ func oneOf(err error) error {
 	return err
 }
 
-// drain reads what the kernel has said beside an error, so that the next call does not
-// take it for its own answer. All of it is there: the kernel answers while it is called.
+// drain reads the answers that came with an error, so that the next call does not take them for
+// its own. They have all arrived, because the kernel answers during the call.
 func (f *Fence) drain() {
 	if f.socket.SetReadDeadline(time.Now().Add(10*time.Millisecond)) != nil {
 		return
@@ -239,7 +242,7 @@ func (f *Fence) drain() {
 	}
 }
 
-// Close closes the socket. The table goes with the last descriptor of it.
+// Close closes the socket. The kernel removes the table with the socket's last descriptor.
 func (f *Fence) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setBare is the name of the one set that is no window's.
+// setBare is the name of the only set that belongs to no window.
 const setBare = "bare"
 
 const (
 	// metaTime is the wall clock in nanoseconds (NFT_META_TIME_NS, Linux 5.4).
 	metaTime = 30
-	// reg and regNext are two 4-byte registers side by side; an 8-byte value has both.
+	// reg and regNext are two 4-byte registers side by side; an 8-byte value takes both.
 	reg, regNext = unix.NFT_REG32_00, unix.NFT_REG32_01
 
 	tcpFlagsOffset, tcpHeaderOffset = 13, 12
@@ -34,46 +34,48 @@ type Window struct {
 	Wall time.Time
 }
 
-// State is what may pass.
+// State says what may pass.
 type State struct {
 	// Requests: bytes from clients, and new connections.
 	Requests Window
 	// Answers: bytes to clients.
 	Answers Window
-	// Redirected: requests on connections that were redirected; Requests must be open, too.
+	// Redirected: requests on redirected connections; Requests must be open, too.
 	Redirected Window
 	// Redirect: new connections to the router go to the server.
 	Redirect Window
 }
 
-// windows are those of a State, in the order of windowNames.
+// windows returns the windows in the order of windowNames.
 func (s State) windows() [4]Window {
 	return [...]Window{s.Requests, s.Answers, s.Redirected, s.Redirect}
 }
 
 var windowNames = [...]string{"requests", "answers", "redirected", "redirect"}
 
-// halves are the two sets of a window: it is open where one of them says so.
+// halves returns the names of the two sets of a window. The window is open if it is open in one
+// of them.
 func halves(window string) [2]string { return [2]string{window + "_1", window + "_2"} }
 
-// timeout is how long the kernel keeps the window from when it takes it, now being the
+// timeout is how long the kernel keeps the window from the moment when it takes it; now is the
 // boot clock. 0 = the window is closed.
 func (w Window) timeout(now time.Duration) time.Duration {
 	return max(0, w.Boot-now-w.slack(now)).Truncate(time.Millisecond)
 }
 
-// slack is what a call may take: an eighth, but two of the kernel's ticks at least.
+// slack is how long a call may take: an eighth of the window, but at least two ticks of the
+// kernel.
 func (w Window) slack(now time.Duration) time.Duration {
 	return max((w.Boot-now)/8, 20*time.Millisecond)
 }
 
-// extends tells whether w lets pass all that before does: then what the kernel has of
-// before may stay until it ends by itself.
+// extends tells whether w lets everything pass that before lets pass. Then the kernel may keep
+// before until it ends by itself.
 func (w Window) extends(before Window) bool {
 	return w.Boot >= before.Boot && !w.Wall.Round(0).Before(before.Wall.Round(0))
 }
 
-// elements are what a set holds while w is open: the interval [0, Wall).
+// elements returns the content of a set while w is open: the interval [0, Wall).
 func (w Window) elements(now time.Duration) []nftables.SetElement {
 	timeout := w.timeout(now)
 	if timeout == 0 || w.Wall.UnixNano() <= 0 {
@@ -85,7 +87,7 @@ func (w Window) elements(now time.Duration) []nftables.SetElement {
 	}
 }
 
-// ruleset is the table's content but for the elements of windows.
+// ruleset is the table's content, without the elements of windows.
 type ruleset struct {
 	windows [len(windowNames)][2]*nftables.Set
 	bare    *nftables.Set
@@ -97,7 +99,7 @@ type chain struct {
 	rules [][]expr.Any
 }
 
-// rules describes the table for a configuration.
+// rules returns the content of the table for a configuration.
 func rules(c Config, table *nftables.Table) ruleset {
 	var rs ruleset
 	for i, window := range windowNames {
@@ -132,7 +134,7 @@ func rules(c Config, table *nftables.Table) ruleset {
 	}
 	input = append(input, join(c.server(16, 24, 2), goTo("requests")))
 	output = append(output, join(c.server(12, 8, 0), goTo("answers")))
-	rs.chains = []chain{ // those that are gone to come first
+	rs.chains = []chain{ // targets of a goto must come first
 		plain("closed",
 			join(newConnection(), reset()),
 			join(c.noData(), accept),
@@ -151,16 +153,17 @@ func rules(c Config, table *nftables.Table) ruleset {
 	return rs
 }
 
-// redirects tells whether there is something to redirect: the router must have clients of
-// the server's family.
+// redirects tells whether connections can be redirected: the router must have clients of the
+// server's address family.
 func (c Config) redirects() bool {
 	a := c.Router.Addr()
 	return c.Router.IsValid() && (a == netip.IPv6Unspecified() || a.Is4() == c.Server.Addr().Is4())
 }
 
-// bareElements are the packets without data: the packet's length with the length of its
-// TCP header. IPv4 counts its own header of 20 bytes, IPv6 does not count its own of 40.
-// A packet with options of IP is longer than any here with its TCP header.
+// bareElements describes the packets without data: pairs of a packet's length and the length of
+// its TCP header. IPv4 counts its own header of 20 bytes in the packet's length, IPv6 does not
+// count its header of 40. A packet with IP options matches none: it is longer than the element
+// with its TCP header.
 func (c Config) bareElements() (all []nftables.SetElement) {
 	own := 20
 	if c.Server.Addr().Is6() {
@@ -187,7 +190,7 @@ func (c Config) protocolFamily() byte {
 	return unix.NFPROTO_IPV4
 }
 
-// server matches the server's address and port, at their places in the packet's headers.
+// server matches the server's address and port at these offsets in the packet's headers.
 func (c Config) server(at4, at6, portAt uint32) []expr.Any {
 	return join(c.family(), c.address(c.Server.Addr(), at4, at6), port(c.Server.Port(), portAt))
 }
@@ -205,8 +208,8 @@ func port(p uint16, at uint32) []expr.Any {
 	return equals(load(expr.PayloadBaseTransportHeader, at, 2, reg), binary.BigEndian.AppendUint16(nil, p))
 }
 
-// router matches what goes to the router's port, on its address or any of this host's.
-// What the host passes on to others is not for it.
+// router matches packets to the router's port, at its address or at any address of this host.
+// Packets that this host forwards to others do not match.
 func (c Config) router() []expr.Any {
 	var where []expr.Any
 	if a := c.Router.Addr(); a.IsUnspecified() {
@@ -227,7 +230,8 @@ func (c Config) toServer() []expr.Any {
 	}
 }
 
-// within are two rules: what matches goes where then says, in the window.
+// within returns two rules, one for each half of the window: while the window is open, then
+// holds for packets that match.
 func within(window string, match, then []expr.Any) (rules [][]expr.Any) {
 	for _, set := range halves(window) {
 		rules = append(rules, join(match, wallClock(), []expr.Any{&expr.Lookup{SourceRegister: reg, SetName: set}}, then))
@@ -244,7 +248,7 @@ func outside(window string) []expr.Any {
 	return e
 }
 
-// wallClock loads what a window's sets are asked for.
+// wallClock loads the wall clock, in the form of a window's key.
 func wallClock() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: metaTime, Register: reg},
@@ -252,23 +256,23 @@ func wallClock() []expr.Any {
 	}
 }
 
-// redirected matches what belongs to a connection that was redirected. Connection tracking
-// redirects all of such a connection, also long after its first packet: one that the server
-// has dropped comes again, and a client may use its port again.
+// redirected matches packets of a redirected connection. Connection tracking redirects every
+// packet of it, also long after the first: a packet that the server has dropped comes again,
+// and a client may use its port again.
 func (c Config) redirected() []expr.Any {
 	return join(
 		equals(&expr.Ct{Key: expr.CtKeyPROTODST, Direction: ctOriginal, Register: reg}, binary.BigEndian.AppendUint16(nil, c.Router.Port())),
 		hasBit(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg}, ctStatusDNAT))
 }
 
-// stray matches what the kernel cannot tell the connection of, a packet far out of its
-// window for one. It is not translated: on its way to the server it would reach the router's
-// port, which answers with a reset, and on its way back the client, which does.
+// stray matches packets that the kernel cannot assign to a connection, for example far outside
+// of the TCP window. Such a packet is not translated. On its way in it would reach the router's
+// port, and on its way out the client with a wrong address: both would answer with a reset.
 func stray() []expr.Any {
 	return hasBit(&expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitINVALID)
 }
 
-// newConnection matches the first packet of one.
+// newConnection matches the first packet of a connection.
 func newConnection() []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseTransportHeader, tcpFlagsOffset, 1, reg),
@@ -277,7 +281,7 @@ func newConnection() []expr.Any {
 	}
 }
 
-// noData matches packets that are nothing but headers.
+// noData matches packets that have only headers.
 func (c Config) noData() []expr.Any {
 	lengthAt := uint32(2)
 	if c.Server.Addr().Is6() {

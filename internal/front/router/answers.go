@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// answersPoll is how often AwaitAnswers looks.
+// answersPoll is how often AwaitAnswers checks.
 const answersPoll = 2 * time.Millisecond
 
-// AwaitAnswers returns once every request that was passed to the local mysqld has
-// been answered, or its session is gone; with ctx's error if that ends first.
+// AwaitAnswers returns once every request that was passed to the local mysqld is answered, or
+// its session has ended. If ctx ends first, it returns ctx's error.
 func (r *Router) AwaitAnswers(ctx context.Context) error {
 	ticker := time.NewTicker(answersPoll)
 	defer ticker.Stop()

@@ -27,8 +27,8 @@ var (
 	errElsewhere   = errors.New("another node would take the client")
 )
 
-// serve connects one client, which may take up to HoldTimeout, and passes its
-// bytes until it ends.
+// serve connects one client, which may take up to HoldTimeout, and passes its bytes until the
+// session ends.
 func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	s, err := r.find(ctx, client)
 	switch {
@@ -49,9 +49,8 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	}
 }
 
-// find returns a connected session for a client. While there is no node
-// that takes it, the client is held; if too many are, the oldest of the address that has the
-// most is not any more.
+// find returns a connected session for a client. While no node takes the client, it is held. If
+// too many clients are held, the oldest client of the address that has the most gets an error.
 func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
 	changed := r.backend.Changed() // taken before the attempt, so no change is missed
 	if r.elsewhere() {
@@ -78,7 +77,7 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	defer limit.Stop()
 	for pause := retryMin; ; {
 		var retry <-chan time.Time
-		if known { // it refused: nothing here needs to change before it accepts
+		if known { // the node refused: it may accept without a change that this node would see
 			retry = time.After(pause)
 			pause = min(2*pause, retryMax)
 		} else {
@@ -104,7 +103,8 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	}
 }
 
-// elsewhere tells whether another node is the one for clients, and nobody is passed on to it.
+// elsewhere tells whether another node is the one for clients, and this router passes no
+// clients on (Config.Refuse).
 func (r *Router) elsewhere() bool {
 	if !r.config.Refuse {
 		return false
@@ -113,11 +113,12 @@ func (r *Router) elsewhere() bool {
 	return known && r.away(t)
 }
 
-// away tells whether a node is another one. Who reads the primary comes to it as from another node, also to this one.
+// away tells whether t is another node. The read-only port reaches a primary as from another node (t.Local is false),
+// even if the primary is this node.
 func (r *Router) away(t Target) bool { return !t.Local && t.Node != r.config.Self }
 
 // attempt tries to connect a client to each node that may take it, the best first. known is false if there is
-// none.
+// no such node.
 func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool) {
 	var tried []cluster.NodeID
 	for {
@@ -135,9 +136,9 @@ func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, know
 	}
 }
 
-// watchHangUp closes gone when the client closes its connection. It peeks, so
-// no byte is lost should a client speak first; it then stops watching. stop
-// ends it and must be called before the connection is read.
+// watchHangUp closes gone when the client closes its connection. It only peeks, so no byte is
+// lost if a client speaks first; but then it stops watching. The caller must call stop before
+// it reads the connection.
 func watchHangUp(client *net.TCPConn) (gone <-chan struct{}, stop func(), err error) {
 	raw, err := client.SyscallConn()
 	if err != nil {
@@ -155,8 +156,8 @@ func watchHangUp(client *net.TCPConn) (gone <-chan struct{}, stop func(), err er
 			}
 			return peekErr != unix.EAGAIN // false = wait until there is something
 		})
-		// err is the deadline that stop sets; n is 0 at the end of the stream
-		// and -1 after a reset.
+		// err is the deadline that stop has set; n is 0 at the end of the stream and -1 after a
+		// reset.
 		if err == nil && n <= 0 {
 			close(hungUp)
 		}
@@ -184,6 +185,6 @@ func reject(client net.Conn, code uint16, message string) {
 	packet = binary.LittleEndian.AppendUint16(packet, code)
 	packet = append(packet, message...)
 	client.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
-	client.Write(packet) // the client is gone anyway if this fails
+	client.Write(packet) // an error means that the client has left
 	client.Close()
 }

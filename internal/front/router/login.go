@@ -5,22 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// What the router looks at of a login: the first packet's length and flags, and the headers of TLS records.
+// What the router reads of a login: the first packet's length and flags, and the headers of TLS records.
 const (
 	packetHeadBytes = 8  // length, number, and the first half of the client's flags
-	sslRequestBytes = 32 // of its payload; a login has more
+	sslRequestBytes = 32 // the length of the payload; a login is longer
 	clientSSL       = 1 << 11
 
 	recordHeadBytes = 5
-	// alertBytes is the size of an alert of TLS 1.3, which looks like application data: every close ends with
-	// one (RFC 8446, 5.2 and 6).
+	// alertBytes is the size of an alert in TLS 1.3, which looks like application data. Every close ends with
+	// an alert (RFC 8446, 5.2 and 6).
 	alertBytes        = 2 + 1 + 16
 	recordApplication = 0x17
-	// passwordRecordsMax is how many records a login may have behind the one that begins it: the
-	// password, where caching_sha2_password asks for it.
+	// passwordRecordsMax is how many records a login may have after its first: the password,
+	// where caching_sha2_password asks for it.
 	passwordRecordsMax = 1
-	// handshakeRecordsMax is how many records of application data end a client's handshake at most: a certificate,
-	// the proof of its key, and the end.
+	// handshakeRecordsMax is how many records of application data a client's handshake may end with: a
+	// certificate, the proof of its key, and the end.
 	handshakeRecordsMax = 3
 )
 
@@ -28,24 +28,24 @@ const (
 // records (RFC 8446, 5.1): that is enough to tell the handshake from what comes after it. The zero value is ready.
 // sent is called by one goroutine, answered by one, the others by any.
 type login struct {
-	// begun: the client has sent a login, or part of it.
+	// begun says that the client has sent a login, or part of it.
 	begun atomic.Bool
-	// tls: the client has asked for it, and both sides send records.
+	// tls says that the client has asked for TLS, and both sides send records.
 	tls atomic.Bool
-	// answeredLast: the server has sent the last record with content.
+	// answeredLast says that the newest record with content came from the server.
 	answeredLast atomic.Bool
-	// over: there is nothing more to learn. The session's other bytes are not looked at.
+	// over says that there is nothing more to learn: further bytes are not examined.
 	over atomic.Bool
 
 	first          packetHead
 	client, server records
-	// What sent keeps: how many records of application data the client has sent, and which of them began the login,
-	// 0 = none so far. finished: the one that ends the handshake was among them.
+	// The state of sent: how many records of application data the client has sent, and the number of the one that
+	// began the login (0 = none yet). finished says that the record that ends the handshake was among them.
 	application, loginAt int
 	finished             bool
 	talks                atomic.Bool // application > 0
-	// finishedBytes is the size of the record with which the server ends its part of a handshake of TLS 1.3; 0 = it is
-	// another version.
+	// finishedBytes is the size of the record with which the server ends its part of a TLS 1.3 handshake; 0 = another
+	// version of TLS.
 	finishedBytes atomic.Int32
 }
 
@@ -77,7 +77,7 @@ func (l *login) sent(b []byte) {
 	l.client.each(b, l.record)
 }
 
-// maySSL tells whether the packet is a request for TLS, by as much of it as has come.
+// maySSL tells whether the packet may be a request for TLS, by the bytes that have arrived.
 func (p *packetHead) maySSL() bool {
 	length := int(p.b[0]) | int(p.b[1])<<8 | int(p.b[2])<<16
 	return length == sslRequestBytes && (p.have < packetHeadBytes || binary.LittleEndian.Uint16(p.b[4:])&clientSSL != 0)
@@ -99,9 +99,9 @@ func (l *login) answered(b []byte) {
 	})
 }
 
-// record looks at a record of the client. In TLS 1.2 application data begin with the login. In TLS 1.3 the end of
-// the handshake looks like it: a certificate, or none, which mysqld asks for, and a message that has the size of the
-// server's last one.
+// record looks at a record of the client. In TLS 1.2 the first application data are the login. In TLS 1.3 the end of
+// the handshake looks like application data, too: a certificate (mysqld asks for one, and the client may have none),
+// and a message of the same size as the server's last one.
 func (l *login) record(kind byte, size int) {
 	if kind != recordApplication || size <= alertBytes {
 		return
@@ -121,8 +121,8 @@ func (l *login) record(kind byte, size int) {
 	}
 }
 
-// ended tells, of a session through TLS that is over, whether it went no further than the answer to a login: a
-// refusal, most of the time. Who leaves in order says so, and gets no answer.
+// ended tells, for a TLS session that is over, whether it ended with the answer to its login. That is mostly a
+// refusal: a client that leaves in order sends a command for that, which has no answer.
 func (l *login) ended() bool {
 	return l.loginAt > 0 && !l.over.Load() && l.answeredLast.Load()
 }

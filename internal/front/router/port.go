@@ -1,6 +1,6 @@
 package router
 
-// What clients and the log are told depends on what the port is for.
+// These texts for clients and the log depend on the purpose of the port.
 
 // lack says what a client waits for.
 func (r *Router) lack() string {
@@ -18,7 +18,7 @@ func (r *Router) notHere() string {
 	return "another node is the primary"
 }
 
-// notServing says why a chunk of a client's was not passed on.
+// notServing says why a client's chunk was not passed on.
 func (r *Router) notServing() string {
 	if r.config.ReadOnly {
 		return "this node is a replica no more"

@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	// loginBytesMax is how much of what mysqld sends is looked at for a refused login.
+	// loginBytesMax is how many of mysqld's first bytes are searched for the refusal of a
+	// login.
 	loginBytesMax = 2 << 10
 	// errAccessDenied is ER_ACCESS_DENIED_ERROR.
 	errAccessDenied = 1045
 )
 
-// record writes a line about a session that has ended. mysqld sees each client at the
-// router's own port (local_port): only the router knows who it was. A client that came
-// to another node has a line there, too, with its own address.
+// record writes a log line about a session that has ended. mysqld sees every client at an
+// address of the router (local_port), so only the router knows the client's address. A client
+// that came through another node has a line there, too, with its own address.
 func (r *Router) record(s *session) {
 	atLogin := s.denied || s.login.ended()
 	if atLogin && s.from == 0 {
@@ -51,8 +52,8 @@ func (r *Router) record(s *session) {
 	r.config.Logger.Info("client session ended", attributes...)
 }
 
-// isDenied tells whether a chunk from mysqld begins with the refusal of a login, which is
-// not the first answer. With TLS nobody can read it: see login.ended.
+// isDenied tells whether a chunk from mysqld begins with the refusal of a login. The refusal is
+// never the first packet of mysqld. In TLS it cannot be read: see login.ended.
 func isDenied(chunk []byte) bool {
 	return len(chunk) >= 7 && chunk[3] >= 2 && chunk[4] == 0xff && binary.LittleEndian.Uint16(chunk[5:]) == errAccessDenied
 }

@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// connMaxDefault bounds the open client connections. Each costs two
-	// sockets, two goroutines (16 KiB) and two buffers (32 KiB): 10000 of
-	// them are half a GiB, and more than any mysqld serves well.
+	// connMaxDefault bounds the open client connections. Each costs two sockets, two goroutines
+	// (16 KiB) and two buffers (32 KiB): 10000 take half a GiB, and are more than any mysqld
+	// serves well.
 	connMaxDefault = 10_000
-	// strangersPerSource clients of one address may have a server's greeting for longer than
-	// strangersSpare and not log in. mysqld gives a login 10 s, and has 151 places by default: the
-	// silent ones of an address take 32 on each of three nodes. All clients of a pool may log in at once.
+	// At most strangersPerSource clients of one address may have a server's greeting for longer than
+	// strangersSpare without a login. mysqld gives a login 10 s, and has 151 places by default: the
+	// silent clients of an address take at most 32 places on each of three nodes. All clients of a pool
+	// may still log in at once.
 	strangersPerSource = 32
 	strangersSpare     = 2 * time.Second
 	// bufferBytes is the size of one direction's buffer.
@@ -31,50 +32,50 @@ const (
 	// dialTimeout bounds one attempt to reach a mysqld or a peer's router,
 	// including its status byte.
 	dialTimeout = 3 * time.Second
-	// routedDialTimeout bounds the accepting side's own dial. It is shorter, so
-	// that a hanging mysqld is refused and not timed out.
+	// routedDialTimeout bounds the accepting side's own dial. It is shorter, so that the
+	// dialling side gets a refusal and no timeout if mysqld hangs.
 	routedDialTimeout = 2 * time.Second
-	// A held connection tries again when the primary changes. A primary that is
-	// known but refuses (it has just won, its lease is not yet there) is tried
-	// again after retryMin, doubling up to retryMax: 1000 held connections make
-	// at most 1000 dials a second.
+	// A held connection tries again when the primary changes. If the primary is known but
+	// refuses (it was just elected and has no lease yet), it tries again after retryMin, then
+	// after twice as long each time, up to retryMax: 1000 held connections make at most 1000
+	// dials a second.
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
 	// acceptPause is the pause after a failed accept (out of descriptors).
 	acceptPause = 50 * time.Millisecond
-	// leaseWarnInterval is the time for which the sessions that were closed for
-	// want of a lease share one warning: a thousand of them end together.
+	// leaseWarnInterval is the time in which all sessions that were closed for lack of a lease
+	// share one warning: a thousand may end together.
 	leaseWarnInterval = 10 * time.Second
 	// errorWriteTimeout bounds writing the error packet or the status byte.
 	errorWriteTimeout = time.Second
 )
 
-// Target is where a client goes.
+// Target is the node that a client is connected to.
 type Target struct {
 	Node cluster.NodeID
-	// Local: its server is this node's mysqld.
+	// Local says that the server is this node's mysqld.
 	Local bool
 }
 
 // Backend is what the router asks about the cluster. The agent implements it, for each port.
 // All methods may be called from many goroutines.
 type Backend interface {
-	// Choose returns where a client goes that comes now, or ok=false if nowhere. Of nodes that are as good, it
-	// is the one with the fewest sessions of this router. tried are those that have not taken this client.
+	// Choose returns the target for a new client; ok=false if there is none. Of equally good nodes it returns
+	// the one with the fewest sessions of this router. tried has the nodes that have not taken this client.
 	Choose(sessions func(cluster.NodeID) int, tried []cluster.NodeID) (t Target, ok bool)
 	// Takes reports whether a client may still be connected to t, which Choose has returned.
 	Takes(t Target) bool
-	// Leaves reports whether the sessions with t have to end, though t may still serve them.
+	// Leaves reports whether the sessions with t must end, although t may still serve them.
 	Leaves(t Target) bool
-	// Changed returns a channel that is closed when an answer of Choose or Leaves, or a true
-	// Serving, may have changed since the call.
+	// Changed returns a channel that is closed when an answer of Choose or Leaves may have
+	// changed since the call, or Serving may have become false.
 	Changed() <-chan struct{}
 	// DialLocal connects to this node's mysqld.
 	DialLocal(ctx context.Context) (net.Conn, error)
 	// DialPeer opens a stream to another node's router.
 	DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn, error)
-	// Serving reports whether this node's mysqld is what the port is for, now: that of a primary whose lease
-	// holds, or of a replica. It is asked for every chunk of client bytes and must be cheap.
+	// Serving reports whether this node's mysqld may serve the clients of the port now: as a primary with a
+	// valid lease, or as a replica. It is called for every chunk from a client and must be cheap.
 	Serving() bool
 	// Answering reports whether requests that were passed to this node's mysqld
 	// under the lease may still get their answer, though the lease has ended.
@@ -85,22 +86,24 @@ type Backend interface {
 type Config struct {
 	// Listen is the host:port for clients.
 	Listen string
-	// ReadOnly: the port is for reads, from replicas; else for the primary. It decides what clients are told.
+	// ReadOnly says that the port is for reads, from replicas; else it is for the primary. It decides only
+	// the texts for clients.
 	ReadOnly bool
 	// HoldTimeout is how long a new connection waits for a node that takes it. One attempt
 	// to connect (3 s) that began before may end after it.
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
-	// Refuse: clients that another node than Self would serve are refused, not passed on.
+	// Refuse says that clients which another node than Self would serve are refused, not passed
+	// on.
 	Refuse bool
 	Self   cluster.NodeID
-	// ConnMax is how many client connections may be open, held ones and ones
-	// that peers forward included; 0 = 10000.
+	// ConnMax is how many client connections may be open, including held ones and those that
+	// peers forward; 0 = 10000.
 	ConnMax int
-	// Name is how a node is called in the log; nil = by its number.
+	// Name returns the name of a node for the log; nil = its number.
 	Name func(cluster.NodeID) string
-	// Allow is where clients may come from; empty = from anywhere.
+	// Allow has the networks from which clients may come; empty = from anywhere.
 	Allow  []netip.Prefix
 	Logger *slog.Logger
 }
@@ -111,22 +114,22 @@ type Router struct {
 	backend Backend
 	buffers sync.Pool
 	stats   counters
-	// ended bounds the lines about sessions that ended, refusals those about refused logins: such a client
-	// must not hide who guesses passwords.
+	// ended bounds the log lines about sessions that ended, refusals those about refused logins. They are
+	// separate, so that many ordinary sessions cannot hide a client that guesses passwords.
 	ended, refusals strangers.Burst
-	// held are the clients that wait for a node, strangers those that are connected to one and
-	// have not logged in.
+	// held has the clients that wait for a node, strangers those that are connected to a node
+	// and have not logged in.
 	held, strangers *strangers.Room
 
 	listener net.Listener
 
 	mu sync.Mutex
-	// base is Run's context while Run accepts work, nil before and after. It is
-	// kept because HandleRouted has none of its own.
+	// base is Run's context while Run accepts work, nil before and after. It is kept here
+	// because HandleRouted has no context of its own.
 	base     context.Context
 	sessions map[*session]struct{}
-	waiting  map[*net.TCPConn]time.Time // the clients that are held, and since when
-	load     map[cluster.NodeID]int     // how many of sessions a node has
+	waiting  map[*net.TCPConn]time.Time // held clients, and since when they wait
+	load     map[cluster.NodeID]int     // number of sessions with a node
 	open     int                        // client connections, held and routed ones included
 	workers  sync.WaitGroup
 }
@@ -154,14 +157,14 @@ func New(config Config, backend Backend) *Router {
 // else happens; the error names the address. Run closes it.
 func (r *Router) Listen() (err error) {
 	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		// A client host that died without a word is noticed within 30 s.
+		// A client host that died silently is noticed within 30 s.
 		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	r.listener, err = lc.Listen(context.Background(), "tcp", r.config.Listen)
 	return err
 }
 
-// Unlisten gives the port back where Run is not called after Listen, or has
+// Unlisten closes the port, for a caller that does not call Run after Listen, or whose Run has
 // ended.
 func (r *Router) Unlisten() {
 	if r.listener != nil {
@@ -252,7 +255,7 @@ func (r *Router) start(f func(context.Context)) bool {
 	return true
 }
 
-// watch closes the sessions that a change leaves behind.
+// watch closes the sessions that must end after a change.
 func (r *Router) watch(ctx context.Context) {
 	for {
 		changed := r.backend.Changed()
@@ -273,8 +276,8 @@ func (r *Router) watch(ctx context.Context) {
 	}
 }
 
-// watchLease warns, at intervals and when ctx ends, of the sessions that were
-// closed for want of a lease.
+// watchLease warns, at intervals and when ctx ends, of the sessions that were closed for lack
+// of a lease.
 func (r *Router) watchLease(ctx context.Context) {
 	ticker := time.NewTicker(leaseWarnInterval)
 	defer ticker.Stop()
@@ -286,8 +289,8 @@ func (r *Router) watchLease(ctx context.Context) {
 	}
 }
 
-// warnLease tells of all such sessions but the first ones, which were told
-// before. It returns how many are told now.
+// warnLease warns of the sessions that were closed for lack of a lease, except the first told
+// of them, which a warning had already. It returns how many have had a warning now.
 func (r *Router) warnLease(told int64) int64 {
 	n := r.stats.closedByLease.Load()
 	if n > told {
@@ -296,14 +299,14 @@ func (r *Router) warnLease(told int64) int64 {
 	return n
 }
 
-// CloseAll closes every client connection of the local mysqld, the ones that
-// peers forwarded included, and returns when that is done. It is the router's
-// part of fencing; it may be called at any time.
+// CloseAll closes every client connection of the local mysqld, including those that peers
+// forwarded, and returns when that is done. It is the router's part of fencing. It may be
+// called at any time.
 func (r *Router) CloseAll() {
 	r.stats.closedByFence.Add(r.closeSessions(func(s *session) bool { return s.Local }))
 }
 
-// targets are those that have sessions.
+// targets returns the targets that have sessions.
 func (r *Router) targets() []Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +317,7 @@ func (r *Router) targets() []Target {
 	return slices.Collect(maps.Keys(all))
 }
 
-// sessionsWith counts the sessions with a node of the clients that came to this node's port.
+// sessionsWith returns how many sessions this router has with a node.
 func (r *Router) sessionsWith(id cluster.NodeID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// The status byte between two routers (see the package comment). 0 is neither,
-// so that an empty or zeroed stream is never taken for a yes.
+// The status byte between two routers (see the package comment). 0 is neither, so that a stream
+// of zeros is never taken for a yes.
 const (
 	statusAccepted = 1
 	statusRefused  = 2
@@ -27,25 +27,26 @@ var (
 	errClosed  = errors.New("closed while connecting")
 )
 
-// session is one client connection on its way to one server side.
+// session is one client connection and its connection to a server.
 type session struct {
 	client net.Conn
-	// Target: if it is Local, each chunk is checked (Backend.Serving).
+	// If Target is Local, Backend.Serving is asked for each chunk.
 	Target
-	// passed counts the chunks with a request that the client sent and the server has; answered is how
-	// many it had when it sent what the client has got.
+	// passed counts the client's chunks with a request that were passed to the server. answered is the
+	// value of passed when the server sent the bytes that the client got last.
 	passed, answered atomic.Int64
-	// from is the node whose router has sent the client here; 0 = it came to this port itself.
+	// from is the node whose router has sent the client here; 0 = the client connected to this
+	// port.
 	from  cluster.NodeID
 	began time.Time
-	// What its line in the log says. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
+	// For its log line. bytesIn belongs to copyToServer, bytesOut and denied belong to copyToClient.
 	denied            bool
 	bytesIn, bytesOut int64
-	// stay is the time between the greeting and the answer to the login; nil if it was routed here: the
-	// router that has sent it knows the client.
+	// stay is its place among the strangers, from the greeting to the answer to the login. It is nil
+	// for a routed client, which counts at the router that has sent it.
 	stay  *strangers.Stay
 	login login
-	known bool // stay is over; copyToClient's
+	known bool // the client has logged in, so stay has ended; belongs to copyToClient
 	// cancelDial ends the dial of the server side.
 	cancelDial context.CancelFunc
 
@@ -54,19 +55,19 @@ type session struct {
 	closed bool
 }
 
-// waits tells whether the client has sent something and got nothing back since.
+// waits tells whether the client has sent a request and has got no bytes since.
 func (s *session) waits() bool { return s.passed.Load() > s.answered.Load() }
 
-// The commands that mysqld does not answer.
+// The commands that have no answer.
 const (
 	comStmtSendLongData = 0x18
 	comStmtClose        = 0x19
 )
 
-// wantsAnswer returns false for a chunk of nothing but whole commands that have no
-// answer. What it cannot read (TLS, part of a command) is taken to have one: a session
-// that is wrongly thought to wait costs a settling primary 0.2 s, one that is wrongly
-// thought not to wait is closed without its answer, as any may be.
+// wantsAnswer returns false for a chunk that has only whole commands without an answer. It
+// returns true for bytes that it cannot read (TLS, part of a command). A mistake does little
+// harm: a session that is wrongly taken to wait costs a settling primary 0.2 s; the other
+// mistake closes a session without its answer, which clients must expect at any time.
 func wantsAnswer(chunk []byte) bool {
 	for len(chunk) > 0 {
 		if len(chunk) < 5 || chunk[3] != 0 || chunk[4] != comStmtSendLongData && chunk[4] != comStmtClose {
@@ -81,9 +82,8 @@ func wantsAnswer(chunk []byte) bool {
 	return false
 }
 
-// close ends the session at once. A session whose server side is still being
-// dialled only loses the dial: its client has not seen a byte and may be held.
-// close returns true the first time.
+// close ends the session at once. If its server side is still being dialled, only the dial
+// ends: the client has not seen a byte and may be held. close returns true the first time.
 func (s *session) close() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (s *session) connected(server net.Conn) bool {
 	return true
 }
 
-// connect dials t for a client that from has sent here. The session that it returns is connected and
-// registered, and is ended by splice.
+// connect dials t for a client that the node from has sent here (0 = none). It returns a session
+// that is connected and registered; splice ends it.
 func (r *Router) connect(ctx context.Context, client net.Conn, from cluster.NodeID, t Target, timeout time.Duration) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -133,8 +133,8 @@ func (r *Router) connect(ctx context.Context, client net.Conn, from cluster.Node
 }
 
 func (r *Router) dial(ctx context.Context, t Target) (net.Conn, error) {
-	// Asked again now that the session is registered: a change before that was
-	// not seen by watch, one after it will be.
+	// Ask again now that the session is registered. watch has not seen a change before the
+	// registration, but will see any change after it.
 	if !r.backend.Takes(t) {
 		return nil, errMoved
 	}
@@ -171,9 +171,9 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// HandleRouted takes a client stream that the router of from forwarded. It is
-// served only while this node serves, and never forwarded again. It returns at
-// once; the Router owns conn from here on.
+// HandleRouted takes a client stream that the router of node from has forwarded. The client is
+// served only while this node serves, and is never forwarded again. HandleRouted returns at
+// once; the Router owns conn from then on.
 func (r *Router) HandleRouted(conn net.Conn, from cluster.NodeID) {
 	if !r.start(func(ctx context.Context) { r.serveRouted(ctx, conn, from) }) {
 		r.refuse(conn)
@@ -199,12 +199,12 @@ func (r *Router) serveRouted(ctx context.Context, conn net.Conn, from cluster.No
 func (r *Router) refuse(conn net.Conn) {
 	r.stats.routedRefused.Add(1)
 	conn.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
-	conn.Write([]byte{statusRefused}) // the peer gives up by itself if this is lost
+	conn.Write([]byte{statusRefused}) // if this is lost, the peer gives up by itself
 	conn.Close()
 }
 
-// splice passes bytes in both directions until one side ends, the lease does,
-// or somebody closes the session.
+// splice passes bytes in both directions until one side or the lease ends, or the session is
+// closed.
 func (r *Router) splice(s *session) {
 	r.stats.sessions.Add(1)
 	var pair sync.WaitGroup
@@ -249,8 +249,8 @@ func (r *Router) copyToServer(s *session) {
 	}
 }
 
-// copyToClient passes the server's bytes on: what was read is always written,
-// also without a lease (see the package comment).
+// copyToClient passes the server's bytes on. It writes everything that it has read, even
+// without a lease (see the package comment).
 func (r *Router) copyToClient(s *session) {
 	buf := r.buffers.Get().(*[bufferBytes]byte)
 	defer r.buffers.Put(buf)
@@ -266,7 +266,7 @@ func (r *Router) copyToClient(s *session) {
 				return
 			}
 			s.answered.Store(passed)
-			// A request that came under the lease while this was written may get its answer, too.
+			// A request that came under the lease during this write may still get its answer.
 			if !s.waits() && r.closeWithoutLease(s) {
 				return
 			}
@@ -277,8 +277,8 @@ func (r *Router) copyToClient(s *session) {
 	}
 }
 
-// meet makes a client a stranger when the greeting comes, until the server sends something behind the client's
-// login: an OK, an error that ends the connection, or a step of the login.
+// meet counts a client as a stranger from the greeting on, until the server sends its first bytes after the
+// client's login: an OK, an error that ends the connection, or a step of the login.
 func (r *Router) meet(s *session, greeting bool) {
 	switch {
 	case s.from != 0:
@@ -290,8 +290,8 @@ func (r *Router) meet(s *session, greeting bool) {
 	}
 }
 
-// closeWithoutLease closes a session with the local mysqld unless this node
-// serves, and reports whether it did.
+// closeWithoutLease closes a session with the local mysqld if this node does not serve. It
+// returns true if the session is over.
 func (r *Router) closeWithoutLease(s *session) bool {
 	if !s.Local || r.backend.Serving() {
 		return false

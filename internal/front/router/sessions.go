@@ -8,19 +8,20 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Session is a client at one moment.
+// Session describes a client at one moment.
 type Session struct {
-	// Client is where the client is. Of one that another node's router has sent here, it is that router's end
-	// of the stream, and From is that node; else From is 0.
+	// Client is the address of the client, and From is 0. For a client that another node's router has sent
+	// here, Client is that router's end of the stream, and From is that node.
 	Client net.Addr
 	From   cluster.NodeID
-	// Target is where the client goes, Server this node's end of the connection there; nil = the client waits.
+	// Target is the node that the client is connected to. Server is the local address of that connection; nil
+	// = the client waits.
 	Target Target
 	Server net.Addr
 	Since  time.Time
 }
 
-// Sessions returns all clients of the moment, in no order.
+// Sessions returns all present clients, in no order.
 func (r *Router) Sessions() []Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +42,7 @@ func (r *Router) Sessions() []Session {
 	return all
 }
 
-// now is the session as it is.
+// now describes the session at this moment.
 func (s *session) now() Session {
 	is := Session{Client: s.client.RemoteAddr(), From: s.from, Since: s.began}
 	s.mu.Lock()
@@ -52,7 +53,7 @@ func (s *session) now() Session {
 	return is
 }
 
-// wait notes that a client is held. The caller calls leave when it is so no more.
+// wait notes that a client is held. The caller must call leave when the client is held no more.
 func (r *Router) wait(client *net.TCPConn) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,29 +2,29 @@ package router
 
 import "sync/atomic"
 
-// Stats are the router's figures. Open, Held and Sessions are of the moment,
-// the others count since the start.
+// Stats are the router's figures. Open, Held and Sessions are present numbers, the others count
+// since the start.
 type Stats struct {
-	// Open is the number of client connections, Held the part of them that
-	// waits for a primary, Sessions the part that is connected to one.
+	// Open is the number of client connections. Held of them wait for a node, Sessions of them
+	// are connected to a node.
 	Open, Held, Sessions int64
 
-	// Accepted counts clients that came to this node, Routed the ones that
-	// peers forwarded to it and RoutedRefused those that it did not take.
+	// Accepted counts clients that connected to this port. Routed counts clients that peers
+	// forwarded to it, RoutedRefused those that it refused.
 	Accepted, Routed, RoutedRefused int64
 	// Rejected counts clients turned away because a bound was reached,
 	// HoldTimeouts those that waited in vain.
 	Rejected, HoldTimeouts int64
-	// Denied counts the clients of this node whose login the server refused, as far as the
-	// router can read it.
+	// Denied counts the clients of this port whose login the server refused, as far as the
+	// router can tell.
 	Denied int64
-	// Refused counts clients from where none may come, Expelled those that did not log in and
-	// had to make room for others.
+	// Refused counts clients from addresses that are not allowed. Expelled counts clients that
+	// did not log in and had to make room for others.
 	Refused, Expelled int64
 	// AcceptErrors and DialErrors count failed attempts.
 	AcceptErrors, DialErrors int64
-	// Sessions closed by CloseAll, because the primary changed, and because a
-	// chunk came without a lease.
+	// Sessions that were closed by CloseAll, because of a change (of the primary, for example),
+	// and because a chunk came without a lease.
 	ClosedByFence, ClosedByChange, ClosedByLease int64
 }
 
