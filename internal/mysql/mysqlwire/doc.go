@@ -86,10 +86,10 @@
 // the one in force when the reader connects.
 //
 // A file's name is the index of the log's entry with which it begins; ROTATE ends it before an
-// epoch, before a rotation of the primary's binlog, and behind each staged transaction. All of
-// that follows from committed entries, so a position means the same on every node. To find a
-// position, the feed reads the file from its beginning and sends nothing that is before the
-// position.
+// epoch, before a rotation of the primary's binlog, behind each staged transaction, and behind
+// the entry that makes it longer than 4 GiB. All of that follows from committed entries, so a
+// position means the same on every node. To find a position, the feed reads the file from its
+// beginning and sends nothing that is before the position.
 //
 // A reader with SQL also has a session in the local mysqld, from its first statement to its dump, as mysqld's account
 // of the same name and password. The capabilities of both connections are the same, so the reader's goroutine passes

@@ -198,7 +198,8 @@ func (w *readerWriter) Piece(p Piece) (wrote bool, err error) {
 	} else {
 		err = w.transactions(p.Events)
 	}
-	// A position has 32 bits in the protocol. A file ends with the entry, so it does on every node.
+	// A position has 32 bits in the protocol. The file ends behind a whole entry, and so at the
+	// same place on every node.
 	if err == nil && (p.Stage != nil || w.offset > math.MaxUint32) {
 		err = w.open(w.format, p.Index+1)
 	}

@@ -114,9 +114,9 @@ type ReaderRequest struct {
 // name is the index of the entry with which it begins, and its content follows from the log. So
 // both are the same on every node.
 //
-// A file ends in front of an entry that begins an epoch or a binlog file of the primary, and
-// behind each staged transaction. The next file is named by the index of the entry that
-// follows.
+// A file ends in front of an entry that begins an epoch or a binlog file of the primary, behind
+// each staged transaction, and behind the entry that makes it longer than 4 GiB. The next file
+// is named by the index of the entry that follows.
 type ReaderFile struct {
 	Index uint64
 	// Bytes is roughly the length of the file: how much its entries take in the log.

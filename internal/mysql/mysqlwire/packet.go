@@ -19,9 +19,9 @@ const (
 	// streamBufferBytes is the read buffer of a stream. mysqld flushes 16 KiB at a time; under
 	// load the kernel holds many such writes.
 	streamBufferBytes = 256 << 10
-	// eventBytesMax is max_log_event_size (1 GiB, sql/log_event.h), the
-	// largest event that mysqld sends, and the three bytes before it in a
-	// packet of the stream. It writes longer ones, and cannot send them.
+	// eventBytesMax is max_log_event_size (1 GiB, sql/log_event.h), the largest event that
+	// mysqld sends, plus the three bytes in front of an event in a packet of the stream. mysqld
+	// may write longer events, but cannot send them.
 	eventBytesMax = 1<<30 + 3
 	// loginBytesMax bounds how much a peer can make us hold before it has logged in: handshake
 	// packets have a few hundred bytes.
