@@ -47,7 +47,7 @@ type Config struct {
 	Clock                             clock.Clock
 	// Own is the node's status as it is now.
 	Own func() status.Node
-	// Mysqld is the one that runs, and its version; nil = none does.
+	// Mysqld returns the mysqld that runs, and its version; nil = none runs.
 	Mysqld func() (Mysqld, string)
 	// Dir is where it may copy to.
 	Dir string
@@ -63,21 +63,21 @@ type Config struct {
 	State   func() cluster.StatePoint
 }
 
-// Source is this node as backups are taken of it.
+// Source gives backups what they take of this node.
 type Source struct {
 	c      Config
 	copies sync.Mutex // held while the data are copied
-	// archive is what is known of the one that is shipped from here.
+	// archive is what is known of the archive that is shipped from here.
 	archive progress
 	// full is when the newest full backup was taken; nil = nobody has said so.
 	full atomic.Pointer[time.Time]
 }
 
-// NoteFull notes when the newest full backup was taken, by who has looked last. It may be older than what was noted:
-// a newer one was deleted, or is in another repository.
+// NoteFull notes when the newest full backup was taken, as the newest caller has found. The time may be older than
+// what was noted before: a newer backup was deleted, or is in another repository.
 func (s *Source) NoteFull(at time.Time) { s.full.Store(&at) }
 
-// Full is that time; zero if nobody has said so since this agent began.
+// Full is when the newest full backup was taken; zero if nobody has said so since this agent began.
 func (s *Source) Full() time.Time {
 	if at := s.full.Load(); at != nil {
 		return *at
@@ -93,7 +93,7 @@ func New(c Config) *Source {
 // ErrBusy is returned where the data are being copied.
 var ErrBusy = errors.New("the data of this node are being copied for another backup")
 
-// reserve is left free beside a copy of the data: a tenth of it, and this.
+// reserve is left free beside a copy of the data, and a tenth of their size.
 const reserve = 1 << 30
 
 // Data writes a copy of mysqld's data to w: see package archive.
@@ -114,7 +114,7 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 	if err := writeJSON(out, archive.StartFile, start.At, start); err != nil {
 		return err
 	}
-	// Who asked sees now that it has begun.
+	// The client sees now that the copy has begun.
 	if err := errors.Join(out.Flush(), buffered.Flush()); err != nil {
 		return fmt.Errorf("write the copy: %w", err)
 	}
@@ -144,10 +144,10 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 	return nil
 }
 
-// roomEvery is how often it is looked whether there is still room.
+// roomEvery is how often watchRoom looks whether there is still room.
 const roomEvery = 5 * time.Second
 
-// watchRoom calls a copy off where the disk comes near its end.
+// watchRoom calls a copy off if the disk gets nearly full.
 func (s *Source) watchRoom(ctx context.Context, off context.CancelCauseFunc) {
 	for s.c.Clock.Wait(ctx, roomEvery, nil) == nil {
 		if free, err := s.c.Free(); err == nil && free < reserve/2 {
@@ -157,7 +157,7 @@ func (s *Source) watchRoom(ctx context.Context, off context.CancelCauseFunc) {
 	}
 }
 
-// start says what is copied, or why nothing is.
+// start says what is copied, or why nothing is copied.
 func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	start := archive.Start{
 		Format: archive.Format, Cluster: s.c.Cluster, ClusterID: s.c.ClusterID, Node: s.c.Node, Quorate: s.c.Version,
@@ -194,13 +194,14 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	return server, start, err
 }
 
-// generation is that of a cluster's history: a recovery and a restore go on with the next million of versions.
+// generation is the generation of a cluster's history: a recovery and a restore go on with the next million of
+// versions.
 func generation(p cluster.StatePoint) uint64 { return cluster.Generation(p.State.Version) }
 
-// lookBackMax is how many entries are read to find the newest transaction. What is not one is rare.
+// lookBackMax is how many entries are read to find the newest transaction. Entries without one are rare.
 const lookBackMax = 10_000
 
-// newest is when the newest committed transaction was committed; else, if there is none near in the log, at.
+// newest is when the newest transaction was committed, or at if none is among the last lookBackMax entries.
 func (s *Source) newest(at time.Time) (time.Time, error) {
 	log := s.c.Log()
 	defer log.Close()
@@ -224,7 +225,7 @@ func (s *Source) newest(at time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// begin is the newest beginning of a segment that is not behind the entry after one.
+// begin is the beginning of the newest segment that does not begin behind entry after+1.
 func (s *Source) begin(after uint64) (b replay.LogBegin, err error) {
 	log := s.c.Log()
 	defer log.Close()
@@ -255,7 +256,7 @@ func writeJSON(out *tar.Writer, name string, at time.Time, v any) error {
 	return nil
 }
 
-// writeTree writes the files of a directory. What is in it belongs to mysqld's account, so nothing is
+// writeTree writes the files of a directory. mysqld's account can change what is in it, so no link is
 // followed out of it.
 func writeTree(ctx context.Context, out *tar.Writer, dir string) error {
 	above, err := os.OpenRoot(filepath.Dir(dir))
@@ -308,7 +309,7 @@ func writeFile(ctx context.Context, out *tar.Writer, root *os.Root, path string)
 	if _, err := io.Copy(out, io.LimitReader(contextReader{ctx, f}, info.Size())); err != nil {
 		return err
 	}
-	return root.Remove(path) // its room is needed by others
+	return root.Remove(path) // the disk needs its room
 }
 
 type contextReader struct {

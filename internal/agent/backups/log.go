@@ -15,15 +15,15 @@ import (
 const (
 	// readBytesMax is how much of the log is read at a time.
 	readBytesMax = 1 << 20
-	// pointEvery is how often it is said how far all was sent.
+	// pointEvery is how often the stream says up to which entry everything was sent.
 	pointEvery = time.Second
 )
 
-// ErrBehind is returned where the log ends before the entry that is asked for.
+// ErrBehind means that the log ends before the entry that is asked for.
 var ErrBehind = errors.New("the log of this node does not go so far")
 
-// Log writes the committed entries from one on to w, as a piece that does not end, until ctx does.
-// It waits for more.
+// Log writes the committed entries from first on to w, as a piece that has no end. It waits for more
+// entries until ctx ends.
 func (s *Source) Log(ctx context.Context, w io.Writer, first uint64) error {
 	log := s.c.Log()
 	defer log.Close()
@@ -48,7 +48,7 @@ func (s *Source) Log(ctx context.Context, w io.Writer, first uint64) error {
 		if err := errors.Join(out.Point(next-1), buffered.Flush()); err != nil {
 			return err
 		}
-		// Entries come many at a time then.
+		// So many entries are sent at a time.
 		if err := s.c.Clock.Wait(ctx, pointEvery, nil); err != nil {
 			return err
 		}

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// progress is how far the archive is, and how the commit index went since it was there.
+// progress is how far the archive is, and how the commit index has grown since it was there.
 type progress struct {
 	mu    sync.Mutex
 	known bool   // the archive has reported
 	index uint64 // its last entry
-	// points are by their commit index. The first is the newest that the archive has; else since then it may lack something.
+	// points are in the order of their commit index. The first is the newest that the archive has, or the oldest that
+	// is known: since then the archive may lack something.
 	points []point
 }
 
-// point: the commit index was no more than that at a moment.
+// point: at the moment at, the commit index was no more than commit.
 type point struct {
 	commit uint64
 	at     time.Duration
 }
 
-// pointsMax bounds them: of more, each second one goes. In between they are no nearer to each other than a pointsMax/2-th
-// of what all span, so the lag is too long by some hundredths at most.
+// pointsMax bounds the points: if there are more, every second one is dropped. Two points are never nearer to each
+// other than the pointsMax/2-th part of the time that all span. So the lag is too long by some hundredths at most.
 const pointsMax = 256
 
-// note has how the commit index is now. A node that has no leader does not know what is committed: the archive gets no
-// younger there.
+// note takes the commit index of now. A node without a leader (current=false) does not know what is committed: the
+// archive gets no younger there.
 func (p *progress) note(commit uint64, current bool, now time.Duration) {
 	last := len(p.points) - 1
 	switch near := (now - p.points[0].at) / (pointsMax / 2); {

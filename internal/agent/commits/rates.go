@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// commitsWindow is over how long commits are counted at least.
+	// commitsWindow is the shortest time over which commits are counted.
 	commitsWindow = 2 * time.Second
-	// stages are those of a commit (status.Commits).
+	// stages is how many stages a commit has (status.Commits).
 	stages = 5
 )
 
@@ -27,7 +27,7 @@ type rates struct {
 // commitsSample are counters at a moment.
 type commitsSample struct {
 	at           time.Time
-	transactions uint64 // of an epoch: it begins at 0 again
+	transactions uint64 // of the epoch: a new epoch begins at 0
 	means        [stages]meanSample
 }
 
@@ -45,8 +45,9 @@ func sampled(m prometheus.Metric) meanSample {
 	return meanSample{d.GetHistogram().GetSampleSum(), d.GetHistogram().GetSampleCount()}
 }
 
-// Lately returns how an epoch of so many transactions has committed; nil = it has not for long enough. own and majority are
-// the histograms of the log's writes and of the answers to them.
+// Lately returns how the epoch has committed in the last seconds; nil = it is too new, or nobody has asked for long.
+// transactions counts those of the epoch. own and majority are the histograms of the log's writes and of the answers
+// to them.
 func (t *Times) Lately(transactions uint64, own, majority prometheus.Metric) *status.Commits {
 	return t.rates.next(commitsSample{time.Now(), transactions, [stages]meanSample{
 		sampled(t.receive), sampled(t.propose), sampled(own), sampled(majority), sampled(t.release),

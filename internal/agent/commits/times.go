@@ -34,7 +34,7 @@ func (t *Times) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{t.receive, t.propose, t.release, t.ack}
 }
 
-// Observe returns what times the batches of one tap.
+// Observe returns an observer that times the batches of one tap.
 func (t *Times) Observe() primary.TapObserver { return &observer{Times: t} }
 
 // timedBatchesMax bounds the batches whose ACK is timed at once.
@@ -46,7 +46,7 @@ type observer struct {
 
 	mu        sync.Mutex
 	timed     []timedBatch // in order of number
-	committed int          // how many of them are
+	committed int          // how many of them are committed
 }
 
 type timedBatch struct {

@@ -8,8 +8,8 @@
 //	    README                       what a person can do with the files
 //	  .tmp/                          a save under way; what is left of it is removed with the next
 //
-// The package owns that directory. It has no goroutine, and asks no server: mysqld has ended. The
-// files of mysqld are opened as its account's, which may have bent them (mysqld.OpenFile).
+// The package owns that directory. It has no goroutine, and asks no server: mysqld has ended. mysqld's
+// account may have changed the files of mysqld, so they are opened with care (mysqld.OpenFile).
 //
 // A save is complete or is not there: it is written under .tmp, synced, and renamed. A save is made
 // once, is never changed, and stays until a person moves it away. The number of saves, their bytes

@@ -49,7 +49,7 @@ type Record struct {
 	Damaged string `json:"damaged,omitempty"`
 }
 
-// Line is for people: how many of the transactions are saved, and where. all: every one is.
+// Line is for people: how many of the transactions are saved, and where. all: every one is saved.
 func (r Record) Line(dir string) (line string, all bool, err error) {
 	errant, err := gtid.ParseSet(r.Errant)
 	if err != nil {
@@ -130,14 +130,14 @@ func (s *Store) prepare(c *copying) error {
 	if err != nil {
 		return err
 	}
-	// A killed agent's directory goes, too.
+	// What a killed agent has left is removed, too.
 	if err := s.fs.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove an unfinished save: %w", err)
 	}
 	if err := s.fs.MkdirAll(c.dir); err != nil {
 		return fmt.Errorf("make save: %w", err)
 	}
-	if err := s.fs.SyncDir(filepath.Dir(s.path)); err != nil { // a killed agent may have made it, and not that
+	if err := s.fs.SyncDir(filepath.Dir(s.path)); err != nil { // a killed agent may have made the directory, and not synced it
 		return fmt.Errorf("make save: %w", err)
 	}
 	if count >= s.savesMax {
@@ -178,7 +178,7 @@ func (s *Store) usage() (count int, bytes int64, err error) {
 }
 
 // find returns the save of these transactions, and where it is; "" = there is none.
-// A save that cannot be read is none.
+// A save that cannot be read does not count.
 func (s *Store) find(errant *gtid.Set) (Record, string) {
 	names, _ := s.fs.List(s.path)
 	for _, name := range names {

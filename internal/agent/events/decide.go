@@ -7,12 +7,13 @@ import (
 )
 
 // settledAfter is how many seconds old the last change of an event has to be before it is recorded. The
-// server counts in seconds: a second change within the same one would be taken for the first.
+// server counts in seconds: another change within the same second would look like the first.
 const settledAfter = 2
 
 // Plan is what is to be done, in this order.
 type Plan struct {
-	// Hold are events that would run otherwise, with the status that they get: unless all of them have it the scheduler must not start.
+	// Hold are events that would run otherwise, with the status that they get. The scheduler must not start before
+	// all of them have it.
 	Hold []mysqld.Event
 	// Set are other events with the status that they get.
 	Set []mysqld.Event
@@ -34,7 +35,7 @@ type Doubt struct {
 func (d Doubt) String() string { return fmt.Sprintf("%v: %s", d.Event, d.Why) }
 
 // Decide says what follows from what the primary's server has. started: its scheduler runs already, so
-// this is not the first look of its epoch. late tells of an event that could not be set then.
+// this is not the first look of its epoch. late tells of an event that could not be set at the first look.
 func Decide(look mysqld.EventsLook, started bool, late func(mysqld.EventName) bool) Plan {
 	rows := make(map[mysqld.EventName]mysqld.EventRow, len(look.Rows))
 	for _, r := range look.Rows {
@@ -49,7 +50,7 @@ func Decide(look mysqld.EventsLook, started bool, late func(mysqld.EventName) bo
 		if first || e.Status == mysqld.EventElsewhere {
 			want, doubt = wanted(e, row, recorded)
 		}
-		if want != e.Status && !first { // nobody makes it so
+		if want != e.Status && !first { // only a first look changes a status
 			want, doubt = e.Status, unknown
 		}
 		if doubt != "" {

@@ -11,7 +11,7 @@
 //   - No run is made twice. A recurring event goes on with the next time of its schedule; a run that
 //     was due, or under way, at a failover is lost. An event that runs once and was due before the
 //     promotion is not run: perhaps it was.
-//   - An event that cannot be given its status keeps no other one from running, unless it would run itself: then none runs.
+//   - If an event cannot be given its status, the others still run. But if that event would run, none runs.
 //   - An event that an operator has disabled stays disabled. The table is written a moment after the
 //     statement. An event whose last change is not in the table is not run, and named: Doubt.
 //

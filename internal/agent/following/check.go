@@ -15,29 +15,29 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// Look is what is to be known of a source.
+// Look is what has to be known of a source.
 type Look struct {
 	Version, UUID                              string
 	GTIDMode, BinlogFormat, RowImage, Checksum string
 	LogBin, LogsUpdates                        bool
 	Executed, Purged                           *gtid.Set
 	Fixed
-	// Filter is what its binlog leaves out; FilterUnknown: it must not be asked.
+	// Filter is what its binlog leaves out; FilterUnknown: the account must not ask that.
 	Filter        string
 	FilterUnknown bool
-	// Applies is why it may lack what others have acknowledged; AppliesUnknown: it must not be asked.
+	// Applies is why it may lack what others have acknowledged; AppliesUnknown: the account must not ask that.
 	Applies        string
 	AppliesUnknown bool
 	// XA is which XA transactions it has under way; XAUnknown is why that cannot be seen.
 	XA, XAUnknown string
-	// NotInnoDB are tables of other engines, Grants what the account may do, and what it must not see nobody knows.
+	// NotInnoDB are tables of other engines, as far as the account may see. Grants is what the account may do.
 	NotInnoDB []string
 	Grants    string
 }
 
-// Fixed is what a server does not change while it runs, and two of them should have in common. The zero value = it is not known.
+// Fixed is what a server does not change while it runs, and what two servers should have in common. The zero value = it is not known.
 type Fixed struct {
-	// TimeZone is that of sessions that set none, SystemTimeZone what SYSTEM means there.
+	// TimeZone is the time zone of sessions that set none, SystemTimeZone what SYSTEM means there.
 	TimeZone            string `json:"time_zone"`
 	SystemTimeZone      string `json:"system_time_zone"`
 	LowerCaseTableNames int    `json:"lower_case_table_names"`
@@ -62,7 +62,7 @@ func fixedOf(ctx context.Context, db *sql.DB) (f Fixed, err error) {
 	return f, err
 }
 
-// Look asks the source.
+// Look asks the source all that Judge needs.
 func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	fail := func(err error) (Look, error) { return Look{}, fmt.Errorf("look at the source: %w", err) }
 	var executed, purged string
@@ -141,7 +141,7 @@ type Here struct {
 // versionMin is the oldest series of a source.
 const versionMin = "8.0"
 
-// OnlyHere is the subject of what the cluster has and the source lacks.
+// OnlyHere is the subject of the check for transactions that the cluster has and the source lacks.
 const OnlyHere = "only here"
 
 // Judge says of each subject whether it speaks against following.
@@ -206,7 +206,7 @@ func newer(version, than string) bool {
 	return false
 }
 
-// judgeFixed looks at what neither of the two can change now.
+// judgeFixed judges what neither of the two servers can change now.
 func judgeFixed(there, here Fixed) []cluster.Check {
 	if there == (Fixed{}) {
 		return []cluster.Check{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these, as its quorate is older than the one here",
@@ -228,7 +228,7 @@ func judgeFixed(there, here Fixed) []cluster.Check {
 	return []cluster.Check{names, zone}
 }
 
-// judgeTransactions looks at what both have.
+// judgeTransactions judges which transactions each of the two has.
 func judgeTransactions(l Look, h Here) []cluster.Check {
 	lacks := l.Executed.Clone()
 	lacks.Subtract(h.Executed)
@@ -270,7 +270,7 @@ func cut(s *gtid.Set) string {
 	return text
 }
 
-// judgeGrants looks at what the account may do there.
+// judgeGrants judges what the account may do at the source.
 func judgeGrants(l Look) []cluster.Check {
 	has := func(privileges ...string) bool {
 		return slices.ContainsFunc(privileges, func(p string) bool {

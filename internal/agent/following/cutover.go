@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// cutoverTimeout bounds a cutover from its request to its answer: also one that is called off at its limit.
+	// cutoverTimeout bounds a cutover from its request to its answer, even if it is called off at its limit.
 	cutoverTimeout = cluster.CutoverWithinMax + reopenFor + 5*time.Second
-	// cutoverBehindMax is how far behind a cutover does not even begin.
+	// cutoverBehindMax is how far behind the source a primary may be when a cutover begins.
 	cutoverBehindMax = 5 * time.Second
-	// closedFor is how long a source has to write nothing that somebody else has closed, where it shows no read_only.
+	// closedFor is for how long a source must write nothing if somebody else has closed it and it shows no read_only.
 	closedFor = 3 * time.Second
-	// reopenFor bounds how long it is tried to open a source again.
+	// reopenFor bounds the tries to open a source again.
 	reopenFor = 15 * time.Second
-	// reopenTimeout bounds one try of that.
+	// reopenTimeout bounds one such try.
 	reopenTimeout = 2 * askTimeout
-	// reopenPause is the pause before that is tried again, reopenPauseMax the longest one.
+	// reopenPause is the pause between two such tries, reopenPauseMax the longest one.
 	reopenPause    = 500 * time.Millisecond
 	reopenPauseMax = 15 * time.Second
 	// checkTimeout bounds a look at the source.
@@ -56,7 +56,7 @@ func (s *Service) Handlers() map[string]operate.Handler {
 	}
 }
 
-// start has the cluster follow a source, once that was looked at.
+// start has the cluster follow a source, once the source was looked at.
 func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.FollowRequest
 	if err := operate.Arguments(r, &args); err != nil {
@@ -84,7 +84,8 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 	return d, err
 }
 
-// begins has the cluster follow what was looked at, unless it is only looked, or a check speaks against it that force does not overrule.
+// begins has the cluster follow what was looked at, unless only is set, or a check speaks against it that force does
+// not overrule.
 func (s *Service) begins(ctx context.Context, by string, c cluster.Change, checks []cluster.Check, only, force bool) (operate.Done, error) {
 	result := cluster.FollowResult{Checks: checks, ChangeResult: cluster.ChangeResult{What: c.String(), DryRun: only}}
 	d := operate.Done{What: c.String(), ReadOnly: only}
@@ -124,7 +125,8 @@ func (s *Service) check(ctx context.Context, f cluster.Follow) (look Look, here 
 	defer func() { _ = source.Close() }()
 	own := s.node.Own()
 	here = Here{Version: own.ServerVersion, UUID: own.ServerUUID}
-	// First: where this cluster follows already, it gets more while the source is asked, which would look as if the source lacked it.
+	// First: a cluster that follows already gets more while the source is asked. That would look as if the source
+	// lacked it.
 	if here.Executed, err = executedOf(ctx, p); err != nil {
 		return look, here, err
 	}
@@ -172,7 +174,7 @@ const (
 	cuttingPoll = 20 * time.Millisecond
 )
 
-// cutsAlone takes cutting, and tells whether it came by it. The caller unlocks it.
+// cutsAlone locks cutting, and tells whether it got the lock. The caller unlocks it.
 func (s *Service) cutsAlone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, cuttingWait)
 	defer cancel()
@@ -184,7 +186,7 @@ func (s *Service) cutsAlone(ctx context.Context) bool {
 	return true
 }
 
-// errCutting is the answer to what would meddle with a cutover.
+// errCutting is the answer to a request that would disturb a cutover.
 var errCutting = control.Errorf(control.CodeFailed, "nothing was done: a cutover is under way, or is being called off")
 
 func (s *Service) shown(_ context.Context, r control.Request) (operate.Done, error) {
@@ -198,7 +200,7 @@ func (s *Service) shown(_ context.Context, r control.Request) (operate.Done, err
 	return operate.Done{ReadOnly: true, Result: st}, nil
 }
 
-// takeOver has the cluster go on in place of the source.
+// takeOver carries out a cutover: the cluster goes on in place of the source.
 func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.CutoverRequest
 	if err := operate.Arguments(r, &args); err != nil {
@@ -209,7 +211,7 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	}
 	defer s.cutting.Unlock()
 	d, name := operate.Done{What: "cutover"}, s.node.Own().Name
-	if s.node.State().Follow == nil { // so it says, if this node was not replaced
+	if s.node.State().Follow == nil { // as far as this node knows: it may have been replaced
 		if err := s.barrier(ctx); err != nil {
 			return d, err
 		}
@@ -245,7 +247,8 @@ func (s *Service) takeOver(ctx context.Context, r control.Request) (operate.Done
 	return d, err
 }
 
-// doneBefore answers where it was done before, and clients write here: who asked for it may have had no answer, and asks again.
+// doneBefore answers a request that was carried out before, once clients can write here: the operator may have had no
+// answer, and asks again.
 func (s *Service) doneBefore(ctx context.Context, d operate.Done, done string, result cluster.Cutover) (operate.Done, error) {
 	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
 		return d, control.Errorf(control.CodeUncertain, "%s before, and it is not known whether clients can write: see quorate status", done)
@@ -255,24 +258,24 @@ func (s *Service) doneBefore(ctx context.Context, d operate.Done, done string, r
 	return d, nil
 }
 
-// cutover is one attempt.
+// cutover is one attempt of a cutover.
 type cutover struct {
 	*Service
 	follow cluster.Follow
 	source *Source
-	// process is the mysqld that is to go on, version the cluster state's that all was judged on.
+	// process is the mysqld that is to go on. version is the version of the cluster state on which all was judged.
 	process *mysqld.Process
 	version uint64
 	// earlier is a cutover that has closed the source, and is not over; nil = none.
 	earlier *cluster.Closing
-	// closing is what was noted of the source before it is closed.
+	// closing is what was noted of the source before this cutover closes it.
 	closing *cluster.Closing
 	args    cluster.CutoverRequest
 	result  cluster.Cutover
 }
 
-// run closes the source, and ends the following once all of it is here. It opens the source again if it comes to nothing; not if that
-// is not known.
+// run closes the source, and ends the following once all that the source has is here. If the cutover comes to
+// nothing, run opens the source again; but not if it is not known whether it has come to nothing.
 func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.args.Within)
@@ -301,9 +304,9 @@ func (c *cutover) run(ctx context.Context, by string) (index uint64, err error) 
 	return 0, c.calledOff(ctx, by, err)
 }
 
-// mayBegin refuses what cannot come to a good end.
+// mayBegin refuses a cutover that cannot come to a good end.
 func (c *cutover) mayBegin(ctx context.Context) error {
-	if !c.args.SourceClosed { // before anything is noted that only a Hold can undo
+	if !c.args.SourceClosed { // before a note is written: only a Hold can undo what follows
 		if err := c.source.MayHold(ctx); err != nil {
 			return err
 		}
@@ -315,13 +318,13 @@ func (c *cutover) mayBegin(ctx context.Context) error {
 	if why != "" {
 		return fmt.Errorf("the source may lack what is acknowledged elsewhere: %s", why)
 	}
-	if _, err := c.source.XA(ctx); err != nil { // where some are under way now they may end in time
+	if _, err := c.source.XA(ctx); err != nil { // those that are under way now may still end in time
 		return fmt.Errorf("%w: quorate follow --check has what its account needs", err)
 	}
 	return nil
 }
 
-// note writes into the cluster state that the source is about to be closed, and how it was.
+// note writes into the cluster state that the source is about to be closed, and its state before that.
 func (c *cutover) note(ctx context.Context, by string) error {
 	g, err := gateOf(ctx, c.source.db, c.follow.ServerUUID)
 	if err == nil {
@@ -334,8 +337,9 @@ func (c *cutover) note(ctx context.Context, by string) error {
 	return err
 }
 
-// closeAndGoOn closes the source, and takes over. It has the source stay closed over its restart before it takes over: afterwards there
-// may be no time for that. Where it fails the cluster takes over all the same, and the answer says so.
+// closeAndGoOn closes the source, and takes over. Before that it has the source stay closed over a restart:
+// afterwards there may be no time for that. If that fails, the cluster takes over all the same, and the answer says
+// so.
 func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index uint64, err error) {
 	hold, err := c.holds(limited, c.source, c.version)
 	if err != nil {
@@ -351,14 +355,15 @@ func (c *cutover) closeAndGoOn(ctx, limited context.Context, by string) (index u
 	return c.goOn(ctx, limited, by)
 }
 
-// goOnClosed takes over from a source that an operator has closed. Where an earlier cutover is noted, that is not called off any more: who would
-// undo it has to call it off anew, and that comes behind the take-over.
+// goOnClosed takes over from a source that an operator has closed. If an earlier cutover is noted, the new note says
+// that it is not called off any more. So a node that would undo it has to call it off again, and that comes after the
+// take-over.
 func (c *cutover) goOnClosed(ctx, limited context.Context, by string) (index uint64, err error) {
 	if c.earlier == nil {
 		return c.goOn(ctx, limited, by)
 	}
 	closing := *c.earlier
-	closing.CalledOff, closing.Left = false, cmp.Or(closing.Left, "an operator has closed it (cutover --source-closed)") // if this comes to nothing
+	closing.CalledOff, closing.Left = false, cmp.Or(closing.Left, "an operator has closed it (cutover --source-closed)") // Left is for an undo of this cutover
 	c.closing = &closing
 	if c.version, err = c.noted(limited, by, c.version, cluster.FollowChange{Close: c.closing}); err != nil {
 		return 0, err
@@ -400,7 +405,8 @@ func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (inde
 	return d.Index, nil
 }
 
-// drain waits until all that the source has is here, compares, and looks whether the source has stayed the same, and closed.
+// drain waits until all that the source has is here, compares the tables, and checks that the source has stayed the
+// same, and closed.
 func (c *cutover) drain(ctx context.Context) error {
 	seen, err := c.source.See(ctx)
 	if err != nil {
@@ -421,12 +427,12 @@ func (c *cutover) drain(ctx context.Context) error {
 			return err
 		}
 	}
-	if !seen.SuperReadOnly && !seen.ReadOnly { // closed by other means, as somebody says
+	if !seen.SuperReadOnly && !seen.ReadOnly { // the operator says that it is closed by other means
 		if err := clock.Sleep(ctx, clock.Machine{}, closedFor); err != nil {
 			return err
 		}
 	}
-	// Before it is seen again: what is prepared and gone here is in its GTIDs, and so not missed.
+	// Before the source is seen again: then an XA transaction that has ended in between shows in its GTIDs.
 	if xa, err := c.source.XA(ctx); err != nil || xa != "" {
 		return cmp.Or(err, fmt.Errorf("what is closed for writes still takes XA COMMIT: %s", xa))
 	}
@@ -451,7 +457,7 @@ func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 		if err == nil && done {
 			return nil
 		}
-		if c.node.State().Version != c.version { // it could not take over any more: another primary has called it off, say
+		if c.node.State().Version != c.version { // it can no longer take over: another primary has called it off, for example
 			return errOvertaken
 		}
 		if ctx.Err() != nil {
@@ -463,7 +469,8 @@ func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 	}
 }
 
-// nothingOfItsOwn refuses where the cluster has transactions that the source lacks, and nobody has accepted: somebody has written here.
+// nothingOfItsOwn refuses if the cluster has transactions that the source lacks and that no operator has accepted:
+// somebody has written here.
 func (c *cutover) nothingOfItsOwn(ctx context.Context, source *gtid.Set) error {
 	here, err := executedOf(ctx, c.process)
 	if err != nil {

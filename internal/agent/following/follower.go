@@ -23,7 +23,7 @@ const (
 	sessionsMax = 8
 	// stepsMax is how many steps wait for a session.
 	stepsMax = 4
-	// alone is how many transactions run one by one after a conflict.
+	// alone is how many transactions run one after the other after a conflict.
 	alone = 1000
 )
 
@@ -45,18 +45,18 @@ type Config struct {
 	Dial func(ctx context.Context, executed *gtid.Set) (Stream, error)
 	// Executed says what the local mysqld has.
 	Executed func(ctx context.Context) (*gtid.Set, error)
-	// Sessions are those of an account that may do all.
+	// Sessions are sessions of an account with all privileges.
 	Sessions *sql.DB
 	// Withheld tells whether a statement must not be executed here.
 	Withheld func(text string) bool
-	// Own is a schema of which each cluster has its own; "" = none is.
+	// Own is a schema that each cluster has for itself; "" = there is none.
 	Own    string
 	Logger *slog.Logger
 }
 
 // Progress is how far a Follower is.
 type Progress struct {
-	// Transactions were written, LeftOut of them without what their statements say.
+	// Transactions is how many were written, LeftOut how many of them without their statements.
 	Transactions, LeftOut uint64
 	// Committed is when the newest of them was committed at the source; zero = there was none.
 	Committed time.Time
@@ -68,7 +68,7 @@ type Follower struct {
 
 	mu       sync.Mutex
 	progress Progress
-	// serial is how many transactions are to run one by one.
+	// serial is how many transactions are to run one after the other.
 	serial int
 }
 
@@ -82,8 +82,8 @@ func (f *Follower) Progress() Progress {
 	return f.progress
 }
 
-// Run follows until ctx ends or something fails, and may be called again. Two transactions that were in each other's way
-// are an error, too: next time they run one after the other.
+// Run follows until ctx ends or something fails, and may be called again. A conflict of two transactions is an error,
+// too: the next Run runs them one after the other.
 func (f *Follower) Run(ctx context.Context) error {
 	executed, err := f.cfg.Executed(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return c.read(running, source) })
 	err = group.Wait()
-	left := c.serial // what was not used is there for the next time
+	left := c.serial // what was not used is kept for the next Run
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	} else if Conflict(err) {
@@ -150,7 +150,7 @@ func (c *coordinator) read(ctx context.Context, source Stream) error {
 			err = t.Feed(e, func(s follow.Step) error { return c.take(ctx, s) })
 		}
 		if err != nil {
-			// What came whole is written first: most errors are the source's, and there again next time.
+			// Transactions that came whole are written first: most errors are the source's, and come again next time.
 			if wait := c.idle(ctx); wait != nil {
 				return wait
 			}
@@ -159,7 +159,7 @@ func (c *coordinator) read(ctx context.Context, source Stream) error {
 	}
 }
 
-// take hands a step to the session that has its transaction.
+// take gives a step to the session that has its transaction.
 func (c *coordinator) take(ctx context.Context, step follow.Step) error {
 	if inside := step.Kind != follow.Begin && step.Kind != follow.Format; inside != (c.now != nil) {
 		return fmt.Errorf("%w: a step of kind %d while a transaction is open: %t", binlog.ErrMalformed, step.Kind, c.now != nil)
@@ -169,7 +169,7 @@ func (c *coordinator) take(ctx context.Context, step follow.Step) error {
 		if err := c.idle(ctx); err != nil {
 			return err
 		}
-		c.clock, c.format = follow.Clock{}, step // numbers count anew in each file
+		c.clock, c.format = follow.Clock{}, step // the numbers begin again in each file
 		return nil
 	case follow.Begin:
 		for len(c.free) == 0 || !c.clock.May(step.Info) || c.serial > 0 && !c.clock.Idle() {
@@ -207,7 +207,7 @@ func (c *coordinator) await(ctx context.Context) error {
 	}
 }
 
-// idle waits until every transaction has ended but the one that is being read.
+// idle waits until every transaction has ended, except the one that is being read.
 func (c *coordinator) idle(ctx context.Context) error {
 	busy := 0
 	if c.now != nil {
@@ -225,7 +225,7 @@ func (c *coordinator) idle(ctx context.Context) error {
 type session struct {
 	follower *Follower
 	steps    chan follow.Step
-	// info is of the transaction that it has: the coordinator's.
+	// info is of the transaction that it has. Only the coordinator uses it.
 	info binlog.GTIDInfo
 }
 
@@ -297,7 +297,7 @@ func (w *writer) step(ctx context.Context, step follow.Step) error {
 	}
 	ours, text := w.session.SQL(step)
 	w.pending = append(w.pending, ours...)
-	// A BINLOG statement is the last of its text: the server does not say behind it that more answers come.
+	// A BINLOG statement must be the last of its text: after it the server does not say that more answers come.
 	if text == "" && !step.Ends && step.Kind != follow.Rows {
 		return nil
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// gate is whether a server takes writes, and who has said so, at one moment.
+// gate is whether a server takes writes, and who has set that, at one moment.
 type gate struct {
 	uuid                    string
 	superReadOnly, readOnly bool
-	// persisted is what is persisted of super_read_only (ON, OFF); "" = nothing.
+	// persisted is the persisted value of super_read_only (ON, OFF); "" = none.
 	persisted string
-	// account is the account that looks.
+	// account is the account that asks.
 	account string
 	// super and read say who has set super_read_only and read_only last.
 	super, read setter
 }
 
-// setter is who has set a variable last: text says it with the moment, user is the account; "" = nobody since the start.
+// setter is who has set a variable last: text says it with the time, user is the account; "" = nobody since the start.
 type setter struct{ text, user string }
 
 const gateQuery = `SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, USER(),
@@ -33,7 +33,7 @@ const gateQuery = `SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read
 const setterQuery = `SELECT CONCAT_WS(' ', variable_source, CONCAT(set_user, '@', set_host), UNIX_TIMESTAMP(set_time)) text, COALESCE(set_user, '') user
 	FROM performance_schema.variables_info WHERE variable_name = `
 
-// gateOf looks at a server, if it is the one that is wanted; uuid "" = any.
+// gateOf looks at a server. It fails if the server has another UUID than uuid; "" = any.
 func gateOf(ctx context.Context, db asked, uuid string) (g gate, err error) {
 	if err := db.QueryRowContext(ctx, gateQuery).Scan(&g.uuid, &g.superReadOnly, &g.readOnly, &g.account, &g.persisted,
 		&g.super.text, &g.super.user, &g.read.text, &g.read.user); err != nil {
@@ -53,26 +53,27 @@ func (g gate) closed(was cluster.Closing) bool {
 	return g.superReadOnly || g.readOnly && !was.ReadOnly
 }
 
-// kept tells whether it would be closed after its restart, other than before a cutover.
+// kept tells whether it would be closed after a restart, and would not have been before a cutover.
 func (g gate) kept(was cluster.Closing) bool { return g.persisted == "ON" && was.Persisted != "ON" }
 
-// others says who has set since a cutover began whether it takes writes, other than the cutover's account: an operator, a failover tool,
-// or its configuration at a restart; "" = nobody. A cutover that was ended half-way may have closed it, and be the setter of nothing, and after
-// a restart what nobody has configured (COMPILED) has no setter either.
+// others says who, other than the cutover's account, has set since a cutover began whether the server takes writes:
+// an operator, a failover tool, or its configuration at a restart; "" = nobody. A cutover that was ended half-way may
+// have closed it without being the setter. After a restart, a variable that nobody has configured (COMPILED) has no
+// setter, either.
 func (g gate) others(was cluster.Closing) string {
 	if who := g.other(g.super, was.SuperSet, was); who != "" {
 		return who
 	}
-	if g.superReadOnly && g.super.text == was.SuperSet && g.super.user == "" { // it was off, and no SET has changed it
+	if g.superReadOnly && g.super.text == was.SuperSet && g.super.user == "" { // it was off, and no SET has turned it on
 		return itsConfiguration
 	}
 	return g.other(g.read, was.ReadSet, was)
 }
 
-// itsConfiguration is who sets variables when a server starts.
+// itsConfiguration stands for the setter of variables when a server starts.
 const itsConfiguration = "its configuration"
 
-// other says who has set a variable, if it is neither as before nor the cutover's account.
+// other says who has set a variable, unless that is the setter from before, or the cutover's account.
 func (g gate) other(now setter, before string, was cluster.Closing) string {
 	switch {
 	case now.text == before, now.text == "COMPILED", now.user != "" && (now.user == was.Account || now.user == g.account):
@@ -83,7 +84,7 @@ func (g gate) other(now setter, before string, was cluster.Closing) string {
 	return now.user
 }
 
-// setSince is others in a sentence.
+// setSince is the result of others in a sentence.
 func (g gate) setSince(was cluster.Closing) string {
 	if who := g.others(was); who != "" {
 		return who + " has set super_read_only or read_only since"
@@ -91,10 +92,11 @@ func (g gate) setSince(was cluster.Closing) string {
 	return ""
 }
 
-// errClosedAlready: somebody else has closed the source.
+// errClosedAlready means that somebody else has closed the source.
 var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
 
-// closing is what there is to note before it is closed. earlier is the cutover that has closed it, and is not over; nil = none has.
+// closing is what is noted of the source before it is closed. earlier is a cutover that has closed it, and is not
+// over; nil = none.
 func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 	c := cluster.Closing{ServerUUID: g.uuid, ReadOnly: g.readOnly, Persisted: g.persisted, Account: g.account, SuperSet: g.super.text, ReadSet: g.read.text}
 	switch {
@@ -119,7 +121,7 @@ func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 	return &again, nil
 }
 
-// leftError is why a source is left closed that was to be opened: somebody else wants it so.
+// leftError says why a source is left closed that was to be opened: somebody else wants it closed.
 type leftError struct{ why string }
 
 func (e *leftError) Error() string { return "the source is left closed: " + e.why }

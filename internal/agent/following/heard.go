@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// heardEvery is how often what another site was heard to have is passed on to the other nodes of this one, heardKeptEvery the
-	// shortest time between two writes of it.
+	// heardEvery is how often a node tells the other nodes of its site what the other site was heard to have.
+	// heardKeptEvery is the shortest time between two writes of that to disk.
 	heardEvery     = 500 * time.Millisecond
 	heardKeptEvery = 5 * time.Second
 )
@@ -40,7 +40,7 @@ func (s *Service) lastBallot(site string) cluster.Ballot {
 	return s.ballot.ballot
 }
 
-// hears notes what a majority of the site has that this primary follows, which was asked at a time.
+// hears notes what a majority of the site that this primary follows has. asked is when the site was asked.
 func (s *Service) hears(there *gtid.Set, asked time.Time) {
 	f, _ := s.node.Committed()
 	p, term := s.node.Serving()
@@ -49,7 +49,7 @@ func (s *Service) hears(there *gtid.Set, asked time.Time) {
 	}
 }
 
-// learns notes what the site was heard to have that is followed, or from which this one has taken over, unless newer is known.
+// learns notes what the other site was heard to have, unless something newer is known.
 func (s *Service) learns(h cluster.SiteHeard) {
 	if site := s.otherSite(); site == "" || site != h.Site {
 		return
@@ -61,8 +61,9 @@ func (s *Service) learns(h cluster.SiteHeard) {
 	}
 }
 
-// otherSite is the site that is followed, or from which this one has taken over: who asks for that a second time is told the same of what
-// is lost, also by a node that was not the primary. "" = there is none.
+// otherSite is the site that is followed, or from which this one has taken over; "" = there is none. It is kept after
+// a takeover, so that an operator who asks for that again is told the same losses, also by a node that was not the
+// primary.
 func (s *Service) otherSite() string {
 	if f, _ := s.node.Committed(); f != nil {
 		return f.Site
@@ -75,7 +76,7 @@ func (s *Service) otherSite() string {
 
 // learnsOfOthers notes what the other nodes of this site say that the other site was heard to have.
 func (s *Service) learnsOfOthers() {
-	if s.otherSite() == "" { // most clusters have no other one
+	if s.otherSite() == "" { // most clusters have no other site
 		return
 	}
 	for _, n := range s.node.Nodes() {
@@ -96,9 +97,9 @@ func (s *Service) heardOf(site string) *cluster.SiteHeard {
 	return &h
 }
 
-// RunHeard keeps what the other site was heard to have: at the other nodes of this one, by this node's status, and on its disk. So the
-// primary knows it that comes after a disaster and has not heard that site itself. At most heardKeptEvery is missing if all lose their
-// power at once: then it says so by its time.
+// RunHeard keeps what the other site was heard to have: on this node's disk and, through its status, at the other
+// nodes of this site. So a primary that takes over after a disaster knows it without having heard that site itself.
+// If all nodes lose their power at once, at most the last heardKeptEvery is missing, and the time in it shows that.
 func (s *Service) RunHeard(ctx context.Context) error {
 	c, said := clock.Machine{}, ""
 	kept, err := s.node.SiteHeard()
@@ -120,7 +121,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 		said = text
 	}
 	for next := c.Now(); c.Wait(ctx, heardEvery, nil) == nil; {
-		s.learns(kept) // it may not have known before which site is followed
+		s.learns(kept) // before, this node may not have known which site is followed
 		s.learnsOfOthers()
 		s.node.ShowHeard(s.heardOf(s.otherSite()))
 		if c.Now() >= next {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// endedPoll is the pause before it is looked again whether a session at the source is gone.
+	// endedPoll is the pause between two looks whether a session at the source is gone.
 	endedPoll = 50 * time.Millisecond
 	// holdIdleMax is how long the source lets a Hold wait for its next statement: longer than a cutover takes.
 	holdIdleMax = 10 * time.Minute
@@ -24,10 +24,10 @@ const (
 	errNoSuchThread = 1094
 )
 
-// Hold is the session at a source that alone may close and open it: it has a lock there (GET_LOCK).
+// Hold is the only session at a source that may close and open it: it has a lock there (GET_LOCK).
 type Hold struct{ conn *sql.Conn }
 
-// Hold takes the lock of a name, and ends the session that has it. What that one was about to do is done by then, or is done never.
+// Hold takes the lock of a name, and ends the session that has it. By then that session has done what it was about to do, or never does.
 func (s *Source) Hold(ctx context.Context, name string) (*Hold, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func lock(ctx context.Context, conn *sql.Conn, name string) error {
 	}
 }
 
-// MayHold tells whether the source lets its account lock at all: some kinds of server and proxy do not.
+// MayHold returns an error if the source does not let the account lock: some kinds of server and proxy do not.
 func (s *Source) MayHold(ctx context.Context) error {
 	var got, released sql.NullInt64
 	err := s.db.QueryRowContext(ctx, "SELECT GET_LOCK('quorate probe', 1), RELEASE_LOCK('quorate probe')").Scan(&got, &released)
@@ -78,7 +78,7 @@ func (s *Source) MayHold(ctx context.Context) error {
 	return nil
 }
 
-// endSession ends a session at the source, by another one of the same server, and waits until it is gone.
+// endSession ends a session at the source, from another session of the same server, and waits until it is gone.
 func endSession(ctx context.Context, conn *sql.Conn, id int64) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -96,7 +96,7 @@ func endSession(ctx context.Context, conn *sql.Conn, id int64) error {
 	}
 }
 
-// Close ends the session, and with it the lock: a pooled one would keep it.
+// Close ends the session, and with it the lock: a session in the pool would keep the lock.
 func (h *Hold) Close() {
 	_ = h.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = h.conn.Close()
@@ -143,13 +143,14 @@ func (h *Hold) KeepShut(ctx context.Context) error {
 	return nil
 }
 
-// OpenAgain undoes Shut and KeepShut, at the server that was closed. It returns a *leftError where somebody else wants that closed.
+// OpenAgain undoes Shut and KeepShut, at the server that was closed. It returns a *leftError if somebody else wants
+// that closed.
 func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
 	g, err := gateOf(ctx, h.conn, was.ServerUUID)
 	if err != nil {
 		return err
 	}
-	if g.closed(was) { // else it was not so far, or somebody has opened it
+	if g.closed(was) { // else it was not closed yet, or somebody has opened it
 		if err := h.maySomebodyWant(ctx, g, was); err != nil {
 			return err
 		}
@@ -174,7 +175,8 @@ func (h *Hold) OpenAgain(ctx context.Context, was cluster.Closing) error {
 	return nil
 }
 
-// maySomebodyWant returns a *leftError where a closed source has been closed by others since, or applies what another server has.
+// maySomebodyWant returns a *leftError if others have closed the source since, or if it applies what another server
+// has.
 func (h *Hold) maySomebodyWant(ctx context.Context, g gate, was cluster.Closing) error {
 	why, err := applies(ctx, h.conn)
 	if since := g.setSince(was); since != "" {

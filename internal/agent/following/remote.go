@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 )
 
-// The requests that another site may make. Of these, siteKnow alone is answered without a majority.
+// The requests that another site may make. Only siteKnow is answered without a majority.
 const (
 	siteLook   = "site.look"
 	siteKnow   = "site.know"
@@ -28,7 +28,7 @@ const (
 	siteResume = "site.resume"
 )
 
-// errUnheard ends the reading of a site's node that has no majority: another one may have.
+// errUnheard ends the reading of a site's node that has no majority: another node may have one.
 var errUnheard = errors.New("the node that is followed does not hear a majority of its site")
 
 // AskedBySite carries out what another site asks at a readers' port.
@@ -76,7 +76,7 @@ func (s *Source) ask(ctx context.Context, name string, args, result any) error {
 	return nil
 }
 
-// lookAtSite asks how a site is, by siteLook or siteKnow.
+// lookAtSite asks a site for its state, by siteLook or siteKnow.
 func (s *Source) lookAtSite(ctx context.Context, request string) (view cluster.SiteView, executed *gtid.Set, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -94,10 +94,10 @@ func (s *Source) lookAtSite(ctx context.Context, request string) (view cluster.S
 
 // sighting is what one of a site's nodes has answered.
 type sighting struct {
-	// at is its place among the addresses.
+	// at is the node's place among the addresses.
 	at   int
 	view cluster.SiteView
-	// executed are view's GTIDs.
+	// executed are the GTIDs in view.
 	executed *gtid.Set
 	err      error
 }
@@ -118,7 +118,7 @@ func sight(ctx context.Context, f cluster.Follow, request string) (all []sightin
 	return all
 }
 
-// sightAt asks the node of a place.
+// sightAt asks the node at a place among the addresses.
 func sightAt(ctx context.Context, f cluster.Follow, at int, request string) sighting {
 	seen := sighting{at: at}
 	source, err := Open(f.At(at))
@@ -131,7 +131,7 @@ func sightAt(ctx context.Context, f cluster.Follow, at int, request string) sigh
 	return seen
 }
 
-// askAt has a request carried out by the cluster that the node of a place belongs to.
+// askAt has a request carried out by the cluster that the node at a place belongs to.
 func askAt(ctx context.Context, f cluster.Follow, at int, name string, args, result any) error {
 	source, err := Open(f.At(at))
 	if err != nil {
@@ -141,7 +141,7 @@ func askAt(ctx context.Context, f cluster.Follow, at int, name string, args, res
 	return source.ask(ctx, name, args, result)
 }
 
-// answers returns what a node of a site says that has a majority; else why none does.
+// answers returns the first answer without an error; if there is none, the errors of all nodes.
 func answers(all []sighting) (sighting, error) {
 	var errs []error
 	for _, seen := range all {
@@ -153,7 +153,7 @@ func answers(all []sighting) (sighting, error) {
 	return sighting{}, errors.Join(errs...)
 }
 
-// ownSchema is the schema of which each site has its own: what MySQL Router is told of the members. Which events run
+// ownSchema is the schema that each site has for itself: what MySQL Router is told of the members. Which events run
 // (mysqld.EventsSchema) is the same for both.
 func ownSchema(f cluster.Follow) string {
 	if f.Site == "" {
@@ -162,13 +162,13 @@ func ownSchema(f cluster.Follow) string {
 	return mysqld.RouterSchema
 }
 
-// OwnError is why a site is not followed: there are transactions here that it lacks.
+// OwnError says why a site is not followed: there are transactions here that it lacks.
 type OwnError struct {
 	Site string
 	Own  *gtid.Set
 }
 
-// Error names them.
+// Error names the transactions.
 func (e *OwnError) Error() string {
 	return fmt.Sprintf("this site has %d transactions that site %s lacks: %s; look what they are (quorate log dump); quorate site follow --force, if they touch other data", e.Own.Count(), e.Site, cut(e.Own))
 }

@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked whether this node follows when nothing wakes.
+	// lookEvery is how often Run looks whether this node is to follow, if nothing wakes it.
 	lookEvery = 500 * time.Millisecond
 	// askTimeout bounds a change of who may write, and a question to the source.
 	askTimeout = 5 * time.Second
 	// againMin and againMax are the pauses before the source is tried again.
 	againMin = time.Second
 	againMax = 15 * time.Second
-	// conflictPause is the pause after two transactions were in each other's way, or a reader in the way of one.
+	// conflictPause is the pause after a conflict of two transactions, or of a reader and a transaction.
 	conflictPause = 200 * time.Millisecond
-	// lockWait is how long a change of who may write waits for statements under way: a node that steps down waits behind it.
+	// lockWait is how long a change of who may write waits for statements under way: a node that steps down waits for that change.
 	lockWait = time.Second
-	// answersWithin is how old the source's last answer may be: what is older says nothing of the lag.
+	// answersWithin is how old the source's last answer may be: an older one says nothing of the lag.
 	answersWithin = 10 * time.Second
-	// drainMax bounds how long transactions may take that are under way when the following ends.
+	// drainMax bounds the wait for transactions that are under way when the following ends.
 	drainMax = 10 * time.Second
-	// textBytesMax bounds what the status says of it.
+	// textBytesMax bounds what the status says of the following.
 	textBytesMax = 500
 	// unheardMax is for how long a site's node may have no majority before another node is followed.
 	unheardMax = 10 * time.Second
@@ -46,13 +46,14 @@ const (
 
 // Node is the node around a Service.
 type Node interface {
-	// Committed is the source of the cluster by what is committed here, nil = none, and the version of the cluster state.
+	// Committed returns the source of the cluster by what is committed here, nil = none, and the version of the cluster state.
 	Committed() (*cluster.Follow, uint64)
-	// State is all of that state. It is not to be changed.
+	// State is the whole of that state. The caller must not change it.
 	State() cluster.State
 	// SiteAccess is how the other site is reached, by this node's configuration; Site "" = there is none.
 	SiteAccess() cluster.Follow
-	// Cluster is the cluster's name. GTIDs are the transactions that are committed here, and what of them is purged.
+	// Cluster is the cluster's name. GTIDs are the transactions that are committed here, and those of them that are
+	// purged.
 	Cluster() string
 	GTIDs() (executed, purged *gtid.Set)
 	// Serving returns the mysqld of a primary that clients reach, and its term; nil = this node is none.
@@ -60,17 +61,18 @@ type Node interface {
 	// Own is this node's status. Show takes a sentence for it; "" = it follows nobody.
 	Own() status.Node
 	Show(text string)
-	// Nodes are what all nodes of the cluster said last of themselves. ShowHeard takes for that what the other site was heard to have; nil =
-	// nothing is known. SiteHeard is what of that this node's disk has.
+	// Nodes are what all nodes of the cluster said last of themselves. ShowHeard puts into this node's status what
+	// the other site was heard to have; nil = nothing is known. SiteHeard and WriteSiteHeard keep that on this node's
+	// disk.
 	Nodes() []status.Node
 	ShowHeard(h *cluster.SiteHeard)
 	SiteHeard() (cluster.SiteHeard, error)
 	WriteSiteHeard(h cluster.SiteHeard) error
-	// Changed is closed once something changes, such as the cluster state. Wake has it closed.
+	// Changed returns a channel that is closed once something changes, such as the cluster state. Wake closes it.
 	Changed() <-chan struct{}
 	Wake()
-	// ReplicaName is the name of the cluster's primary among the source's replicas: the same on each node, so that the
-	// source ends what a former primary has left.
+	// ReplicaName is the name of the cluster's primary among the source's replicas. It is the same on each node, so
+	// that the source ends the connection of a former primary.
 	ReplicaName() (serverID uint32, uuid string)
 	// Withheld tells whether a statement must not be executed here.
 	Withheld(text string) bool
@@ -82,7 +84,7 @@ type Requests interface {
 	Serve(ctx context.Context, r control.Request) control.Answer
 	// Barrier returns once this node knows all that was committed anywhere before.
 	Barrier(ctx context.Context) error
-	// ByItself is who does what no operator has asked for.
+	// ByItself names this node as the author of what no operator has asked for.
 	ByItself() string
 }
 
@@ -99,13 +101,13 @@ type Service struct {
 	answered time.Time
 	// doors are who may write to this primary's mysqld, as far as that is known.
 	doors Doors
-	// heard is what a site was heard to have by a primary of this one, ballot the newest that was seen there, and fenceError why one is
-	// not closed so far that is to be.
+	// heard is what a primary of this site has heard the other site to have, ballot is the newest ballot that was
+	// seen there. fenceError is why a site that is to be closed is not closed yet.
 	heard      cluster.SiteHeard
 	ballot     seenBallot
 	fenceError string
 
-	// cutting is held by the cutover under way.
+	// The cutover under way holds cutting.
 	cutting sync.Mutex
 }
 
@@ -154,11 +156,11 @@ func (s *Service) Metrics(now time.Time) []metrics.Sample {
 type Doors struct {
 	Admin   *mysqld.Admin
 	Writers mysqld.Writers
-	// Token is the request's of the other site by which nobody may.
+	// Token is the token of the other site's request because of which nobody may write.
 	Token string
 }
 
-// DoorsOf are what the cluster state asks for, where f is what the cluster follows.
+// DoorsOf are the doors that the cluster state asks for. f is what the cluster follows.
 func DoorsOf(admin *mysqld.Admin, f *cluster.Follow) Doors {
 	switch {
 	case f == nil:
@@ -169,14 +171,14 @@ func DoorsOf(admin *mysqld.Admin, f *cluster.Follow) Doors {
 	return Doors{Admin: admin, Writers: mysqld.Admins}
 }
 
-// Opened notes who may write, once that is so. Before a change it is noted that this is not known.
+// Opened notes who may write, once that is so. Before a change, note the zero value: it is not known then.
 func (s *Service) Opened(d Doors) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doors = d
 }
 
-// OpenWrites has a primary's mysqld opened by open, for whom the cluster state says.
+// OpenWrites calls open, which opens a primary's mysqld, with the writers that the cluster state allows.
 func (s *Service) OpenWrites(admin *mysqld.Admin, open func(mysqld.Writers) error) error {
 	s.Opened(Doors{})
 	f, _ := s.node.Committed()
@@ -194,7 +196,7 @@ func (s *Service) opened() Doors {
 	return s.doors
 }
 
-// awaitDoors waits until the doors of this primary are as they are asked for; false = ctx has ended before.
+// awaitDoors waits until are returns true for the doors of this primary; false = ctx has ended before.
 func (s *Service) awaitDoors(ctx context.Context, are func(Doors) bool) bool {
 	s.node.Wake()
 	for {
@@ -212,17 +214,17 @@ func (s *Service) awaitDoors(ctx context.Context, are func(Doors) bool) bool {
 	}
 }
 
-// stretch is one of following: one source, one mysqld, one term.
+// stretch is one stretch of following: of one source, by one mysqld, in one term.
 type stretch struct {
 	process *mysqld.Process
 	term    uint64
 	source  cluster.Follow
-	// finish has it read no more, and end what is under way; end ends it at once.
+	// finish has it stop reading, and complete the transactions under way; end ends it at once.
 	finish, end context.CancelFunc
 	ended       chan struct{}
 }
 
-// loop is Run's own.
+// loop is what Run remembers. Only Run uses it.
 type loop struct {
 	now  *stretch // nil = nothing is followed
 	said string
@@ -259,8 +261,8 @@ func (l *loop) stop() {
 	}
 }
 
-// finish is stop behind what is under way: transactions are not committed in their order, so one may be lacked that came before
-// another that is here.
+// finish is stop after the transactions under way are complete. They are not committed in their order, so without
+// that one may be missing that came before another that is here.
 func (l *loop) finish(ctx context.Context) {
 	if l.now != nil {
 		l.now.finish()
@@ -273,7 +275,7 @@ func (l *loop) finish(ctx context.Context) {
 	l.stop()
 }
 
-// keep does what the cluster state says: first who may write, then who is followed.
+// keep does what the cluster state says: first about who may write, then about what is followed.
 func (s *Service) keep(ctx context.Context, l *loop) error {
 	want, _ := s.node.Committed()
 	p, term := s.node.Serving()
@@ -290,7 +292,7 @@ func (s *Service) keep(ctx context.Context, l *loop) error {
 		s.show("")
 		return nil
 	}
-	if doors := DoorsOf(p.Admin(), want); doors != s.opened() { // otherwise than when this primary opened
+	if doors := DoorsOf(p.Admin(), want); doors != s.opened() { // the state has changed since this primary opened
 		if err := s.change(ctx, p, doors); err != nil {
 			return fmt.Errorf("change who may write: %w", err)
 		}
@@ -306,7 +308,8 @@ func (s *Service) keep(ctx context.Context, l *loop) error {
 	return nil
 }
 
-// change has a primary's mysqld opened or closed as the cluster state says, if it still does once nobody else changes it.
+// change has a primary's mysqld opened or closed as the cluster state says. It asks once more whether the state still
+// says that, while nobody else can change mysqld.
 func (s *Service) change(ctx context.Context, p *mysqld.Process, doors Doors) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -319,7 +322,8 @@ func (s *Service) change(ctx context.Context, p *mysqld.Process, doors Doors) er
 		return err
 	}
 	if doors.Writers == mysqld.Nobody {
-		// Read-only stops neither an XA PREPARE nor an XA COMMIT. No session can begin one from here on that writes.
+		// Read-only stops neither an XA PREPARE nor an XA COMMIT. But from here on no session can begin an XA
+		// transaction that writes.
 		if _, err := primary.EndXA(ctx, p.Admin(), clock.Machine{}); err != nil {
 			return err
 		}
@@ -331,7 +335,7 @@ func (s *Service) change(ctx context.Context, p *mysqld.Process, doors Doors) er
 	return nil
 }
 
-// noPreparedXA refuses to close where an XA COMMIT of anybody would still write.
+// noPreparedXA refuses to close a mysqld in which an XA COMMIT would still write.
 func noPreparedXA(ctx context.Context, admin *mysqld.Admin) error {
 	n, err := admin.PendingXA(ctx)
 	if err == nil && n > 0 {
@@ -340,7 +344,7 @@ func noPreparedXA(ctx context.Context, admin *mysqld.Admin) error {
 	return err
 }
 
-// show has the status say how far this node is.
+// show has the status say how far the following is.
 func (s *Service) show(text string) {
 	if len(text) > textBytesMax {
 		text = strings.ToValidUTF8(text[:textBytesMax], "") + "…"
@@ -367,7 +371,7 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 	return f
 }
 
-// tryAll follows until reading ends, and tries again after each break. ctx ends all at once.
+// tryAll follows until reading ends, and tries again after each break. The end of ctx ends everything at once.
 func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source cluster.Follow) {
 	c, pause := clock.Machine{}, againMin
 	for n := 0; ; n++ { // a site is tried at its next node
@@ -387,7 +391,7 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 		}
 		s.node.Wake()
 		switch {
-		case source.Token != "": // it may take over at any moment
+		case source.Token != "": // the other site may take over at any moment
 			pause = conflictPause
 		case source.Site != "":
 			pause = againMin
@@ -399,7 +403,8 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 	}
 }
 
-// once follows until something fails, or reading ends: then what is under way is written. n counts the attempts.
+// once follows until something fails, or reading ends: then the transactions under way are completed. n counts the
+// attempts.
 func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluster.Follow, n int) error {
 	access, err := s.access(f)
 	if err != nil {
@@ -455,7 +460,7 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 	}
 }
 
-// brief is what all nodes are told of an error: not what the server says of a row, which may be anything.
+// brief is what all nodes are told of an error. It leaves out the server's own text, which may quote a row.
 func brief(err error) string {
 	server, ok := errors.AsType[*mysql.MySQLError](err)
 	if !ok {
@@ -467,7 +472,7 @@ func brief(err error) string {
 // look keeps the status of what is followed. It ends the reading of a site's node that has no majority.
 func (s *Service) look(ctx context.Context, source *Source, f *Follower, executed func(context.Context) (*gtid.Set, error), before cluster.FollowStatus, lose context.CancelCauseFunc) {
 	c, last, answered := clock.Machine{}, uint64(0), time.Now()
-	earlier := &gtid.Set{} // what was here when it was looked last: all of it is there, unless somebody has written here
+	earlier := &gtid.Set{} // what was here at the last look: the source has all of it, unless somebody has written here
 	for c.Wait(ctx, lookEvery, nil) == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		asked := time.Now()
@@ -491,13 +496,13 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 		p := f.Progress()
 		s.set(func(st *cluster.FollowStatus) {
 			s.answered = time.Now()
-			// How far behind it is shows once something was written since this began.
+			// How far behind this node is, is known once a transaction was written since this began.
 			st.Left, st.Seconds = there.Count(), 0
 			st.Known = st.Left == 0 || !p.Committed.IsZero()
 			switch {
-			case own != nil: // it goes on, and could not begin anew
+			case own != nil: // the following goes on, but could not begin again
 				st.Error = own.Error()
-			case st.Left == 0 || p.Transactions > last: // what was in the way is no more
+			case st.Left == 0 || p.Transactions > last: // what was in the way is gone
 				st.Error = ""
 			}
 			if st.Left > 0 && !p.Committed.IsZero() {

@@ -14,13 +14,13 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// siteTimeout bounds a site's answer to another one: closing waits for commits under way.
+// siteTimeout bounds a site's answer to another site: closing waits for commits under way.
 const siteTimeout = 20 * time.Second
 
-// ErrNoSite: the configuration names no other site, or another one.
+// ErrNoSite means that the configuration names no site, or another site than the one that is meant.
 var ErrNoSite = errors.New("[site] of this node's configuration does not name it")
 
-// access is how a site of the cluster state is reached; a server says that itself.
+// access is how a site of the cluster state is reached, by the configuration. For a server, f itself says that.
 func (s *Service) access(f cluster.Follow) (cluster.Follow, error) {
 	if f.Site == "" {
 		return f, nil
@@ -32,8 +32,8 @@ func (s *Service) access(f cluster.Follow) (cluster.Follow, error) {
 	return a, nil
 }
 
-// beforeSite refuses to follow a site that has not taken over so far, or that lacks what is here. Once it has, the cluster state
-// says so: the other site cannot take back its request from then on.
+// beforeSite refuses to follow a site that has not taken over yet, or that lacks what is here. Once that site has
+// taken over, beforeSite writes it into the cluster state: from then on the other site cannot take back its request.
 func (s *Service) beforeSite(ctx context.Context, p *mysqld.Process, source *Source, f cluster.Follow) error {
 	view, there, err := source.lookAtSite(ctx, siteLook)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Service) beforeSite(ctx context.Context, p *mysqld.Process, source *Sou
 		if _, err := s.requests.ChangeState(ctx, s.requests.ByItself(), cluster.Change{Site: &cluster.SiteChange{Step: cluster.SiteBegin, Site: f.Site, Ballot: f.Ballot}}); err != nil {
 			return err
 		}
-		return fmt.Errorf("site %s has just taken over", f.Site) // another stretch begins with another state
+		return fmt.Errorf("site %s has just taken over", f.Site) // with the new state another stretch begins
 	}
 	switch {
 	case view.Follows == s.node.Cluster() && view.Token == "":
@@ -61,7 +61,7 @@ func (s *Service) beforeSite(ctx context.Context, p *mysqld.Process, source *Sou
 	return s.notThere(own, there)
 }
 
-// notThere refuses what this site alone has, unless an operator has accepted it.
+// notThere refuses transactions that only this site has, unless an operator has accepted them.
 func (s *Service) notThere(own, there *gtid.Set) error {
 	f, _ := s.node.Committed()
 	if f == nil {
@@ -79,7 +79,7 @@ func (s *Service) notThere(own, there *gtid.Set) error {
 	return &OwnError{f.Site, own}
 }
 
-// siteFollow has the cluster follow the other site, once that was looked at.
+// siteFollow has the cluster follow the other site, once that site was looked at.
 func (s *Service) siteFollow(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.SiteFollowRequest
 	if err := operate.Arguments(r, &args); err != nil {
@@ -101,7 +101,7 @@ func (s *Service) siteFollow(ctx context.Context, r control.Request) (operate.Do
 	return s.begins(ctx, r.By, c, checks, args.Check, args.Force)
 }
 
-// checkSite looks at a site before it is followed, and which attempt it knows.
+// checkSite looks at a site before it is followed. It sets ballot to the newest attempt that the site knows.
 func (s *Service) checkSite(ctx context.Context, f cluster.Follow, ballot *cluster.Ballot) (l Look, h Here, checks []cluster.Check, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (s *Service) siteFixedAt(ctx context.Context, r control.Request) (operate.D
 	return d, err
 }
 
-// siteLooked answers how this site is, behind a read barrier.
+// siteLooked answers with the state of this site, behind a read barrier.
 func (s *Service) siteLooked(ctx context.Context, r control.Request) (operate.Done, error) {
 	if err := s.requests.Barrier(ctx); err != nil {
 		return operate.Done{ReadOnly: true}, control.Errorf(control.CodeNoLeader, "node %s hears no majority: %v", s.node.Own().Name, err)
@@ -186,7 +186,7 @@ func (s *Service) siteLooked(ctx context.Context, r control.Request) (operate.Do
 	return s.siteKnown(ctx, r)
 }
 
-// siteKnown answers what this node knows of its site.
+// siteKnown answers with what this node knows of its site.
 func (s *Service) siteKnown(_ context.Context, r control.Request) (operate.Done, error) {
 	if err := operate.Arguments(r, &struct{}{}); err != nil {
 		return operate.Done{ReadOnly: true}, err
@@ -196,8 +196,8 @@ func (s *Service) siteKnown(_ context.Context, r control.Request) (operate.Done,
 
 func (s *Service) view() cluster.SiteView {
 	v := cluster.SiteView{Site: s.node.Cluster(), Node: s.node.Own().Name, Version: s.node.Own().ServerVersion}
-	// The state first, then the doors, then what is there: what a site has that is closed for a token is not more a moment later,
-	// as long as it is closed for that.
+	// The state is read first, then the doors, then the transactions: as long as a site is closed for a token, it
+	// does not get more.
 	state := s.node.State()
 	v.Ballot = state.SiteBallot
 	if f := state.Follow; f != nil {
@@ -214,7 +214,7 @@ func (s *Service) view() cluster.SiteView {
 	return v
 }
 
-// agreed refuses a request from any cluster but the configured site, and one whose attempt belongs to another cluster.
+// agreed refuses a request from any cluster but the configured site, and a request by an attempt of another cluster.
 func (s *Service) agreed(site string, b cluster.Ballot) error {
 	switch {
 	case s.node.SiteAccess().Site != site || site == "":
@@ -225,8 +225,8 @@ func (s *Service) agreed(site string, b cluster.Ballot) error {
 	return nil
 }
 
-// siteYielded closes this site for writes, and has it follow the site that asks once that has taken over. It answers with all that
-// was acknowledged here.
+// siteYielded closes this site for writes, and has it follow the site that asks once that site has taken over. It
+// answers with all that was acknowledged here.
 func (s *Service) siteYielded(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.SiteYield
 	if err := operate.Arguments(r, &args); err != nil {
@@ -258,7 +258,8 @@ func (s *Service) siteYielded(ctx context.Context, r control.Request) (operate.D
 	return d, nil
 }
 
-// couldClose refuses what is seen before to be in the way of closing this site, and following the other one.
+// couldClose refuses if it can be seen beforehand that this site could not be closed, or could not follow the other
+// one.
 func (s *Service) couldClose(ctx context.Context) error {
 	source, err := Open(s.node.SiteAccess().At(0))
 	if err != nil {
@@ -274,7 +275,7 @@ func (s *Service) couldClose(ctx context.Context) error {
 	return noPreparedXA(ctx, p.Admin())
 }
 
-// siteResumed opens this site again, if it is closed by the request that is taken back.
+// siteResumed opens this site again, if it is closed because of the request that is taken back.
 func (s *Service) siteResumed(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.SiteResume
 	if err := operate.Arguments(r, &args); err != nil {

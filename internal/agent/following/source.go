@@ -39,7 +39,7 @@ type Source struct {
 	addr, user, password string
 	tls                  *tls.Config
 	db                   *sql.DB
-	// site is the name of the cluster whose readers' port it is; "" = it is a server.
+	// site is the name of the cluster if this is a readers' port of another site; "" = it is a server.
 	site string
 }
 
@@ -69,7 +69,7 @@ func Open(f cluster.Follow) (*Source, error) {
 // Close ends the connections that ask.
 func (s *Source) Close() error { return s.db.Close() }
 
-// readPassword reads a file that its owner and a group alone may read.
+// readPassword reads a file that only its owner and its group may read.
 func readPassword(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func readPassword(path string) (string, error) {
 		return "", fmt.Errorf("read the source's password: %w", err)
 	}
 	password := strings.TrimRight(string(text), "\r\n")
-	if strings.ContainsAny(password, "\r\n\x00") { // a key, say, which is nothing to send
+	if strings.ContainsAny(password, "\r\n\x00") { // a private key, for example, which must not be sent
 		return "", fmt.Errorf("read the source's password: %s has more than one line", path)
 	}
 	return password, nil
@@ -119,7 +119,7 @@ func tlsConfig(f cluster.Follow) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host}, nil
 }
 
-// Dial reads the source's binlog, as the replica of a name. The source cuts off any other replica of that name.
+// Dial reads the source's binlog, as a replica with this name. The source cuts off any other replica of that name.
 func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, executed *gtid.Set) (Stream, error) {
 	f, err := mysqlwire.DialForeign(ctx, mysqlwire.ForeignConfig{
 		Addr: s.addr, User: s.user, Password: s.password, TLS: s.tls,
@@ -131,7 +131,7 @@ func (s *Source) Dial(ctx context.Context, serverID uint32, uuid string, execute
 	return f, nil
 }
 
-// Executed is the source's gtid_executed; of a site, all that is committed there.
+// Executed is the source's gtid_executed; for a site, all that is committed there.
 func (s *Source) Executed(ctx context.Context) (*gtid.Set, error) {
 	if s.site != "" {
 		_, executed, err := s.lookAtSite(ctx, siteLook)
@@ -148,7 +148,7 @@ type Seen struct {
 	Executed                *gtid.Set
 }
 
-// See asks for all of it at once: the address may be another server's a moment later.
+// See asks for all of that at once: a moment later, another server may have the address.
 func (s *Source) See(ctx context.Context) (seen Seen, err error) {
 	var text string
 	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@GLOBAL.super_read_only, @@GLOBAL.read_only, @@GLOBAL.gtid_executed").
@@ -159,13 +159,13 @@ func (s *Source) See(ctx context.Context) (seen Seen, err error) {
 	return seen, err
 }
 
-// asked is a session, or any of them.
+// asked is one session, or a pool of sessions.
 type asked interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Applies says that the source takes transactions of another server, which it may lack when it is closed; "" = it does not.
-// An account that may not look gets an error.
+// Applies says that the source takes transactions of another server, some of which it may lack when it is closed; ""
+// = it takes none. An account that may not look gets an error.
 func (s *Source) Applies(ctx context.Context) (string, error) { return applies(ctx, s.db) }
 
 func applies(ctx context.Context, db asked) (string, error) {
@@ -192,8 +192,9 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 	}
 	var begun, began, instruments, blind int
 	var name string
-	// What is prepared is counted below: its session's row stays as it is when it is ended. A server without all four instruments, or
-	// with sessions that have none, hides a transaction; not where none was ever begun.
+	// Prepared transactions are counted below: the row of their session stays as it is when they end. A server
+	// without all four instruments, or with sessions that are not instrumented, may hide a transaction, unless none
+	// was ever begun there.
 	err := s.db.QueryRowContext(ctx, `SELECT
 		(SELECT COUNT(*) FROM performance_schema.events_transactions_current WHERE STATE = 'ACTIVE' AND XA_STATE <> 'PREPARED'),
 		(SELECT COUNT(*) FROM performance_schema.setup_consumers WHERE ENABLED = 'YES'
@@ -220,13 +221,13 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
 }
 
-// notCompared are schemas whose contents are each server's own.
+// notCompared are schemas whose contents belong to each server alone.
 const notCompared = "('mysql', 'sys', 'information_schema', 'performance_schema', '" + mysqld.RouterSchema + "', '" + mysqld.EventsSchema + "')"
 
-// quotedTable is the name of a table of information_schema as statements have it.
+// quotedTable is the name of a table in information_schema, quoted for statements.
 const quotedTable = "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')"
 
-// sums returns of each table what a comparison looks at.
+// sums returns for each table what is compared: its number of rows, or its checksum.
 func sums(ctx context.Context, db *sql.DB, how cluster.Verify) (map[string]string, error) {
 	names, err := rows.Column[string](ctx, db, "SELECT "+quotedTable+" FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN "+notCompared)
 	if err != nil {
@@ -260,7 +261,8 @@ func sums(ctx context.Context, db *sql.DB, how cluster.Verify) (map[string]strin
 	return all, nil
 }
 
-// Compare compares the source's tables with those of another server, to which nobody writes either. It returns how many there are.
+// Compare compares the source's tables with those of another server. Nobody writes to either. It returns how many
+// tables there are.
 func (s *Source) Compare(ctx context.Context, with *sql.DB, how cluster.Verify) (tables int, err error) {
 	type answer struct {
 		sums map[string]string

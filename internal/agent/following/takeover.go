@@ -25,37 +25,37 @@ import (
 )
 
 const (
-	// siteLookEvery is the pause between two looks whether two sites have the same.
+	// siteLookEvery is the pause between two looks whether two sites have the same transactions.
 	siteLookEvery = 20 * time.Millisecond
-	// knownWithin is how long a switch waits until it is known how the site follows.
+	// knownWithin is how long a switch waits until it is known how far this site follows.
 	knownWithin = 10 * time.Second
-	// calledOffTimeout bounds how long an attempt is called off.
+	// calledOffTimeout bounds the time in which an attempt is called off.
 	calledOffTimeout = 15 * time.Second
-	// fenceEvery is how often a site is tried that was not closed when this one was promoted.
+	// fenceEvery is how often RunFence tries to close a site that was not closed when this one was promoted.
 	fenceEvery = 2 * time.Second
-	// fenceSeldom is how many of these times there are between two looks at a site that was closed.
+	// fenceSeldom is how many of these intervals pass between two looks at a site that was closed.
 	fenceSeldom = 10
 )
 
-// takeover is one attempt to take over from the site that is followed, which is closed before.
+// takeover is one attempt to take over from the site that is followed. That site is closed first.
 type takeover struct {
 	*Service
 	follow cluster.Follow
-	// access is how the other site is reached, at the place of its node that has answered.
+	// access is how the other site is reached, at is the place of its node that has answered.
 	access cluster.Follow
 	at     int
 	// ballot names the attempt, token opens that site again.
 	ballot  cluster.Ballot
 	token   string
 	process *mysqld.Process
-	// version is the cluster state's that all is judged on.
+	// version is the version of the cluster state on which all was judged.
 	version uint64
 	by      string
 	// proposed: the end of following was proposed. It may be committed at any time, whatever the answer was.
 	proposed bool
 }
 
-// attempt begins one, by a node of the other site that has answered: from then on no older one counts.
+// attempt begins a takeover, through a node of the other site that has answered: from then on no older attempt counts.
 func (s *Service) attempt(ctx context.Context, by string, f cluster.Follow, version uint64, p *mysqld.Process, seen sighting) (*takeover, error) {
 	access, err := s.access(f)
 	if err != nil {
@@ -98,7 +98,8 @@ func (s *Service) stillFollows(ctx context.Context, f cluster.Follow) bool {
 	return now != nil && *now == f
 }
 
-// calledOff opens the other site again, once it is certain that this one goes on following. why is why it came to nothing.
+// calledOff opens the other site again, once it is certain that this one goes on following. why is why the attempt
+// came to nothing.
 func (t *takeover) calledOff(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), calledOffTimeout)
 	defer cancel()
@@ -106,7 +107,7 @@ func (t *takeover) calledOff(ctx context.Context, why error) error {
 	if uncertain := ok && e.Code == control.CodeUncertain; t.proposed && uncertain || !t.stillFollows(ctx, t.follow) {
 		return control.Errorf(control.CodeUncertain, "not done: %v; and site %s STAYS CLOSED, as it is not known whether this one has taken over: see quorate site", why, t.follow.Site)
 	}
-	if !t.follow.Follows() { // it may be opened again itself: two that do that to each other would both take writes
+	if !t.follow.Follows() { // this site may be opened again, too: if each site opened the other, both would take writes
 		return control.Errorf(control.CodeFailed, "not done: %v; and both sites stay closed: switch once more, at the site that is to take writes", why)
 	}
 	if err := t.resume(ctx); err != nil {
@@ -133,8 +134,8 @@ func (t *takeover) resume(ctx context.Context) (err error) {
 	return err
 }
 
-// same waits until this site has all that the other one has, which is closed for this attempt, and nothing else. A node there that
-// dies, or another primary, costs time alone.
+// same waits until this site has all that the other site has, and nothing else. The other site is closed for this
+// attempt. A node there that dies, or a new primary, only costs time.
 func (t *takeover) same(ctx context.Context, all *gtid.Set) (*gtid.Set, error) {
 	var last error
 	for n := 0; ; n++ {
@@ -166,8 +167,9 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// compare looks, at one node after the other, whether all that is there is here, and nothing else. It returns what is there. It is lost
-// unless the other site is closed for this attempt.
+// compare asks node n of the other site, and tells whether this site has the same transactions. It returns those of
+// the other site. Its error is a *lostError if the other site is not closed for this attempt, or if this site has
+// more.
 func (t *takeover) compare(ctx context.Context, n int, known *gtid.Set) (there *gtid.Set, same bool, err error) {
 	seen := sightAt(ctx, t.access, n, siteLook)
 	if seen.err != nil {
@@ -180,7 +182,7 @@ func (t *takeover) compare(ctx context.Context, n int, known *gtid.Set) (there *
 	if err != nil {
 		return known, false, err
 	}
-	// A site that took writes before is right with what it alone has: the other one gets it.
+	// A site that took writes before may have more: the other site gets that.
 	if t.follow.Follows() {
 		if err := t.notThere(here, there); err != nil {
 			return known, false, &lostError{err}
@@ -222,7 +224,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 		return s.doneBefore(ctx, d, "this site has taken over from site "+was.Site, cluster.Cutover{Source: was.Site})
 	case f == nil || f.Site == "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this cluster follows no site; ask the site that is to take over")
-	case !f.Follows() && p != nil: // both are closed; this one is so for a switch that did not end
+	case !f.Follows() && p != nil: // both sites are closed, this one for a switch that did not end
 	case p == nil || !st.Known || st.Error != "":
 		return d, control.Errorf(control.CodeFailed, "nothing was done: node %s %s", name, st)
 	case st.Left > 0 && st.Seconds > cutoverBehindMax.Seconds():
@@ -247,7 +249,7 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	return d, nil
 }
 
-// known is how it follows. A primary that has just begun does not know so far, and is waited for.
+// known returns how this site follows. A primary that has just begun does not know that yet, so known waits.
 func (s *Service) known(ctx context.Context) cluster.FollowStatus {
 	ctx, cancel := context.WithTimeout(ctx, knownWithin)
 	defer cancel()
@@ -258,7 +260,7 @@ func (s *Service) known(ctx context.Context) cluster.FollowStatus {
 	}
 }
 
-// inOrder takes over once both sites have the same, within a time.
+// inOrder takes over once both sites have the same transactions, within a time.
 func (t *takeover) inOrder(ctx context.Context, within time.Duration) (index uint64, executed string, err error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -303,7 +305,7 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	d.What, d.ReadOnly = "site promote, without "+f.Site, !args.Yes
 	var known *gtid.Set
 	var result cluster.SitePromotion
-	var asking sync.WaitGroup // both at once: a node that is gone costs askTimeout for each question
+	var asking sync.WaitGroup // both questions at once: a node that is gone costs askTimeout for each
 	asking.Go(func() { known, result = s.knownOf(ctx, *f) })
 	seen, err := s.majorityOf(ctx, *f)
 	asking.Wait()
@@ -326,7 +328,8 @@ func (s *Service) sitePromote(ctx context.Context, r control.Request) (operate.D
 	return d, s.tellLost(ctx, p, &d, result, known)
 }
 
-// tookOver is the site from which this one has taken over, behind a read barrier; nil = it follows one, or has not taken over.
+// tookOver is the site from which this one has taken over, behind a read barrier; nil = this one follows, or has not
+// taken over.
 func (s *Service) tookOver(ctx context.Context) (*cluster.OtherSite, error) {
 	if f, _ := s.node.Committed(); f != nil || s.node.State().Site == nil {
 		return nil, nil
@@ -340,7 +343,7 @@ func (s *Service) tookOver(ctx context.Context) (*cluster.OtherSite, error) {
 	return s.node.State().Site, nil
 }
 
-// barrier returns once this node knows all that was committed before: it may have been replaced as the primary.
+// barrier returns once this node knows all that was committed before: another node may be the primary now.
 func (s *Service) barrier(ctx context.Context) error {
 	if err := s.requests.Barrier(ctx); err != nil {
 		return control.Errorf(control.CodeNoLeader, "nothing was done: node %s hears no majority: %v", s.node.Own().Name, err)
@@ -348,7 +351,7 @@ func (s *Service) barrier(ctx context.Context) error {
 	return nil
 }
 
-// promotedBefore answers where this site has taken over: who asked for that may have had no answer, and asks again.
+// promotedBefore answers if this site has already taken over: the operator may have had no answer, and asks again.
 func (s *Service) promotedBefore(ctx context.Context, d operate.Done, p *mysqld.Process, was cluster.OtherSite) (operate.Done, error) {
 	d.ReadOnly = true
 	known, result := s.knownOf(ctx, cluster.Follow{Site: was.Site})
@@ -356,7 +359,7 @@ func (s *Service) promotedBefore(ctx context.Context, d operate.Done, p *mysqld.
 	return d, s.tellLost(ctx, p, &d, result, known)
 }
 
-// tellLost has a promotion's result say what is known, and is not here.
+// tellLost has the result of a promotion name the known transactions that are not here.
 func (s *Service) tellLost(ctx context.Context, p *mysqld.Process, d *operate.Done, result cluster.SitePromotion, known *gtid.Set) error {
 	here, err := executedOf(ctx, p)
 	if err != nil && result.Done {
@@ -370,7 +373,8 @@ func (s *Service) tellLost(ctx context.Context, p *mysqld.Process, d *operate.Do
 	return nil
 }
 
-// promote takes over: from a site that answers, seen, once that is closed; else as it is. known gets what was acknowledged there.
+// promote takes over: from a site that answers (seen) once that is closed, else without it. It adds what was
+// acknowledged there to known.
 func (s *Service) promote(ctx context.Context, by string, f cluster.Follow, version uint64, p *mysqld.Process, seen sighting, result *cluster.SitePromotion, known *gtid.Set) (index uint64, err error) {
 	if seen.executed != nil {
 		all, index, err := s.promoteOver(ctx, by, f, version, p, seen)
@@ -386,7 +390,7 @@ func (s *Service) promote(ctx context.Context, by string, f cluster.Follow, vers
 	return index, err
 }
 
-// majorityOf asks a site whether it has a majority.
+// majorityOf returns the answer of a node of a site that has a majority.
 func (s *Service) majorityOf(ctx context.Context, f cluster.Follow) (sighting, error) {
 	access, err := s.access(f)
 	if err != nil {
@@ -395,19 +399,19 @@ func (s *Service) majorityOf(ctx context.Context, f cluster.Follow) (sighting, e
 	return answers(sight(ctx, access, siteLook))
 }
 
-// silent tells whether a site that did not answer may be gone, as far as the errors of its nodes say: nothing is wrong here, and none of
-// them has refused.
+// silent tells whether a site that did not answer may be gone, by the errors of its nodes: nothing is wrong on this
+// side, and no node has refused.
 func silent(err error) bool {
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		op, network := errors.AsType[*net.OpError](err) // not net.Error: what a file's error wraps is one, too
+		op, network := errors.AsType[*net.OpError](err) // not net.Error: the error of a file wraps one, too
 		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 		said, answered := errors.AsType[*control.Error](err)
 		switch {
-		case certificate, network && op.Op != "dial" && op.Op != "read" && op.Op != "write": // what TLS refuses is of another kind
+		case certificate, network && op.Op != "dial" && op.Op != "read" && op.Op != "write": // a refusal of TLS has another Op
 			return false
 		case answered && (said.Code == control.CodeNoLeader || said.Code == control.CodeUncertain), errors.Is(err, context.DeadlineExceeded), network:
 		case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF):
@@ -418,14 +422,14 @@ func silent(err error) bool {
 	return true
 }
 
-// knownOf is what is known of what the other site has: when it was heard last, by any primary of this one, and by nodes that are left,
-// without a majority.
+// knownOf returns what is known of what the other site has: what any primary of this site heard last, and what the
+// nodes say that are left there, without a majority.
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
 	s.learnsOfOthers()
 	known, at := &gtid.Set{}, time.Time{}
 	// What was heard before this round of following lacks what this site has written since.
 	if h := s.heardOf(f.Site); h != nil && !h.At.Before(f.Since) {
-		if was, err := gtid.ParseSet(h.Executed); err == nil { // else it is as if nothing was known
+		if was, err := gtid.ParseSet(h.Executed); err == nil { // else nothing is known
 			known, at = was, h.At
 		}
 	}
@@ -457,8 +461,8 @@ func (s *Service) promoteOver(ctx context.Context, by string, f cluster.Follow, 
 	return all, index, nil
 }
 
-// RunFence closes the site for writes that did not answer when this one was promoted, once it answers; and one that was closed, and takes
-// writes again: it was restored as it was before, say.
+// RunFence closes for writes a site that did not answer when this one was promoted, once it answers. It also closes a
+// site that was closed and takes writes again, because it was restored to an earlier state, for example.
 func (s *Service) RunFence(ctx context.Context) error {
 	c, said := clock.Machine{}, ""
 	for n := 0; c.Wait(ctx, fenceEvery, nil) == nil; n++ {
@@ -506,11 +510,11 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 		return fmt.Errorf("no node of it answers that has a majority: %w", err)
 	}
 	ballot := s.node.State().SiteBallot
-	// While it has a token, that may open it again: a request that is late is void once there is another one. And an attempt
-	// that it has begun is refused there once it knows of this promotion.
+	// While the other site has a token, a late request may open it again: a newer request makes that void. And that
+	// site refuses an attempt of its own once it knows of this promotion.
 	follows := seen.view.Follows == s.node.Cluster() && seen.view.Token == "" && seen.view.Closed && !seen.view.Ballot.Less(ballot)
 	if !follows && (former.Fence || seen.view.Follows == "") {
-		// A former primary must not close a site that has taken over since.
+		// A former primary of this site must not close a site that has taken over since.
 		if err := s.requests.Barrier(ctx); err != nil {
 			return err
 		}

@@ -10,10 +10,11 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// errOvertaken: the cluster state is another one than a step at the source was judged on.
+// errOvertaken means that the cluster state has changed since a step at the source was judged on it.
 var errOvertaken = errors.New("the cluster state has changed meanwhile")
 
-// noted writes how far a cutover is into the cluster state, if that is still version. It returns the next version.
+// noted writes into the cluster state how far a cutover is, if its version is still version. It returns the next
+// version.
 func (s *Service) noted(ctx context.Context, by string, version uint64, c cluster.FollowChange) (uint64, error) {
 	d, err := s.requests.ChangeState(ctx, by, cluster.Change{Judged: version, Follow: &c})
 	if err != nil {
@@ -22,7 +23,7 @@ func (s *Service) noted(ctx context.Context, by string, version uint64, c cluste
 	return d.Result.(cluster.ChangeResult).Version, nil
 }
 
-// still fails once the cluster state is another one than version, by all that was committed anywhere before.
+// still fails once the cluster state has another version than version, by all that was committed anywhere before.
 func (s *Service) still(ctx context.Context, version uint64) error {
 	if err := s.requests.Barrier(ctx); err != nil {
 		return err
@@ -33,10 +34,10 @@ func (s *Service) still(ctx context.Context, version uint64) error {
 	return nil
 }
 
-// holds holds a source, as long as the cluster state is version. A node that changes the state in order to act at the source first
-// ends this Hold's session.
+// holds takes the Hold of a source, if the cluster state still has this version. A node that changes the state in
+// order to act at the source first ends the session of this Hold.
 func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*Hold, error) {
-	if err := s.still(ctx, version); err != nil { // who is late takes the lock from nobody
+	if err := s.still(ctx, version); err != nil { // a node that is late must not take the lock from another
 		return nil, err
 	}
 	_, uuid := s.node.ReplicaName()
@@ -51,9 +52,10 @@ func (s *Service) holds(ctx context.Context, source *Source, version uint64) (*H
 	return hold, nil
 }
 
-// undo opens the source of a cutover again that came to nothing: of this node's, or of a node that is gone. Once it is called off in the
-// cluster state it takes over no more, whatever is still under way of it. It returns a *leftError where somebody else wants the source closed:
-// that is noted, and an undo is over only once somebody has opened it.
+// undo opens the source again after a cutover that came to nothing, of this node or of a node that is gone. Once the
+// cutover is called off in the cluster state, it cannot take over, even if parts of it still run. undo returns a
+// *leftError if somebody else wants the source closed: that is noted, and the undo is complete only once somebody has
+// opened the source.
 func (s *Service) undo(ctx context.Context, by string) error {
 	state := s.node.State()
 	f, closing, version := state.Follow, state.Closing, state.Version
@@ -86,7 +88,7 @@ func (s *Service) undo(ctx context.Context, by string) error {
 	return err
 }
 
-// opens opens the source again, or notes why it is left closed: what has once been found to be wanted so is opened by an operator alone.
+// opens opens the source again, or notes why it is left closed: once that is noted, only an operator opens it.
 func (s *Service) opens(ctx context.Context, by string, version uint64, source *Source, closing cluster.Closing) error {
 	hold, err := s.holds(ctx, source, version)
 	if err != nil {
@@ -115,7 +117,8 @@ func (s *Service) tryUndo(ctx context.Context, by string) error {
 	return err
 }
 
-// calledOff reopens the source; applications may use it again.
+// calledOff opens the source again, so that applications can use it, and says how that went. why is why the cutover
+// came to nothing.
 func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 	follows := func() bool {
 		f, _ := c.node.Committed()
@@ -135,7 +138,8 @@ func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 	return control.Errorf(control.CodeFailed, "called off, the source is as before, and the cluster goes on following: %v", why)
 }
 
-// reopen tries to undo a cutover until it is over, for reopenFor: one break of a connection must leave no outage. Then RunUndo goes on with it.
+// reopen tries to undo a cutover until that is over, for reopenFor: one broken connection must not leave an outage.
+// Then RunUndo goes on.
 func reopen(ctx context.Context, over func() bool, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, reopenFor)
 	defer cancel()
@@ -144,7 +148,7 @@ func reopen(ctx context.Context, over func() bool, try func(context.Context) err
 		if err == nil || over() {
 			return nil
 		}
-		if _, left := errors.AsType[*leftError](err); left { // it may be so for long
+		if _, left := errors.AsType[*leftError](err); left { // that may last
 			return err
 		}
 		if clock.Sleep(ctx, clock.Machine{}, reopenPause) != nil {
@@ -153,16 +157,17 @@ func reopen(ctx context.Context, over func() bool, try func(context.Context) err
 	}
 }
 
-// RunUndo opens the source again that a cutover has left closed: its node was stopped, or killed, or is primary no more.
+// RunUndo opens the source again that a cutover has left closed, because its node was stopped, killed, or is no
+// longer the primary.
 func (s *Service) RunUndo(ctx context.Context) error {
 	c, pause, last := clock.Machine{}, reopenPause, ""
 	for c.Wait(ctx, pause, nil) == nil {
-		if p, _ := s.node.Serving(); p == nil || s.node.State().Closing == nil || !s.cutting.TryLock() { // who has it makes an end of it
+		if p, _ := s.node.Serving(); p == nil || s.node.State().Closing == nil || !s.cutting.TryLock() { // the cutover that has the lock ends it itself
 			pause, last = reopenPause, ""
 			continue
 		}
 		closing := s.node.State().Closing
-		if closing == nil { // that was the end of it
+		if closing == nil { // it has ended meanwhile
 			s.cutting.Unlock()
 			continue
 		}

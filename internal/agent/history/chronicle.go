@@ -10,16 +10,16 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// repeatAfter is how soon the same thing of the same node is not told again: a
-// mysqld that crashes in a loop, or a disk on which it cannot start.
+// repeatAfter is for how long the same event is not told again: a mysqld may crash in
+// a loop, or be on a disk on which it cannot start.
 const repeatAfter = time.Minute
 
-// Chronicle makes events of the role machine's life: what is worth a line for a person who asks
-// tomorrow what happened tonight. It decides only. The zero value is ready.
+// Chronicle makes events from the steps of the role machine: what is worth a line for a person who
+// asks tomorrow what happened tonight. It decides only. The zero value is ready.
 type Chronicle struct {
 	// served is the term in which this node is the primary; 0 = it is not.
 	served uint64
-	// led is the term in which it leads and has not served so far; 0 = none.
+	// led is the term in which it leads and has not served yet; 0 = none.
 	led uint64
 	// ledAt is when it was elected in that term.
 	ledAt time.Time
@@ -33,7 +33,7 @@ type Chronicle struct {
 	fencedBy string
 	// told is the newest event of its kind, and when.
 	told map[cluster.EventKind]toldEvent
-	// before is what was known of the old primary when this node was elected.
+	// past is what was known of the old primary when this node was elected.
 	past past
 	// caughtUp is what the newest promotion applied before it opened.
 	caughtUp atomic.Pointer[catchUp]
@@ -103,7 +103,7 @@ func (c *Chronicle) Note(s Step) (events []cluster.Event) {
 		c.noteEffect(s, e, tell)
 	}
 	switch s.After {
-	case role.PhasePrimary, role.PhaseClosing: // of a plan that is called off nothing is told
+	case role.PhasePrimary, role.PhaseClosing: // a plan that is called off makes no event
 	default:
 		c.noteLeft(s.Reason, tell)
 	}
@@ -165,7 +165,7 @@ func (c *Chronicle) noteEffect(s Step, e role.Effect, tell func(cluster.Event)) 
 		c.served, c.led, c.asked = e.Term, 0, ""
 	case role.PlanEnded:
 		if e.Reason != "" {
-			c.asked = "" // it came to nothing
+			c.asked = "" // the plan came to nothing
 		}
 	case role.KillMysqld:
 		switch {
@@ -180,7 +180,7 @@ func (c *Chronicle) noteEffect(s Step, e role.Effect, tell func(cluster.Event)) 
 	}
 }
 
-// noteLeft tells that this node is the primary no more, if it was.
+// noteLeft tells that this node is no longer the primary, if it was.
 func (c *Chronicle) noteLeft(why string, tell func(cluster.Event)) {
 	if c.served == 0 {
 		return
@@ -190,7 +190,7 @@ func (c *Chronicle) noteLeft(why string, tell func(cluster.Event)) {
 	c.served, c.asked, c.deposed = 0, "", false
 }
 
-// opened adds to a primary's event what it took.
+// opened adds to the event of a new primary what came before: the old primary, the outage, what was applied.
 func (c *Chronicle) opened(now time.Time, e cluster.Event) cluster.Event {
 	e.From, e.Why = c.past.primary.Name, c.past.primary.Fate
 	e.NoPrimaryMs, e.LastWriteMs = c.past.outage(now)
@@ -201,8 +201,8 @@ func (c *Chronicle) opened(now time.Time, e cluster.Event) cluster.Event {
 }
 
 // newestCommit says when the newest transaction was committed; zero = it is not known.
-// What this node saw is exact, but what it reads at its start, or gets after it was
-// away, it sees long after the commit. Then the log's own time counts, to a second.
+// The time at which this node saw a commit is exact, unless it saw it long after: at
+// its start, or after it was away. Then the log's own time counts, to a second.
 func newestCommit(sign, seen, logged time.Time) time.Time {
 	switch {
 	case !logged.IsZero() && sign.IsZero():

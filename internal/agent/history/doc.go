@@ -14,13 +14,13 @@
 //
 // # Invariants
 //
-//   - When Append returns nil the lines are on disk, and a crash takes none away. One that
-//     a crash has cut is no line.
+//   - When Append returns nil the lines are on disk, and a crash takes none away. A line
+//     that a crash has cut does not count.
 //   - The files are bounded, and so are the queues: a line that finds no room is counted.
 //   - A status asks how far a log goes, and waits for no disk.
 //
 // # Goroutines
 //
-// None. All methods may be called at once, but for those of a Chronicle: they are the role machine's
-// goroutine's, without CaughtUp.
+// None. Any goroutine may call the methods, except those of a Chronicle: only the role machine's
+// goroutine may call these, but any may call CaughtUp.
 package history

@@ -18,19 +18,19 @@ import (
 
 const (
 	// AuditFile holds what operators did, File what became of the nodes: JSON, one line
-	// each. The file before one has oldSuffix.
+	// each. After a rotation, the former file has oldSuffix.
 	AuditFile = "audit.log"
 	File      = "history.log"
 	oldSuffix = ".1"
 	// fileBytesMax bounds a file: some thousand lines. With the one before it there is
 	// twice as much.
 	fileBytesMax = 1 << 20
-	// sinceMax bounds the lines of one answer to another node; there may be another.
+	// sinceMax bounds the lines of one answer to another node, which asks again for more.
 	sinceMax = 500
 )
 
-// head is the first line of a file that has another one before it: how far all lines up
-// to there went. Most of these are gone after the next rotation.
+// head is the first line of a file that follows another file: how far all lines before it
+// went. The next rotation removes most of these.
 type head struct {
 	Index uint64            `json:"index"`
 	Seqs  map[string]uint64 `json:"seqs"`
@@ -40,13 +40,13 @@ type head struct {
 type Log struct {
 	fs   vfs.FS
 	path string
-	node string // whose it is
+	node string // the node that writes it
 	// files is held while the files are read or written, however long their disk takes.
 	files sync.Mutex
 	// mu guards what follows, and waits for no disk: statuses need it. It comes after files.
 	mu sync.Mutex
-	// last is the newest entry of the log of which there is a line: what is replayed
-	// at a start is not written again.
+	// last is the newest entry of the replicated log that has a line: entries that a
+	// start replays are not written again.
 	last uint64
 	// seqs are the highest numbers of the lines of each node.
 	seqs map[string]uint64
@@ -77,7 +77,7 @@ func (l *Log) Open() error {
 	return err
 }
 
-// Append adds lines durably, but for those that are there already.
+// Append adds lines durably, except those that are there already.
 func (l *Log) Append(lines ...cluster.AuditEntry) error {
 	l.files.Lock()
 	defer l.files.Unlock()
@@ -113,7 +113,7 @@ func (l *Log) Append(lines ...cluster.AuditEntry) error {
 }
 
 // write appends to the file, which has size bytes. A line that a crash has cut stays as it
-// is, and the next begins behind a newline.
+// is, and the next line begins behind a newline.
 func (l *Log) write(text []byte, size int64) (err error) {
 	f, err := l.fs.OpenReadWrite(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,15 +153,15 @@ func (l *Log) rotate(more int64) (size int64, err error) {
 	return 0, l.fs.Rename(l.path, l.path+oldSuffix)
 }
 
-// Newest returns the last n lines, oldest first. What came from other nodes came late, so
-// the order is that of the times.
+// Newest returns the last n lines, oldest first. Lines from other nodes came late, so it
+// sorts them by time.
 func (l *Log) Newest(n int) ([]cluster.AuditEntry, error) {
 	lines, err := l.read()
 	slices.SortStableFunc(lines, func(a, b cluster.AuditEntry) int { return a.At.Compare(b.At) })
 	return lines[max(0, len(lines)-n):], err
 }
 
-// Since returns the oldest of this node's own lines behind a number.
+// Since returns this node's own lines behind a number: the oldest sinceMax of them.
 func (l *Log) Since(seq uint64) ([]cluster.AuditEntry, error) {
 	lines, err := l.read()
 	lines = slices.DeleteFunc(lines, func(e cluster.AuditEntry) bool { return e.Node != l.node || e.Seq <= seq })
@@ -180,8 +180,8 @@ func (l *Log) read() (lines []cluster.AuditEntry, err error) {
 	return lines, err
 }
 
-// each calls f with each line, which is an entry or a head. What is neither, because a
-// crash has cut it, is passed over.
+// each calls f with each line, which is an entry or a head. A line that is neither, because
+// a crash has cut it, is passed over.
 func (l *Log) each(f func(cluster.AuditEntry, head)) error {
 	for _, path := range []string{l.path + oldSuffix, l.path} {
 		b, err := vfs.ReadFile(l.fs, path)
@@ -201,7 +201,7 @@ func (l *Log) each(f func(cluster.AuditEntry, head)) error {
 	return nil
 }
 
-// Take adds the lines of another node's log, in any order, but for those that are here.
+// Take adds the lines of another node's log, which may be in any order, except those that are here.
 func (l *Log) Take(lines []cluster.AuditEntry) error {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(e cluster.AuditEntry) bool { return e.Index == 0 && e.Seq == 0 })
 	slices.SortStableFunc(lines, func(x, y cluster.AuditEntry) int {
@@ -217,9 +217,9 @@ func (l *Log) Seq(node string) uint64 {
 	return l.seqs[node]
 }
 
-// number numbers lines, and leaves out those that are there already: seqs and last
-// are what Append keeps once they are written. A number is a time, so that it goes
-// on growing when this node's data were made anew.
+// number numbers lines, and leaves out those that are there already. Append keeps seqs
+// and last once the lines are written. A number is a time, so that it goes on growing
+// after this node was rebuilt.
 func (l *Log) number(lines []cluster.AuditEntry) (fresh []cluster.AuditEntry, seqs map[string]uint64, last uint64) {
 	seqs, last = maps.Clone(l.seqs), l.last
 	for _, e := range lines {
@@ -245,12 +245,12 @@ func KeptAudit(dataDir string, last int) ([]cluster.AuditEntry, error) {
 	return NewLog(vfs.OS{}, dataDir, AuditFile, "").Newest(last)
 }
 
-// Kept is like KeptAudit, of the history.
+// Kept is like KeptAudit, for the history.
 func Kept(dataDir string, last int) ([]cluster.HistoryRow, error) {
 	return NewLog(vfs.OS{}, dataDir, File, "").rows(last)
 }
 
-// rows puts the newest lines of a history together.
+// rows makes the rows of a history from its newest lines.
 func (l *Log) rows(last int) ([]cluster.HistoryRow, error) {
 	lines, err := l.Newest(cluster.LinesMax)
 	rows := cluster.History(lines)

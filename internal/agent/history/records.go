@@ -20,7 +20,7 @@ const (
 	// its history, between agents.
 	AuditSince = "audit.since"
 	Since      = "history.since"
-	// CopyEvery is how often it is looked whether other nodes have new lines.
+	// CopyEvery is how often a node looks whether other nodes have new lines.
 	CopyEvery = time.Second
 	// copyTimeout bounds one request.
 	copyTimeout = 2 * time.Second
@@ -59,8 +59,8 @@ func New(fs vfs.FS, dir, node string, logger *slog.Logger) *Records {
 	}
 }
 
-// Open reads both. Nothing depends on the history: where it cannot be read, that is
-// logged, and the node goes on without.
+// Open reads both. Nothing depends on the history: if it cannot be read, that is
+// logged, and the node goes on without it.
 func (r *Records) Open() error {
 	if err := r.Audit.Open(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *Records) Open() error {
 	return nil
 }
 
-// ByItself is who does what no operator has asked for.
+// ByItself names this node as the author of what no operator has asked for.
 func (r *Records) ByItself() string { return "quorate on " + r.node }
 
 // Committed notes a change of the cluster state for the audit log. It does not block.
@@ -143,8 +143,8 @@ func (r *Records) WriteHistory() {
 	}
 }
 
-// flush writes what waits, and tells whether there was any. Lines wait until they are
-// written.
+// flush writes the lines that wait, and tells whether there were any. A line waits until it
+// is written.
 func (r *Records) flush(q *queue, l *Log) (some bool, err error) {
 	q.writing.Lock()
 	defer q.writing.Unlock()
@@ -164,8 +164,8 @@ func (r *Records) flush(q *queue, l *Log) (some bool, err error) {
 	return len(lines) > 0, nil
 }
 
-// Healed writes into the history that the log was healed: at once, as the start that
-// goes on behind it may fail, and the next one finds nothing wrong.
+// Healed writes into the history, at once, that the log was healed: the rest of this start
+// may fail, and the next start finds nothing wrong.
 func (r *Records) Healed(at time.Time, why string) {
 	err := r.History.Open()
 	if err == nil {
@@ -177,7 +177,7 @@ func (r *Records) Healed(at time.Time, why string) {
 }
 
 // look looks for the newest change of the primary, and for when this node's log was healed
-// last, after lines were added. It waits for a disk, and a status must not.
+// last, after lines were added. It waits for a disk, and a status must not: so it keeps both.
 func (r *Records) look() {
 	lines, err := r.History.Newest(cluster.LinesMax)
 	if err != nil {
@@ -205,11 +205,11 @@ func (r *Records) HealedAt() int64 { return r.healed.Load() }
 // Rows returns the newest rows of the history, at most last, oldest first.
 func (r *Records) Rows(last int) ([]cluster.HistoryRow, error) { return r.History.rows(last) }
 
-// Each node has a copy of every line: those of changes of the cluster state come
-// with the log, all others, and those of the history, are fetched from the node that
-// wrote them, whose status says how far it is. So a node that was away gets them, too,
-// as long as the writer has them and is there. The log of a node that joins begins late:
-// it takes over the audit log of the node that it copies (Log.Take).
+// Each node has a copy of every line. Lines of changes of the cluster state come with
+// the log. All others, and those of the history, are fetched from the node that wrote
+// them, whose status says how far it is. So a node that was away gets them, too, as long
+// as the writer has them and is there. The log of a node that joins begins late: such a
+// node takes over the audit log of the node that it copies (Log.Take).
 
 // Ask makes a request to another node's agent, and reads the lines that are the answer.
 type Ask func(ctx context.Context, to cluster.NodeID, request string, since cluster.AuditSince) ([]cluster.AuditEntry, error)
@@ -235,7 +235,7 @@ func (r *Records) copyLines(ctx context.Context, n status.Node, request string, 
 	defer cancel()
 	lines, err := ask(ctx, n.ID, request, cluster.AuditSince{Seq: into.Seq(n.Name)})
 	if err == nil {
-		// Only its own: what it says of others is theirs to say.
+		// Only its own lines: those of other nodes come from these.
 		lines = slices.DeleteFunc(lines, func(e cluster.AuditEntry) bool { return e.Node != n.Name || e.Index != 0 || e.Seq == 0 })
 		err = into.Append(lines...)
 	}
@@ -245,8 +245,9 @@ func (r *Records) copyLines(ctx context.Context, n status.Node, request string, 
 	return err == nil
 }
 
-// NextSeq is the number of a line of this node's that goes into both at a time: behind all
-// of its lines there, or nodes with a copy of these would not take it. Open reads them.
+// NextSeq is the number of a line of this node that goes into both logs. It is behind the
+// numbers of all of the node's lines there, or nodes with copies of these would not take it.
+// Open both logs before.
 func (r *Records) NextSeq(at time.Time) uint64 {
 	return max(uint64(max(0, at.UnixMicro())), r.Audit.Seq(r.node)+1, r.History.Seq(r.node)+1)
 }

@@ -7,18 +7,18 @@
 //
 // # What is promised
 //
-//   - At least once: the newest state is told until the program has ended with exit code 0. Before it
-//     runs that is noted durably, and after it. If the agent is killed in between, the hook is told the
+//   - At least once: the newest state is told until the program has ended with exit code 0. That is noted
+//     durably before it runs, and after it. If the agent is killed in between, the hook is told the
 //     current state after the restart, even if it has not changed.
-//   - The newest state: what came and went while the program ran is not told.
+//   - The newest state: a state that came and went while the program ran is not told.
 //   - One at a time, each with a time limit, after which the program and what it has started are killed.
-//   - Nothing waits for it but the agent's end, and that no longer than stopWait.
+//   - Nothing waits for it but the agent's end, which waits no longer than stopWait.
 //
 // # Bounds
 //
-// One state waits, the newest. Of the output outputBytesMax are kept for the log, the rest is read
-// and forgotten. After a failure it is tried again after a second, and twice as long each time, up
-// to retryMax; a newer state is told at once.
+// One state waits, the newest. outputBytesMax of the output are kept for the log; the rest is read
+// and forgotten. After a failure the hook is tried again after a second, then after twice as long each
+// time, up to retryMax. A newer state is told at once.
 //
 // # Goroutines
 //

@@ -15,13 +15,13 @@ import (
 const (
 	// outputBytesMax is how much of what a program says is kept.
 	outputBytesMax = 2 << 10
-	// outputWait bounds how long its output is read once it has ended: what it has left running
-	// may hold that open.
+	// outputWait bounds how long its output is read once it has ended: a process that it has left
+	// running may hold the output open.
 	outputWait = time.Second
 )
 
-// Execute runs a command that is told a change: in JSON on its standard input, and the main things
-// in its environment, which has nothing else of the agent's.
+// Execute runs a command that is told a change: in JSON on its standard input, and the main fields
+// in its environment. The environment has nothing else from the agent.
 func Execute(command []string) func(ctx context.Context, t Told, input []byte) (string, error) {
 	return func(ctx context.Context, t Told, input []byte) (string, error) {
 		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
@@ -34,12 +34,12 @@ func Execute(command []string) func(ctx context.Context, t Told, input []byte) (
 		cmd.Stdin = bytes.NewReader(input)
 		said := &bounded{}
 		cmd.Stdout, cmd.Stderr = said, said
-		// What it starts is of its process group, and killed with it.
+		// Processes that it starts are in its process group, and are killed with it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = outputWait
 		err := cmd.Run()
-		if errors.Is(err, exec.ErrWaitDelay) { // it has ended well itself
+		if errors.Is(err, exec.ErrWaitDelay) { // the command itself has ended well
 			err = nil
 		}
 		if err != nil {
@@ -62,7 +62,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns it in one line, with nothing that could not be printed.
+// text returns what was kept in one line, without what cannot be printed.
 func (b *bounded) text() string {
 	line := strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(b.kept), "?"), func(r rune) bool { return !unicode.IsPrint(r) }), " ")
 	if b.more {

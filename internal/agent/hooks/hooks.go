@@ -40,7 +40,7 @@ type Told struct {
 	At      time.Time `json:"at"`
 	// Sequence grows by one with each call on this node.
 	Sequence uint64 `json:"sequence"`
-	// Role is this node's, PreviousRole what was told last; "" = nothing was.
+	// Role is this node's role, PreviousRole the role that was told last; "" = none was told.
 	Role         status.Role `json:"role"`
 	PreviousRole status.Role `json:"previous_role"`
 	// Primary is the name of the node that is open for writes; "" = none is known.
@@ -74,7 +74,7 @@ type Config struct {
 // Stats are counters of a Teller.
 type Stats struct {
 	Runs, Failures uint64
-	// Failing: the newest state was not told so far, although that was tried.
+	// Failing: telling the newest state was tried, and has failed until now.
 	Failing bool
 	// Took is how long the last run took.
 	Took time.Duration
@@ -110,14 +110,14 @@ func (t *Teller) Run(ctx context.Context) error {
 		var retry <-chan time.Time
 		if note.Pending || note.Role != state.Role || note.Primary != state.Primary {
 			if tried.Role != state.Role || tried.Primary != state.Primary {
-				pause = retryMin // it is new
+				pause = retryMin // the state is new
 			}
 			tried = state
 			switch next, err := t.tell(ctx, note, state); {
 			case err == nil:
 				note, pause = next, retryMin
 				t.Trouble("")
-				continue // it may have changed meanwhile
+				continue // the state may have changed meanwhile
 			case ctx.Err() != nil:
 				return nil
 			default:
@@ -151,7 +151,7 @@ func (t *Teller) wait(ctx context.Context, changed <-chan struct{}, retry <-chan
 	}
 }
 
-// tell runs the program once. Its note is what is known of that afterwards.
+// tell runs the program once. It returns the note of what is known afterwards.
 func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (datadir.HookNote, error) {
 	said := Told{
 		Format: noteFormat, Cluster: t.Cluster, Node: t.Node, At: time.Now().UTC().Truncate(time.Millisecond), Sequence: note.Sequence + 1,
@@ -165,7 +165,7 @@ func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (data
 	if err != nil {
 		return note, fmt.Errorf("encode what it is told: %w", err)
 	}
-	// It may end in peace when the agent ends.
+	// The program still has stopWait to end when the agent ends.
 	running, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {

@@ -20,9 +20,9 @@ import (
 // ErrKey means that this node cannot use its key until somebody mends its files.
 var ErrKey = errors.New("this node cannot use its key")
 
-// Open reads the key of a configuration's node, and makes one where there is none: at the first start, or with the first
-// quorate that has keys. last is the cluster state that the node knew last; fresh: it has nothing so far. nil: there is no
-// key, and none is needed so far.
+// Open reads the key of a configuration's node. If there is none it makes one: at the first start, or after an
+// upgrade from a quorate without keys. last is the cluster state that the node knew last; fresh: the node has no data
+// yet. nil: there is no key, and none is needed yet.
 func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger) (*Keys, error) {
 	if cfg.KeyFile == "" {
 		return nil, nil
@@ -51,7 +51,7 @@ func unusable(err error, cfg config.Config) error {
 	errno, failed := errors.AsType[syscall.Errno](err)
 	switch {
 	case failed && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EROFS}, errno):
-		return err // of the disk or the host: it may go by itself
+		return err // a fault of the disk or the host, which may pass by itself
 	case cfg.PeerTLS.CertificateFile != "" || !failed && errors.Is(err, nodekey.ErrOpen):
 		return fmt.Errorf("%w: %w", ErrKey, err)
 	case !failed:
@@ -63,7 +63,7 @@ func unusable(err error, cfg config.Config) error {
 	return fmt.Errorf("%w: there is none, and it cannot be made here (%w): put %s back, or make a key with \"quorate key new\"", ErrKey, err, cfg.KeyFile)
 }
 
-// OutdatedIn says of which nodes a configuration has other keys than the cluster; "" = of none.
+// OutdatedIn says for which nodes a configuration has other keys than the cluster; "" = for none.
 func OutdatedIn(cfg config.Config, s cluster.State) string {
 	return Outdated(append(cfg.ClusterMembers(), cfg.AddedMembers()...), s)
 }
@@ -84,7 +84,8 @@ func NewService(k *Keys, cfg config.Config, n Node, logger *slog.Logger) *Servic
 	return &Service{keys: k, node: n, file: file{cfg: cfg}, logger: logger}
 }
 
-// Run looks until ctx ends. It has a goroutine of its own: who is asked to change the state may not answer for seconds.
+// Run looks until ctx ends. It has a goroutine of its own: the leader, which is asked to change the state, may not
+// answer for seconds.
 func (s *Service) Run(ctx context.Context) error {
 	for c := new(clock.OneTimer); ; {
 		if text := OutdatedIn(s.file.now(), s.node.State()); s.node.Outdated(text) && text != "" {

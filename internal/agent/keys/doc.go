@@ -4,8 +4,8 @@
 //
 // Which key this node shows. The files are the operator's: node.key, and beside it node.key.next while the key is
 // being changed ("quorate key rotate" makes it, and in the end gives it the place of node.key by TakeNext). An
-// agent reads them. It writes node.key alone, where there is none and no authority has issued one: only then does it
-// need the right to write beside its configuration.
+// agent reads them. It writes only node.key, if there is none and no authority has issued one: only then it needs
+// the right to write beside its configuration.
 //
 // # A change of the key
 //
@@ -15,9 +15,8 @@
 //	key A, next B                  B                  the leader has committed B
 //	key B                          B
 //
-// A member that is away holds the change up, not the cluster: when it comes back it still knows A, and A
-// is what it is shown. Whatever happens in between, both keys are this node's, so each step can be done
-// again.
+// A member that is away holds up the change, not the cluster: when it comes back it still knows A, and is
+// shown A. Whatever happens in between, both keys are this node's, so each step can be done again.
 //
 // # Goroutines
 //

@@ -42,8 +42,8 @@ type Node interface {
 	ChangeKey(ctx context.Context, c cluster.KeysChange) error
 	// Trouble shows in the status why the key is not changed yet; "" = nothing is in the way.
 	Trouble(text string)
-	// State is the cluster state. Outdated shows in the status of which nodes the configuration has other keys than
-	// that; "" = of none. It tells whether that is news.
+	// State is the cluster state. Outdated shows in the status for which nodes the configuration has other keys than
+	// that state; "" = for none. It tells whether that is news.
 	State() cluster.State
 	Outdated(text string) (news bool)
 }
@@ -52,7 +52,7 @@ type Node interface {
 type Files struct {
 	// Own is the node's own key; beside it lies the next one (NextFile).
 	Own string
-	// Certificate and Key are of an operator's authority; "" = there is none. They take NextFile's place.
+	// Certificate and Key are of an operator's authority; "" = there is none. They are read in place of NextFile.
 	Certificate, Key string
 }
 
@@ -67,7 +67,8 @@ func (f Files) Next() string {
 	return NextFile(f.Own)
 }
 
-// current reads the key that is not the next one, and makes it where there is none and no other one either.
+// current reads the key that is not the next one: node.key or, if there is none, the one that an authority has issued.
+// Without an authority it makes node.key if there is none.
 func (f Files) current() (k *nodekey.Key, made bool, err error) {
 	if !f.issued() {
 		return nodekey.LoadOrMake(f.Own, nil)
@@ -79,7 +80,7 @@ func (f Files) current() (k *nodekey.Key, made bool, err error) {
 	return k, false, err
 }
 
-// next reads the key to which a node changes. The error wraps fs.ErrNotExist where there is none.
+// next reads the key to which a node changes. The error wraps fs.ErrNotExist if there is none.
 func (f Files) next() (*nodekey.Key, error) {
 	if f.issued() {
 		return nodekey.LoadIssued(f.Certificate, f.Key)
@@ -93,15 +94,15 @@ type Keys struct {
 	self   cluster.NodeID
 	logger *slog.Logger
 	shown  atomic.Pointer[nodekey.Key]
-	// next is the other one of the two keys during a change, what NextFile held; nil = there is none.
+	// next is the key of the two that is not shown, during a change; nil = there is none.
 	next *nodekey.Key
 	// since is the index of the state in which the next key, sinceOf, was seen first; 0 = there is none.
 	since   uint64
 	sinceOf cluster.Key
 }
 
-// Load reads a node's key, and makes one where there is no file. Of two keys the node shows the one by
-// which the others know it. The error is about the file.
+// Load reads a node's key, and makes one if there is no file. Of two keys the node shows the key by which
+// the others know it. The error is about the file.
 func Load(files Files, self cluster.NodeID, known cluster.Key, logger *slog.Logger) (*Keys, error) {
 	current, made, err := files.current()
 	if err != nil {
@@ -246,8 +247,8 @@ func (k *Keys) unknown(m cluster.Member) string {
 		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())
 }
 
-// Outdated says of which nodes a configuration has other keys than the cluster; "" = of none. While the cluster
-// requires TLS, no key is another one, too.
+// Outdated says for which nodes a configuration has other keys than the cluster; "" = for none. While the cluster
+// requires TLS, a missing key counts, too.
 func Outdated(configured []cluster.Member, s cluster.State) string {
 	var texts []string
 	for _, c := range configured {

@@ -15,7 +15,7 @@ import (
 // ACKs would release commits that no log has.
 var grantsDump = regexp.MustCompile(`(?is)\bGRANT\b.*(\bREPLICATION\s+SLAVE\b|\bREPLICATION_SLAVE_ADMIN\b|\bGROUP_REPLICATION_ADMIN\b|\bSUPER\b|\bALL(\s+PRIVILEGES)?\s+ON\s+\*\s*\.\s*\*)`)
 
-// Withheld tells whether a statement grants what no account has here.
+// Withheld tells whether a statement grants what no account may have here.
 func Withheld(text string) bool { return binlog.IsACLStatement(text) && grantsDump.MatchString(text) }
 
 // errForeignGrant fences before the statement is acknowledged: mysqld is
@@ -46,7 +46,7 @@ func CheckGrants(b mysqlwire.Batch) error {
 	return nil
 }
 
-// grantsError says that accounts hold what they must not.
+// grantsError says that accounts hold privileges that they must not have.
 type grantsError struct{ accounts string }
 
 func (e *grantsError) Error() string {

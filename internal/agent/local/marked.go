@@ -10,14 +10,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// Marked is a mysqld as its durable mark is taken. It implements retention.Mysqld.
+// Marked is a mysqld of which a durable mark is taken. It implements retention.Mysqld.
 type Marked struct {
 	Process *mysqld.Process
 	of      *Mysqld
 	uuid    string
 }
 
-// Marked returns the mysqld of which a durable mark may be taken; nil = none runs, or it was not judged so far.
+// Marked returns the mysqld of which a durable mark may be taken; nil = none runs, or it was not judged yet.
 func (m *Mysqld) Marked() retention.Mysqld {
 	own, p := m.cfg.Board.Own(), m.Process()
 	if !own.Role.Judged() || p == nil || own.Mysqld != status.MysqldRunning {

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// slowStart is how long mysqld starts before the status says so, and how often what it says is brought up to date.
+	// slowStart is after how long the status says that mysqld is still starting, and how often that text is renewed.
 	slowStart = 20 * time.Second
-	// aboutStart keys a start that takes long, among the board's troubles.
+	// aboutStart is the key, among the board's troubles, of a start that takes long.
 	aboutStart = "start"
 )
 
-// Mysqld is the mysqld of this node: what starts and ends it, and what is known of it. Call Init first, and
-// Open before it is started. It implements primary.Process.
+// Mysqld is the mysqld of this node: it starts and ends it, and has what is known of it. Call Init first, and
+// Open before mysqld is started. It implements primary.Process.
 type Mysqld struct {
 	cfg Config
 	// Installed is the MySQL that the newest mysqld was started from; it holds nil on a logger.
@@ -44,7 +44,7 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// grants and certificate are primary.Watch's, accountsLooked is the durable marks' goroutine's.
+	// Only primary.Watch uses grants and certificate. Only the goroutine of the durable marks uses accountsLooked.
 	grants         grantsLooked
 	certificate    certificateTold
 	accountsLooked time.Time
@@ -60,14 +60,14 @@ type Config struct {
 	Self  string
 	Node  Node
 	Board *board.Board
-	// Variables has those of the cluster that mysqld runs with.
+	// Variables is told with which of the cluster's variables mysqld runs.
 	Variables *variables.Service
 	// Discover finds MySQL as it is installed now.
 	Discover func() (*install.Installation, error)
 	// Feed is where mysqld attaches, with FeedUser and FeedPassword.
 	Feed                   func() *mysqlwire.Feed
 	FeedUser, FeedPassword string
-	// Tap sets what a tap's configuration has of this node. Observe returns what sees its batches.
+	// Tap fills in what the configuration of a tap takes from this node. Observe returns the observer of its batches.
 	Tap     func(*mysqlwire.TapConfig)
 	Observe func() primary.TapObserver
 	// Probe is a file on mysqld's disk that is written to. ErrantDir is where transactions go that the log lacks.
@@ -85,7 +85,7 @@ type Node interface {
 	// Input tells the role machine what happened, Doubt that a mysqld is in doubt.
 	Input(role.Input)
 	Doubt(incarnation uint64, reason string)
-	// OpenWrites has a primary's mysqld opened by open, for whom the cluster state says.
+	// OpenWrites calls open, which opens a primary's mysqld, with the writers that the cluster state allows.
 	OpenWrites(a *mysqld.Admin, open func(mysqld.Writers) error) error
 }
 
@@ -204,8 +204,8 @@ func (m *Mysqld) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.St
 	return p, nil
 }
 
-// tellSlowStart shows in the status that mysqld does not come up, and for what it waits, until the function that it returns is
-// called. InnoDB's recovery may take hours, so only an operator ends it.
+// tellSlowStart shows in the status that mysqld does not come up, and for what it waits, until end is called.
+// InnoDB's recovery may take hours, so only an operator ends it.
 func (m *Mysqld) tellSlowStart(ctx context.Context, server *mysqld.Server) (end func()) {
 	ctx, end = context.WithCancel(ctx)
 	began, former := m.cfg.Tasks.Now(), m.Process()
@@ -273,8 +273,8 @@ func (m *Mysqld) StopMysqld() {
 	m.Set(nil)
 }
 
-// ApplierWorkers returns how many transactions mysqld's applier has workers for; 0 = that
-// is not known. Who changes it meanwhile has a slower applier until replication starts anew.
+// ApplierWorkers returns how many transactions mysqld's applier has workers for; 0 = that is not
+// known. If an operator changes the number, the applier may be slower until replication starts anew.
 func (m *Mysqld) ApplierWorkers(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, 2*primary.WatchInterval) // replication waits for it
 	defer cancel()

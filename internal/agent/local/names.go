@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// aboutNames keys the reserved names among the board's troubles, aboutGrants the privileges that are withheld.
+	// aboutNames is the key of the reserved names among the board's troubles, aboutGrants that of the withheld privileges.
 	aboutNames  = "names"
 	aboutGrants = "withheld privileges"
-	// accountsEvery is how often they are looked for: it reads what is stored of all views.
+	// accountsEvery is how often LookAtAccounts looks: it reads the stored definitions of all views.
 	accountsEvery = time.Minute
 )
 

@@ -122,8 +122,8 @@ func replicaStatus(r mysqld.ReplicaStatus) primary.ReplicaStatus {
 	}
 }
 
-// ApplyProgress implements primary.Replica: a text that changes as long as mysqld gets on with what it lacks,
-// from one transaction to the next, inside of one, or with receiving it.
+// ApplyProgress implements primary.Replica. The text changes with each transaction, with progress inside of a
+// transaction, and with each event that is received.
 func (s running) ApplyProgress(ctx context.Context, executed string) (string, error) {
 	work, err := s.ApplyWork(ctx)
 	f := s.m.cfg.Feed().Stats()
@@ -163,8 +163,8 @@ func (s running) EndedXA(sessions int) {
 	s.m.cfg.Logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", sessions)
 }
 
-// NotClosed says which sessions kept writes from being closed in time. They are closed
-// to the others until it has looked.
+// NotClosed says which sessions kept writes from being closed in time. Until it has looked,
+// no other session can write.
 func (s running) NotClosed(err error) error {
 	if !errors.Is(err, mysqld.ErrWritesPending) {
 		return err
@@ -172,13 +172,13 @@ func (s running) NotClosed(err error) error {
 	ctx, cancel := context.WithTimeout(s.m.cfg.Node.Base(), primary.OpenTime/2)
 	defer cancel()
 	writers, look := s.SlowWriters(ctx, 0)
-	if look != nil || len(writers) == 0 { // it has just ended, or mysqld is slow
+	if look != nil || len(writers) == 0 { // the session has just ended, or mysqld is slow
 		return err
 	}
 	return errors.New(switchover.HeldBy(writers))
 }
 
-// SetSuperReadOnly implements primary.Writable: a primary is open for whom the cluster state says.
+// SetSuperReadOnly implements primary.Writable: a primary is opened for the writers that the cluster state allows.
 func (s running) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
 	if on {
 		return s.Admin.SetSuperReadOnly(ctx, true, lockWait)

@@ -16,10 +16,10 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// aboutReplication keys what ails replication among the board's troubles.
+// aboutReplication is the key, among the board's troubles, of what is wrong with replication.
 const aboutReplication = "replication"
 
-// aboutTLS keys that mysqld runs without the TLS that it should have.
+// aboutTLS is the key of what is wrong with mysqld's TLS.
 const aboutTLS = "tls"
 
 // errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
@@ -70,8 +70,8 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 	s.pollForeignXA(r.Errno == errUnknownXID)
 }
 
-// Grants looks whether an account can do what fences a primary. Who cannot, as the
-// look before has found, gets there by a transaction alone: without one it needs no look.
+// Grants looks whether an account has a privilege that fences a primary. After a look that has
+// found none, an account can get one only by a transaction: without one, Grants does not look again.
 func (s running) Grants(ctx context.Context, executed string) (doubts []string) {
 	looked := grantsLooked{s.Incarnation(), executed}
 	if s.m.grants == looked {
@@ -93,11 +93,11 @@ type grantsLooked struct {
 	executed    string
 }
 
-// certificateSoon is how long before its end a certificate of mysqld's is shown.
+// certificateSoon is how long before its end the status says that mysqld's certificate ends.
 const certificateSoon = 30 * 24 * time.Hour
 
-// Guarded says that mysqld runs without the TLS that it should have: it only logs that.
-// And that the certificate which it was given ends soon: then clients that verify it stop.
+// Guarded says that mysqld runs without the TLS that it should have, which mysqld only logs. It
+// also says that mysqld's certificate ends soon: after that, clients that verify it cannot connect.
 func (s running) Guarded(ctx context.Context) {
 	m := s.m
 	options, ends, err := s.process.TLS(ctx)
@@ -117,15 +117,15 @@ func (s running) Guarded(ctx context.Context) {
 	}
 }
 
-// certificateTold is the certificate of which the board tells what clients see: that of an
-// incarnation of mysqld, and until when it counts.
+// certificateTold is the certificate that the board was told of: the incarnation of mysqld that
+// shows it, and when it ends.
 type certificateTold struct {
 	incarnation uint64
 	ends        time.Time
 }
 
 // tellCertificate tells the other nodes what clients see of this mysqld's certificate. The file
-// is read again only when mysqld has another one.
+// is read again only when mysqld has another certificate.
 func (s running) tellCertificate(ctx context.Context, ends time.Time) {
 	m := s.m
 	now := certificateTold{s.Incarnation(), ends}
@@ -134,14 +134,14 @@ func (s running) tellCertificate(ctx context.Context, ends time.Time) {
 	}
 	shown, err := s.process.Shown(ctx)
 	if err != nil {
-		return // where mysqld cannot read it either, Guarded says so
+		return // if mysqld cannot read it either, Guarded says so
 	}
 	m.certificate = now
 	m.cfg.Board.Update(func(n *status.Node) { n.ClientCA, n.ClientNames = cmp.Or(shown.CA, status.OwnCA), shown.Names })
 }
 
-// certificateEnds says that a certificate ends soon, or has ended; "" = it does not, or
-// that is not known.
+// certificateEnds says that a certificate ends soon, or has ended; "" = neither, or that is
+// not known.
 func certificateEnds(at, now time.Time) string {
 	if at.IsZero() || at.Sub(now) > certificateSoon {
 		return ""
@@ -154,10 +154,10 @@ func certificateEnds(at, now time.Time) string {
 		ends, at.UTC().Format(time.DateOnly))
 }
 
-// cannotTakeOver says of a replica that does not apply what follows from it.
+// cannotTakeOver says what follows for a replica that does not apply.
 func cannotTakeOver(why, node string) string {
 	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate restart-mysqld %s, then quorate node rebuild %s", why, node, node)
 }
 
-// CatchingUp shows how a catch-up is that takes long; "" = it is over.
+// CatchingUp shows the state of a catch-up that takes long; "" = it is over.
 func (m *Mysqld) CatchingUp(text string) { m.cfg.Board.SetTrouble(aboutReplication, text) }

@@ -16,7 +16,7 @@ func (s running) ForeignXACommit(ctx context.Context) (bool, error) {
 	return s.process.ForeignXACommit(ctx)
 }
 
-// foreignXAError makes this node errant where a client committed what the applier had prepared.
+// foreignXAError makes this node errant if a client has committed what the applier had prepared.
 func (m *Mysqld) foreignXAError(err error) error {
 	if errors.Is(err, prepared.ErrCommitted) {
 		return &primary.VerdictError{Verdict: role.Errant, Reason: fmt.Sprintf("%v; quorate node rebuild %s", err, m.cfg.Self)}

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// about keys what keeps MySQL Router from knowing the members, among the board's troubles.
+	// about is the key, among the board's troubles, of what keeps MySQL Router from knowing the members.
 	about = "mysql-router"
 	// writeTimeout bounds a write.
 	writeTimeout = 5 * time.Second
 )
 
-// Update makes the metadata in mysqld what want says of those that it finds there. on: they should be there at all. It returns what is
-// there now, and whether it has written.
+// Update makes the metadata in mysqld what want returns for those that it finds there. on: there should be metadata.
+// It returns what is there now, and whether it has written.
 type Update func(ctx context.Context, on bool, want func(found routermeta.Metadata) routermeta.Metadata) (is routermeta.Metadata, wrote bool, err error)
 
 // Config is what a Service needs.
@@ -36,11 +36,12 @@ type Config struct {
 	// Cluster is the cluster's name, ClusterID its number.
 	Cluster   string
 	ClusterID uint64
-	// Serves tells whether mysqld is a primary's that clients reach, in Term.
+	// Serves tells whether this node is the primary, in Term, and clients reach its mysqld.
 	Serves func() bool
 	Term   func() uint64
 	Update Update
-	// Impatient names the Routers that wait for less than that until a replica has a session's own writes, or may not wait at all.
+	// Impatient names the Routers that wait for less than least until a replica has a session's own writes, or may
+	// not wait at all.
 	Impatient func(ctx context.Context, least time.Duration) (names []string, err error)
 	Logger    *slog.Logger
 }
@@ -48,7 +49,7 @@ type Config struct {
 // Service tells MySQL Router of the members. Make one with New.
 type Service struct {
 	Config
-	keeper routing.Keeper // Run's
+	keeper routing.Keeper // only Run uses it
 
 	mu               sync.Mutex
 	is               routermeta.Metadata

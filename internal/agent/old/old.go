@@ -43,7 +43,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps what the node has given up, and deletes it in time. It is one goroutine's at a time.
+// Keeper keeps what the node has given up, and deletes it in time. One goroutine at a time may use it.
 type Keeper struct {
 	Config
 	fs vfs.FS
@@ -83,7 +83,7 @@ func (k *Keeper) list() (all []given, err error) {
 		at, err := time.Parse(datadir.OldTimeFormat, text)
 		switch {
 		case err != nil:
-		case strings.HasSuffix(name, deleting): // a crash has ended that
+		case strings.HasSuffix(name, deleting): // a crash has interrupted that
 			if err := k.delete(k.path(name)); err != nil {
 				return nil, fmt.Errorf("delete old data: %w", err)
 			}
@@ -153,8 +153,8 @@ func (k *Keeper) remove(o given, why string) error {
 	return k.delete(path + deleting)
 }
 
-// delete deletes a directory whose name says so. The name is durable before: a loss of power in between would
-// leave part of the directory under its own name.
+// delete deletes a directory whose name says so. It makes the name durable first: otherwise a loss of power could
+// leave part of the directory under its former name.
 func (k *Keeper) delete(path string) error {
 	if err := k.fs.SyncDir(filepath.Dir(path)); err != nil {
 		return err

@@ -12,13 +12,12 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// ErrNoAnswer is for a request that has gone out: whether it was carried out is unknown.
+// ErrNoAnswer means that a request was sent, and that it is not known whether it was carried out.
 var ErrNoAnswer = errors.New("read the answer")
 
-// Ask sends a request to another node's agent and reads the answer, also one that
-// refuses. The stream stays open and is the caller's: some requests go on. If ctx ends
-// before the answer is there, it ends the wait. Without an error that is ErrNoAnswer
-// the request was not carried out.
+// Ask sends a request to another node's agent and reads the answer, even if that is a refusal.
+// The connection stays open, and the caller closes it: some requests go on. The end of ctx ends
+// the wait for the answer. After any error but ErrNoAnswer the request was not carried out.
 func Ask(ctx context.Context, by *transport.Transport, to cluster.NodeID, r control.Request) (net.Conn, control.Answer, error) {
 	conn, err := by.DialCall(ctx, to)
 	if err != nil {
@@ -38,7 +37,7 @@ func Ask(ctx context.Context, by *transport.Transport, to cluster.NodeID, r cont
 	return conn, answer, nil
 }
 
-// AskFor asks for a result, and for nothing else.
+// AskFor asks for a result, and closes the connection.
 func AskFor(ctx context.Context, by *transport.Transport, to cluster.NodeID, r control.Request, result any) error {
 	conn, answer, err := Ask(ctx, by, to, r)
 	if err != nil {

@@ -26,8 +26,8 @@ func (s *Server) PlanChange(c cluster.Change) (cluster.Impact, error) {
 	return status.PlanChange(before, after, sight.Nodes, sight.Primary), nil
 }
 
-// ChangeAs has a change made as it is asked for: one that would stop writes now is
-// refused unless it is forced, and a dry run only tells.
+// ChangeAs has a change made as ask says: a change that would stop writes now is
+// refused unless it is forced; a dry run only says what would happen.
 func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c cluster.Change) (Done, error) {
 	if ask.DryRun {
 		if err := s.MayPropose(c); err != nil {
@@ -38,7 +38,7 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 	switch {
 	case errors.Is(err, cluster.ErrUnchanged):
 		plan.Notes = []string{err.Error()}
-	case err != nil && !ask.DryRun: // the node that makes it says so, by what is committed
+	case err != nil && !ask.DryRun: // the node that makes the change says so, by the committed state
 	case err != nil:
 		return Done{ReadOnly: true}, RefusedChange(err)
 	case len(plan.Stops) > 0 && !ask.Force && !ask.DryRun:
@@ -92,7 +92,7 @@ func (s *Server) ChangeState(ctx context.Context, by string, c cluster.Change) (
 	return refused, RefusedChange(err)
 }
 
-// RefusedChange is the answer where a change is refused: for now, or as it stands.
+// RefusedChange is the answer to a change that is refused: for now (CodeFailed), or as it stands (CodeInvalid).
 func RefusedChange(err error) error {
 	if _, ok := errors.AsType[*consensus.RefusedError](err); ok || errors.Is(err, cluster.ErrMaintenance) {
 		return control.Errorf(control.CodeFailed, "%v", err)
@@ -100,13 +100,13 @@ func RefusedChange(err error) error {
 	return control.Errorf(control.CodeInvalid, "%v", err)
 }
 
-// MayPropose refuses a change, or the dry run of one, that a node would not know.
+// MayPropose refuses a change, or its dry run, while there is a node whose quorate is too old for it.
 func (s *Server) MayPropose(c cluster.Change) error {
 	return cmp.Or(s.allKnowState(), s.allKnow(c))
 }
 
-// allKnowState refuses a change while a node is heard of whose quorate is older
-// than the cluster state: it would end at the entry.
+// allKnowState refuses a change while a node is heard whose quorate knows no cluster
+// state: its agent would end at the entry.
 func (s *Server) allKnowState() error {
 	for _, n := range s.Board.Nodes() {
 		if n.Role != "" && n.StateVersion == nil {
@@ -121,8 +121,8 @@ func (s *Server) allKnowState() error {
 const callVersion = 2
 
 // allKnow refuses a change while there is a node whose quorate would lose part of the
-// state that it makes: as the leader it would make the next one without. One that is
-// connected and has not told its status so far is known by its protocol version.
+// new state: as the leader it would make the next state without that part. A node that is
+// connected and has not sent its status yet is judged by its protocol version.
 func (s *Server) allKnow(c cluster.Change) error {
 	want := max(c.Format(), s.Board.State().Format())
 	for _, n := range s.Board.Nodes() {

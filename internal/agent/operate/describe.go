@@ -9,8 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// describe says in a line what a request asks for, if it did not come so far that
-// its handler said it.
+// describe says in a line what a request asks for, if its handler has not said that.
 func describe(r control.Request) string {
 	text := inWords(r)
 	if text == "" {

@@ -26,11 +26,11 @@ type epochState struct {
 
 // over tells whether everything that an epoch will ever have is committed here. A
 // later epoch ends it: the commit check takes nothing of it any more. A barrier of
-// a later term does, too: its leader has committed an entry of that term first,
-// and whatever it had of the epoch before that.
+// a later term does, too: its leader has first committed an entry of that term, and
+// with it whatever the leader had of the epoch.
 func (s epochState) over(epoch uint64) bool { return s.Newest > epoch || s.Term > epoch }
 
-// why says how it is known.
+// why says how it is known that the epoch is over.
 func (s epochState) why(epoch uint64) string {
 	if s.Newest > epoch {
 		return fmt.Sprintf("epoch %d has ended: epoch %d came after it", epoch, s.Newest)
@@ -38,9 +38,9 @@ func (s epochState) why(epoch uint64) string {
 	return fmt.Sprintf("epoch %d has ended: the cluster is in term %d", epoch, s.Term)
 }
 
-// passBarrier passes a read barrier: what was committed anywhere before it is
-// known here from then on. The newest epoch is read before anything else is looked
-// up: what is not committed then and of an earlier epoch never will be.
+// passBarrier passes a read barrier: after it, this node knows what was committed
+// anywhere before. It reads the newest epoch before anything else is looked up: a
+// transaction of an earlier epoch that is not committed then never will be.
 func (s *Server) passBarrier(ctx context.Context) (epochState, error) {
 	state := epochState{Term: s.Node.Raft().Role().Term}
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
@@ -116,15 +116,15 @@ func (s *Server) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit
 	return notCommitted(state, id, server, known, ours), nil
 }
 
-// notCommitted says what becomes of a GTID that is not committed. server is that of
-// the newest epoch, if it is known; ours: the log has an epoch of the GTID's server.
+// notCommitted says what becomes of a GTID that is not committed. server is the server
+// of the newest epoch, if it is known; ours: the log has an epoch of the GTID's server.
 func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours bool) cluster.DidCommit {
-	// The epoch of a GTID that somebody knows is committed: it was before the
-	// server gave the first.
+	// If somebody knows a GTID, its epoch is committed: that was before the server
+	// gave its first GTID.
 	again := "; should its server be the primary again, it may give the GTID to another transaction"
 	switch {
 	case !ours:
-		// A typo must not read as "never will be": who asks would write it again.
+		// A typo must not read as "never will be": the client would write it again.
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: fmt.Sprintf(
 			"it is not committed, and no epoch in this log belongs to server %s: a typo, or another cluster?", id.UUID)}
 	case state.Newest != 0 && state.Term > state.Newest:
@@ -140,8 +140,9 @@ func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours 
 		"it is not committed yet, and its server is the primary of epoch %d: it may be on its way", state.Newest)}
 }
 
-// notAToken answers for a token that the log does not have. A session gets one with
-// an OK, so it was committed before the barrier, or was never given here.
+// notAToken answers for a token that the log does not have. A session gets its token
+// with an OK: so the transaction was committed before the barrier, or the token was
+// never given here.
 func notAToken(committedNow bool) cluster.DidCommit {
 	if committedNow {
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: "the token's own transaction was committed just now: ask again"}
@@ -167,8 +168,8 @@ func (s *Server) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
 	}, nil
 }
 
-// epochServer returns the server of an epoch, the newest one: from its entry, or
-// from what its node says of itself. The epoch has the node's term for its name.
+// epochServer returns the server of the newest epoch: from its entry, or from the status
+// of the primary, whose term names the epoch.
 func (s *Server) epochServer(epoch uint64) (gtid.UUID, bool, error) {
 	log := s.Node.Log()
 	defer log.Close()

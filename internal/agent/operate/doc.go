@@ -1,6 +1,6 @@
-// Package operate carries out operators' requests: it finds the node whose agent is to do
-// it, has it done there, and writes the line of the audit log. Requests between agents
-// come in, too.
+// Package operate carries out operators' requests. It finds the node whose agent is to carry
+// a request out, has that done there, and writes the line of the audit log. It also takes the
+// requests of other agents.
 //
 //	api's control socket ──► Serve ─────┬─► here ─► Handler.Run ─► line ─► answer
 //	another node's agent ──► ServeCall ─┤
@@ -12,15 +12,15 @@
 //
 // # Invariants
 //
-//   - A request is carried out once at most. One that has gone out, and whose answer did
-//     not come, is uncertain, and never tried again by itself.
-//   - Who carries out a request that changes something, or refuses it, has a line of it in
-//     the audit log. A committed change has its line with its entry.
-//   - What is said to be not committed never will be: the newest epoch was read behind a
-//     barrier, before anything was looked up.
-//   - Every request has a bound of time.
+//   - A request is carried out once at most. A request that was sent and got no answer is
+//     uncertain, and the agent never tries it again.
+//   - A node that carries out, or refuses, a request that changes something has a line of it
+//     in its audit log. A committed change has its line with its entry.
+//   - A transaction that is said to be not committed never will be: the newest epoch was read
+//     behind a barrier, before anything was looked up.
+//   - Every request has a time limit.
 //
 // # Goroutines
 //
-// None: each request runs in its caller's.
+// None: each request runs in its caller's goroutine.
 package operate

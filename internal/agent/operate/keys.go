@@ -57,9 +57,8 @@ func orNone(k cluster.Key) string {
 	return string(k)
 }
 
-// keysFor refuses the next step of peer-security if a node cannot take it. lacking are the keys that the nodes have
-// shown, and the cluster state does not have: they are committed before. The notes say what is to be looked
-// at.
+// keysFor refuses the next step of peer-security if a node cannot take it. lacking are the keys that nodes have shown
+// and the cluster state lacks: they are to be committed before. The notes say what a person has to look at.
 func (s *Server) keysFor(to cluster.PeerSecurity) (lacking []cluster.KeysChange, notes []string, err error) {
 	nodes := map[cluster.NodeID]status.Node{}
 	for _, n := range s.Node.Sight().Nodes {

@@ -48,8 +48,8 @@ func (s *Server) nodePromote(ctx context.Context, r control.Request, args cluste
 	if err != nil {
 		return Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	args.Change.Instance = m.Instance  // what is judged here
-	if n.Kind == cluster.KindLearner { // else that is refused
+	args.Change.Instance = m.Instance  // the data directory that is judged here
+	if n.Kind == cluster.KindLearner { // else the change is refused
 		switch why, invalid := membership.RefuseVote(m, n, args.Change.Kind, s.Node.Raft().Committed().Mark().Index); {
 		case invalid:
 			return Done{}, control.Errorf(control.CodeInvalid, "%s", why)
@@ -66,16 +66,16 @@ func (s *Server) nodeDemote(ctx context.Context, r control.Request, args cluster
 	return s.changeMembers(ctx, r.By, args)
 }
 
-// nodeRebuild has a node make its data anew, from those of the others. It has
-// no vote meanwhile: what it had promised counts no more. Its new data directory has
-// an instance that this change names, so nobody takes the old one for it.
+// nodeRebuild has a node copy new data from the others. Meanwhile it has no vote: what
+// it had promised counts no more. This change names the instance of its new data
+// directory, so nobody accepts the old directory any more.
 func (s *Server) nodeRebuild(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	args.Change.Op, args.Change.Instance = cluster.OpRebuild, datadir.NewInstance()
 	return s.changeMembers(ctx, r.By, args)
 }
 
-// nodeRemove takes a node out. One with a vote loses that first: while the
-// change of the voters is not complete, the old voters are needed, and known.
+// nodeRemove removes a node. A voter loses its vote first: while the change of the
+// voters is not complete, the old voters are needed, and must still be known.
 func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	state := s.Node.Raft().Committed().State().State
 	m, err := state.Member(args.Change.Name)
@@ -93,7 +93,7 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster
 		if _, err := s.changeMembers(ctx, r.By, demote); err != nil {
 			return Done{What: c.String()}, err
 		}
-		if args.DryRun { // that it has no vote is not so yet
+		if args.DryRun { // it still has its vote
 			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
 			return s.Planned(c, plan), nil
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// mayMove refuses another address for a node with a vote, unless the node answers there. This node leads, so a
-// majority of the voters reaches it, whatever becomes of the one that moves: the address can be put right again.
-// Who is away meanwhile learns of the change from a node that it can reach still: so all others have to be there.
+// mayMove refuses another address for a voter, unless the voter answers there. This node leads, so a majority of
+// the voters reaches it, whatever becomes of the voter that moves: the address can be put right again. A node that
+// is away learns of the change only from a node that it can still reach: so all others have to be there.
 func (s *Server) mayMove(ctx context.Context, name, to string) error {
 	m, err := s.Board.State().Member(name)
 	if err != nil || !m.Votes() || m.Peer == to { // the change is refused, needs no care, or changes nothing

@@ -59,7 +59,7 @@ func (s *Server) maintenance(ctx context.Context, r control.Request, c cluster.M
 	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
 }
 
-// CheckAddress refuses what is no address of a node for the others.
+// CheckAddress refuses a peer address that is no host:port.
 func CheckAddress(peer string) error {
 	host, port, err := net.SplitHostPort(peer)
 	if err != nil || host == "" || port == "" {
@@ -68,7 +68,7 @@ func CheckAddress(peer string) error {
 	return nil
 }
 
-// CheckLast refuses a number of lines that nobody gives at once.
+// CheckLast refuses a number of lines that no answer has.
 func CheckLast(lines int) error {
 	if lines < 1 || lines > cluster.LinesMax {
 		return control.Errorf(control.CodeInvalid, "--last must be 1 to %d lines, not %d", cluster.LinesMax, lines)
@@ -76,7 +76,7 @@ func CheckLast(lines int) error {
 	return nil
 }
 
-// history answers what has happened, newest rows.
+// history answers with the newest rows of the history.
 func (s *Server) history(_ context.Context, _ control.Request, args cluster.LastRequest) (Done, error) {
 	if err := CheckLast(args.Last); err != nil {
 		return Done{}, err

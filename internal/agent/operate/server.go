@@ -28,7 +28,7 @@ import (
 const (
 	// retryAfter is the pause before the leader is looked for again.
 	retryAfter = 100 * time.Millisecond
-	// callGrace is what an agent has beyond a request's time to send its answer.
+	// callGrace is how long, after a request's time is over, an agent may take to send its answer.
 	callGrace = time.Second
 	// auditTextBytesMax bounds what an audit line says of a request.
 	auditTextBytesMax = 500
@@ -46,19 +46,19 @@ type Handler struct {
 	OnNode bool
 	// Audited: it changes something, so the audit log has a line of it.
 	Audited bool
-	// Here: it is not taken from another node, as what is Audited and neither a Leader's nor OnNode.
+	// Here: it is not taken from another node. Nor is what is Audited and neither Leader nor OnNode.
 	Here bool
-	// Apart: a node does it, too, that takes no part in the cluster.
+	// Apart: a node that takes no part in the cluster does it, too.
 	Apart bool
-	// Run does it. An error is a *control.Error where its kind matters; from leaders
-	// consensus.ErrNotLeader and ErrNotReady have it tried again.
+	// Run does it. An error is a *control.Error where its kind matters. If a leader returns
+	// consensus.ErrNotLeader or ErrNotReady, it is tried again.
 	Run func(ctx context.Context, r control.Request) (Done, error)
-	// Then goes on, on the connection of another node's agent, behind an answer that
-	// refuses nothing; nil = the connection ends.
+	// Then goes on with the connection of another node's agent, after an answer that is no
+	// refusal; nil = the connection ends.
 	Then func(ctx context.Context, r control.Request, conn net.Conn)
 }
 
-// Done is what a handler has to tell.
+// Done is what a handler returns.
 type Done struct {
 	// Result goes into the answer, as JSON.
 	Result any
@@ -80,7 +80,7 @@ type Raft interface {
 	CheckState(ctx context.Context, c cluster.Change) error
 }
 
-// Log is the committed part of the log, as one reader has it, who closes it.
+// Log is a reader of the committed log. Its user closes it.
 type Log interface {
 	replay.CommittedLog
 	Close()
@@ -96,16 +96,16 @@ type Node interface {
 	Log() Log
 	// SeedNotes say what a node that is added would copy, as far as this node knows.
 	SeedNotes(ctx context.Context, c cluster.MembershipChange) []string
-	// Input hands something that happened to the role machine.
+	// Input gives the role machine an input: something has happened.
 	Input(in role.Input)
-	// SessionGone tells whether a connection has ended in the mysqld of an epoch, which
-	// has to be this node's and to run.
+	// SessionGone tells whether a connection has ended in the mysqld of an epoch. That
+	// mysqld has to be this node's, and has to run.
 	SessionGone(ctx context.Context, epoch uint64, thread uint32) bool
 }
 
 // Config is what a Server needs.
 type Config struct {
-	// Cluster is its name.
+	// Cluster is the cluster's name.
 	Cluster string
 	Self    cluster.Member
 	Version string
@@ -118,7 +118,7 @@ type Config struct {
 	Left <-chan struct{}
 }
 
-// ErrLeft is why a node waits no longer.
+// ErrLeft ends a wait of a node that has to leave.
 var ErrLeft = errors.New("this node cannot go on as it is")
 
 // Server carries out the requests that come to one node.
@@ -166,7 +166,7 @@ func (s *Server) Barrier(ctx context.Context) error {
 	return raft.Barrier(ctx)
 }
 
-// ByItself is who does what no operator has asked for.
+// ByItself names this node as the author of what no operator has asked for.
 func (s *Server) ByItself() string { return s.Records.ByItself() }
 
 // Serve has a request carried out: here, or by the leader's agent.
@@ -201,9 +201,9 @@ func (s *Server) NoPart() error {
 		s.Self.Name, strings.TrimSuffix(string(own.Role)+": "+own.Reason, ": "))
 }
 
-// toLeader finds the leader and has its agent carry a request out. parent
-// bounds what the request's own time does not: the way of an answer. Without a leader
-// it waits for as long as an election may take, however long the request itself may.
+// toLeader finds the leader and has its agent carry a request out. The request's own time
+// does not include the way of the answer: parent bounds that. Without a leader toLeader
+// waits for as long as an election may take, even if the request itself may take longer.
 func (s *Server) toLeader(parent context.Context, h Handler, r control.Request) control.Answer {
 	ctx, cancel := context.WithTimeout(parent, h.Timeout)
 	defer cancel()
@@ -246,7 +246,7 @@ func (s *Server) toLeader(parent context.Context, h Handler, r control.Request) 
 	}
 }
 
-// reachable says how many nodes this one hears of.
+// reachable says how many nodes this one hears.
 func (s *Server) reachable() string {
 	nodes := s.Board.Nodes()
 	there := 0
@@ -263,7 +263,7 @@ func (s *Server) reachable() string {
 }
 
 // Forward passes a request on to another node's agent. ok=false: it was not
-// carried out, as far as anybody can know.
+// carried out, as far as that can be known.
 func (s *Server) Forward(ctx context.Context, h Handler, to cluster.NodeID, r control.Request) (answer control.Answer, ok bool) {
 	r.From = s.Self.Name
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout+callGrace)
@@ -283,7 +283,7 @@ func (s *Server) Forward(ctx context.Context, h Handler, to cluster.NodeID, r co
 }
 
 // WaitIndex waits until this node knows that an entry is committed. A node that has to
-// leave waits no longer: nobody may tell it, least of all of its own removal.
+// leave waits no longer: perhaps nobody tells it, least of all of its own removal.
 func (s *Server) WaitIndex(ctx context.Context, index uint64) error {
 	for {
 		mark, changed := s.Node.Raft().Committed().Changed()
@@ -323,7 +323,7 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 		s.Logger.Warn("request refused", "name", r.Name, "by", r.By, "from", r.From, "code", code, "error", err)
 		return s.refusal(code, "%v", err)
 	}
-	if h.Audited && r.From != "" { // who has asked there is that node's word
+	if h.Audited && r.From != "" { // only that node can vouch for who has asked there
 		s.Logger.Info("carried out what another node passed on", "name", r.Name, "by", r.By, "from", r.From)
 	}
 	result, err := json.Marshal(d.Result)
@@ -333,7 +333,7 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 	return control.Answer{Code: control.CodeOK, Node: s.Self.Name, Index: d.Index, Result: result}
 }
 
-// refuseFromAfar refuses from another node what no agent passes on: an order for the agent that is asked.
+// refuseFromAfar refuses a request from another node that no agent passes on: it is for the agent that is asked.
 func (h Handler) refuseFromAfar(r control.Request) error {
 	if r.From == "" || !h.Here && (!h.Audited || h.Leader || h.OnNode) {
 		return nil
@@ -375,7 +375,7 @@ func (s *Server) ServeCall(ctx context.Context, from cluster.NodeID, conn net.Co
 	}
 }
 
-// Typed makes of what takes a request's own arguments what a Handler runs.
+// Typed makes a Handler's Run from a function that takes the request's own arguments.
 func Typed[T any](run func(context.Context, control.Request, T) (Done, error)) func(context.Context, control.Request) (Done, error) {
 	return func(ctx context.Context, r control.Request) (Done, error) {
 		var args T
@@ -389,15 +389,15 @@ func Typed[T any](run func(context.Context, control.Request, T) (Done, error)) f
 // Arguments decodes a request's own arguments.
 func Arguments(r control.Request, to any) error {
 	d := json.NewDecoder(bytes.NewReader(r.Args))
-	d.DisallowUnknownFields() // what is not known cannot be done
+	d.DisallowUnknownFields() // a field that is not known cannot be obeyed
 	if err := d.Decode(to); err != nil {
 		return control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
 	}
 	return nil
 }
 
-// audited writes a line about what became of an operator's request here. What was
-// committed has its line by that (onState).
+// audited writes a line about what became of an operator's request here. A change that
+// was committed gets its line by that (Records.Committed).
 func (s *Server) audited(h Handler, r control.Request, d Done, err error) {
 	if !h.Audited || d.ReadOnly || err == nil && d.Index != 0 || dryRun(r) {
 		return

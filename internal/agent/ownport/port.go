@@ -42,7 +42,7 @@ func (p *Port) Take(f Fence, held *os.File, wants func() netfence.State) {
 // Unfence opens the port without a fence.
 func (p *Port) Unfence() { p.unfenced = true }
 
-// Close gives the fence up. It still lasts as long as a mysqld that has inherited it.
+// Close gives the fence up. The fence still lasts as long as a mysqld that has inherited it.
 func (p *Port) Close() (err error) {
 	if p.held != nil {
 		_ = p.held.Close()
@@ -66,7 +66,7 @@ func (p *Port) Inherited() []*os.File {
 	return []*os.File{p.held}
 }
 
-// Wake says that other packets may have to pass now. It does not block. Run hears of it.
+// Wake has Run look again: other packets may have to pass now. It does not block.
 func (p *Port) Wake() {
 	select {
 	case p.wake <- struct{}{}:

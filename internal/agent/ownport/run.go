@@ -10,10 +10,10 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 )
 
-// About keys trouble with the port among the board's troubles.
+// About is the key, among the board's troubles, of trouble with the port.
 const About = "port"
 
-// Run keeps the kernel's windows true, until ctx ends. If it does not run in time, they end by themselves.
+// Run keeps the kernel's windows up to date, until ctx ends. If it does not run in time, they end by themselves.
 func (p *Port) Run(ctx context.Context, every time.Duration, b *board.Board, logger *slog.Logger) error {
 	if !p.Fenced() {
 		return nil
@@ -49,7 +49,7 @@ func (p *Port) Run(ctx context.Context, every time.Duration, b *board.Board, log
 // Await returns once the kernel lets nothing pass any more that may not pass now. A primary
 // calls it before it gives up a lease: another node may be elected before the lease's time is
 // over. A node that is promoted calls it before mysqld is opened: from then on the lease counts.
-// Where the kernel does not answer, it takes as long as a window may be: longest.
+// If the kernel does not answer, Await takes as long as a window may be: longest.
 func (p *Port) Await(longest time.Duration, spawn func(func()), logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()

@@ -21,7 +21,7 @@ type Input struct {
 	// counted from when it asked that leader.
 	Reads bool
 	Heard netfence.Window
-	// Frozen is the window where no other limit is known: as long as a frozen agent may go
+	// Frozen is the window if no other limit is known: for as long as a frozen agent may go
 	// unnoticed.
 	Frozen netfence.Window
 }

@@ -18,5 +18,5 @@
 //
 // # Goroutines
 //
-// None. Watch may be used from any goroutine. Of Foreign, Poll is a goroutine's of its own, one at a time (Begin).
+// None. Any goroutine may use a Watch. Foreign.Poll runs in a goroutine of its own, one at a time (Begin).
 package prepared

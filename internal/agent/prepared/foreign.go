@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// foreignTries and foreignPause are how often, and how far apart, it is looked for an
-	// XA transaction that a client has ended: while the applier ends one it looks the same for
+	// foreignTries and foreignPause are how often, and how far apart, Foreign looks for an XA
+	// transaction that a client has ended. While the applier ends one, it looks the same for
 	// a moment.
 	foreignTries = 10
 	foreignPause = 20 * time.Millisecond
@@ -45,12 +45,12 @@ type Replica interface {
 
 // Node is the node around it.
 type Node interface {
-	// ForeignXANoted tells whether it was noted of these data that a client committed, and NoteForeignXA
-	// notes it durably: the next mysqld does not know of it.
+	// ForeignXANoted tells whether there is a note that a client committed in these data. NoteForeignXA
+	// writes it durably: the next mysqld does not know of it.
 	ForeignXANoted() (bool, error)
 	NoteForeignXA() error
-	// PreparedIn brings open forward by what a mysqld with these GTIDs has applied of the log, from an entry
-	// on: see replay.PreparedIn.
+	// PreparedIn updates open with the entries, from one on, that a mysqld with these GTIDs has applied: see
+	// replay.PreparedIn.
 	PreparedIn(from uint64, executed *gtid.Set, open map[binlog.XID]gtid.GTID) error
 	// Applied is the index up to which a mysqld with these GTIDs has applied the log, Durable the index of its durable mark.
 	Applied(executed *gtid.Set) uint64
@@ -60,7 +60,7 @@ type Node interface {
 // Foreign finds out what clients have done on a replica to XA transactions that its applier had prepared.
 type Foreign struct {
 	Node Node
-	// polls: it is being looked.
+	// polls: a Poll is under way.
 	polls atomic.Bool
 }
 
@@ -144,8 +144,8 @@ func (f *Foreign) missing(ctx context.Context, r Replica, open map[binlog.XID]gt
 func (f *Foreign) Begin() bool { return f.polls.CompareAndSwap(false, true) }
 
 // Poll looks at a replica, and gives the place back that Begin has taken. It may take a while, as the log may have to be
-// read far back. stopped: the applier has found that a transaction is gone. The error is ErrCommitted, ErrEnded, or what
-// kept it from looking: then it is to be asked again, as nothing ends before there is a note.
+// read far back. stopped: the applier has found that a transaction is gone. The error is ErrCommitted, ErrEnded, or why
+// it could not look: then call it again, because mysqld must not be ended before there is a note.
 func (f *Foreign) Poll(ctx context.Context, r Replica, stopped bool) error {
 	defer f.polls.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
@@ -171,7 +171,7 @@ func (f *Foreign) Undone(ctx context.Context, r Replica) error {
 		if foreign, err := r.ForeignXA(ctx); err != nil || !foreign {
 			return err
 		}
-		if err := clock.Sleep(ctx, clock.Machine{}, foreignPause); err != nil { // the applier may be at it
+		if err := clock.Sleep(ctx, clock.Machine{}, foreignPause); err != nil { // the applier may just be ending it
 			return err
 		}
 	}

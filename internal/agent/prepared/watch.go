@@ -95,7 +95,7 @@ func (w *Watch) allOverdue(now time.Time) (all []replay.PreparedXA) {
 	return all
 }
 
-// Why says which XA transactions hold the purge back; "" = none has for long.
+// Why says which XA transactions hold the purge back; "" = none has done so for long.
 func (w *Watch) Why(now time.Time) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// Certificate has the certificate of the readers' port: what clients see of this node's mysqld.
+// Certificate has the certificate of the readers' port: the one that clients of this node's mysqld see.
 type Certificate struct {
 	read   func(context.Context) (*tls.Certificate, error)
 	own    bool
@@ -29,9 +29,9 @@ func NewCertificate(read func(context.Context) (*tls.Certificate, error), own bo
 // Current is what the port shows; nil = nothing, so readers from other hosts are refused.
 func (t *Certificate) Current() *tls.Certificate { return t.current.Load() }
 
-// Look reads the files. What cannot be read leaves the port what it has. Where the operator has
-// named no files and mysqld has made none (a logger has no mysqld, that of a new node has not
-// started), the port makes a certificate: nobody could verify mysqld's own, either.
+// Look reads the files. If they cannot be read, the port keeps what it has. If the operator has
+// named no files and mysqld has made none (a logger has no mysqld, a new node's has not started),
+// the port makes a certificate: nobody could verify mysqld's own, either.
 func (t *Certificate) Look(ctx context.Context) {
 	c, err := t.read(ctx)
 	before := t.current.Load()
@@ -54,7 +54,7 @@ func (t *Certificate) Look(ctx context.Context) {
 	}
 }
 
-// madeCertificate has the form of a node's, and is no node's: nobody keeps it.
+// madeCertificate makes a certificate in the form of a node's. It belongs to no node, and is not kept.
 func madeCertificate() (*tls.Certificate, error) {
 	k, err := nodekey.New()
 	if err != nil {

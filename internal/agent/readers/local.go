@@ -12,7 +12,7 @@ var ErrNoSQL = errors.New("this node is neither the primary nor a replica now")
 
 // Local has the connections of readers with SQL to the local mysqld.
 type Local struct {
-	// Serves tells whether that may be asked. Socket is where it listens.
+	// Serves tells whether mysqld may be asked now. Socket is where mysqld listens.
 	Serves func() bool
 	Socket func() string
 
@@ -36,7 +36,7 @@ func (l *Local) Dial(ctx context.Context) (net.Conn, error) {
 		l.conns = map[*localConn]struct{}{}
 	}
 	l.conns[c] = struct{}{}
-	if !l.Serves() { // it has changed, and End may have been called
+	if !l.Serves() { // that has changed, and End may have been called
 		delete(l.conns, c)
 		_ = conn.Close()
 		return nil, ErrNoSQL

@@ -18,8 +18,8 @@ import (
 
 // Config is what a Source reads.
 type Config struct {
-	// Log opens the log; the caller closes it. Changed is the committed mark, and a channel that is
-	// closed with the next. GTIDs are the transactions up to that mark.
+	// Log opens the log; the caller closes it. Changed returns the committed mark, and a channel that
+	// is closed at the next mark. GTIDs are the transactions up to that mark.
 	Log     func() feed.Log
 	Changed func() (consensus.Mark, <-chan struct{})
 	GTIDs   func() *gtid.Set
@@ -30,7 +30,7 @@ type Config struct {
 
 // Source serves downstream readers from the committed log (I4). Readers get what they ask
 // for: they are responsible for themselves. It asks no mysqld of the cluster, so a node without
-// mysqld serves readers, too, but for their SQL.
+// mysqld serves readers, too, except for their SQL.
 type Source struct {
 	cfg Config
 
@@ -39,7 +39,7 @@ type Source struct {
 	begun map[uint64]beginning
 }
 
-// NewSource returns the source of what cfg reads.
+// NewSource returns a Source that reads what cfg names.
 func NewSource(cfg Config) *Source { return &Source{cfg: cfg} }
 
 // beginning is what the first entry of a segment is.
@@ -55,8 +55,8 @@ func (s *Source) GTIDs() (executed, purged *gtid.Set) {
 	return s.cfg.GTIDs(), log.Segments()[0].GTIDsBefore
 }
 
-// Files implements mysqlwire.ReaderSource. Every file begins at the beginning of a segment. Where
-// a segment begins elsewhere, its file goes on.
+// Files implements mysqlwire.ReaderSource. Every file begins at the beginning of a segment. A
+// segment that begins with another entry continues the file before it.
 func (s *Source) Files() ([]mysqlwire.ReaderFile, error) {
 	log := s.cfg.Log()
 	defer log.Close()

@@ -16,14 +16,14 @@ type answer struct {
 	until netfence.Window
 }
 
-// WindowOf lasts from now on. Its end on the wall clock has no monotonic reading: else times
-// would be compared by that.
+// WindowOf returns a window that lasts for life from now on. Its end on the wall clock has no
+// monotonic reading: else times would be compared by that.
 func WindowOf(life time.Duration) netfence.Window {
 	return netfence.Window{Wall: time.Now().Add(life).Round(0), Boot: consensus.BootTime() + life}
 }
 
-// lasted tells whether a window was open some time ago. It reads the wall clock first, and believes neither clock alone, as a
-// lease does not (consensus/clocks.go).
+// lasted tells whether a window was open some time ago. It reads the wall clock first, and, like a lease, believes
+// neither clock alone (consensus/clocks.go).
 func lasted(w netfence.Window, ago time.Duration) bool {
 	return time.Now().Round(0).Add(-ago).Before(w.Wall) && consensus.BootTime()-ago < w.Boot
 }
@@ -32,10 +32,10 @@ func lasted(w netfence.Window, ago time.Duration) bool {
 type Heard struct {
 	mu sync.Mutex
 	// answers are those that count, oldest first. There is a question each quarter of an election timeout, and its answer
-	// counts for an election timeout: so there are five.
+	// counts for an election timeout: so there are five at most.
 	answers []answer
-	// from is not 0 where this node has missed something: what it gets up to from may be older than it seems. known is
-	// until when it had missed nothing.
+	// from is not 0 if this node has missed something: entries up to from may be older than they seem. known is until when
+	// it had missed nothing.
 	from  uint64
 	known netfence.Window
 }
@@ -102,10 +102,10 @@ func (h *Heard) Window() netfence.Window {
 	return netfence.Window{}
 }
 
-// KnowsLag tells whether the lag of this replica's mysqld is known. For that, what is committed here has to be what was
-// committed anywhere, an election timeout ago or later. A replica that was down or cut off gets first what it has missed,
-// and the age of that is not known. So mysqld has to have all of that, or to lack something from before: oldest is for how long
-// it lacks that.
+// KnowsLag tells whether the lag of this replica's mysqld is known. For that, this node must have committed what was
+// committed anywhere an election timeout ago. A replica that was down or cut off first gets what it has missed, and
+// the age of that is not known. So mysqld must have all of that, or lack something older: oldest is for how long it
+// lacks its oldest missing transaction.
 func (h *Heard) KnowsLag(commit, applied uint64, oldest time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +119,7 @@ func (h *Heard) KnowsLag(commit, applied uint64, oldest time.Duration) bool {
 	return lasted(h.known, oldest)
 }
 
-// passed returns the newest answer that counts of which everything is committed here.
+// passed returns the newest answer that still counts and whose index is committed here.
 func (h *Heard) passed(commit uint64) (newest answer, ok bool) {
 	for _, a := range h.answers {
 		if a.index <= commit && lasted(a.until, 0) {

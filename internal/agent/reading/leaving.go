@@ -7,14 +7,14 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// leaving knows which nodes sessions have to leave, because they may not be read for longer than the grace.
+// leaving knows which nodes sessions have to leave: nodes that for longer than the grace may not be read.
 type leaving struct {
 	grace time.Duration
 	since map[cluster.NodeID]time.Time
 	over  map[cluster.NodeID]bool
 }
 
-// look takes the nodes as they are, and tells whether a node may be read no more or again, or its grace is over.
+// look takes the nodes as they are. news: a node may be read no more, or again, or its grace is over.
 func (l *leaving) look(nodes []status.Node, policy status.Reads, now time.Time) (news bool) {
 	since, over := map[cluster.NodeID]time.Time{}, map[cluster.NodeID]bool{}
 	for _, n := range nodes {

@@ -14,17 +14,17 @@ import (
 	"github.com/quorate/quorate/internal/front/router"
 )
 
-// readsEvery is how often it is looked which nodes may be read, beside each change that matters.
+// readsEvery is how often the Port looks which nodes may be read, beside each change that matters.
 const readsEvery = 200 * time.Millisecond
 
 // Config is what a Port looks at, and whom it asks. All fields are required.
 type Config struct {
 	Self cluster.NodeID
-	// Policy says who may be read, Grace for how long sessions stay where nobody may read any more.
+	// Policy says which nodes may be read. Grace is for how long sessions stay at a node that may be read no more.
 	Policy status.Reads
 	Grace  time.Duration
-	// Nodes are all of them, this one as it is now. Replica tells whether this one is a replica. Changes is
-	// closed when that may be otherwise.
+	// Nodes returns all nodes, this one as it is now. Replica tells whether this one is a replica. Changes returns
+	// a channel that is closed when that may be different.
 	Nodes   func() []status.Node
 	Replica func() bool
 	Changes func() <-chan struct{}
@@ -51,7 +51,7 @@ type Port struct {
 	changed chan struct{}
 }
 
-// New returns the port. at is how it is served; nil: it is not, on this node.
+// New returns the port. at is how it is served; nil = this node has no such port.
 func New(cfg Config, at *router.Config) *Port {
 	r := &Port{cfg: cfg, leaving: leaving{grace: cfg.Grace}, changed: make(chan struct{})}
 	if at != nil {
@@ -116,7 +116,7 @@ func (r *Port) watch(ctx context.Context) {
 	}
 }
 
-// Look notes who may be read now.
+// Look notes which nodes may be read now.
 func (r *Port) Look(now time.Time) {
 	nodes := r.cfg.Nodes()
 	r.mu.Lock()
@@ -157,7 +157,7 @@ func (r *Port) End(ctx context.Context) error {
 func (r *Port) Choose(sessions func(cluster.NodeID) int, tried []cluster.NodeID) (router.Target, bool) {
 	nodes := r.cfg.Nodes()
 	id, ok := r.cfg.Policy.Choose(r.cfg.Self, nodes, sessions, tried, r.turn.Add(1))
-	// A primary takes clients of this port as it takes those of the other one, its lease is looked at there.
+	// A primary takes clients of this port like those of its read-write port, where its lease is looked at.
 	return router.Target{Node: id, Local: id == r.cfg.Self && !isPrimary(nodes, id)}, ok
 }
 
@@ -192,7 +192,8 @@ func (r *Port) Changed() <-chan struct{} {
 // ErrTakesWrites refuses a client that reads at a mysqld that takes writes, or is about to.
 var ErrTakesWrites = errors.New("mysqld is no replica's any more")
 
-// DialLocal implements router.Backend. Who is let in under the lock is noted before end looks; all others come too late.
+// DialLocal implements router.Backend. A client that is let in is noted under the lock, before End looks; all others
+// come too late.
 func (r *Port) DialLocal(ctx context.Context) (net.Conn, error) {
 	r.mu.Lock()
 	open := r.open.Load()

@@ -15,8 +15,8 @@
 //
 // # Bounds
 //
-// Writes never chase each other. An epoch's first write is made once the former primary, where it is heard, lets clients in
-// again, formerMax later at most: else Router's threads may stop (docs/router.md). From then on there is at most one in
-// writeEvery. A write that fails is tried again after retryAfter. What others did to the rows is noticed within
-// lookEvery, and put right under the same bound.
+// The first write of an epoch waits until the former primary, if it is heard, lets clients in again, for formerMax at
+// most: else Router's threads may stop (docs/router.md). From then on there is at most one write in writeEvery. A write
+// that fails is tried again after retryAfter. What others did to the rows is noticed within lookEvery, and put right
+// under the same bound.
 package routing

@@ -15,16 +15,17 @@ import (
 const (
 	// lagMax is how far behind a replica may be that takes readers.
 	lagMax = 2 * time.Second
-	// hideAfter and showAfter keep a replica at the edge from changing places with every look.
+	// hideAfter and showAfter keep a replica that is near a limit from being hidden and shown again at every look.
 	hideAfter = 2 * time.Second
 	showAfter = 5 * time.Second
 	// writeEvery is the least time between two writes of one epoch.
 	writeEvery = 5 * time.Second
 	retryAfter = time.Second
 	lookEvery  = time.Minute
-	// formerMax bounds for how long a new primary waits, before Router learns of it, until the former one lets clients in again. What
-	// connects there meanwhile gets error 1040, and Router tries it again. If Router learns of the new primary then, each such client
-	// stops one of its threads for 10 s (docs/router.md). formerSilent: a former primary that is not heard for so long has no clients.
+	// formerMax bounds for how long a new primary waits, before it tells Router of itself, until the former primary
+	// lets clients in again. A client that connects there meanwhile gets error 1040, and Router tries again. If
+	// Router learned of the new primary just then, each such client would stop one of its threads for 10 s
+	// (docs/router.md). formerSilent: a former primary that is not heard for so long has no clients.
 	formerMax    = 2 * time.Second
 	formerSilent = 500 * time.Millisecond
 	formerLook   = 50 * time.Millisecond
@@ -54,7 +55,7 @@ type Keeper struct {
 	began time.Duration
 	// holds: it waits for the former primary.
 	holds bool
-	// known: is is what was there at read.
+	// known: the field is holds what was there at the time read.
 	known bool
 	is    routermeta.Metadata
 	read  time.Duration
@@ -115,8 +116,9 @@ func (k *Keeper) Is() routermeta.Metadata { return k.is }
 func (k *Keeper) Want(s Sight, found routermeta.Metadata) routermeta.Metadata {
 	want := routermeta.Metadata{ClusterID: s.ClusterID, Cluster: s.Cluster, View: found.View + 1}
 	if !s.State.MySQLRouter {
-		// Another cluster's were restored with a backup, say, or came from the site that was followed. To remove them would be a
-		// transaction that no other cluster has, and this one could follow none.
+		// Metadata of another cluster came with a backup that was restored, for example, or from the site that was
+		// followed. Removing them would be a transaction that no other cluster has: then this cluster could follow
+		// none.
 		if len(found.Instances) == 0 || found.ClusterID != s.ClusterID {
 			return found
 		}
@@ -142,7 +144,7 @@ func (k *Keeper) instance(s Sight, m cluster.Member, found routermeta.Metadata) 
 	before, is := found.Instance(m.Name)
 	n := node(s, m.ID)
 	i := routermeta.Instance{Name: m.Name, UUID: cmp.Or(n.ServerUUID, before.UUID), Address: n.MySQLRouter, Primary: m.ID == s.Self}
-	if n.Role == "" { // it was not heard of so far
+	if n.Role == "" { // it was not heard yet
 		i.Address = before.Address
 	}
 	switch f := k.fitness[m.ID]; {
@@ -194,7 +196,7 @@ func fit(n status.Node) bool {
 }
 
 // OwnWritesLeast is for how long a Router should wait at least until a replica has a session's own writes: a replica that
-// lags is hidden long before, which ends the wait. A Router whose wait is over first reads without them.
+// lags is hidden long before, which ends the wait. A Router that waits for less reads without them.
 const OwnWritesLeast = 30 * time.Second
 
 // namesMax bounds how many Routers a line names.

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// about keys what keeps events from running as they should, among the board's troubles.
+	// about is the key, among the board's troubles, of what keeps events from running as they should.
 	about = "events"
 	// eventsLook is how often the events are looked at when nothing wakes.
 	eventsLook = time.Second
 	// eventsTimeout bounds a look, and what follows from it.
 	eventsTimeout = 5 * time.Second
-	// eventsSetTimeout bounds in it how long events are given their status: one whose lock is held costs 2 s.
+	// eventsSetTimeout bounds the part of that in which events get their status: an event whose lock is held costs 2 s.
 	eventsSetTimeout = 3 * time.Second
-	// eventsAgain is how often it is tried again to set events that could not be set.
+	// eventsAgain is how often the Service tries again to set events that could not be set.
 	eventsAgain = 30 * time.Second
 	// eventNamesMax is how many names the status has.
 	eventNamesMax = 3
@@ -35,8 +35,8 @@ const (
 // Config is what a Service needs.
 type Config struct {
 	Board *board.Board
-	// Server is the mysqld that runs, the same one each time; nil = none does. Serves tells whether it is a primary's that clients
-	// reach, in Term.
+	// Server returns the mysqld that runs, for the same mysqld always the same value; nil = none runs. Serves tells
+	// whether this node is the primary, in Term, and clients reach its mysqld.
 	Server func() Server
 	Serves func() bool
 	Term   func() uint64
@@ -51,7 +51,7 @@ type Server interface {
 	RecordEvents(ctx context.Context, rows []mysqld.EventRow, forget []mysqld.EventName) error
 }
 
-// Of is the Server of a process; nil = of none.
+// Of is the Server of a process; nil if there is no process.
 func Of(p *mysqld.Process) Server {
 	if p == nil {
 		return nil
@@ -72,7 +72,7 @@ func (p process) SetScheduler(ctx context.Context, on bool) error {
 type Service struct {
 	Config
 
-	// started: the scheduler of this mysqld was started, in an epoch of this term.
+	// started is the mysqld whose scheduler was started, in an epoch of term; nil = none.
 	started Server
 	term    uint64
 	// not are the events that could not be set then, and why; again is when that is tried once more.
@@ -94,7 +94,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// look has the events be as they should, or says in the status what is in the way.
+// look makes the events as they should be, or says in the status what is in the way.
 func (s *Service) look(ctx context.Context) {
 	text, err := "", s.keep(ctx)
 	switch {
@@ -119,10 +119,10 @@ func (s *Service) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	state := s.Board.State()
-	p, off := s.Server(), state.EventsOff || state.Follow != nil // the source's run there
+	p, off := s.Server(), state.EventsOff || state.Follow != nil // the source runs the events then
 	serving := p != nil && s.Serves()
 	if s.started != nil && (!serving || off || s.started != p || s.term != s.Term()) {
-		if s.started == p { // else it has ended
+		if s.started == p { // else that mysqld has ended
 			if err := p.SetScheduler(ctx, false); err != nil {
 				return err
 			}
@@ -188,10 +188,10 @@ func (s *Service) runs(ctx context.Context, p Server, look mysqld.EventsLook) er
 	return p.RecordEvents(ctx, plan.Record, plan.Forget)
 }
 
-// set gives events their status. Those that cannot be set do not keep the others from it, and are tried again now and then; those for
-// which there was no time at once, before the others.
+// set gives events their status. An event that cannot be set does not hold up the others, and is tried again after
+// eventsAgain. Events for which there was no time are tried again at once, and first.
 func (s *Service) set(ctx context.Context, p Server, all []mysqld.Event) error {
-	if s.started != nil && time.Now().Before(s.again) { // only such are left
+	if s.started != nil && time.Now().Before(s.again) { // only events that could not be set are left
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, eventsSetTimeout)

@@ -27,8 +27,8 @@ type diskProbe struct {
 	began atomic.Pointer[time.Time] // of the write under way; nil = there is none
 
 	// Only the watch's goroutine uses the fields below.
-	// suspect is the write that had taken too long when it was first looked at, at
-	// suspectedAt. One look is not enough: the agent may have been stopped itself.
+	// suspect is a write that had taken too long at a first look, at suspectedAt. One
+	// look is not enough: the agent may have been stopped itself.
 	suspect     *time.Time
 	suspectedAt time.Time
 	// executed is mysqld's gtid_executed, and the time since when it has not changed.
@@ -51,7 +51,7 @@ func (p *diskProbe) run(ctx context.Context, write func() error) {
 }
 
 // writeProbe returns once one byte is on disk. It is always the same byte, so that nothing else
-// has to be written. What is no file of the probe's alone goes, for the next write.
+// has to be written. If the path is not a file that only the probe uses, it is removed for the next write.
 func writeProbe(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DSYNC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -69,8 +69,8 @@ func writeProbe(path string) error {
 	return err
 }
 
-// hangs returns for how long the disk has not answered, if that is too long and already was too
-// long a while ago.
+// hangs returns for how long the disk has not answered, if that is too long, and was too long
+// already at a look some time ago; else 0.
 func (p *diskProbe) hangs(now time.Time) time.Duration {
 	began := p.began.Load()
 	if began == nil || now.Sub(*began) < Patience {
@@ -93,10 +93,10 @@ func (p *diskProbe) commits(executed string, now time.Time) {
 	}
 }
 
-// standsStill tells whether mysqld gets nowhere on a disk that hangs: for as long, no transaction
+// standsStill tells whether mysqld gets nowhere on a disk that hangs: for Patience, no transaction
 // was committed although a client writes. A commit needs no answer of mysqld's disk (only the log's
 // disk is synced), so clients are served while commits go on. A mysqld that does not say who writes
-// gets nowhere.
+// gets nowhere, too.
 func (p *diskProbe) standsStill(now time.Time, behind bool, writers func() (int, error)) bool {
 	if p.executedSince.IsZero() || now.Sub(p.executedSince) < Patience {
 		return false

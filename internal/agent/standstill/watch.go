@@ -50,8 +50,8 @@ func (w *Watch) Run(ctx context.Context) error {
 // of the cluster: doubt is called.
 //
 // A greeting needs no lock, no session of ours and no free connection: a server that is only slow,
-// or full, sends one. A new greeting is asked for, because after a pause of the whole machine
-// the poll has failed and mysqld is well.
+// or full, sends one. Greets asks for a new greeting, because after a pause of the whole machine
+// the poll has failed although mysqld is well.
 func (w *Watch) Greets(ctx context.Context, role status.Role, socket string, doubt func(reason string)) {
 	switch role {
 	case status.RolePrimary, status.RolePromoting, status.RoleReplica, status.RoleUnverified:

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// restart starts this node's mysqld again. A primary moves first, unless it
-// is to be done in place.
+// restart starts this node's mysqld again. A primary moves first, unless the
+// restart is to be done in place.
 func (v *Service) restart(ctx context.Context, r control.Request, args cluster.RestartRequest) (operate.Done, error) {
 	args.Node = v.self.Name
 	d := operate.Done{What: args.String()}
@@ -30,7 +30,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 		return d, control.Errorf(control.CodeInvalid, "--max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	}
 	d.ReadOnly = args.DryRun
-	ends := time.Now().Add(cluster.RestartMax - applierWait) // all that it waits for, so that who asks hears the end
+	ends := time.Now().Add(cluster.RestartMax - applierWait) // bounds all waits, so that the client hears the end
 	result := cluster.Restarted{Node: v.self.Name, DryRun: args.DryRun}
 	was := v.board.Own().Role
 	if was == status.RolePrimary && !args.InPlace {
@@ -49,7 +49,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 		return d, err
 	}
 	if args.DryRun {
-		primary := "" // another one, which it stays
+		primary := "" // another node is the primary, and stays it
 		if result.Moved != nil {
 			primary = result.Moved.To
 		} else if was == status.RolePrimary {
@@ -70,8 +70,8 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 	return d, err
 }
 
-// awaitMysqld waits until a newer mysqld than the given one replicates or serves: serves
-// again, if it is to and no other node leads. Its node is elected anew for that. It ends at a time.
+// awaitMysqld waits, until ends, for a mysqld that is newer than an incarnation and replicates or serves.
+// serves: it has to serve again, unless another node leads; its node has to be elected anew for that.
 func (v *Service) awaitMysqld(than uint64, serves bool, ends time.Time) (incarnation uint64, err error) {
 	ctx, cancel := context.WithTimeout(v.node.Base(), min(v.promotionTimeout, time.Until(ends)))
 	defer cancel()
@@ -91,8 +91,8 @@ func (v *Service) awaitMysqld(than uint64, serves bool, ends time.Time) (incarna
 	}
 }
 
-// replicationNotes says that a replica's applier still stands, as it did before mysqld
-// was started again, after the polls that would have seen it move.
+// replicationNotes says that a replica's applier still stands after mysqld was started
+// again. It waits for the polls that would see it move.
 func (v *Service) replicationNotes(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, applierWait)
 	defer cancel()

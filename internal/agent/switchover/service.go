@@ -23,15 +23,15 @@ const (
 	maxPauseMin = 500 * time.Millisecond
 	maxPauseMax = 20 * time.Second
 	waitMax     = time.Minute
-	// nearEnough is how fast the other node has to have everything that was
-	// committed when it was asked, from when it hears that, or it is asked again.
+	// nearEnough is how long the other node may take, from when it is asked, until
+	// it has everything that was committed then. Otherwise it is asked again.
 	nearEnough = 100 * time.Millisecond
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.
 	successorWait = 30 * time.Second
-	// lookAgain is the pause before it is looked again where nothing tells of a change.
+	// lookAgain is the pause between two looks if nothing tells of a change.
 	lookAgain = 100 * time.Millisecond
-	// applierWait bounds the wait for a restarted mysqld to apply, which stood before.
+	// applierWait bounds the wait for a restarted mysqld to apply, if its applier stood before.
 	applierWait = 4 * time.Second
 )
 
@@ -51,11 +51,11 @@ type Node interface {
 	Sight() status.Sight
 	// Process is the mysqld that runs; nil = none does.
 	Process() *mysqld.Process
-	// Orders has the plan under way. Input hands something to the role machine.
+	// Orders has the plan under way. Input gives the role machine an input.
 	Orders() *primary.Orders
 	Input(in role.Input)
-	// Follow waits until this node has applied everything up to an index. With a term, it then takes leadership of the
-	// next one for its own.
+	// Follow waits until this node has applied everything up to an index. With a term, it then notes that the leadership
+	// of the next term is given to this node.
 	Follow(ctx context.Context, index, term uint64) error
 }
 
@@ -93,7 +93,7 @@ func (v *Service) Handlers() map[string]operate.Handler {
 	}
 }
 
-// runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
+// runPlan has the role machine carry a plan out, and returns once the plan has ended. The plan goes
 // on if the client that asked goes away. The error says why it came to nothing.
 func (v *Service) runPlan(in role.Input, o *primary.Order, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(v.node.Base(), timeout)
@@ -109,7 +109,7 @@ func (v *Service) runPlan(in role.Input, o *primary.Order, timeout time.Duration
 	return nil
 }
 
-// calledOff says of a plan that has failed whether writes are open again.
+// calledOff adds to the error of a plan that has failed whether writes are open again.
 func (v *Service) calledOff(m *primary.Order, err error) error {
 	if !m.Closing() {
 		return err

@@ -70,13 +70,13 @@ func (v *Service) move(ctx context.Context, by string, args cluster.SwitchoverRe
 // plan is what a switchover would do.
 type plan struct {
 	to cluster.NodeID
-	// notes are of what is to come.
+	// notes say what is to be expected.
 	notes []string
-	// open sessions are in a transaction.
+	// open is how many sessions are in a transaction.
 	open int
 }
 
-// plan says to whom a switchover would go, and what is in its way.
+// plan says to which node a switchover would go, and what is in its way.
 func (v *Service) plan(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, p plan, err error) {
 	own, state := v.node.Own(), v.board.State()
 	s = cluster.Switchover{From: own.Name, DryRun: args.DryRun}
@@ -158,7 +158,8 @@ func (v *Service) whatBlocks(ctx context.Context, s *cluster.Switchover, p *plan
 }
 
 // AskTarget asks another node's agent to wait until it has applied everything up to
-// an index; with a term, also to take leadership of the next one for its own. It returns how long that node has waited.
+// an index; with a term, also to note that the leadership of the next term is given to it. It returns how long that
+// node has waited.
 func (v *Service) AskTarget(ctx context.Context, to cluster.NodeID, by string, t Target) (time.Duration, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		t.Within = time.Until(deadline)
@@ -175,8 +176,8 @@ func (v *Service) AskTarget(ctx context.Context, to cluster.NodeID, by string, t
 	return waited(answer, time.Since(began)), answer.Err()
 }
 
-// waited is how long the node that has answered was behind. An older agent does not say it: then it is all that the question took.
-// That is four round trips more: with one of 25 ms they alone are nearEnough.
+// waited is how long the node that has answered was behind. An older agent does not say that: then it is all the time
+// that the question took. That has four round trips more: at 25 ms each, these alone are nearEnough.
 func waited(answer control.Answer, all time.Duration) time.Duration {
 	f := Followed{Took: all}
 	if err := json.Unmarshal(answer.Result, &f); err != nil || f.Took < 0 {
@@ -215,7 +216,7 @@ func awaitNear(limit time.Duration, ask func() (time.Duration, error)) (behind t
 // moveTo closes writes, waits for the other node, and hands over.
 func (v *Service) moveTo(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID, maxPause time.Duration) (cluster.Switchover, error) {
 	maintenance := v.board.State().Maintenance
-	if maintenance != nil { // before: nobody else may open
+	if maintenance != nil { // before the move: until then nobody else may open
 		if _, err := v.requests.ChangeState(ctx, by, cluster.Change{Maintenance: maintenance.Appoint(s.To)}); err != nil {
 			return s, err
 		}
@@ -293,7 +294,7 @@ type Target struct {
 
 // Followed is what that node answers.
 type Followed struct {
-	// Took is how long it has waited, from when it was asked. The way to it is not what it lacks.
+	// Took is how long it has waited, from when it was asked. It does not include the way over the network.
 	Took time.Duration `json:"took_ns"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// judgeWriters says of which statements that write a switchover does not begin, and
-// which of the others could have it called off.
+// judgeWriters says which statements that write keep a switchover from beginning (blocks),
+// and which of the others could have it called off (note).
 func judgeWriters(writers []mysqld.Session, maxPause time.Duration) (blocks []string, note string) {
 	var short []mysqld.Session
 	for _, w := range writers {

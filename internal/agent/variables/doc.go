@@ -10,13 +10,13 @@
 // The cluster's value stands above that of the node's configuration. A variable that the cluster
 // has no more gets the configuration's value again, else quorate's or the server's default. What
 // a running server does not take waits for its next start. A value that the server always refuses is
-// not tried again with the same server; what failed otherwise is, at the next Keep. So is what a trial
-// (Try) may have left behind.
+// not tried again with the same server. What failed for another reason is tried again at the next
+// Keep, and so is what a trial (Try) may have left behind.
 //
 // # Requests
 //
-// A Service carries out what operators ask for: a change is tried by one node's mysqld, is committed, and is then applied
-// by all nodes that are heard of. The answer says how each of them runs with it.
+// A Service carries out what operators ask for: a change is tried by one node's mysqld, is committed, and is then
+// applied by all nodes that are heard. The answer says how each of them runs with it.
 //
 // # Goroutines
 //

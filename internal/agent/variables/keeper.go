@@ -16,7 +16,7 @@ import (
 // refusalBytesMax is how much is kept of why a server did not start.
 const refusalBytesMax = 400
 
-// doubt stands for a value of the server's that is not known. No value has a control character.
+// doubt stands for a value that the server may or may not have. No real value has a control character.
 const doubt = "\x00"
 
 // Server is a mysqld that runs.
@@ -28,8 +28,8 @@ type Server interface {
 	ReloadTLS(ctx context.Context, names []string) error
 }
 
-// Trier is a mysqld that runs, and may be left with values that it was to try only: then it says
-// so with a *mysqld.PutBackError.
+// Trier is a mysqld that runs. It may be left with values that it was only to try: then it says so
+// with a *mysqld.PutBackError.
 type Trier interface {
 	TryGlobals(ctx context.Context, values map[string]string) (atStart []string, made map[string]string, err error)
 }
@@ -37,25 +37,26 @@ type Trier interface {
 // Keeper keeps one node's mysqld at the cluster's variables.
 type Keeper struct {
 	node string
-	// own are the configuration's.
+	// own are the variables in the configuration.
 	own map[string]string
 
 	mu          sync.Mutex
 	incarnation uint64
-	// started are the cluster's variables with which that incarnation was started, has those that
-	// it was given since, too. atStart are those that it takes at a start only.
+	// started are the cluster's variables with which that incarnation was started; has also has
+	// those that it was given since. atStart are those that it takes only at a start.
 	started, has map[string]string
 	atStart      map[string]bool
 	failed       map[string]string
-	// without says why that incarnation was started without them, and gets none; "" = it was not.
+	// without says why that incarnation was started without the cluster's variables, and gets none
+	// of them; "" = it was started with them.
 	without string
 }
 
 // New makes a Keeper of the node of that name, whose configuration sets some variables.
 func New(node string, own map[string]string) *Keeper { return &Keeper{node: node, own: own} }
 
-// Legal are those of the cluster's variables that this quorate lets an operator set: a newer one
-// may have agreed on others.
+// Legal are those of the cluster's variables that this quorate lets an operator set: a newer
+// quorate may have agreed on others.
 func Legal(want map[string]string) map[string]string {
 	legal := maps.Clone(want)
 	maps.DeleteFunc(legal, func(name, value string) bool { return mysqld.CheckGlobal(name, value) != nil })
@@ -63,7 +64,7 @@ func Legal(want map[string]string) map[string]string {
 }
 
 // Started takes a new incarnation of mysqld, which was started with variables of the cluster; or
-// without them, because it did not start with them.
+// without them, because it did not start with them (the error without).
 func (k *Keeper) Started(incarnation uint64, with map[string]string, without error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +83,7 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if incarnation != k.incarnation {
-		return // it does not run so far, or no more
+		return // it does not run yet, or no longer
 	}
 	if k.without != "" {
 		want = nil
@@ -127,8 +128,8 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 
 func has(values map[string]string, name string) bool { _, is := values[name]; return is }
 
-// reloadTLS makes what was set of TLS hold. It is done once all of it is set, as one variable may
-// suit the others only.
+// reloadTLS makes mysqld use the TLS variables that were set. It is done once all of them are set,
+// as one of them may fit only with the others.
 func (k *Keeper) reloadTLS(ctx context.Context, names []string, s Server) {
 	if len(names) == 0 {
 		return
@@ -144,7 +145,7 @@ func (k *Keeper) reloadTLS(ctx context.Context, names []string, s Server) {
 }
 
 // Try has the server of an incarnation say whether it takes values. What it may be left with is
-// set anew at the next Keep. No Keep comes between: what that sets would be put back, too.
+// set anew at the next Keep. No Keep runs meanwhile: what that sets would be put back, too.
 func (k *Keeper) Try(ctx context.Context, incarnation uint64, values map[string]string, s Trier) (atStart []string, made map[string]string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -201,7 +202,7 @@ func (k *Keeper) Report(want map[string]string) cluster.VariablesOf {
 	return r
 }
 
-// Trouble says in a line what there is to say of a report in the status; "" = nothing.
+// Trouble says in a line what the status has to say of a report; "" = nothing.
 func Trouble(r cluster.VariablesOf) string {
 	var said []string
 	if r.Error != "" {

@@ -24,8 +24,8 @@ const (
 	// setTimeout bounds a change of variables: mysqld --validate-config may be read from a
 	// cold disk, and one node tries.
 	setTimeout = time.Minute
-	// keepEvery is how often it is looked whether mysqld has the cluster's variables, beside
-	// each change of the cluster state: it may have started since, or not have answered.
+	// keepEvery is how often Run looks whether mysqld has the cluster's variables, beside each
+	// change of the cluster state: mysqld may have started since, or not have answered.
 	keepEvery = 2 * time.Second
 )
 
@@ -37,8 +37,8 @@ const (
 
 // Node is the node around a Service.
 type Node interface {
-	// Committed returns the variables of the cluster by what is committed here, and what is closed when the cluster
-	// state changes.
+	// Committed returns the variables of the cluster by what is committed here, and a channel that is closed when the
+	// cluster state changes.
 	Committed() (variables map[string]string, changed <-chan struct{})
 	// Process is the mysqld that runs; nil = none does. Installed is the MySQL from which the newest was started.
 	Process() *mysqld.Process
@@ -245,7 +245,7 @@ func (s *Service) apply(ctx context.Context, r control.Request, args cluster.Var
 func (s *Service) list(ctx context.Context, r control.Request, _ struct{}) (operate.Done, error) {
 	list := cluster.VariablesList{Variables: map[string]string{}}
 	maps.Copy(list.Variables, s.committed())
-	ctx, cancel := context.WithTimeout(ctx, control.Timeout/2) // of which the answer is left
+	ctx, cancel := context.WithTimeout(ctx, control.Timeout/2) // the rest is left for the answer
 	defer cancel()
 	list.Nodes = s.askAll(ctx, cluster.VariablesApply{})
 	return operate.Done{ReadOnly: true, Result: list}, nil
