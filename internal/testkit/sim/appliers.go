@@ -105,8 +105,11 @@ type pacing struct {
 	// within holds the replicas that were within the bound since they could take over, as this
 	// node hears: a replica that comes with a backlog slows nobody down.
 	within map[*node]bool
-	// gone counts the looks since a node could take over last, as the world is.
+	// gone counts the looks since a node could take over last, as the world is, or since this node began to
+	// take it for one that could: a node that is given its vote counts by what it said before.
 	gone map[*node]int
+	// able holds the nodes that could take over, as this node hears.
+	able map[*node]bool
 	// needless counts the looks at which the primary was slowed down and waited for no replica.
 	needless int
 }
@@ -147,15 +150,19 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	c.commits = append(c.commits, a.Raft.Committed().Mark().Index)
 	had := c.commits[max(0, len(c.commits)-logLooks)]
 	bound, count, over, near, doubtful := a.w.maxApplyLag.Seconds(), 0, true, false, false
-	within, gone := map[*node]bool{}, map[*node]int{}
+	within, gone, able := map[*node]bool{}, map[*node]int{}, map[*node]bool{}
 	for _, s := range a.board.Nodes() {
 		o := a.w.node(s.ID)
 		may := a.mayWaitFor(o)
 		doubtful = doubtful || !may && a.applies(o) && a.w.net.connected(a.n.id, o.id)
-		if gone[o] = c.gone[o] + 1; may {
+		able[o] = s.CanTakeOver()
+		switch gone[o] = c.gone[o] + 1; {
+		case may:
 			gone[o] = 0
 			count++
 			near = near || a.n.check.engines[o].place == len(a.n.check.transactions)
+		case able[o] && !c.able[o]:
+			gone[o] = 0
 		}
 		if !may && (gone[o] > newsLooks || !s.CanTakeOver()) {
 			continue
@@ -164,7 +171,7 @@ func (a *agent) paced(p tap.Pace, news bool) {
 		within[o] = (c.within[o] || backlog <= bound) && s.CanTakeOver() && s.LogCommit >= had
 		over = over && within[o] && backlog > 1.5*bound && s.LagSeconds > 2
 	}
-	c.within, c.gone = within, gone
+	c.within, c.gone, c.able = within, gone, able
 	if count > 0 && over {
 		c.over = append(c.over, batches)
 	} else {
