@@ -20,10 +20,10 @@ import (
 // archiveRetry is how long the archive waits after a failure.
 const archiveRetry = 5 * time.Second
 
-// archiveOpenEvery is how often it is tried to open the repository.
+// archiveOpenEvery is the pause between tries to open the repository.
 const archiveOpenEvery = 30 * time.Second
 
-// isUsage tells whether an error is one of wrong usage or configuration: to try again changes nothing.
+// isUsage tells whether an error means wrong usage or configuration: another try would end the same way.
 func isUsage(err error) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && e.code == exitUsage
@@ -32,10 +32,10 @@ func isUsage(err error) bool {
 // archiveSayEvery is how often the same failure is logged.
 const archiveSayEvery = 10 * time.Minute
 
-// archiveTellEvery is how often the agent is told how far the archive is.
+// archiveTellEvery is how often the command tells the agent how far the archive is.
 const archiveTellEvery = 5 * time.Second
 
-// archiveLookEvery is how often the full backups are looked at. With commands that costs some processes.
+// archiveLookEvery is how often the command looks for the newest full backup. With commands a look starts some processes.
 const archiveLookEvery = 10 * time.Minute
 
 // archiveLookTimeout bounds one such look.
@@ -76,7 +76,7 @@ type archived struct {
 	Time  time.Time `json:"time"`
 }
 
-// archiveTeller tells the agent what it shows to those who watch. No archive fails for that.
+// archiveTeller tells the agent the figures of the archive for its metrics. If it cannot, the archive goes on.
 type archiveTeller struct {
 	p            *backupPlace
 	store        repository.Store
@@ -103,7 +103,8 @@ func (t *archiveTeller) warn(ctx context.Context, what string, err error) {
 	}
 }
 
-// newest finds the newest full backup that can be restored: an older result may have been deleted.
+// newest tells the agent of the newest full backup that can be restored. It looks again each time: the backup that it
+// found before may have been deleted.
 func (t *archiveTeller) newest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, archiveLookTimeout) // nothing is shipped meanwhile
 	defer cancel()

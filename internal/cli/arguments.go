@@ -16,12 +16,12 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// suggestionEditsMax is how many letters a command may be misspelt by that a
-// message still names.
+// suggestionEditsMax is how many wrong letters a misspelt command may have for a message to
+// suggest the right one.
 const suggestionEditsMax = 2
 
-// noArgs refuses arguments. Of a command with others below it they are commands
-// that nobody knows.
+// noArgs refuses arguments. If the command has subcommands, the message says that the first argument is
+// an unknown command.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -37,7 +37,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
-// oneArg wants the one argument that is called so.
+// oneArg requires exactly one argument, which messages call name.
 func oneArg(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -50,7 +50,7 @@ func oneArg(name string) cobra.PositionalArgs {
 	}
 }
 
-// flagError says which flag may have been meant, or what it wants.
+// flagError says which flag may have been meant, or which value the flag needs.
 func flagError(cmd *cobra.Command, err error) error {
 	if w, ok := errors.AsType[*wordError](err); ok {
 		return w
@@ -101,10 +101,10 @@ func (v *durationValue) String() string {
 	return units.Duration(time.Duration(*v))
 }
 
-// Type is what flagError explains.
+// Type names the kind of value: flagError explains it.
 func (v *durationValue) Type() string { return "duration" }
 
-// wordValue is a flag's word, of a few.
+// wordValue is the value of a flag that takes one of a few words.
 type wordValue struct {
 	to    *string
 	name  string
@@ -145,7 +145,7 @@ func (v *wordValue) String() string {
 }
 func (*wordValue) Type() string { return "string" }
 
-// oldNames lets flags be called as they were before.
+// oldNames accepts flags also by their former names.
 func oldNames(cmd *cobra.Command, names map[string]string) {
 	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(cmp.Or(names[name], name))

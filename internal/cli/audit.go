@@ -66,7 +66,7 @@ func auditTable(lines []cluster.AuditEntry) string {
 	var whys []string
 	for _, l := range lines {
 		result, why, _ := strings.Cut(oneLine(l.Result), ": ")
-		node := cmp.Or(l.Node, "all") // a change of the cluster state: of every node's log
+		node := cmp.Or(l.Node, "all") // "" = a change of the cluster state, which every node's log has
 		rows = append(rows, []string{units.Time(l.At), oneLine(l.By), node, result, oneLine(l.What)})
 		whys = append(whys, why)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// backupPlace says where backups are, as flags have it; what they leave out the configuration says.
+// backupPlace says where backups are: by flags, or else by the configuration.
 type backupPlace struct {
 	control   controlOptions
 	directory string
@@ -132,7 +132,7 @@ Only root and the agent's own account may take one: it holds all data.`,
 	return cmd
 }
 
-// lagPatience is how long a backup waits for a node that lags what another one has kept.
+// lagPatience is how long a backup waits if its node lags behind the part of the log that another node has stored.
 const lagPatience = time.Minute
 
 // backupTaken is what "quorate backup --json" prints.

@@ -33,13 +33,13 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// verifyPoll is how often it is looked whether the restored node has opened.
+// verifyPoll is the pause between looks whether the restored node has opened.
 const verifyPoll = 500 * time.Millisecond
 
 const (
 	// verifyAskTimeout bounds such a look.
 	verifyAskTimeout = 10 * time.Second
-	// verifyStill is for how long it may apply nothing: one statement may take long.
+	// verifyStill is how long the restored node may apply nothing: one statement may take long.
 	verifyStill = time.Hour
 )
 
@@ -87,7 +87,7 @@ Exit code 0 if it is whole, 1 if it is not.`,
 type verified struct {
 	restored
 	Tables int `json:"tables"`
-	// Problems are sentences; none = it is whole.
+	// Problems are sentences; none = the backup is whole.
 	Problems []string `json:"problems"`
 }
 
@@ -125,8 +125,9 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	return err
 }
 
-// scratchDir makes a directory below scratch, and removes what verifications have left there that were killed: all of a database, and in
-// the clear. It is locked until remove is called, or this process ends.
+// scratchDir makes a directory below scratch. First it removes the directories of verifications that were killed:
+// each has all of a database, not encrypted. The new directory is locked until remove is called, or this process
+// ends.
 func scratchDir(scratch string, errOut io.Writer) (dir string, remove func() error, err error) {
 	left, err := filepath.Glob(filepath.Join(scratch, "qv-*"))
 	if err != nil {
@@ -158,7 +159,7 @@ func scratchDir(scratch string, errOut io.Writer) (dir string, remove func() err
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
 }
 
-// lockDir locks a directory for as long as it is open; unix.EWOULDBLOCK: another process has.
+// lockDir locks a directory for as long as the file is open. unix.EWOULDBLOCK = another process has locked it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -178,7 +179,7 @@ func (v verified) text(took time.Duration) string {
 	return fmt.Sprintf("%s is NOT whole:\n  %s\n", v.Full, strings.Join(v.Problems, "\n  "))
 }
 
-// scratchConfig is of a node alone, on loopback, with the MySQL of this host's configuration.
+// scratchConfig is the configuration of a single node on loopback, with the MySQL of this host's configuration.
 func (o *verifyOptions) scratchConfig(dataDir string) (config.Config, error) {
 	cfg := config.Default()
 	if path := configPath(o.place.control.path); path != "" {
@@ -194,7 +195,7 @@ func (o *verifyOptions) scratchConfig(dataDir string) (config.Config, error) {
 	if cfg.MySQL.Variables == nil {
 		cfg.MySQL.Variables = map[string]string{}
 	}
-	cfg.MySQL.Variables["innodb_buffer_pool_size"] = "256M" // it is beside other things
+	cfg.MySQL.Variables["innodb_buffer_pool_size"] = "256M" // other programs may run on this host
 	ports, err := freePorts(6)
 	if err != nil {
 		return cfg, err
@@ -203,7 +204,7 @@ func (o *verifyOptions) scratchConfig(dataDir string) (config.Config, error) {
 	cfg.Cluster, cfg.Node, cfg.DataDir = "quorate-verify", node, dataDir
 	cfg.Members = []config.Member{{Name: node, Peer: ports[0], Kind: cluster.KindFull, Weight: cluster.WeightDefault}}
 	cfg.Feed.Listen, cfg.Router.ReadWrite, cfg.API.Listen = ports[1], ports[2], ports[3]
-	_, port, _ := net.SplitHostPort(ports[4]) // net made it
+	_, port, _ := net.SplitHostPort(ports[4]) // no error: net made the address
 	_, err = fmt.Sscan(port, &cfg.MySQL.Port)
 	return cfg, err
 }
@@ -221,10 +222,11 @@ func freePorts(count int) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// opened waits until a restored node has opened, as long as it gets on. ended has why it has ended, and then nil for who waits for its end.
+// opened waits until a restored node has opened, as long as it makes progress. ended receives the error with which
+// the node ends; opened puts nil there again for the caller, who waits for the end, too.
 func opened(ctx context.Context, node string, ask func(context.Context) (status.Cluster, error), ended chan error) error {
 	has, moved := "", time.Now()
-	var own status.Node // as it was when it answered last
+	var own status.Node // from its last answer
 	for {
 		one, cancel := context.WithTimeout(ctx, verifyAskTimeout)
 		st, asked := ask(one)
@@ -254,7 +256,7 @@ func opened(ctx context.Context, node string, ask func(context.Context) (status.
 	}
 }
 
-// look runs the node that was restored, and looks at it.
+// look runs the restored node, and checks its data.
 func (o *verifyOptions) look(ctx context.Context, cfg config.Config, logger *slog.Logger, v *verified) (err error) {
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -307,7 +309,7 @@ func (v *verified) look(ctx context.Context, db *sql.DB) error {
 	}
 	has.Subtract(want)
 	for source := range has.Intervals() {
-		if source.UUID.String() != own { // its own it may have made since
+		if source.UUID.String() != own { // the node may have made transactions of its own since
 			v.Problems = append(v.Problems, "there are transactions that the log does not have: "+has.String())
 			break
 		}

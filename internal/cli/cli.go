@@ -41,8 +41,8 @@ type Deps struct {
 	Exec func(path string, argv, env []string) error
 }
 
-// exitError is an error with an exit code of its own. Without err there is nothing
-// more to say: what was printed says it.
+// exitError is an error with an exit code of its own. err is nil if the command has already printed
+// all that there is to say.
 type exitError struct {
 	code int
 	err  error
@@ -57,7 +57,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage marks an error as one of wrong usage or configuration.
+// usage marks an error as wrong usage or wrong configuration.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +73,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	out := &output{Writer: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
-	// What goes wrong before a command begins is wrong usage.
+	// An error before a command begins is wrong usage.
 	began := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
 	cmd, err := root.ExecuteContextC(ctx)
@@ -90,8 +90,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	if !began {
 		code = exitUsage
 	}
-	if (isSet(cmd, "json") || !began && wantsJSON(cmd, args)) && !out.written { // who reads JSON gets some
-		// In one line, also where the results are one object a line. stderr has it, too.
+	if (isSet(cmd, "json") || !began && wantsJSON(cmd, args)) && !out.written { // a program that reads JSON gets an object
+		// In one line, because some commands print one object per line. stderr gets the error, too.
 		_ = json.NewEncoder(stdout).Encode(newFailure(cmd, err, code))
 	}
 	for _, e := range config.Problems(err) {
@@ -130,8 +130,8 @@ func newFailure(cmd *cobra.Command, err error, code int) control.Failure {
 	return f
 }
 
-// wantsJSON tells whether arguments that could not be parsed have --json, for a command
-// that knows it.
+// wantsJSON tells whether arguments that could not be parsed contain --json, and the command
+// has that flag.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -185,8 +185,8 @@ func configFlag(cmd *cobra.Command, path *string) {
 	_ = cmd.MarkFlagFilename("config", "toml")
 }
 
-// defaultConfig is the configuration that is meant if none is named, and
-// configVariable an environment variable that names another one.
+// defaultConfig is the configuration file if none is named. configVariable is the environment variable
+// that names another file.
 const (
 	defaultConfig  = "/etc/quorate/node.toml"
 	configVariable = "QUORATE_CONFIG"
@@ -195,7 +195,7 @@ const (
 // errTwoTargets refuses two flags that contradict each other.
 var errTwoTargets = errors.New("--addr and --config both say where to ask: use one of them")
 
-// configPath returns which configuration is meant; "" = there is none.
+// configPath returns the path of the configuration file to use; "" = there is none.
 func configPath(path string) string {
 	path = cmp.Or(path, os.Getenv(configVariable))
 	if path == "" {
@@ -208,7 +208,7 @@ func configPath(path string) string {
 }
 
 // agentConfig returns the configuration that says where the agent is: the defaults
-// if there is no file. Mistakes elsewhere in it keep nobody from asking the agent.
+// if there is no file. Mistakes elsewhere in the file do not matter here.
 func agentConfig(path string) (config.Config, error) {
 	if configPath(path) == "" {
 		return config.Default(), nil
@@ -217,7 +217,7 @@ func agentConfig(path string) (config.Config, error) {
 	return c, usage(err)
 }
 
-// namedConfig returns which configuration is meant; an error if there is none.
+// namedConfig is configPath, with an error if there is no file.
 func namedConfig(path string) (string, error) {
 	if path = configPath(path); path == "" {
 		return "", usage(fmt.Errorf("--config is missing: it names the node's configuration file, and there is no %s", defaultConfig))
@@ -241,8 +241,8 @@ func loadConfig(path string) (config.Config, error) {
 	return c, usage(err)
 }
 
-// checkVariables refuses server variables that are not the operator's to set,
-// one line for each.
+// checkVariables refuses server variables that the operator may not set, with one line
+// for each.
 func checkVariables(c config.Config) error {
 	wrong := map[string]string{}
 	for name, value := range c.MySQL.Variables {

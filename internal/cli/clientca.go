@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// certificateYears is long, as all clients stop when it is over: the status says so 30 days
-	// before. certificateEarly is for clients whose clock is late.
+	// certificateYears is long, because no client can connect when the certificates have ended: the status
+	// warns 30 days before. certificateEarly is for clients whose clock is late.
 	certificateYears = 10
 	certificateEarly = 24 * time.Hour
-	// serialBits of a random number make each serial number another one (RFC 5280 §4.1.2.2
-	// allows 160, with the first one 0).
+	// serialBits random bits make each serial number unique (RFC 5280 §4.1.2.2
+	// allows 160, with the first bit 0).
 	serialBits = 127
 )
 
-// clientCA is a CA that clients trust, and that has signed the certificate of each node's mysqld.
+// clientCA is a CA that clients trust. It signs the certificate of each node's mysqld.
 type clientCA struct {
 	cert    *x509.Certificate
 	private *ecdsa.PrivateKey
 	now     time.Time
 }
 
-// pemPair is a certificate and its key, as files have them.
+// pemPair is a certificate and its key in PEM, as they are written to files.
 type pemPair struct{ cert, key []byte }
 
 // newClientCA makes the CA of a cluster.
@@ -51,7 +51,8 @@ func newClientCA(clusterName string, now time.Time) (clientCA, error) {
 	return ca, err
 }
 
-// sign makes a key, and completes and signs a certificate for it: the CA's own while that has no key.
+// sign makes a key, and completes and signs the certificate c for it. While the CA has no key yet, c is the CA's own
+// certificate, which signs itself.
 func (ca clientCA) sign(c *x509.Certificate) (private *ecdsa.PrivateKey, der []byte, err error) {
 	if private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, nil, fmt.Errorf("make a key: %w", err)
@@ -98,12 +99,12 @@ func toPEM(cert []byte, private *ecdsa.PrivateKey) (pemPair, error) {
 	}, err
 }
 
-// clientNames are by what clients may know a node. All nodes have the same: who connects to one
-// node's port 6446 is led to the primary, whichever that is, and verifies the primary's certificate.
+// clientNames are the names and addresses by which clients may know a node. All nodes have the same ones: a client of one
+// node's port 6446 is led to the primary, whichever node that is, and verifies the primary's certificate.
 func (n newCluster) clientNames(members []config.Member) (names []string) {
 	for _, m := range members {
 		host, _, err := net.SplitHostPort(m.Peer)
-		if err == nil { // else Validate says so
+		if err == nil { // Validate reports an error
 			names = append(names, host)
 		}
 	}
@@ -112,7 +113,7 @@ func (n newCluster) clientNames(members []config.Member) (names []string) {
 	return slices.Compact(names)
 }
 
-// certificates makes the CA and the nodes' certificates, if they are wanted.
+// certificates makes the CA and the nodes' certificates, if the flags ask for them.
 func (n newCluster) certificates(members []config.Member) (ca pemPair, nodes []pemPair, err error) {
 	if !n.clientCA {
 		return pemPair{}, make([]pemPair, len(members)), nil

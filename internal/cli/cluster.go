@@ -31,18 +31,18 @@ type clusterSettings struct {
 	Durability   cluster.Durability   `json:"durability"`
 	Reseed       cluster.Reseed       `json:"reseed"`
 	Errant       cluster.ErrantPolicy `json:"errant"`
-	// RetainBytesMax is 0 without a bound.
+	// RetainBytesMax is 0 if there is no bound.
 	RetainBytesMax int64 `json:"retain_bytes_max"`
 	// PeerSecurity is "" where connections between agents are not protected.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security"`
 	MySQLRouter  bool                 `json:"mysql_router"`
 	EventsOff    bool                 `json:"events_off"`
 	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
-	// RequireAck has the nodes that OKs wait for, with how that degrades.
+	// RequireAck maps each node that OKs wait for to its degrade policy.
 	RequireAck map[string]string `json:"require_ack"`
-	// Variables are those that the cluster has for all nodes; nil = the agent could not be asked.
+	// Variables are the server variables that the cluster has for all nodes; nil = the agent did not answer.
 	Variables map[string]string `json:"variables"`
-	// Recovered is there while former members are not taken in again.
+	// Recovered is set while former members have not become members again.
 	Recovered *cluster.Recovery `json:"recovered,omitempty"`
 }
 
@@ -76,7 +76,7 @@ node list", the variables' values in "quorate variables list".`,
 	return cmd
 }
 
-// String shows the settings to people, by the names of their flags.
+// String shows the settings to people. It names them like their flags.
 func (s clusterSettings) String() string {
 	retain, maintenance := "off", "off\n"
 	if s.RetainBytesMax > 0 {

@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// completeWait bounds the wait for names: somebody has pressed a key, and a node may be frozen.
+// completeWait bounds the wait for names: a person has pressed a key and waits, and a node may be frozen.
 const completeWait = time.Second
 
-// complete has a shell complete the names of nodes, which the node's agent knows: for arguments that help calls NODE, and flags whose
-// value it calls node. Nobody knows the name of a new node. Files are offered only where help calls an argument FILE or DATADIR.
+// complete lets a shell complete the names of nodes, which the agent knows: for arguments that help calls NODE, and
+// for flags whose value it calls node. The name of a new node cannot be completed. Files are offered only where help
+// calls an argument FILE or DATADIR.
 func complete(cmd *cobra.Command) {
 	nodes := func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -22,7 +23,7 @@ func complete(cmd *cobra.Command) {
 		}
 		return nodeNames(cmd), cobra.ShellCompDirectiveNoFileComp
 	}
-	// What comes before the first flag: "set NODE [--weight N]".
+	// argument is the text before the first flag, as in "set NODE [--weight N]".
 	argument, _, _ := strings.Cut(strings.TrimPrefix(cmd.Use, cmd.Name()), "--")
 	switch files := regexp.MustCompile("FILE|DATADIR").MatchString(argument); {
 	case strings.Contains(argument, "NODE") && cmd.Name() != "add":
@@ -35,7 +36,7 @@ func complete(cmd *cobra.Command) {
 		if name != "node" {
 			return
 		}
-		// It cannot fail: the flag exists, and has no other one.
+		// It cannot fail: the flag exists, and has no completion function yet.
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			names := nodeNames(cmd)
 			if strings.HasSuffix(usage, "or none") {
@@ -49,7 +50,7 @@ func complete(cmd *cobra.Command) {
 	}
 }
 
-// nodeNames asks the agent that the command would ask; nil: it does not say.
+// nodeNames asks the agent that the command would ask for the names of the nodes; nil = it gives no answer.
 func nodeNames(cmd *cobra.Command) (names []cobra.Completion) {
 	path, _ := cmd.Flags().GetString("config")
 	addr, _ := cmd.Flags().GetString("addr")

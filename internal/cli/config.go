@@ -84,18 +84,18 @@ agent would not start.`,
 	}
 }
 
-// stopsAgent tells whether a warning, which may be of this host alone, says that the agent would not start.
+// stopsAgent tells whether a warning says that the agent would not start. The warning may be true only on this host.
 func stopsAgent(warning string) bool { return strings.Contains(warning, "the agent would not start") }
 
-// configWarnings says what is allowed in a configuration, and likely not meant.
+// configWarnings says what in a configuration is allowed but probably not meant.
 func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {
 	server, err := checkServer(ctx, c)
 	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
 		fileWarnings(path, c), hookWarnings(c), keyWarnings(c), server), err
 }
 
-// checkServer has this host's mysqld judge the operator's variables. There may be none
-// here: the file may be for another host.
+// checkServer lets this host's mysqld judge the operator's variables. There may be no mysqld
+// here, because the file may be for another host.
 func checkServer(ctx context.Context, c config.Config) (warnings []string, err error) {
 	if c.Self().Kind == cluster.KindLogger {
 		return nil, nil
@@ -113,7 +113,7 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 		warnings = append(warnings, fmt.Sprintf("data_dir: %v: the agent would not start", err))
 	}
 	texts, err := files.CheckTLSFiles(ctx)
-	if errors.Is(err, mysqld.ErrConfig) { // that there is no such account accountWarnings says
+	if errors.Is(err, mysqld.ErrConfig) { // accountWarnings reports a missing account
 		warnings = append(warnings, fmt.Sprintf("the files for TLS are not checked: only root can read them as %s", c.MySQL.User))
 	}
 	for _, text := range texts {
@@ -126,8 +126,8 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	return warnings, usage(c.Wrong(wrong))
 }
 
-// dataDirWarnings says that nothing can be written in the data directory, or that it
-// cannot be made: an agent would end there. What is made to try that is removed.
+// dataDirWarnings says that the data directory cannot be written, or cannot be made: an agent
+// would end with that. A directory that it makes to try this is removed again.
 func dataDirWarnings(path string) (texts []string) {
 	cannot, at := "be written", path
 	// access(2) itself: it sees chattr +i, which unix.Faccessat with flags does not.
@@ -153,8 +153,8 @@ func dataDirWarnings(path string) (texts []string) {
 	return texts
 }
 
-// accountWarnings says what is wrong on this host with the account that mysqld is to
-// run as.
+// accountWarnings says what is wrong on this host with the account as which mysqld is to
+// run.
 func accountWarnings(c config.Config) (texts []string) {
 	if c.MySQL.User == "" || c.Self().Kind == cluster.KindLogger {
 		return nil
@@ -165,7 +165,7 @@ func accountWarnings(c config.Config) (texts []string) {
 	return nil
 }
 
-// groupWarnings says that this host lacks the group that may operate.
+// groupWarnings says that this host lacks the OS group whose members may operate.
 func groupWarnings(c config.Config) (texts []string) {
 	if c.Control.Group == "" {
 		return nil
@@ -176,8 +176,8 @@ func groupWarnings(c config.Config) (texts []string) {
 	return nil
 }
 
-// changeable says who else may change the configuration file, which says what the agent
-// executes: mysql.base_dir; "" = nobody. Where the agent is root, nobody else may put another file in its place either.
+// changeable says which other accounts may change the configuration file, which names the program that the agent
+// executes (mysql.base_dir); "" = none. If the agent is root, it also says who may put another file in the file's place.
 func changeable(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -195,7 +195,7 @@ func changeable(path string) string {
 	return ""
 }
 
-// hookWarnings says that the hook could not be run, or that others may change what is run.
+// hookWarnings says that the hook cannot be run, or that others may change the program.
 func hookWarnings(c config.Config) []string {
 	if len(c.Hooks.OnChange) == 0 {
 		return nil
@@ -214,8 +214,8 @@ func hookWarnings(c config.Config) []string {
 	return nil
 }
 
-// hookChangeable says who else but root and this account may change what the agent runs: the hook,
-// or an entry of its directory; "" = nobody.
+// hookChangeable says which accounts, beside root and this one, may change the program that the agent runs: the hook
+// itself, or an entry of its directory; "" = none.
 func hookChangeable(c config.Config) string {
 	if len(c.Hooks.OnChange) == 0 {
 		return ""
@@ -227,7 +227,7 @@ func hookChangeable(c config.Config) string {
 	}
 	for _, of := range []string{file, filepath.Dir(file), filepath.Dir(path)} {
 		info, err := os.Stat(of)
-		if err != nil || errors.Is(unix.Access(of, unix.W_OK), unix.EROFS) { // there nobody changes anything
+		if err != nil || errors.Is(unix.Access(of, unix.W_OK), unix.EROFS) { // nobody can change anything there
 			continue
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
@@ -253,7 +253,7 @@ func fenceWarnings(c config.Config) (texts []string) {
 		os.Geteuid(), c.MySQL.Bind)}
 }
 
-// readableHash says that everybody may read what is as good as a reader's password.
+// readableHash says that everybody may read a hash that is as good as a reader's password.
 func readableHash(path string, c config.Config) string {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o004 == 0 || !slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" }) {
@@ -262,8 +262,8 @@ func readableHash(path string, c config.Config) string {
 	return fmt.Sprintf("it has a password_hash, and everybody may read it (mode %#o): chmod o-r %s", info.Mode().Perm(), path)
 }
 
-// fileWarnings says who else may read or change files that nobody else should. The
-// readers' passwords open all data.
+// fileWarnings says that other accounts may read or change files that only the agent's account should. The
+// readers' passwords give access to all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
 	if text := changeable(path); text != "" {
 		texts = append(texts, text+": the agent would not start")

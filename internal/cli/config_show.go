@@ -23,7 +23,7 @@ type shownSetting struct {
 	config.Setting
 	// From is default, file, cluster, or the name of an environment variable.
 	From string `json:"from"`
-	// Below is what the file says where the cluster's value stands above it.
+	// Below is the value in the file, where the cluster's value overrides it.
 	Below string `json:"file_value,omitempty"`
 }
 
@@ -61,7 +61,8 @@ The cluster's variables are shown if the agent runs; if not, a line on stderr sa
 	return cmd
 }
 
-// clusterVariables are those that the agent knows; nil = it cannot be asked, which is said.
+// clusterVariables are the server variables that the agent knows for the cluster; nil = it does not answer. Then a
+// line says so.
 func (o *controlOptions) clusterVariables(cmd *cobra.Command) map[string]string {
 	var list cluster.VariablesList
 	asked := *o

@@ -15,8 +15,8 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
-// mayAsk returns whether there is a person to be asked whether what deletes is meant. A
-// script has to say --yes.
+// mayAsk returns an error if there is no person to answer a question. A script
+// must say --yes.
 func (o *controlOptions) mayAsk(in io.Reader, out io.Writer) error {
 	if o.asJSON || !isTerminal(in) || !isTerminal(out) {
 		return usage(errors.New("this is not a terminal, so nobody can confirm it: use --yes"))
@@ -36,8 +36,8 @@ func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) 
 	return answer == "y" || answer == "yes"
 }
 
-// readAnswer reads what a person answers; "" if a signal comes first. A read of a
-// terminal cannot be called off: it ends with the process.
+// readAnswer reads a person's answer; "" if a signal comes first. A read of a
+// terminal cannot be cancelled: its goroutine ends with the process.
 func readAnswer(ctx context.Context, in io.Reader) string {
 	answer := make(chan string, 1)
 	go func() {

@@ -23,8 +23,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// controlTimeout bounds the wait for an agent's answer to a request that it
-// bounds by control.Timeout: the answer says more than that there is none.
+// controlTimeout bounds the wait for an agent's answer. It is longer than control.Timeout, by which the agent
+// bounds the request: the agent's own answer says more than a timeout here.
 const controlTimeout = control.Timeout + 10*time.Second
 
 // controlOptions are the flags of all requests to an agent.
@@ -66,7 +66,7 @@ func (o *controlOptions) controlSocket() (string, error) {
 	return c.ControlSocket(), err
 }
 
-// ask sends a request and decodes the result of what was carried out.
+// ask sends a request to the agent and decodes the result.
 func (o *controlOptions) ask(ctx context.Context, name string, args, result any) error {
 	socket, err := o.controlSocket()
 	if err != nil {
@@ -98,8 +98,8 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 	return nil
 }
 
-// withoutSocket says why nobody takes requests at a socket. An agent has none while it
-// has nothing of its own, or no more, and says so at its api.
+// withoutSocket says why nobody takes requests at a socket. An agent has no socket before its node has data,
+// and after the node was removed: then its API says so.
 func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket string) error {
 	if o.addr == "" && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) {
 		if addr, wrong := statusAddress(o.path, ""); wrong == nil {
@@ -114,8 +114,8 @@ func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket st
 	return unanswered(err, socket)
 }
 
-// outsideError says what a node is that has no socket for requests. cause is what
-// dialling it has come to.
+// outsideError says why a node has no socket for requests: it takes no part in the cluster. cause is the error of
+// dialling the socket.
 type outsideError struct {
 	text  string
 	cause error
@@ -124,8 +124,8 @@ type outsideError struct {
 func (e *outsideError) Error() string { return e.text }
 func (e *outsideError) Unwrap() error { return e.cause }
 
-// whoAsks names the OS account and the host, for what is done without an agent,
-// which would know. Who became root by sudo is named as they say, too.
+// whoAsks names the OS account and the host for work that is done without an agent. (An agent knows the account by
+// itself.) For root it adds the account that became root by sudo, as sudo says.
 func whoAsks() string {
 	name := fmt.Sprintf("uid %d", os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -139,7 +139,7 @@ func whoAsks() string {
 	return name
 }
 
-// unanswered says what to do where the agent at addr cannot be asked.
+// unanswered says what to do if the agent at addr does not answer.
 func unanswered(err error, addr string) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
@@ -158,7 +158,7 @@ func unanswered(err error, addr string) error {
 	return err
 }
 
-// controlExit is the exit code for what became of a request.
+// controlExit is the exit code for the result of a request.
 func controlExit(code control.Code) int {
 	switch code {
 	case control.CodeInvalid:
@@ -171,7 +171,7 @@ func controlExit(code control.Code) int {
 	return exitFailure
 }
 
-// change asks for a change of the cluster state and prints what became of it.
+// change asks for a change of the cluster state and prints the result.
 func (o *controlOptions) change(ctx context.Context, out io.Writer, name string, args any) error {
 	var result cluster.ChangeResult
 	if err := o.ask(ctx, name, args, &result); err != nil {
@@ -198,8 +198,8 @@ func (o *controlOptions) print(out io.Writer, result any, dryRun bool, inTheWay 
 	return err
 }
 
-// printDryRun prints what a dry run has found: of each kind of request, whether it would
-// be done ("possible") and what it would mean ("notes").
+// printDryRun prints the result of a dry run. For every kind of request it has two fields: whether the request could
+// be carried out ("possible"), and what that would mean ("notes").
 func printDryRun(out io.Writer, result any, possible bool) error {
 	raw, err := json.Marshal(result)
 	fields := map[string]json.RawMessage{"notes": json.RawMessage("[]")}

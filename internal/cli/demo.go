@@ -32,7 +32,7 @@ const (
 var (
 	// errDemoFailed says that the demo ran to its end and the ledger is not right.
 	errDemoFailed = errors.New("the ledger is not right")
-	// errDemoInterrupted says that the user ended it.
+	// errDemoInterrupted says that the user ended the demo.
 	errDemoInterrupted = errors.New("interrupted; nothing is left behind")
 )
 
@@ -192,7 +192,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
-	// A workload that ends by itself has failed, and the story with it.
+	// A workload that ends by itself has failed, and ends the demo.
 	group, story := errgroup.WithContext(ctx)
 	begin := time.Now()
 	group.Go(func() error { return load.Run(writing) })
@@ -258,8 +258,8 @@ func (d *demo) breakAndMend(ctx context.Context, load *ledger.Workload) error {
 	}
 	load.ResetGap()
 	killed := time.Now()
-	// The servers of a busy machine take a while to be gone; the others do not
-	// wait for that, and neither do the figures.
+	// On a busy machine killed servers take a while to be gone; the other nodes do not
+	// wait for that, so the figures do not include it.
 	gone := make(chan error, 1)
 	go func() { gone <- d.cluster.KillBoth(victim) }()
 	d.out.step("SIGKILL to the agent and the mysqld of the primary, %s", d.cluster.Name(victim))
@@ -272,8 +272,8 @@ func (d *demo) breakAndMend(ctx context.Context, load *ledger.Workload) error {
 	return d.mend(ctx, load, victim, killed)
 }
 
-// awaitWrites waits for a new primary and for its first acknowledged row. What
-// the dead one acknowledged came before it: its agent passes no byte any more.
+// awaitWrites waits for a new primary and for its first acknowledged row. No later row can come from
+// the dead primary: its agent passes no byte any more.
 func (d *demo) awaitWrites(ctx context.Context, load *ledger.Workload, killed time.Time, dead ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, demoFailoverWait)
 	defer cancel()
@@ -332,7 +332,7 @@ func (d *demo) mend(ctx context.Context, load *ledger.Workload, victim int, kill
 	return nil
 }
 
-// check holds every server to what the writers were told.
+// check compares every server with what the writers were told.
 func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 	var nodes []ledger.Server
 	for _, i := range d.cluster.Full() {
@@ -364,7 +364,7 @@ func (d *demo) waitKept(ctx context.Context) {
 	primary, err := d.cluster.WaitPrimary(found)
 	cancel()
 	if err != nil {
-		primary = 0 // a look at it shows that there is none
+		primary = 0 // its status will show that there is no primary
 	}
 	d.out.step("the cluster stays up")
 	d.out.plain("%s", d.tryThis(d.cluster.Name(primary), d.cluster.ConfigPath(primary), d.cluster.MysqldPID(primary)))
@@ -372,8 +372,8 @@ func (d *demo) waitKept(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// tryThis says what to do with the cluster: commands that work in any terminal as they
-// are. The node named is the primary.
+// tryThis says what to try with the cluster: commands that work in any terminal without a change. node is
+// the primary.
 func (d *demo) tryThis(node, config string, mysqldPID int) string {
 	var text strings.Builder
 	text.WriteString("in another terminal:\n")
@@ -391,8 +391,8 @@ func (d *demo) tryThis(node, config string, mysqldPID int) string {
 	return text.String() + "Ctrl-C here stops it, and removes " + d.cluster.Dir()
 }
 
-// clientCommand connects as the application, with the client of the MySQL that
-// runs: it need not be on PATH.
+// clientCommand is the command that connects as the application. It uses the client of the MySQL that
+// runs, which need not be on PATH.
 func (d *demo) clientCommand() string {
 	command := d.cluster.ClientCommand(0)
 	if argv, err := d.install.ClientArgv(); err == nil {
@@ -401,7 +401,7 @@ func (d *demo) clientCommand() string {
 	return command
 }
 
-// names lists the nodes; servers only those with a mysqld.
+// names lists the nodes. servers lists only the nodes with a mysqld.
 func (d *demo) names() string {
 	var names []string
 	for i := range d.cluster.Len() {

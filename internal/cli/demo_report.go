@@ -20,7 +20,7 @@ type demoResult struct {
 	Writers         int     `json:"writers"`
 	DurationSeconds float64 `json:"duration_s"`
 	MySQLVersion    string  `json:"mysql_version"`
-	// Rows, as the writers were told and as they were found.
+	// Rows: as the writers were told, and as the servers have them.
 	Acknowledged   int `json:"acknowledged"`
 	Unknown        int `json:"unknown"`
 	UnknownPresent int `json:"unknown_present"`
@@ -28,15 +28,14 @@ type demoResult struct {
 	Lost           int `json:"lost"`
 	Diverged       int `json:"diverged"`
 	// WriteGapMs is the longest time without an acknowledgement around the
-	// kill, FailoverMs the time from the kill to the new primary, RejoinMs
-	// from the dead node's restart until it has applied what was committed
-	// then.
+	// kill. FailoverMs is the time from the kill to the new primary. RejoinMs is the time
+	// from the dead node's restart until it has applied all that was committed at that restart.
 	WriteGapMs int64 `json:"write_gap_ms"`
 	FailoverMs int64 `json:"failover_ms"`
 	RejoinMs   int64 `json:"rejoin_ms"`
 }
 
-// fill takes the verdict over.
+// fill copies the figures of the ledger's verdict.
 func (r *demoResult) fill(o demoOptions, v ledger.Result) {
 	r.Nodes, r.Writers = o.nodes, o.writers
 	r.Acknowledged, r.Failed = v.Acknowledged, v.Failed
@@ -68,7 +67,7 @@ func newDemoPrinter(cmd *cobra.Command, asJSON bool) *demoPrinter {
 	return p
 }
 
-// coloured tells whether what is written there may have colours.
+// coloured tells whether output to stream may have colours.
 func coloured(stream any) bool { return isTerminal(stream) && os.Getenv("NO_COLOR") == "" }
 
 // isTerminal says whether a reader or writer is a terminal.
@@ -99,8 +98,8 @@ func (p *demoPrinter) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Output that cannot be written is nothing that the demo could mend, so the
-// printers below ignore it, as every command-line program does with prose.
+// The demo can do nothing about output that cannot be written, so the
+// printers below ignore such errors, as every command-line program does with prose.
 
 func (p *demoPrinter) step(format string, args ...any) {
 	at := fmt.Sprintf("%6.1f s", time.Since(p.start).Seconds())

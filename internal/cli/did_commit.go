@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// didCommitWait bounds the wait for the answer: the agent may have to read a
-// large part of its log, for a minute at most, and the leader's after it.
+// didCommitWait bounds the wait for the answer: the agent may read a large part of its
+// log, for a minute at most, and then the leader may do the same.
 const didCommitWait = 130 * time.Second
 
 func newDidCommitCommand() *cobra.Command {
@@ -75,7 +75,7 @@ func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster
 		if e, ok := errors.AsType[*exitError](err); ok && e.code == exitUsage {
 			return err
 		}
-		// Exit code 1 is an answer: what prevents one must not look like it.
+		// Exit code 1 means "not committed": an error must not look like that.
 		return &exitError{exitUnknown, err}
 	}
 	if err := printDidCommit(out, r, answer, o.asJSON); err != nil {
@@ -95,7 +95,7 @@ func printDidCommit(out io.Writer, r cluster.DidCommitRequest, answer cluster.Di
 	switch {
 	case answer.Outcome == cluster.OutcomeCommitted:
 		word = "committed"
-	case answer.Outcome == cluster.OutcomeNotCommitted && r.GTID != "": // the number may be given again
+	case answer.Outcome == cluster.OutcomeNotCommitted && r.GTID != "": // the GTID may be used again
 		word = "not committed"
 	case answer.Outcome == cluster.OutcomeNotCommitted:
 		word = "not committed, and never will be"

@@ -65,8 +65,8 @@ wrong.`,
 	return cmd
 }
 
-// settings is what there is to say of a configuration that has no mistake. Some warnings are of
-// this host, and say themselves that the agent would not start here.
+// settings turns the warnings about a configuration without mistakes into checks. A warning about this host may
+// say that the agent would not start here.
 func settings(file string, warnings []string) (checks []cluster.Check) {
 	for _, text := range warnings {
 		c := cluster.Check{Subject: "configuration", State: cluster.CheckWarn, Found: text}

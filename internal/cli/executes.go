@@ -20,7 +20,8 @@ func discover(c config.Config) (*install.Installation, error) {
 	return mysqld.Discover(c.MySQL.BaseDir, c.MySQL.User)
 }
 
-// mayExecute refuses, for root, what a file names that somebody else may change: who may, would be root.
+// mayExecute, as root, refuses a configuration file that another account may change: that account could make root execute
+// any program.
 func mayExecute(file string) error {
 	if os.Geteuid() != 0 || file == "" {
 		return nil
@@ -31,7 +32,8 @@ func mayExecute(file string) error {
 	return nil
 }
 
-// bendable says who else than root may change a file, or put another one in its place, and what to do; "" = nobody.
+// bendable says that another account than root may change a file or put another file in its place, and what to do
+// about it; "" = only root may.
 func bendable(path string) string {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -39,7 +41,7 @@ func bendable(path string) string {
 	}
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "" // it cannot be read either
+		return "" // nobody could read the file either
 	}
 	for _, of := range []string{file, path} {
 		for at := of; ; at = filepath.Dir(at) {
@@ -54,8 +56,8 @@ func bendable(path string) string {
 	return ""
 }
 
-// othersMay says that others than root may change a file, or what is in a directory. In a directory that is sticky,
-// as /tmp is, they change only what is theirs.
+// othersMay says that others than root may change a file, or the entries of a directory. In a sticky directory, such as
+// /tmp, they may only change their own entries.
 func othersMay(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

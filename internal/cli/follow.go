@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// followWait bounds the wait for the answer to what looks at a source.
+// followWait bounds the wait for the answer to a request that looks at a source.
 const followWait = 40 * time.Second
 
 // followOptions is what the command line says.
@@ -93,7 +93,7 @@ Exit codes are those of "quorate node set"; 1 also if a check fails.`,
 	return cmd
 }
 
-// source reads what the command line says of the source.
+// source reads the source's settings from the command line.
 func (o *followOptions) source(host string) (err error) {
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")

@@ -12,7 +12,7 @@ import (
 // helpColumns is how wide help is.
 const helpColumns = 80
 
-// newHelpCommand is cobra's, but that a command that nobody knows is an error.
+// newHelpCommand is cobra's help command, except that an unknown command is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -33,11 +33,11 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// describeCompletion gives cobra's completion command what every command here has.
+// describeCompletion gives cobra's completion command the texts that every command here has.
 func describeCompletion(root *cobra.Command) {
 	cmd, _, err := root.Find([]string{"completion"})
 	if err != nil {
-		return // cobra makes none of a program without commands
+		return // cobra makes no completion command for a program without commands
 	}
 	cmd.Short = "Print a script with which a shell completes quorate's commands"
 	cmd.Example = `  quorate completion bash > /etc/bash_completion.d/quorate
@@ -46,12 +46,12 @@ func describeCompletion(root *cobra.Command) {
 	for _, shell := range cmd.Commands() {
 		shell.Short = "Print the script for " + shell.Name()
 		shell.Example = "  quorate completion " + shell.Name()
-		// Where quorate runs: cobra writes of macOS, too.
+		// Only Linux: cobra writes about macOS, too.
 		shell.Long = regexp.MustCompile(`(?s)#### Linux:\n\n|#### macOS:\n\n[^\n]*\n\n`).ReplaceAllString(shell.Long, "")
 	}
 }
 
-// fitHelp has the help of a command, and of those below it, fit into a terminal.
+// fitHelp makes the help of a command, and of its subcommands, fit into a terminal.
 func fitHelp(cmd *cobra.Command) {
 	cmd.Long = reflow(cmd.Long)
 	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), ".FlagUsages |", fmt.Sprintf(".FlagUsagesWrapped %d |", helpColumns)))
@@ -60,7 +60,7 @@ func fitHelp(cmd *cobra.Command) {
 	}
 }
 
-// reflow breaks the lines of paragraphs anew. What is indented stays as it is.
+// reflow breaks the lines of paragraphs anew. Indented lines stay as they are.
 func reflow(text string) string {
 	var b strings.Builder
 	column := 0

@@ -11,10 +11,10 @@ import (
 // helpRows is how many lines the root's help may have: a terminal of 80x24 shows all of it.
 const helpRows = 24
 
-// helpGroup are commands that somebody looks for at the same time.
+// helpGroup has commands that belong together for a person who looks for one.
 type helpGroup struct {
 	title    string
-	commands [][2]string // name, and what for in 22 letters
+	commands [][2]string // name, and purpose in at most 22 letters
 }
 
 func helpGroups() []helpGroup {
@@ -65,7 +65,7 @@ func rootHelp(root *cobra.Command) string {
 	return text.String()
 }
 
-// showRootHelp has the root command show rootHelp, and all others what they have.
+// showRootHelp makes the root command show rootHelp. All other commands show their own help.
 func showRootHelp(root *cobra.Command) {
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -77,7 +77,7 @@ func showRootHelp(root *cobra.Command) {
 	})
 }
 
-// newExitCodesTopic is no command, but a page of help.
+// newExitCodesTopic is only a page of help, not a command.
 func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",

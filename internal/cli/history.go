@@ -22,7 +22,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// followWidth keeps the columns of rows in line that come one by one.
+// followWidth is the least width of a cell: it keeps columns in line when rows come one by one.
 const followWidth = 15
 
 func newHistoryCommand() *cobra.Command {
@@ -72,8 +72,8 @@ primary. Its LAST WRITE is from the log, exact to a second.
 	return cmd
 }
 
-// keptLines reads from a node's data directory what its agent does not give, because it
-// does not run, or takes no part in the cluster. cause is what asking it has come to.
+// keptLines reads lines from a node's data directory when its agent cannot give them, because it
+// does not run, or takes no part in the cluster. cause is the error of asking the agent.
 func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause error, read func(dataDir string, last int) ([]T, error)) ([]T, error) {
 	refused, ok := errors.AsType[*control.Error](cause)
 	absent := errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, fs.ErrNotExist)
@@ -102,7 +102,7 @@ func (o *controlOptions) history(ctx context.Context, last int) (rows []cluster.
 	return rows, err
 }
 
-// followHistory prints rows as they come. That nobody answers for a while is no end.
+// followHistory prints rows as they come. It goes on if nobody answers for a while.
 func (o *controlOptions) followHistory(ctx context.Context, out io.Writer, last int) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -172,7 +172,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 	return strings.Join(lines, "\n")
 }
 
-// historyNode says who it was, of a change of the primary from whom to whom.
+// historyNode names the node of an event; for a change of the primary the old and the new primary.
 func historyNode(r cluster.HistoryRow) string {
 	switch {
 	case r.From == "" || r.From == r.Node:
@@ -202,7 +202,7 @@ func shortDuration(ms int64) string {
 	return units.Duration(d)
 }
 
-// lastChangeLine says in a line when and why the primary changed last; "" = it is not
+// lastChangeLine says in one line when and why the primary changed last; "" = not
 // known.
 func lastChangeLine(r *cluster.HistoryRow) string {
 	if r == nil {

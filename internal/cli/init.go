@@ -18,15 +18,15 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// peerPortDefault is where agents listen for each other if nothing else is said.
+// peerPortDefault is the port where agents listen for each other if --nodes names no port.
 const peerPortDefault = "7400"
 
 // newCluster is a cluster whose files are to be written.
 type newCluster struct {
 	name, dataDir, out string
 	nodes, loggers     []string
-	// clientCA: make a CA that clients trust, and certificates. clientNamesToo are names in
-	// these beside the nodes' hosts.
+	// clientCA: make a CA that clients trust, and certificates. clientNamesToo are further names in
+	// the certificates, beside the nodes' hosts.
 	clientCA       bool
 	clientNamesToo []string
 }
@@ -121,10 +121,10 @@ func (n newCluster) check(members []config.Member) error {
 	return nil
 }
 
-// clientName is what can be a host's name in a certificate; a * stands for one label.
+// clientName matches a host's name as a certificate may have it; a * stands for one label.
 var clientName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// write writes the files, once all of them are known to be right, and returns their paths.
+// write writes the files, after it has checked all of them, and returns their paths.
 func (n newCluster) write() (wrote []string, err error) {
 	members, err := n.members()
 	if err != nil {
@@ -195,7 +195,7 @@ func (n newCluster) writeNode(name string, key *nodekey.Key, text string, ca, pa
 	return append(wrote, keyFile), err
 }
 
-// newFile is a file to be written that is not there yet.
+// newFile is a file to be written. It must not exist yet.
 type newFile struct {
 	path string
 	text []byte

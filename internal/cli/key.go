@@ -21,7 +21,7 @@ import (
 type shownKey struct {
 	File string      `json:"file"`
 	Key  cluster.Key `json:"key"`
-	// note is for the person.
+	// note is a text for people, not in the JSON.
 	note string
 }
 
@@ -65,14 +65,14 @@ account yourself.`,
 	return cmd
 }
 
-// keyWarnings says that the node's key cannot be used, or is not the key that the configuration says; and
-// of whom the configuration has another key than the cluster.
+// keyWarnings says that the node's key cannot be used, or that the configuration has another key for this node. It also
+// names the nodes for which the configuration has another key than the cluster.
 func keyWarnings(c config.Config) (texts []string) {
 	if outdated := agent.OutdatedKeys(c); outdated != "" {
 		texts = append(texts, outdated)
 	}
 	said := c.Self().Key
-	if c.Members[0].Key == "" { // all have one, or none
+	if c.Members[0].Key == "" { // all members have a key, or none
 		return texts
 	}
 	k, err := ownKey(c)
@@ -85,7 +85,7 @@ func keyWarnings(c config.Config) (texts []string) {
 	return texts
 }
 
-// ownKey reads the key that a node shows if nothing is being changed.
+// ownKey reads the key that a node shows while its key is not being changed.
 func ownKey(c config.Config) (shownKey, error) {
 	if p := c.PeerTLS; p.CertificateFile != "" {
 		k, err := nodekey.LoadIssued(p.CertificateFile, p.KeyFile)
@@ -101,8 +101,8 @@ func ownKey(c config.Config) (shownKey, error) {
 	return shownKey{File: c.KeyFile, Key: k.Name()}, nil
 }
 
-// roots says that a file is root's, as it is not known yet whom the data directory will belong to; "" = it
-// is known, or somebody else runs this.
+// roots says that a new file belongs to root, because the data directory does not exist yet and so its owner is not
+// known; "" = the owner is known, or another account than root runs this.
 func roots(path, dataDir string) string {
 	if _, err := os.Stat(dataDir); os.Getuid() != 0 || !errors.Is(err, fs.ErrNotExist) {
 		return ""
@@ -110,8 +110,8 @@ func roots(path, dataDir string) string {
 	return fmt.Sprintf("%s belongs to root. If the agent runs as another account, it cannot read it: chown mysql: %s, with that account in place of mysql", path, path)
 }
 
-// ownerOf returns the account that has a file, to which root gives a new one; nil = it is not there so far, or somebody
-// else than root runs this.
+// ownerOf returns the owner of a file: root gives new files to that account. nil = the file does not exist, or
+// another account than root runs this.
 func ownerOf(like string) *vfs.Owner {
 	info, err := os.Stat(like)
 	if err != nil || os.Getuid() != 0 {

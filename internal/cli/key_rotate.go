@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// rotatePoll is how often it is asked how far a change of the key is.
+	// rotatePoll is the pause between questions how far a change of the key is.
 	rotatePoll = 500 * time.Millisecond
-	// rotateWait is for how long, unless the user says otherwise.
+	// rotateWait is how long the command waits for the change, unless the user says otherwise.
 	rotateWait = time.Minute
 )
 
@@ -65,7 +65,7 @@ needs this node's agent to be restarted, and shuts the old key out at once.`,
 	return cmd
 }
 
-// rotateKey has this node's agent change its key, and gives the new one its place.
+// rotateKey lets this node's agent change its key, and then moves the new key's file to the place of the old one.
 func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool, wait time.Duration) error {
 	named, err := namedConfig(o.path)
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	if shown.Key.Issued() {
 		shown.File = c.PeerTLS.CertificateFile
 	} else if own {
-		// it lies where it belongs
+		// the file is in its place already
 	} else if err := keys.TakeNext(vfs.OS{}, c.KeyFile); err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	return o.print(out, shown, false, nil, text)
 }
 
-// nextKey reads the next key, and makes it where there is none: as the file of the account that has the
-// present one.
+// nextKey reads the next key. If there is none, it makes one, in a file that belongs to the owner of the
+// present key.
 func nextKey(c config.Config, own bool) (*nodekey.Key, error) {
 	file := c.KeyFile
 	switch {
@@ -139,7 +139,7 @@ func (o *controlOptions) ownNode(ctx context.Context) (status.Node, error) {
 	return st.Own(), nil
 }
 
-// awaitKey waits until this node's agent shows a key, and the cluster knows the node by that alone.
+// awaitKey waits until this node's agent shows a key, and the cluster knows the node only by that key.
 func (o *controlOptions) awaitKey(ctx context.Context, next cluster.Key, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

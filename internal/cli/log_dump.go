@@ -101,7 +101,7 @@ func (o *dumpOptions) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// entry prints an entry and what is in it.
+// entry prints an entry with its transactions and events.
 func (o *dumpOptions) entry(p entryPrinter, e *seglog.InspectedEntry) error {
 	if err := p.entry(e); err != nil {
 		return err
@@ -139,7 +139,7 @@ func entryKind(e *seglog.InspectedEntry) string {
 	return e.Header.Kind.String()
 }
 
-// entryDetail is what else there is to say of an entry.
+// entryDetail has the further details of an entry.
 func entryDetail(e *seglog.InspectedEntry) string {
 	switch {
 	case e.Problem != nil:
@@ -152,11 +152,11 @@ func entryDetail(e *seglog.InspectedEntry) string {
 	return ""
 }
 
-// stateDetail says what a change of the cluster state was, and whose.
+// stateDetail says what was changed in the cluster state, and by whom.
 func stateDetail(body []byte) string {
 	var c cluster.StateChange
 	if err := json.Unmarshal(body, &c); err != nil {
-		return oneLine(err.Error()) // the inspector has read it before
+		return oneLine(err.Error()) // it cannot happen: the inspector has read the body before
 	}
 	return oneLine(fmt.Sprintf("version %d by %s: %s", c.State.Version, c.Change.By, c.Change))
 }
@@ -238,7 +238,7 @@ func (p *jsonEntries) entry(e *seglog.InspectedEntry) error {
 		State: e.State,
 	}
 	if e.State != nil {
-		line.Epoch = 0 // it is of none
+		line.Epoch = 0 // the entry belongs to no epoch
 	}
 	if e.Problem != nil {
 		line.Problem = e.Problem.Error()

@@ -82,7 +82,7 @@ func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
 	if (o.to == "") == (o.toDir == "") {
 		return limits, errors.New("one of --out and --out-dir says where the binlog goes")
 	}
-	if o.to != "" && strings.Trim(o.to, "0123456789") == "" { // --to was its name: it reads like a limit
+	if o.to != "" && strings.Trim(o.to, "0123456789") == "" { // --to is the former name of --out, but reads like a limit
 		return limits, fmt.Errorf("--out, once --to, names a file, and %s is a number: is --until-index meant? The file would be ./%[1]s", o.to)
 	}
 	if o.untilIndex != 0 && o.untilIndex < o.from {
@@ -101,8 +101,8 @@ func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
 	return limits, nil
 }
 
-// parseTime reads a time as it is shown, in UTC, or as RFC 3339 has it. Without a zone it is refused: quorate shows UTC, people
-// think in local time, and an hour decides what is restored.
+// parseTime reads a time in UTC as quorate shows it, or in the form of RFC 3339. It refuses a time without a zone:
+// quorate shows UTC, people think in local time, and an hour decides what is restored.
 func parseTime(text string) (at time.Time, err error) {
 	if at, err = time.Parse(units.TimeLayout, text); err != nil {
 		at, err = time.Parse(time.RFC3339, text)
@@ -184,8 +184,8 @@ const (
 	exportBufferBytes     = 1 << 20
 )
 
-// exportFiles is where an export goes. Files get their names at the end, all of
-// them or none, so that nobody takes a part for the whole.
+// exportFiles are the files of an export. They get their final names at the end, all of
+// them or none, so that nobody uses a part as the whole.
 type exportFiles struct {
 	options *exportOptions
 	stdout  io.Writer
@@ -197,8 +197,8 @@ type exportFile struct {
 	name string
 	file *os.File
 	out  *bufio.Writer
-	// claimed: the name is ours, as an empty file, so that nobody else's is
-	// written over in the end.
+	// claimed: an empty file of ours has the final name, so that the export does not overwrite
+	// another file in the end.
 	claimed bool
 }
 
@@ -235,7 +235,7 @@ func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 		file.claimed = true
 	}
 	f.files = append(f.files, file)
-	_ = os.Remove(name + ".tmp") // of an export that was killed; another account's is not written to
+	_ = os.Remove(name + ".tmp") // a killed export may have left it; never write to another account's file
 	var err error
 	if file.file, err = os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions); err != nil {
 		return nil, fmt.Errorf("create export: %w", err)
@@ -274,7 +274,7 @@ func (f *exportFiles) finish() error {
 	return nil
 }
 
-// discard removes what was not finished.
+// discard removes the files that were not finished.
 func (f *exportFiles) discard() {
 	for _, file := range f.files {
 		if file.file != nil {

@@ -35,7 +35,7 @@ func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.uncommitted, "uncommitted", false, "take what is behind the commit index, too; it may yet be replaced")
 }
 
-// open looks at the log. It takes no lock: the node may run.
+// open opens the log for reading. It takes no lock: the node may run.
 func (s *logSource) open() (*seglog.Inspector, error) {
 	ofNode := s.dir == ""
 	switch {
@@ -79,11 +79,11 @@ func commitTime(t time.Time) string {
 	return units.Time(t)
 }
 
-// shortSourcesMax is how many sources of a set find room in a line.
+// shortSourcesMax is how many sources of a set are shown in a cell.
 const shortSourcesMax = 2
 
-// shortGTIDs prints a set in one cell: of a UUID the beginning, of many sources
-// the first, of many intervals the ends.
+// shortGTIDs prints a set in one cell: only the beginning of a UUID, the first of many sources, and the two ends of many
+// intervals.
 func shortGTIDs(set *gtid.Set) string {
 	if set == nil || set.IsEmpty() {
 		return "-"

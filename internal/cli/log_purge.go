@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// purgeTimeout bounds how long the agent may take, which bounds itself by a minute:
+// purgeTimeout bounds the wait for the agent, which bounds the purge by a minute:
 // it syncs the directory for every segment that it removes.
 const purgeTimeout = 70 * time.Second
 
@@ -97,7 +97,7 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 		return err
 	}
 	result := fmt.Sprintf("\nremoved %s: the log of node %s now begins at entry %d\n", units.Size(plan.Bytes), plan.Node, plan.UpTo+1)
-	if !plan.Done { // the agent was faster
+	if !plan.Done { // the agent has purged by itself meanwhile
 		result = "\nthere is nothing left to remove\n"
 	}
 	return printText(out, result)

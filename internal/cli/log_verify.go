@@ -119,14 +119,14 @@ func verifyText(v *verifyResult) string {
 // progressPeriod is how often a progress line is drawn anew.
 const progressPeriod = 200 * time.Millisecond
 
-// progressLine shows on a terminal how far long work is.
+// progressLine shows on a terminal the progress of long work.
 type progressLine struct {
 	out   io.Writer
 	verb  string
 	drawn time.Time
 }
 
-// show returns what draws the line; nil if nobody would see it.
+// show returns the function that draws the line; nil if nobody would see it.
 func (p *progressLine) show() func(done, total int64) {
 	if !isTerminal(p.out) {
 		return nil
@@ -139,7 +139,7 @@ func (p *progressLine) show() func(done, total int64) {
 	}
 }
 
-// draw draws the line anew, if somebody sees it and it is time.
+// draw draws the line again if out is a terminal and progressPeriod has passed.
 func (p *progressLine) draw(done, total int64) {
 	if show := p.show(); show != nil {
 		show(done, total)

@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// membersExit is what all commands that change the members say of how they end.
+// membersExit is the help text about the exit codes of all commands that change the members.
 const membersExit = `
 
 One change at a time, and none after which the voters that are there now would be
@@ -69,8 +69,8 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	return cmd
 }
 
-// askMember has a person confirm a change of the members, who is told before what it
-// means. What would be refused is not asked.
+// askMember tells a person what a change of the members means, and asks for a confirmation. If the change would
+// be refused, it does not ask.
 func (o *controlOptions) askMember(cmd *cobra.Command, r cluster.MembershipRequest, question string) error {
 	if err := o.mayAsk(cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// mysqlCommand runs a program with options of its own.
+// mysqlCommand is the name of the command that runs the mysql client, which has options of its own.
 const mysqlCommand = "mysql"
 
 func newMySQLCommand(deps Deps) *cobra.Command {
@@ -82,14 +82,14 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 		return err
 	}
 	argv := clientArgv(client, file, server.Socket(), args)
-	// A login file would win over the option file; there is no other way to
-	// say that none is wanted.
+	// A login file would win over the option file. This is the only way to switch it
+	// off.
 	env := append(os.Environ(), "MYSQL_TEST_LOGIN_FILE=/nonexistent")
 	return fmt.Errorf("start %s: %w", argv[0], exec(argv[0], argv, env))
 }
 
-// answers says that no mysqld listens at a socket. It connects as a socket of another
-// type, which fails in any case, and of which mysqld sees nothing.
+// answers returns an error if no mysqld listens at a socket. It connects with a socket of another type: that always
+// fails, but the error tells whether somebody listens, and mysqld does not see the attempt.
 func answers(socket string) error {
 	conn, err := net.Dial("unixgram", socket)
 	if err == nil {
@@ -101,9 +101,9 @@ func answers(socket string) error {
 	return nil
 }
 
-// clientArgv returns the client's command line. Our option file takes the place
-// of --no-defaults, both of which must come first; either keeps the user's own
-// ~/.my.cnf from changing account or server.
+// clientArgv returns the client's command line. The first option names our option file, or is --no-defaults: either
+// keeps the user's own ~/.my.cnf from changing the account or the server. Both must come first, so only one is
+// possible.
 func clientArgv(client []string, file, socket string, args []string) []string {
 	argv := slices.Clone(client)
 	if i := slices.Index(argv, "--no-defaults"); i >= 0 {
@@ -114,8 +114,8 @@ func clientArgv(client []string, file, socket string, args []string) []string {
 }
 
 // optionFile puts text where only a program that inherits our descriptors can
-// read it: a file in memory that has no name and ends with the process. The
-// password so appears in no file system and on no command line.
+// read it: a file in memory that has no name and ends with the process. So the
+// password appears in no file system and on no command line.
 func optionFile(text string) (path string, err error) {
 	fd, err := unix.MemfdCreate("quorate-client", 0) // without CLOEXEC: the client inherits it
 	if err != nil {

@@ -37,7 +37,7 @@ type nodeLine struct {
 	Kind   cluster.Kind   `json:"kind"`
 	Weight int            `json:"weight"`
 	Site   string         `json:"site,omitempty"`
-	// RequireAck is how its require-ack degrades; "" = there is none.
+	// RequireAck is the degrade policy of its require-ack; "" = it has none.
 	RequireAck string `json:"require_ack,omitempty"`
 	// Source feeds a learner in place of the leader; "" = the leader does.
 	Source    string      `json:"source,omitempty"`
@@ -45,7 +45,7 @@ type nodeLine struct {
 	Role      status.Role `json:"role"`
 	Reachable bool        `json:"reachable"`
 	Version   string      `json:"agent_version,omitempty"`
-	// Key names the key that it shows; "" = it has none.
+	// Key names the key that the node shows; "" = it has none.
 	Key cluster.Key `json:"key,omitempty"`
 }
 
@@ -77,8 +77,8 @@ func (o *controlOptions) status(ctx context.Context) (status.Cluster, error) {
 	return fetchStatus(ctx, addr)
 }
 
-// agreed asks for the status of a node that knows what the cluster has agreed on: one
-// that takes no part in it would show what is the default.
+// agreed asks a node that knows what the cluster has agreed on for its status. A node
+// that takes no part in the cluster is an error: it would show only defaults.
 func (o *controlOptions) agreed(ctx context.Context) (status.Cluster, error) {
 	st, err := o.status(ctx)
 	if outside := st.Own().OutsideText(); err == nil && outside != "" {
@@ -109,7 +109,7 @@ func nodeTable(st status.Cluster) string {
 	return table("NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION", rows)
 }
 
-// nodeSetHelp says what can be set, and how all changes of the cluster state end.
+// nodeSetHelp says which settings there are, and how all changes of the cluster state end.
 const nodeSetHelp = `Changes what the cluster has agreed on about a node.
 
 The weight of a full node, 0 to 9, says how much it is preferred as the primary
@@ -145,7 +145,7 @@ change came first or it failed, 2 if it cannot be, 3 if there is no leader and
 nothing was done, 4 if no majority has confirmed it in time: it may still be
 done, "quorate audit" shows it then.`
 
-// nodeSetFlags are the flags of what can be set of a node.
+// nodeSetFlags are the flags for the settings of a node.
 type nodeSetFlags struct {
 	weight                    int
 	site, degrade             string
@@ -162,7 +162,7 @@ func (f *nodeSetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what --require-ack does while the node is away: `policy` wait or drop-after=DURATION")
 }
 
-// change is what the flags that were given say of a node.
+// change returns the change of a node that the given flags ask for.
 func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChange, error) {
 	change := cluster.NodeChange{Name: name}
 	if cmd.Flags().Changed("weight") {

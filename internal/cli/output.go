@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// group is a command that has others below it, and does nothing itself.
+// group makes a command that has subcommands, and does nothing itself.
 func group(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.Args, cmd.RunE = noArgs, showHelp
 	cmd.AddCommand(children...)
 	return cmd
 }
 
-// show prints what a command has to say, for programs or for people.
+// show prints the result of a command: v for programs, or text for people.
 func show(out io.Writer, asJSON bool, v any, text string) error {
 	if asJSON {
 		return printJSON(out, v)
@@ -42,7 +42,7 @@ func printText(out io.Writer, text string) error {
 	return nil
 }
 
-// table sets rows in columns, below a head whose cells have tabs between them; "" = none.
+// table prints rows in columns, below a head whose cells are separated by tabs; "" = no head.
 func table(head string, rows [][]string) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -79,7 +79,7 @@ failed: the next start of the agent finishes what was begun.`,
 // recovered is what "quorate recover --json" prints.
 type recovered struct {
 	recovery.Verdict
-	// Refused says why it was not done, or could not be; "" = it was, or could.
+	// Refused says why the recovery was not done, or could not be done; "" = it was done, or could be.
 	Refused string            `json:"refused,omitempty"`
 	DryRun  bool              `json:"dry_run"`
 	Done    *cluster.Recovery `json:"done,omitempty"`
@@ -146,13 +146,13 @@ func (o *recoverOptions) finish(cfg config.Config, out io.Writer) error {
 	}{what, o.dryRun}, o.dryRun, nil, what+"\n")
 }
 
-// judge is what says who answers and what they have; an *agent.Recovery.
+// judge finds which nodes answer and what they have. An *agent.Recovery implements it.
 type judge interface {
 	Judge(ctx context.Context) (recovery.Verdict, error)
 }
 
-// confirm has a person say that it is meant, unless that was said already. It returns
-// why it was not.
+// confirm makes sure that the recovery is meant: by --accept-loss, or else by a question. It returns why
+// the recovery is refused; "" = it is meant.
 func (o *recoverOptions) confirm(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.Writer) (refused string, err error) {
 	if o.accept != "" {
 		return "", nil
@@ -163,8 +163,8 @@ func (o *recoverOptions) confirm(ctx context.Context, r judge, v recovery.Verdic
 	return ask(ctx, r, v, in, out)
 }
 
-// ask asks a person, who may take as long as they like: what they have agreed to has
-// to be so still.
+// ask asks a person, who may take long to answer. So it judges again after the answer, and refuses if
+// the situation has changed.
 func ask(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.Writer) (refused string, err error) {
 	fmt.Fprintf(out, "\nType the cluster's name to go on: ")
 	if readAnswer(ctx, in) != v.Cluster {
@@ -241,7 +241,7 @@ func recoverText(v recovery.Verdict) string {
 	return text.String()
 }
 
-// recoverNotes are sentences: what a recovery would meet.
+// recoverNotes are sentences about what a recovery would find.
 func recoverNotes(v recovery.Verdict) []string {
 	if v.Fenced == "" {
 		return nil

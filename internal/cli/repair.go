@@ -68,7 +68,7 @@ func sourceFlag(cmd *cobra.Command, source *string, applied *bool) {
 	cmd.Flags().BoolVar(applied, "source-applied", false, "feed it only what the source's mysqld has applied")
 }
 
-// unlessNone is what a flag sets for which none takes back what was set.
+// unlessNone returns the value of a flag; "" for the word none, which removes the setting.
 func unlessNone(text string) string {
 	if text == "none" {
 		return ""

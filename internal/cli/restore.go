@@ -87,7 +87,7 @@ the agent's account, or as root.`,
 	return cmd
 }
 
-// target is the point that the flags say.
+// target returns the point in time, or in the log, that the flags name.
 func (o *restoreOptions) target() (t archive.Target, err error) {
 	said := 0
 	for _, is := range []bool{o.latest, o.toTime != "", o.toGTID != "", o.before != ""} {
@@ -154,10 +154,10 @@ type restoring struct {
 	logger     *slog.Logger
 	version    string
 	errOut     io.Writer
-	// full is the name of the full backup; "" = the newest that fits. gap: all before a gap is enough.
+	// full is the name of the full backup; "" = the newest that fits. gap: if the log has a gap, restore up to it.
 	full string
 	gap  bool
-	// verify: the newest full backup is meant, and the server variables of cfg count, not the backed-up cluster's.
+	// verify: restore the newest full backup, with the server variables of cfg instead of the backed-up cluster's.
 	verify bool
 }
 
@@ -230,8 +230,8 @@ func startsData(version string, cfg config.Config) error {
 	return nil
 }
 
-// wrongData says why a mysqld does not start the data of another version; "" = it does, or the backup does
-// not say its version. Within a series with long-term support MySQL takes data of a newer one, too.
+// wrongData says why a mysqld does not start with data of the version of; "" = it does, or the backup does
+// not say its version. Within a series with long-term support MySQL accepts data of a newer version, too.
 func wrongData(of, mysqld string) string {
 	a, err := install.ParseVersion(of)
 	if err != nil {
@@ -260,7 +260,7 @@ func (o restoring) data(ctx context.Context, r *agent.Restoration, full archive.
 	defer line.clear()
 	err = r.MakeData(ctx, plain, func(bytes int64) { line.draw(bytes, max(full.DataBytes, bytes)) })
 	if err == nil {
-		_, err = io.Copy(io.Discard, plain) // its end shows whether it was whole
+		_, err = io.Copy(io.Discard, plain) // only the end shows whether the backup was whole
 	}
 	return cmp.Or(err, ctx.Err())
 }

@@ -95,7 +95,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal is text for the service manager: sd-daemon(3) has the priorities, by which journalctl filters.
+// journal writes text for the service manager, with the priorities of sd-daemon(3), by which journalctl filters.
 type journal struct{ to io.Writer }
 
 // Write writes one line, as slog's handlers do.

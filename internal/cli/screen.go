@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ctrlC is what a terminal sends for Ctrl-C where it makes no signal of it.
+// ctrlC is the byte that a terminal sends for Ctrl-C when it does not turn it into a signal.
 const ctrlC = 3
 
-// screen is a terminal's second screen, of which every key is read at once. What was there before is
-// there again when it is closed.
+// screen is a terminal's second screen. Every key is read at once. When it is closed, the terminal shows its
+// former content again.
 type screen struct {
 	out  io.Writer
 	fd   int
@@ -20,7 +20,7 @@ type screen struct {
 	keys chan byte
 }
 
-// openScreen takes the terminal of in and out; nil = they are none.
+// openScreen opens a screen on the terminal of in and out; nil = they are no terminal.
 func openScreen(in io.Reader, out io.Writer) *screen {
 	f, ok := in.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(out) {
@@ -39,7 +39,7 @@ func openScreen(in io.Reader, out io.Writer) *screen {
 	}
 	// The second screen, without a cursor.
 	_, _ = io.WriteString(out, "\x1b[?1049h\x1b[?25l")
-	go func() { // it ends with the process: a read of a terminal cannot be called off
+	go func() { // it ends with the process: a read of a terminal cannot be cancelled
 		buffer := make([]byte, 1)
 		for {
 			if n, err := f.Read(buffer); n == 0 || err != nil {
@@ -51,14 +51,14 @@ func openScreen(in io.Reader, out io.Writer) *screen {
 	return s
 }
 
-// frame shows a text, from the upper left corner on. Each line clears what was behind it, and the end
-// what was below: the screen is never empty in between.
+// frame shows a text from the upper left corner on. Each line clears the rest of its row, and the end of the text
+// clears the rows below. So the screen is never empty in between.
 func (s *screen) frame(text string) error {
 	lines := strings.TrimSuffix(text, "\n")
 	return printText(s.out, "\x1b[H"+strings.ReplaceAll(lines, "\n", "\x1b[K\n")+"\x1b[K\x1b[J")
 }
 
-// size is the terminal's now; 0 = it does not say.
+// size is the present size of the terminal; 0 = not known.
 func (s *screen) size() (columns, rows int) {
 	size, err := unix.IoctlGetWinsize(s.fd, unix.TIOCGWINSZ)
 	if err != nil {

@@ -58,7 +58,7 @@ clients are shown all the same.`,
 type sessionsView struct {
 	// Clients is how many there are at the nodes that have answered.
 	Clients int `json:"clients"`
-	// LeftOut are older than the first session.
+	// LeftOut is the number of clients that are not shown: they are older than the first session.
 	LeftOut    int               `json:"left_out"`
 	Sessions   []cluster.Session `json:"sessions"`
 	Unanswered []unansweredNode  `json:"unanswered,omitempty"`
@@ -105,8 +105,8 @@ func (o *controlOptions) sessions(ctx context.Context, names []string, last int)
 	return v, ctx.Err()
 }
 
-// joinSessions puts together what nodes have said. A client that has come to one of them and is passed on is
-// known to both: by its address there, and by mysqld's word for it at its target.
+// joinSessions joins the answers of the nodes. If a client is passed on from one node to another, both know
+// it: the first by the client's address, the target by the address that its mysqld sees.
 func joinSessions(answers []cluster.Sessions, last int) sessionsView {
 	v := sessionsView{Sessions: []cluster.Session{}}
 	type stream struct{ node, address string }
@@ -141,7 +141,7 @@ func joinSessions(answers []cluster.Sessions, last int) sessionsView {
 	return v
 }
 
-// sessionsText shows one client in a line, and then what is not there.
+// sessionsText shows one client in a line, and then says what is missing.
 func sessionsText(v sessionsView) string {
 	var text strings.Builder
 	var rows [][]string

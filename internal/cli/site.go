@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// siteWait bounds the wait for an answer that takes looks at another site.
+// siteWait bounds the wait for an answer for which the agent must ask the other site.
 const siteWait = 40 * time.Second
 
 func newSiteCommand() *cobra.Command {
@@ -214,7 +214,7 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	return show(out, o.asJSON, done, promotionText(done))
 }
 
-// promotionText says what a promotion means, or has come to.
+// promotionText says what a promotion would mean, or its result.
 func promotionText(p cluster.SitePromotion) string {
 	var text strings.Builder
 	switch {

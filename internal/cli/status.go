@@ -22,10 +22,10 @@ import (
 )
 
 // statusTimeout bounds how long the agent may take to answer: it answers from
-// memory, so one that takes longer hangs.
+// memory, so an agent that takes longer hangs.
 const statusTimeout = 5 * time.Second
 
-// tokenVariable is the environment variable with the token for an agent's API that wants one.
+// tokenVariable is the environment variable with the token for an agent's API that requires one.
 const tokenVariable = "QUORATE_TOKEN"
 
 func newStatusCommand() *cobra.Command {
@@ -74,14 +74,14 @@ one, 1 if the agent does not answer.`,
 	return cmd
 }
 
-// clockOf is the time of day of a view, in UTC as all times that are in it.
+// clockOf is the time of day of a view, in UTC like all times in it.
 func clockOf(t time.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
 
 // watchEvery is how often a status is shown again.
 const watchEvery = time.Second
 
-// watchStatus shows the status again and again until ctx ends. That nobody answers is
-// shown, too: it may be what is waited for.
+// watchStatus shows the status again and again until ctx ends. If nobody answers, it shows that, and goes on: the user
+// may wait for an agent to start or to end.
 func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -130,7 +130,7 @@ func statusAddress(path, addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// An agent that wants a token wants none on its socket, of who may use that.
+	// On its control socket an agent asks for no token.
 	if socket := c.ControlSocket(); c.API.TokensFile != "" && os.Getenv(tokenVariable) == "" && unix.Access(socket, unix.W_OK) == nil {
 		return socket, nil
 	}
@@ -170,7 +170,7 @@ func noPrimaryText(st status.Cluster) string {
 }
 
 // statusTable renders a status for people: a row for each node, in 80 columns if
-// names are short, and below them what there is to say of each.
+// names are short, and below the rows the remarks about nodes.
 func statusTable(st status.Cluster, colour bool) string {
 	var text strings.Builder
 	for _, sentence := range st.Sentences() {
@@ -219,7 +219,7 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 	case n.HeardAs() == "":
 		return []string{n.Name, string(n.Kind), role, weightCell(n), "-", "-", "-", "-"}
 	default:
-		mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
+		mysqld, n.ServerVersion = "-", "" // its last answer is old, and probably wrong by now
 	}
 	lag := fmt.Sprintf("%.1fs", n.LagSeconds)
 	if n.LagTransactions > 0 {
@@ -243,7 +243,7 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 		log += fmt.Sprintf(" (%d behind)", behind)
 	}
 	size := units.Size(n.LogBytes)
-	if n.HeardAs().Outside() != "" && n.LogLast == 0 { // its log is not open: it may have one
+	if n.HeardAs().Outside() != "" && n.LogLast == 0 { // its log is not open, but may exist
 		log, size, lag = "-", "-", "-"
 	}
 	return []string{n.Name, string(n.Kind), role, weightCell(n), log, size, lag, mysqld}
@@ -270,5 +270,5 @@ func nodeColour(n status.Node) string {
 	return cmp.Or(levelColours()[level], "0")
 }
 
-// oneLine keeps a reason in its row.
+// oneLine makes one line of a text, so that it stays in its row.
 func oneLine(text string) string { return units.Line(text) }

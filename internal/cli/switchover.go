@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// actionTimeout bounds the wait for the answer to an action: the agents bound it
-// by less.
+// actionTimeout bounds the wait for the answer to an action. The agents' own bound is
+// shorter.
 const actionTimeout = 115 * time.Second
 
 // restartWait is actionTimeout for a restart.
@@ -198,10 +198,10 @@ func (o *controlOptions) fence(ctx context.Context, out io.Writer, name string, 
 		return err
 	}
 	text := fenceText(name, request.Node, f)
-	if f.DryRun && f.Changed { // it would be
+	if f.DryRun && f.Changed { // it would be changed
 		f.Changed = false
 		if name == "fence" {
-			f.Fence = cluster.Fence{} // there is none
+			f.Fence = cluster.Fence{} // there is no fence yet
 		}
 	}
 	return o.print(out, f, f.DryRun, nil, text)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// topEvery is how often the view is drawn, topWindow over how many of these rates are taken: a
+	// topEvery is the time between two views. topWindow is over how many of them rates are computed: a
 	// node's figures are up to a second old, and come in steps of half a second.
 	topEvery  = time.Second
 	topWindow = 5
@@ -80,13 +80,13 @@ type top struct {
 	samples []topSample
 }
 
-// topSample is what one look has shown.
+// topSample is the result of one look at the agent.
 type topSample struct {
 	at time.Time
 	st status.Cluster
 }
 
-// look asks the agent. What it says is shown in the place of the view if it does not answer.
+// look asks the agent and keeps the answer. If the agent does not answer, its error is shown in place of the view.
 func (t *top) look(ctx context.Context) error {
 	st, err := fetchStatus(ctx, t.addr)
 	if err != nil {
@@ -140,8 +140,8 @@ func (t *top) print(ctx context.Context) error {
 	}
 }
 
-// draw shows the view on a terminal until q is pressed. A frame is written at once, over the one of
-// before, so that nothing flickers.
+// draw shows the view on a terminal until q is pressed. It writes each frame in one piece over the frame before, so
+// that nothing flickers.
 func (t *top) draw(ctx context.Context, s *screen) error {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -158,7 +158,7 @@ func (t *top) draw(ctx context.Context, s *screen) error {
 			if key == 'q' || key == 'Q' || key == ctrlC {
 				return nil
 			}
-		case <-next.C: // one look at a time
+		case <-next.C: // only one look runs at a time
 			looking.Go(func() { looked <- t.look(ctx) })
 		case err := <-looked:
 			if err := t.show(s, err); err != nil {
@@ -184,7 +184,7 @@ func (t *top) show(s *screen, failed error) error {
 // topLine is a line of the view, and its colour.
 type topLine struct{ text, code string }
 
-// topText joins the lines of a view, cut to a terminal; 0 = as they are.
+// topText joins the lines of a view, cut to the size of a terminal; 0 columns or rows = not cut.
 func topText(lines []topLine, columns, rows int, colour bool) string {
 	if rows > 0 && len(lines) > rows {
 		lines = lines[:rows]
@@ -239,7 +239,7 @@ func topView(samples []topSample) (lines []topLine) {
 	return lines
 }
 
-// commitsLine says what a commit takes on the primary, and of what that is made; "" = it is not known.
+// commitsLine says how long a commit takes on the primary, and how long each stage; "" = not known.
 func commitsLine(st status.Cluster) string {
 	for _, n := range st.Nodes {
 		c := n.Commits
@@ -248,7 +248,7 @@ func commitsLine(st status.Cluster) string {
 		}
 		all := c.ReceiveSeconds + c.ProposeSeconds + c.FsyncSeconds + c.MajoritySeconds + c.ReleaseSeconds
 		if all == 0 {
-			return "" // nobody commits
+			return "" // there was no commit
 		}
 		return fmt.Sprintf("commit %.2f ms: tap %.2f, propose %.2f, fsync %.2f, majority %.2f, ACK %.2f",
 			1000*all, 1000*c.ReceiveSeconds, 1000*c.ProposeSeconds, 1000*c.FsyncSeconds, 1000*c.MajoritySeconds, 1000*c.ReleaseSeconds)
@@ -277,12 +277,12 @@ func topRow(n status.Node, first, last topSample) []string {
 	return []string{n.Name, role, tps, waiting, lag, entries, size, mysqld}
 }
 
-// seen is when a node's figures in a sample were true.
+// seen is the time at which a node's figures in a sample were true.
 func seen(s topSample, n status.Node) time.Time {
 	return s.at.Add(-time.Duration(n.AgeMs) * time.Millisecond)
 }
 
-// transactions is how many a node's mysqld has; 0 = not known.
+// transactions is the number of transactions that a node's mysqld has; 0 = not known.
 func transactions(n status.Node) uint64 {
 	set, err := gtid.ParseSet(n.GTIDExecuted)
 	if err != nil {

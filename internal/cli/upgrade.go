@@ -20,10 +20,10 @@ import (
 const (
 	// upgradeWait bounds the wait for a new mysqld, which may have to upgrade its data.
 	upgradeWait = 10 * time.Minute
-	// upgradePolls are so many looks at a node without a mysqld, one a second, after which
-	// it is said that the new one does not start: its agent tries again in less.
+	// upgradePolls is after how many looks at a node without a mysqld, one a second, the command
+	// says that the new mysqld does not start. The agent tries more often than that.
 	upgradePolls = 15
-	// upgradeSettles are so many looks, one a second, until nodes know their lag behind a new primary.
+	// upgradeSettles is how many looks, one a second, the command waits for nodes to know their lag behind a new primary.
 	upgradeSettles = 10
 )
 
@@ -117,7 +117,7 @@ func (o *controlOptions) printUpgrade(out io.Writer, result any, p upgradePlan, 
 	return nil
 }
 
-// upgradePlan asks the agent for the status, and each node's for what is on its disk.
+// upgradePlan asks the agent for the status, and each node's agent for the mysqld on its disk.
 func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
 	st, err := o.statusBySocket(ctx)
 	for range upgradeSettles {
@@ -142,7 +142,7 @@ func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
 	return planUpgrade(st, found), ctx.Err()
 }
 
-// unsettled tells whether nodes are on their way to a new primary, of which they know it soon.
+// unsettled tells whether nodes are still changing over to a new primary. That takes a few seconds.
 func unsettled(st status.Cluster) bool {
 	return slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
 		return n.Reachable && n.Kind != cluster.KindLogger && (n.LagUnknown || n.Role == status.RoleUnverified || n.Role == status.RoleDemoting)
@@ -155,7 +155,7 @@ func (o *controlOptions) installed(ctx context.Context, name string) (a installe
 	return a
 }
 
-// statusBySocket asks for the status where requests go.
+// statusBySocket asks for the status at the control socket.
 func (o *controlOptions) statusBySocket(ctx context.Context) (status.Cluster, error) {
 	socket, err := o.controlSocket()
 	if err != nil {
@@ -196,7 +196,7 @@ func (u *upgrader) step(ctx context.Context, p upgradePlan) (done cluster.Restar
 		u.say(fmt.Sprintf("%s: %s, from mysqld %s to %s", n.Name, n.Does, n.Runs, n.Disk))
 		began := time.Now()
 		err = u.o.ask(ctx, "restart", cluster.RestartRequest{Node: n.Name, MaxPause: u.maxPause}, &done)
-		// It may be upgrading its data still.
+		// The new mysqld may still be upgrading its data.
 		if e, ok := errors.AsType[*exitError](err); err != nil && !(ok && e.code == exitUncertain) {
 			return done, err
 		}
@@ -229,7 +229,7 @@ func (u *upgrader) await(ctx context.Context, to upgradeNode) error {
 					down = 0
 				}
 				if down == upgradePolls {
-					to.Data = u.o.installed(ctx, n.Name).Data // its start may have upgraded them
+					to.Data = u.o.installed(ctx, n.Name).Data // the start may have upgraded the data
 					return fmt.Errorf("mysqld %s of node %s does not start: %s", to.Disk, to.Name, notUp(n, to))
 				}
 			}
@@ -261,7 +261,7 @@ func upgradeLack(n status.Node, version string) string {
 	return ""
 }
 
-// say tells what is waited for, once.
+// say prints what the command waits for, once.
 func (u *upgrader) say(text string) {
 	if text != u.said {
 		u.said = text

@@ -18,10 +18,10 @@ type upgradeState string
 const (
 	upgradeDone    upgradeState = "done"    // every mysqld is the one on its disk
 	upgradeNext    upgradeState = "next"    // there is a step that may be done
-	upgradeRefused upgradeState = "refused" // there is something in the way
+	upgradeRefused upgradeState = "refused" // no step may be done now
 )
 
-// installedAnswer is what a node's agent has said of the mysqld on its disk.
+// installedAnswer is the answer of a node's agent about the mysqld on its disk.
 type installedAnswer struct {
 	cluster.Installed
 	err error
@@ -40,7 +40,7 @@ type upgradeNode struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// upgradeStepFor is what there is to do with a node.
+// upgradeStepFor is the step that a node needs.
 type upgradeStepFor string
 
 // The steps of an upgrade.
@@ -49,18 +49,18 @@ const (
 	stepMove    upgradeStepFor = "switchover, restart"
 )
 
-// upgradePlan is what there is to do, and which of it comes next.
+// upgradePlan has the steps to do, and which one comes next.
 type upgradePlan struct {
 	State upgradeState `json:"state"`
-	// Next is the node whose step comes next, "" = none may be done.
+	// Next is the node whose step comes next; "" = no step may be done.
 	Next  string        `json:"next,omitempty"`
 	Nodes []upgradeNode `json:"nodes"`
-	// Refused are sentences: what is in the way of any step.
+	// Refused are sentences: why no step may be done.
 	Refused []string `json:"refused,omitempty"`
 }
 
-// planUpgrade says what is to be done for every mysqld to be the one on its node's disk. A
-// replica may be newer than its source, not older: so the primary is last.
+// planUpgrade makes the plan after which every node runs the mysqld that is on its disk. A
+// replica may be newer than its source, but not older: so the primary is last.
 func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePlan {
 	var p upgradePlan
 	for _, n := range st.Nodes {
@@ -104,7 +104,7 @@ func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePla
 	return p
 }
 
-// planNode judges a node for itself.
+// planNode judges one node, without the others.
 func planNode(n status.Node, f installedAnswer) upgradeNode {
 	u := upgradeNode{Name: n.Name, Kind: n.Kind, Role: n.Role, Runs: n.ServerVersion, Disk: f.Version, Data: f.Data}
 	switch {
@@ -149,8 +149,8 @@ func notUp(n status.Node, u upgradeNode) string {
 	return fmt.Sprintf("%s; its data are of %s, which it cannot start, so then: %s", again, u.Data, rebuild)
 }
 
-// besideSource says why node i, which runs, may not take its step beside the others: MySQL
-// replicates to a server of the same version, or a newer one of the next LTS series at most.
+// besideSource says why node i, whose mysqld runs, may not take its step while the others run their versions: MySQL
+// replicates only to a server of the same version, or to a newer one up to the next LTS series.
 func (p *upgradePlan) besideSource(st status.Cluster, i, source int) string {
 	if i != source {
 		if why := wrongStep(p.Nodes[source].Runs, p.Nodes[i].Disk); why != "" {
@@ -202,8 +202,8 @@ func longTerm() []install.Version {
 	return []install.Version{{Major: 8, Minor: 4}, {Major: 9, Minor: 7}}
 }
 
-// unsafe says why no mysqld should be restarted now. A mysqld that does not come back must
-// leave a cluster that goes on.
+// unsafe says why no mysqld should be restarted now: even if the restarted mysqld does not come back, the cluster
+// must be able to go on.
 func unsafe(st status.Cluster) (why []string) {
 	if st.Primary == "" {
 		why = append(why, noPrimaryText(st))

@@ -160,8 +160,8 @@ func variablesTable(list cluster.VariablesList) string {
 	return text.String()
 }
 
-// nodesText says how nodes run with the variables, where there is something to say. failed: one that
-// runs has not taken a value.
+// nodesText has the remarks about nodes and the variables. failed: a running mysqld has not taken a
+// value.
 func nodesText(nodes []cluster.VariablesOf) (text string, failed bool) {
 	for _, n := range nodes {
 		if n.Error != "" {
@@ -181,7 +181,7 @@ func nodesText(nodes []cluster.VariablesOf) (text string, failed bool) {
 	return text, failed
 }
 
-// changeVariables asks for a change of the variables and prints what became of it.
+// changeVariables asks for a change of the variables and prints the result.
 func (o *controlOptions) changeVariables(ctx context.Context, out io.Writer, args cluster.VariablesRequest) error {
 	o.timeout = variablesWait
 	var result cluster.VariablesResult

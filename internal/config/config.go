@@ -25,21 +25,21 @@ type Config struct {
 	// KeyFile is the absolute path of this node's key, outside of DataDir: a node that has lost its
 	// data is still this node.
 	KeyFile string
-	// PeerTLS is the operator's authority for nodes.
+	// PeerTLS names the operator's own authority for nodes, if there is one.
 	PeerTLS PeerTLS
 	// LogLevel is the lowest level that the agent logs.
 	LogLevel slog.Level
 	// Members are the initial members, in the order of the file. The list is
 	// the same on every node.
 	Members []Member
-	// Added are members that were added later: whom a node with an empty data directory
-	// asks beside Members. The lists need not be the same. This node may be among them.
+	// Added are members that were added later. A node with an empty data directory
+	// asks them, too. The list need not be the same on every node. This node may be in it.
 	Added []Added
-	// Join is set for a node that joins a cluster that is there already: it is none
-	// of Members, which are then those that the cluster began with.
+	// Join is set for a node that joins an existing cluster. The node is then not
+	// in Members, which has the members with which the cluster began.
 	Join Join
-	// Bootstrap: an empty data directory is right, whichever nodes do not answer. It is not
-	// of the file, but of the command line.
+	// Bootstrap: begin with an empty data directory even if other nodes do not answer. It comes from
+	// the command line, not from the file.
 	Bootstrap bool
 	// Readers are the accounts of downstream readers.
 	Readers []Reader
@@ -59,10 +59,10 @@ type Config struct {
 	source *source
 }
 
-// PeerTLS are absolute paths, of an operator's own authority for nodes: all are set, or none.
+// PeerTLS has the absolute paths for an operator's own authority for nodes: all are set, or none.
 type PeerTLS struct {
-	// CAFile holds the authority's certificates, CertificateFile the one that it has issued to this node,
-	// KeyFile the key for that.
+	// CAFile holds the authority's certificates, CertificateFile the certificate that it has issued to this
+	// node, KeyFile the key for that certificate.
 	CAFile, CertificateFile, KeyFile string
 }
 
@@ -72,10 +72,10 @@ type Member struct {
 	// Peer is the host:port where its agent listens for other agents.
 	Peer string
 	Kind cluster.Kind
-	// Weight says how much it is wanted as the leader, until the cluster's state
+	// Weight says how much the member is wanted as the leader, until the cluster state
 	// says otherwise. A logger has none.
 	Weight int
-	// Key is that of the node at the beginning; "" = connections are plain.
+	// Key is the key that the node has at the beginning; "" = connections are plain.
 	Key cluster.Key
 }
 
@@ -87,15 +87,15 @@ type Added struct {
 	Key  cluster.Key
 }
 
-// Join is what a node that joins is, as an initial member has it in Members.
+// Join has the settings of a node that joins, which an initial member has in Members.
 type Join struct {
 	// Peer is the host:port where its agent listens; "" = this node does not join.
 	Peer string
-	// Kind is what it is made of: a logger has no mysqld. A learner stays one.
+	// Kind is the kind of the node. A logger has no mysqld. A learner stays a learner.
 	Kind cluster.Kind
 }
 
-// Joins tells whether this node is none of the initial members.
+// Joins tells whether this node is not one of the initial members.
 func (c Config) Joins() bool { return c.Join.Peer != "" }
 
 // Raft holds the timing of elections.
@@ -111,16 +111,16 @@ type Raft struct {
 type Log struct {
 	// SegmentSize is the size at which a new segment file is begun.
 	SegmentSize Bytes
-	// RetentionSize and RetentionAge bound what is kept although nobody needs it:
+	// RetentionSize and RetentionAge bound the part of the log that is kept although no node needs it:
 	// a segment may be purged when the log is larger, or the segment older. An
-	// age of 0 is no bound. What somebody needs is never purged.
+	// age of 0 is no bound. A segment that a node needs is never purged.
 	RetentionSize Bytes
 	RetentionAge  time.Duration
 	// StageSizeMin is the size from which on a transaction travels beside the
 	// log, in a stage, and not inside of an entry.
 	StageSizeMin Bytes
-	// CacheSize bounds the newest entries kept in memory, PrefetchSize what is
-	// read ahead for those who are behind them.
+	// CacheSize bounds the memory for the newest entries. PrefetchSize bounds the memory for entries that are
+	// read ahead for nodes and readers that are behind them.
 	CacheSize    Bytes
 	PrefetchSize Bytes
 }
@@ -129,16 +129,16 @@ type Log struct {
 type MySQL struct {
 	// BaseDir is the installation's prefix; "" = look for one.
 	BaseDir string
-	// Port and Bind are where mysqld itself listens: on loopback only, or on one address
-	// of this node, where the kernel fences it (and on loopback, too).
+	// Port and Bind are where mysqld itself listens: only on loopback, or on one address
+	// of this node, where the kernel fences it, and also on loopback.
 	Port int
 	Bind string
-	// BindUnfencedStaleReads has mysqld listen at Bind also where the kernel does not fence
+	// BindUnfencedStaleReads lets mysqld listen at Bind even if the kernel does not fence
 	// it: while a node is frozen or cut off, reads there are stale.
 	BindUnfencedStaleReads bool
 	// User is the OS user that mysqld runs as; "" = the agent's own.
 	User string
-	// PromotionTimeout is how long a new leader may get no further towards an open
+	// PromotionTimeout is how long a new leader may make no progress towards an open
 	// mysqld before it hands over to another node.
 	PromotionTimeout time.Duration
 	// MaxApplyLag is how long the best replica may need to apply what it lacks:
@@ -167,8 +167,8 @@ type Router struct {
 	ReadWrite string
 	// ReadOnly is the host:port where clients read from replicas; "" = nowhere.
 	ReadOnly string
-	// ReadMaxLag is how old what clients read there may be, ReadGrace how long a client may stay with a replica
-	// that has fallen behind.
+	// ReadMaxLag is how old the data may be that clients read there. ReadGrace is how long a client may stay with a
+	// replica that has fallen behind.
 	ReadMaxLag, ReadGrace time.Duration
 	// ReadPrimary: the primary serves these clients, too, where no replica may.
 	ReadPrimary bool
@@ -186,14 +186,14 @@ type Router struct {
 // API is where the agent answers HTTP.
 type API struct {
 	Listen string
-	// TokensFile is the absolute path of the file with the tokens by which may be asked there; "" =
-	// reading needs none, and nobody operates there.
+	// TokensFile is the absolute path of the file with the tokens for requests there; "" = everybody may
+	// read without a token, and nobody may operate.
 	TokensFile string
-	// Pprof: it shows Go's profiles of the agent, to this host alone.
+	// Pprof: the port also shows Go's profiles of the agent, only to this host.
 	Pprof bool
 }
 
-// Control is where operators' requests come in, on this host alone.
+// Control says where the agent takes operators' requests, only on this host.
 type Control struct {
 	// Socket is the path of the Unix socket; "" = control.sock in DataDir.
 	Socket string
@@ -202,26 +202,26 @@ type Control struct {
 	Group string
 }
 
-// Hooks is what the agent runs when something changes.
+// Hooks has the program that the agent runs when something changes.
 type Hooks struct {
-	// OnChange is a program, by its absolute path, and its arguments: it is told of each change of
-	// this node's role and of the primary. nil = nobody is.
+	// OnChange is a program, by its absolute path, and its arguments. It is told of each change of
+	// this node's role and of the primary. nil = there is no program.
 	OnChange []string
 	// Timeout bounds one run.
 	Timeout time.Duration
 }
 
-// Backup says where backups are kept. The agent does not look at it: "quorate backup", "archive" and
-// "restore" do.
+// Backup says where backups are kept. "quorate backup", "archive" and "restore" use it. The agent only shows
+// whether it is set (quorate_backup_configured).
 type Backup struct {
-	// Directory is where; "" = where the commands say. Those are /bin/sh's.
+	// Directory is the place; "" = the commands reach the place. /bin/sh runs the commands.
 	Directory                                          string
 	PutCommand, GetCommand, ListCommand, DeleteCommand string
 	// CommandIdle is for how long a command may do nothing before it is killed; 0 = for ever.
 	CommandIdle time.Duration
 	// Recipients are age's public keys, for which all is encrypted; nil = nothing is.
 	Recipients []string
-	// Interval is how long a piece of the log may wait for more before it is kept.
+	// Interval is how long a piece of the log may wait for more entries before it is stored.
 	Interval time.Duration
 	// KeepFull is how many full backups "quorate backup prune" keeps.
 	KeepFull int
@@ -297,7 +297,7 @@ func (c Config) AddedMembers() (members []cluster.Member) {
 	return members
 }
 
-// Self returns this node's own entry among the members, or what it joins as. It is
+// Self returns this node's own entry among the members, or the member as which it joins. It is
 // the zero Member only if the Config does not pass Validate.
 func (c Config) Self() cluster.Member {
 	for _, m := range c.ClusterMembers() {

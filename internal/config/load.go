@@ -50,8 +50,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// keyFile returns the path of a file that lies beside the configuration. The node's key is called like
-// that, where nothing else is said.
+// keyFile returns the path of the node's key. Unless the configuration says another path, the file lies beside
+// the configuration.
 func keyFile(path, said string) string {
 	switch {
 	case said == "":
@@ -182,7 +182,7 @@ func setText(v *string) func(string) error {
 	return func(text string) error { *v = text; return nil }
 }
 
-// setTexts takes what joined has made of a list.
+// setTexts sets a list of texts from the text that joined made of it.
 func setTexts(v *[]string) func(string) error {
 	return func(text string) error {
 		for part := range strings.SplitSeq(text, ",") {
@@ -196,7 +196,8 @@ func setKey(v *cluster.Key) func(string) error {
 	return func(text string) error { *v = cluster.Key(text); return v.Check() }
 }
 
-// setParsed takes what parse makes of a text. what says what the text is that is refused; "" = parse says it.
+// setParsed sets a value by parsing a text. what names the kind of value in the message if the text is refused;
+// "" = the error of parse names it.
 func setParsed[T any](v *T, parse func(string) (T, error), what string) func(string) error {
 	return func(text string) (err error) {
 		if *v, err = parse(text); err != nil && what != "" {
@@ -237,7 +238,7 @@ type decoder struct {
 	problems problemList
 }
 
-// table sets what the table at prefix holds; prefix is "" or ends with a dot.
+// table sets all values in the table at prefix; prefix is "" or ends with a dot.
 func (d *decoder) table(prefix string, table map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(table)) { // one order of messages
 		key, value := prefix+name, table[name]
@@ -287,7 +288,7 @@ func (d *decoder) set(key, name string, value any, set func(string) error) {
 	text, ok := scalar(value)
 	if list, isList := value.([]any); isList && (strings.HasSuffix(key, ".allow") || key == "backup.recipients" || key == "site.nodes") {
 		if len(list) == 0 {
-			return // as if it were left out
+			return // as if the key were left out
 		}
 		text, ok = joined(list)
 	}
@@ -340,9 +341,9 @@ func (d *decoder) added(value any) {
 	})
 }
 
-// list reads the tables of a list such as [[member]], which are called like it and
-// have the given keys. each is called for every one, and has read give the table's
-// values to the setters of its fields.
+// list reads the tables of a list such as [[member]]: what is the name of the list, keys are the keys that its
+// tables have. It calls each for every table; each calls read with the setters of the fields, and read gives them
+// the table's values.
 func (d *decoder) list(what, keys string, value any, each func(read func(fields map[string]func(string) error))) {
 	list, ok := value.([]any)
 	if !ok {
@@ -405,8 +406,8 @@ func keyLines(data []byte) map[string]int {
 	return lines
 }
 
-// noteKey notes the line of the key of node and of what an inline table under
-// it holds. It returns the key's path.
+// noteKey notes the line of the key of node, and the lines of the keys in an inline table
+// under it. It returns the key's path.
 func noteKey(p *unstable.Parser, lines map[string]int, prefix string, node *unstable.Node) string {
 	var parts []string
 	for key := node.Key(); key.Next(); {

@@ -5,8 +5,9 @@ import (
 	"os"
 )
 
-// OpenPasswordFiles says which files of passwords others than their owner may read, or nobody can. Where everybody may, the
-// agent does not start; a group may be the agent's own, with root as the owner.
+// OpenPasswordFiles says which password files cannot be read, and which can be read by others than their owner. If
+// everybody may read one, the agent does not start. If only a group may, the agent warns: root may own the file, and
+// the group may be the agent's own.
 func (c Config) OpenPasswordFiles() (texts []string) {
 	check := func(of, path string) {
 		switch info, err := os.Stat(path); {

@@ -10,12 +10,12 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// brokenLinesMax bounds the lines that are no TOML and are passed over.
+// brokenLinesMax bounds how many broken lines (no TOML) are skipped.
 const brokenLinesMax = 20
 
-// LoadPlaces reads of the file at path where its agent is: data_dir, api.listen and
-// control.socket. It judges these alone, so that a cluster can be operated while
-// somebody edits the rest. What else could be read is in the Config, too.
+// LoadPlaces reads from the file at path where the node's agent is: data_dir, api.listen and
+// control.socket. It judges only these, so that a cluster can be operated while
+// somebody edits the rest. Other settings that could be read are in the Config, too.
 func LoadPlaces(path string) (Config, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -42,8 +42,8 @@ func parsePlaces(file string, data []byte) (Config, error) {
 	return c, l.err()
 }
 
-// ofPlace tells whether a problem is about where the agent is. A key that nobody knows
-// may be meant for that: the default would be another agent's place.
+// ofPlace tells whether a problem is about where the agent is. An unknown key may be a misspelt one of
+// these: with the default instead, a command would ask another agent.
 func (p *Problem) ofPlace() bool {
 	table, last, nested := strings.Cut(p.key, ".")
 	switch {
@@ -57,9 +57,9 @@ func (p *Problem) ofPlace() bool {
 	return Closest(p.key, []string{"data_dir", "api", "control", "listen", "socket"}) != ""
 }
 
-// withoutBroken empties lines that are no TOML. Of a broken header it empties the whole
-// table, which would be read as part of the one before. It leaves what may say where
-// the agent is, and what it cannot find, for Parse to complain of.
+// withoutBroken empties lines that are no TOML. If a header is broken, it empties the whole
+// table, which would else be read as part of the table before. It leaves broken lines that may say where
+// the agent is, and errors whose line it cannot find: Parse reports these.
 func withoutBroken(data []byte) []byte {
 	place := regexp.MustCompile(`data_dir|listen|socket|api|control`)
 	isHeader := func(line []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(line), []byte("[")) }

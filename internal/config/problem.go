@@ -17,7 +17,7 @@ type Problem struct {
 	// Text says what is wrong and what to do.
 	Text string
 
-	// key is the path of what it is about, and unknown says that there is no such key.
+	// key is the path of the key that the problem is about. unknown says that there is no such key.
 	key     string
 	unknown bool
 }
@@ -50,7 +50,7 @@ type source struct {
 	// lines maps a key's full path ("raft.heartbeat", "member[1].name",
 	// "member[1]") to its line.
 	lines map[string]int
-	// texts maps the full path of each key with one value to what it says.
+	// texts maps the full path of each key with one value to the text of that value.
 	texts map[string]string
 }
 
@@ -90,7 +90,7 @@ func (c Config) File() string {
 	return c.source.file
 }
 
-// Wrong joins what is wrong by somebody else's judgement: why maps a key's path, such as
+// Wrong joins problems that another package has found: why maps a key's path, such as
 // mysql.variables.NAME, to a text.
 func (c Config) Wrong(why map[string]string) error {
 	l := &problemList{source: c.source}

@@ -27,9 +27,9 @@ type Reader struct {
 	Allow []netip.Prefix
 	// Decompress is for readers that do not know compressed transactions.
 	Decompress bool
-	// SQL: its statements are executed in the local mysqld, as the account of the same name and password.
+	// SQL: the local mysqld executes the reader's statements, as the account of the same name and password.
 	SQL bool
-	// Site: it is the other site's, which may close this cluster for writes, to go on in its place.
+	// Site: the reader is the other site, which may close this cluster for writes, to go on in its place.
 	Site bool
 }
 
@@ -39,7 +39,7 @@ func (r *Reader) fields() map[string]func(string) error {
 		"user":          setText(&r.User),
 		"password_file": setText(&r.PasswordFile),
 		"password_hash": func(text string) error {
-			// Not even a part of it in the message: it may be the password.
+			// The message must not have even a part of the text: it may be the password.
 			b, err := hex.DecodeString(text)
 			if err != nil || len(b) != len(r.PasswordHash) {
 				return fmt.Errorf("not a hash: write the 64 hexadecimal digits of SHA256(SHA256(password))")

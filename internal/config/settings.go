@@ -17,7 +17,7 @@ type Setting struct {
 	Line int `json:"line,omitempty"`
 }
 
-// secret is shown in the place of what opens something.
+// secret is shown in the place of a value that gives access to something.
 const secret = "(not shown)"
 
 // Settings returns all settings: first those that have a default, in the order of Example, then what

@@ -14,9 +14,10 @@ type Site struct {
 	// Name is the other cluster's; "" = there is none. Nodes are the host:port of its readers' ports.
 	Name  string
 	Nodes []string
-	// User is the reader there, whose password is in PasswordFile.
+	// User is the reader's account there. Its password is in PasswordFile.
 	User, PasswordFile string
-	// CAFile is the authority of the other site's certificates. Plain: the connection is not protected, which is for one host.
+	// CAFile has the authority of the other site's certificates. Plain: the connection has no TLS, which is only
+	// allowed on one host.
 	CAFile string
 	Plain  bool
 }

@@ -25,14 +25,14 @@ const (
 	// membersMax bounds the initial members. Every commit waits for a majority
 	// of them; beyond seven the slowest of four only adds latency.
 	membersMax = 7
-	// addedMax bounds the members that are asked beside those.
+	// addedMax bounds the [[added]] members.
 	addedMax = 9
 
 	// A heartbeat below 10 ms costs more CPU than detection gains; one above
 	// 10 s makes "failover in about a second" meaningless.
 	heartbeatMin = 10 * time.Millisecond
 	heartbeatMax = 10 * time.Second
-	// A hook that is killed sooner could do nothing; for longer the next change would wait.
+	// A hook that is killed sooner could do nothing. With a longer timeout the next change would wait.
 	hookTimeoutMin = 100 * time.Millisecond
 	hookTimeoutMax = 10 * time.Minute
 	// hookWordsMax and hookWordBytesMax bound a hook's command line.
@@ -50,8 +50,8 @@ const (
 	retentionSizeMax = 1 << 20 * GiB
 	// retentionAgeMax is ten years: more is no bound, and 0 says that.
 	retentionAgeMax = 10 * 365 * 24 * time.Hour
-	// A transaction below 64 KiB is not worth a file of its own. One below the
-	// other bound is an entry, which each node holds in memory a few times.
+	// A transaction below 64 KiB is not worth a file of its own. With a bound above the maximum, transactions
+	// below it would be entries, which each node holds in memory a few times.
 	stageSizeBytesMin = 64 * KiB
 	stageSizeBytesMax = 16 * MiB
 	// The caches: below 1 MiB, one read of the feed empties them; above 4 GiB,
@@ -67,8 +67,8 @@ const (
 	maxApplyLagMin = time.Second
 	maxApplyLagMax = 24 * time.Hour
 
-	// The status names a prepared XA transaction after a minute: none is rolled back
-	// before somebody could have read that. Above a month it is no bound.
+	// The status names a prepared XA transaction after a minute: none may be rolled back
+	// before an operator could have read that. More than a month is no real bound.
 	xaPreparedMaxAgeMin = time.Minute
 	xaPreparedMaxAgeMax = 30 * 24 * time.Hour
 
@@ -197,8 +197,8 @@ func (c Config) validateMembers(l *problemList) {
 	}
 }
 
-// validateKeys wants the keys of all initial members, or of none: a member without a key cannot connect to
-// one that requires keys.
+// validateKeys requires that all initial members have keys, or none: a member without a key cannot connect to
+// a member that requires keys.
 func (c Config) validateKeys(l *problemList) {
 	if p := c.PeerTLS; p != (PeerTLS{}) && (p.CAFile == "" || p.CertificateFile == "" || p.KeyFile == "") {
 		l.add("peer_tls", "ca_file, certificate_file and key_file belong together: write all three, or none")
@@ -231,7 +231,7 @@ func (c Config) validateKeys(l *problemList) {
 	}
 }
 
-// validateAdded judges the members that were added later. byName and byPeer are the initial ones.
+// validateAdded judges the members that were added later. byName and byPeer have the initial members.
 func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) {
 	if len(c.Added) > addedMax {
 		l.add("added", "%d added members are too many: at most %d", len(c.Added), addedMax)
@@ -251,7 +251,7 @@ func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) 
 	}
 }
 
-// validateJoin judges what a node is that joins.
+// validateJoin judges the settings of a node that joins.
 func (c Config) validateJoin(l *problemList, initial bool, byPeer map[string]string) {
 	host, _, ok := checkAddress(l, "join.peer", "join.peer", c.Join.Peer)
 	if ok && isAnyHost(host) {
@@ -395,7 +395,7 @@ func (c Config) validateMySQL(l *problemList) {
 	}
 }
 
-// validateHooks judges what the agent runs.
+// validateHooks judges the program that the agent runs at changes.
 func (c Config) validateHooks(l *problemList) {
 	checkDuration(l, "hooks.timeout", c.Hooks.Timeout, hookTimeoutMin, hookTimeoutMax)
 	command := c.Hooks.OnChange
@@ -501,7 +501,7 @@ func (c Config) validateListeners(l *problemList) {
 	if full {
 		all = append(all, listener{"mysql.port", c.MySQL.Bind, c.MySQL.Port})
 		if ip, err := netip.ParseAddr(c.MySQL.Bind); err == nil && !ip.IsLoopback() && !ip.IsUnspecified() {
-			all = append(all, listener{"mysql.port", "127.0.0.1", c.MySQL.Port}) // the agent's way to it
+			all = append(all, listener{"mysql.port", "127.0.0.1", c.MySQL.Port}) // by it the agent connects to mysqld
 		}
 	}
 	if i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Name == c.Node }); i >= 0 {
@@ -567,8 +567,8 @@ func overlap(a, b string) bool {
 	return ipA == ipB
 }
 
-// isHost tells whether a host can be meant: none, an IP address, or a name, whose last
-// part is no number. Whether the name resolves is not looked at.
+// isHost tells whether a text can be a host: it is empty, an IP address, or a name whose last
+// part is no number. It does not look whether the name resolves.
 func isHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return true

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Clock is a process's.
+// Clock is the clock of one process.
 type Clock interface {
 	// Now is the time since some moment before the process began. It never goes back.
 	Now() time.Duration
-	// Wait returns nil once changed is ready or d has passed (0 = never), or before; and the
-	// cause of ctx's end once ctx has ended.
+	// Wait returns nil once changed is ready or d has passed (0 = never passes). It may also return nil
+	// earlier. Once ctx has ended it returns the cause.
 	Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error
 	// WithTimeout returns a context that ends with ctx and after d, with the cause
 	// context.DeadlineExceeded.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
-// Sleep waits until d has passed on c, and returns nil then; or the cause of ctx's end. Unlike a Wait,
-// it does not return before.
+// Sleep waits until d has passed on c, and then returns nil; if ctx ends first, it returns the cause. Unlike
+// Clock.Wait, it never returns nil earlier.
 func Sleep(ctx context.Context, c Clock, d time.Duration) error {
 	until := c.Now() + d
 	for left := d; left > 0; left = until - c.Now() {
@@ -52,7 +52,7 @@ func (Machine) Wait(ctx context.Context, d time.Duration, changed <-chan struct{
 	return new(OneTimer).Wait(ctx, d, changed)
 }
 
-// OneTimer is Machine for one goroutine that waits very often: it keeps its timer. Its zero
+// OneTimer is Machine for one goroutine that waits very often: it uses the same timer again. Its zero
 // value is ready.
 type OneTimer struct {
 	Machine

@@ -76,8 +76,8 @@ func OneOf[S ~string](name string, all []S, present S) (samples []Sample) {
 	return samples
 }
 
-// Collector shows at each scrape the samples of then. It describes none in advance, since what
-// there is depends on the node's state.
+// Collector shows at each scrape the samples of that moment. It describes none in advance, because the node's
+// state decides which samples there are.
 func Collector(samples func() []Sample) prometheus.Collector {
 	return collector{samples}
 }
@@ -119,8 +119,8 @@ func Histogram(name string, buckets []float64) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: d.Help, Buckets: buckets})
 }
 
-// Counter makes a counter of the list. Its label, if there is one, has one value for good: whoever
-// counts needs no table.
+// Counter makes a counter of the list. If the metric has a label, this counter has one fixed value of it: the
+// caller needs no table of counters.
 func Counter(name string, label ...string) prometheus.Counter {
 	d, _ := Find(name)
 	labels := prometheus.Labels{}
@@ -130,7 +130,7 @@ func Counter(name string, label ...string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: d.Help, ConstLabels: labels})
 }
 
-// FineSeconds are buckets from 50 µs to 50 s, in steps of 1.25: a quantile is right within 12 %.
+// FineSeconds are buckets from 50 µs to 41 s, in steps of 1.25: a quantile is right within 12 %.
 func FineSeconds() []float64 { return prometheus.ExponentialBuckets(50e-6, 1.25, 62) }
 
 // CoarseSeconds are buckets from 20 µs to 10 s, in steps of 2: enough to see where time goes.

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// sendTimeout bounds a message: the manager's queue may be full.
+// sendTimeout bounds the sending of a message: the manager's queue may be full.
 const sendTimeout = time.Second
 
 // Manager is the service manager of this process.
 type Manager struct {
 	socket string
-	// Watchdog is how often at least it wants to be sent Beat, or it ends the process; 0 = never.
+	// Watchdog is the longest time between two Beats: after more the manager ends the process. 0 = it
+	// wants no Beat.
 	Watchdog time.Duration
 }
 
@@ -38,7 +39,7 @@ func New(getenv func(string) string, pid int) Manager {
 	return m
 }
 
-// There tells whether there is one.
+// There tells whether there is a service manager.
 func (m Manager) There() bool { return m.socket != "" }
 
 // Send sends lines.
@@ -46,7 +47,7 @@ func (m Manager) Send(lines ...string) error {
 	if !m.There() {
 		return nil
 	}
-	conn, err := net.Dial("unixgram", m.socket) // "@name" is one without a file
+	conn, err := net.Dial("unixgram", m.socket) // "@name" is a socket without a file
 	if err != nil {
 		return fmt.Errorf("tell the service manager: %w", err)
 	}

@@ -10,8 +10,8 @@ import (
 // piecesMax is how many pieces one system call takes (IOV_MAX).
 const piecesMax = 1024
 
-// Raw returns what Write needs of a connection; nil: it is none of the kernel's, and all
-// writes go the other way.
+// Raw returns what Write needs of a connection; nil = the connection is no socket of the kernel, so Write
+// cannot write to it.
 func Raw(conn net.Conn) syscall.RawConn {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -24,9 +24,9 @@ func Raw(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// Write writes the beginning of pieces and returns how many bytes that is: 0 also where the
-// connection is closed or broken, which the next write that waits will find. Nobody else
-// may write meanwhile: the connection's own Write would hold it up.
+// Write writes as much of pieces as the kernel takes at once, and returns the number of bytes. It returns 0
+// also if the connection is closed or broken: the next write that waits will find that. No other goroutine
+// may write meanwhile: the connection's own Write would block this one.
 func Write(raw syscall.RawConn, pieces ...[]byte) (written int) {
 	if raw == nil || len(pieces) == 0 {
 		return 0
@@ -43,7 +43,7 @@ func Write(raw syscall.RawConn, pieces ...[]byte) (written int) {
 		if err == nil {
 			written = n
 		}
-		return true // whatever came of it: do not wait
+		return true // whatever the result: do not wait
 	})
 	return written
 }

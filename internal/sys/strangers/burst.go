@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// BurstMax lines about sessions of one kind may come at once, then one each burstEvery: a client
-	// that connects for each statement must not fill the log's disk.
+	// BurstMax lines about sessions of one kind may be written at once, then one line per burstEvery: a client
+	// that connects for each statement must not fill the disk of the agent's log.
 	BurstMax   = 50
 	burstEvery = 200 * time.Millisecond
 )
@@ -15,12 +15,12 @@ const (
 // Burst bounds the lines about sessions of one kind, wherever they come from. The zero Burst is ready.
 type Burst struct {
 	mu   sync.Mutex
-	full time.Time // when all lines of a burst may be written again
+	full time.Time // when a whole burst may be written again
 	left int64     // sessions without a line since the last line
 }
 
-// Take tells whether a line may be written, and of how many sessions there was none
-// before it.
+// Take tells whether a line may be written now. left is the number of sessions that have got no line since the
+// last one.
 func (b *Burst) Take(now time.Time) (ok bool, left int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// linesMax lines may be about one source in each period. That is enough for a node or a client
-	// with a wrong configuration, whose lines differ from one another.
+	// linesMax is how many lines may be about one source in each period: enough for the different lines
+	// about a node or a client with a wrong configuration.
 	linesMax = 4
 	period   = time.Minute
-	// sourcesMax bounds the memory of sources: of more in one period nothing is logged.
+	// sourcesMax bounds how many sources are remembered: about further ones in one period nothing is logged.
 	sourcesMax = 256
 )
 
@@ -23,11 +23,11 @@ type Log struct {
 
 	mu    sync.Mutex
 	about map[netip.Addr]*lines
-	// left is how many lines were left out since the last one.
+	// left is how many lines were left out since the last line.
 	left int
 }
 
-// lines is what was logged about one source since a time.
+// lines counts the lines about one source since a time.
 type lines struct {
 	since time.Time
 	n     int
@@ -38,7 +38,7 @@ func NewLog(logger *slog.Logger) *Log {
 	return &Log{logger: logger, about: make(map[netip.Addr]*lines)}
 }
 
-// Warn logs a line about who connects from an address, or leaves it out: then it returns false.
+// Warn logs a line about a connection from an address. It returns false if it leaves the line out.
 func (l *Log) Warn(from net.Addr, text string, args ...any) bool {
 	ok, left := l.may(Source(from), time.Now())
 	if !ok {
@@ -52,7 +52,7 @@ func (l *Log) Warn(from net.Addr, text string, args ...any) bool {
 	return true
 }
 
-// may tells whether a line about a source may be logged, and how many were left out before it.
+// may tells whether a line about a source may be logged, and how many lines were left out before it.
 func (l *Log) may(source netip.Addr, now time.Time) (ok bool, left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

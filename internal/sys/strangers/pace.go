@@ -2,18 +2,19 @@ package strangers
 
 import "time"
 
-// pace spreads the turns of all sources together over time. A client with many addresses has
-// no more of this host's processor than one turn in each interval. The zero pace has no bound.
+// pace spreads the turns of all sources together over time. So even a client with many addresses gets
+// only one turn of this host's processor in each interval. The zero pace has no bound.
 type pace struct {
 	every time.Duration
-	// waiting bounds those who wait for theirs.
+	// waiting bounds how many strangers may wait for a turn.
 	waiting int
-	// next is when the next turn begins, at the earliest. The turn of one who leaves meanwhile is not
-	// given to another.
+	// next is the earliest begin of the next turn. If a stranger leaves while it waits, nobody else gets
+	// its turn.
 	next time.Time
 }
 
-// take gives the next turn away, and says when it begins; ok=false: as many as may wait already.
+// take gives the next turn away, and returns the time until it begins. ok is false if as many strangers wait
+// as may.
 func (p *pace) take(now time.Time) (wait time.Duration, ok bool) {
 	wait = max(0, p.next.Sub(now))
 	if wait > time.Duration(p.waiting)*p.every {

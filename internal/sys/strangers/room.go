@@ -14,38 +14,39 @@ import (
 
 // Errors that end a stranger's connection.
 var (
-	// ErrExpelled: it had to make room for another.
+	// ErrExpelled: the connection had to make room for another.
 	ErrExpelled = errors.New("too many connections have not logged in")
-	// ErrTurnedAway: as many as may wait for their turn.
+	// ErrTurnedAway: as many connections as may already wait for their turn.
 	ErrTurnedAway = errors.New("too many connections wait for their turn")
 )
 
-// Limits are those of a Room.
+// Limits are the bounds of a Room.
 type Limits struct {
 	// Max bounds all strangers; at least 1.
 	Max int
-	// PerSource is how many of one source may stay for longer than Spare.
+	// PerSource is how many strangers of one source may stay for longer than Spare.
 	PerSource int
 	Spare     time.Duration
-	// Known tells of a source that who has logged in is at home there: its strangers go last, and
-	// need no turn. nil = of none.
+	// Known tells whether a source is known, because clients from there have logged in: its strangers are
+	// expelled last, and need no turn. nil = no source is known.
 	Known func(source netip.Addr) bool
-	// Turns is how many strangers of another source have a turn (Stay.Turn) at a time.
+	// Turns is how many strangers of one unknown source have a turn (Stay.Turn) at a time.
 	Turns int
-	// TurnEvery is the time from one turn to the next of all other sources together, TurnsWaiting how many
-	// may wait for theirs beyond what Turns holds back; of more each is turned away. 0 = no bound.
+	// TurnEvery is the time from one turn to the next, of all unknown sources together. TurnsWaiting is how many
+	// strangers may wait for that turn, beside those that Turns holds back; further ones are turned away.
+	// TurnEvery 0 = no bound.
 	TurnEvery    time.Duration
 	TurnsWaiting int
-	// Allow is where strangers may come from; empty = from anywhere.
+	// Allow has the networks from which strangers may come; empty = from anywhere.
 	Allow []netip.Prefix
 }
 
-// Stats count since the Room was made, but for Inside.
+// Stats are counted since the Room was made, except Inside.
 type Stats struct {
 	// Inside is the number of strangers now.
 	Inside int
-	// Expelled had to make room for others, Refused came from where nobody may come from, TurnedAway
-	// found too many that waited for a turn.
+	// Expelled strangers had to make room for others. Refused ones came from an address outside of Limits.Allow.
+	// TurnedAway ones found too many strangers that waited for a turn.
 	Expelled, Refused, TurnedAway uint64
 }
 
@@ -57,7 +58,7 @@ type Room struct {
 	refused atomic.Uint64
 
 	mu sync.Mutex
-	// sources has those that have strangers.
+	// sources has the sources of the strangers that are inside.
 	sources              map[netip.Addr]*group
 	inside               int
 	pace                 pace
@@ -83,7 +84,7 @@ type Stay struct {
 	over   bool
 }
 
-// New returns an empty Room. It logs whom it expels.
+// New returns an empty Room. It logs the strangers that it expels.
 func New(limits Limits, logger *slog.Logger) *Room {
 	return &Room{
 		limits: limits, log: NewLog(logger), sources: make(map[netip.Addr]*group),
@@ -91,10 +92,10 @@ func New(limits Limits, logger *slog.Logger) *Room {
 	}
 }
 
-// Log is for what else there is to say of this port's strangers.
+// Log is the Log for further lines about this port's strangers.
 func (r *Room) Log() *Log { return r.log }
 
-// Allows tells whether a connection may come from an address, and counts it if it may not.
+// Allows tells whether a connection may come from an address. If not, it counts the connection as refused.
 func (r *Room) Allows(from net.Addr) bool {
 	if Allowed(r.limits.Allow, from) {
 		return true
@@ -128,7 +129,7 @@ func (r *Room) Enter(from net.Addr, expel func()) *Stay {
 	return s
 }
 
-// makeRoom takes out those who have to go when the next one comes.
+// makeRoom takes out the strangers that must go when the next one comes, and returns them.
 func (r *Room) makeRoom(next *Stay) (expelled []*Stay) {
 	for {
 		oldest, n := r.oldestOfMost(next.source)
@@ -142,8 +143,8 @@ func (r *Room) makeRoom(next *Stay) (expelled []*Stay) {
 	}
 }
 
-// oldestOfMost returns the oldest stranger of the source that has the most, and how many it
-// has, together with the one that comes next. A known source is looked at where there is no other.
+// oldestOfMost returns the oldest stranger of the source with the most strangers, and the number of them. The
+// stranger that comes next is counted. Known sources count only if there are no others.
 func (r *Room) oldestOfMost(next netip.Addr) (oldest *Stay, most int) {
 	for source, g := range r.sources {
 		n := len(g.stays)
@@ -168,9 +169,9 @@ func (r *Room) remove(s *Stay) {
 	}
 }
 
-// Turn waits until it is the stranger's turn to do what costs this host much, and lasts until done is
-// called: before Leave. Who comes from a known source need not wait. The error is ctx's, ErrExpelled
-// or ErrTurnedAway.
+// Turn waits for the stranger's turn to do work that costs this host much. The turn lasts until done is
+// called, which must be before Leave. A stranger from a known source does not wait. The error is that of ctx,
+// ErrExpelled or ErrTurnedAway.
 func (s *Stay) Turn(ctx context.Context) (done func(), err error) {
 	s.room.mu.Lock()
 	g, known := s.group, s.group.known
@@ -192,8 +193,8 @@ func (s *Stay) Turn(ctx context.Context) (done func(), err error) {
 	return func() { <-g.turns }, nil
 }
 
-// keepPace waits for the turn among all sources. Those who wait here have a turn of their source: one
-// source cannot have all places.
+// keepPace waits for the turn among all sources. A stranger that waits here already has a turn of its source, so
+// a single source cannot take all places.
 func (s *Stay) keepPace(ctx context.Context) error {
 	r := s.room
 	r.mu.Lock()

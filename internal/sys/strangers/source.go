@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// sourceBits is how much of an IPv6 address tells who it is: one host may use all of a /64.
+// sourceBits is how many bits of an IPv6 address name its source: one host may use all of a /64.
 const sourceBits = 64
 
-// Source returns what a connection from an address is counted by; the zero Addr = it comes
-// over no network.
+// Source returns the source of a connection from an address, by which connections are counted. The zero Addr
+// means that the connection comes over no network.
 func Source(from net.Addr) netip.Addr {
 	ip, ok := address(from)
 	if !ok || ip.Is4() || ip.IsLinkLocalUnicast() { // all hosts of a link have the same first bits
@@ -18,7 +18,7 @@ func Source(from net.Addr) netip.Addr {
 	}
 	network, err := ip.Prefix(sourceBits)
 	if err != nil {
-		return netip.Addr{} // the address is none
+		return netip.Addr{} // it is no valid address
 	}
 	return network.Addr()
 }
@@ -32,8 +32,8 @@ func Allowed(networks []netip.Prefix, from net.Addr) bool {
 	return ok && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
-// FromHere tells whether a connection does not leave this host: it is over loopback, or comes from
-// the address that it is to. The kernel takes neither from a network.
+// FromHere tells whether a connection comes from this host: it is over loopback, or both of its ends have the
+// same address. The kernel accepts neither from a network.
 func FromHere(conn net.Conn) bool {
 	from, ok := address(conn.RemoteAddr())
 	to, _ := address(conn.LocalAddr())

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a process that a child of ours has started, such as the mysqld of an agent.
+// Child is a process that a child of this process has started, such as the mysqld of an agent.
 type Child struct {
 	pid int
 	fd  int
@@ -39,7 +39,7 @@ func Children(parent int) []*Child {
 		if err != nil {
 			continue // gone meanwhile
 		}
-		// The id may have passed to another process before the pidfd was open.
+		// Another process may have got the id before the pidfd was open.
 		if parentOf(path) != parent {
 			_ = unix.Close(fd)
 			continue
@@ -78,7 +78,7 @@ func parentOf(path string) int {
 	return parent
 }
 
-// Signal sends sig; to a process that is gone it does nothing.
+// Signal sends sig. If the process is gone, it does nothing.
 func (m *Child) Signal(sig syscall.Signal) error {
 	if err := unix.PidfdSendSignal(m.fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("send %v to process %d: %w", sig, m.pid, err)
@@ -86,8 +86,8 @@ func (m *Child) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// WaitGone waits for a process that was killed, half a minute at most: its pidfd becomes
-// readable.
+// WaitGone waits until a killed process is gone, half a minute at most. Its pidfd becomes readable
+// then.
 func (m *Child) WaitGone() error {
 	deadline := time.Now().Add(killWait)
 	for {

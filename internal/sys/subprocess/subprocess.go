@@ -19,8 +19,8 @@ const (
 	pipeWait = 5 * time.Second
 )
 
-// Process is a child in a process group of its own. When it ends, what is left of its
-// group is killed. When this process ends, in whatever way, the kernel kills the child.
+// Process is a child in a process group of its own. When it ends, the rest of its group is killed. When
+// this process ends, in whatever way, the kernel kills the child.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -28,15 +28,15 @@ type Process struct {
 
 	mu     sync.Mutex
 	pidfd  int
-	reaped bool // its id, and its group's, may be another's
+	reaped bool // its id, and that of its group, may belong to others by now
 }
 
 // Start starts cmd. It sets the process attributes that Process promises; others that the
 // caller has set stay.
 func Start(cmd *exec.Cmd) (*Process, error) { return StartIn(cmd, func() error { return nil }) }
 
-// StartIn is Start from a thread of its own on which enter was called first, for example
-// to enter a namespace.
+// StartIn is Start from a new thread, on which it first calls enter, for example to enter a
+// namespace.
 func StartIn(cmd *exec.Cmd, enter func() error) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{}), pidfd: -1}
 	if cmd.SysProcAttr == nil {
@@ -69,13 +69,13 @@ func StartIn(cmd *exec.Cmd, enter func() error) (*Process, error) {
 	return p, nil
 }
 
-// reap waits for the process, kills what is left of its group while its id cannot be
-// another's, and says that it is done.
+// reap waits until the process has ended, kills the rest of its group before another process can get its id,
+// and then closes done.
 func (p *Process) reap() {
 	for {
 		err := unix.Waitid(unix.P_PIDFD, p.pidfd, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
-			break // it has ended; an error would be cmd.Wait's, too
+			break // it has ended; cmd.Wait would return an error of this, too
 		}
 	}
 	_ = p.SignalGroup(syscall.SIGKILL)
@@ -120,7 +120,7 @@ func (p *Process) Stopped() bool {
 	return state == "T"
 }
 
-// Signal sends sig to the process alone; to an ended process, nothing.
+// Signal sends sig to the process alone. If the process has ended, it does nothing.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

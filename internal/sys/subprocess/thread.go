@@ -7,11 +7,10 @@ import (
 )
 
 // OnThread runs f on an OS thread of its own that ends when f returns: what f does to the
-// thread (its namespace, its priority) touches no other goroutine. It does not wait for f.
+// thread (its namespace, its priority) changes no other goroutine. OnThread does not wait for f.
 //
-// A goroutine that ends while it is locked takes its thread with it, but for the process's
-// first thread, which would stay as f left it, and be what /proc/self shows. f never runs
-// there.
+// If a goroutine ends while it is locked, its thread ends, too. Only the first thread of the process does not end:
+// it would stay as f left it, and /proc/self would show that. So f never runs on the first thread.
 func OnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
