@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -124,6 +125,51 @@ func TestControl(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(text), socket) {
 		t.Errorf("the port: %d %s", resp.StatusCode, text)
+	}
+}
+
+// refusals sends the text of each warning.
+type refusals chan<- string
+
+func (c refusals) Write(line []byte) (int, error) {
+	c <- string(line)
+	return len(line), nil
+}
+
+// TestControlOfACommandThatEnded: the agent stood still, and the command was given up meanwhile. Its request was carried out once the agent went on: the
+// primary moved, or a node was fenced, when nobody expected it any more. A command that has only ended its request is there.
+func TestControlOfACommandThatEnded(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "s")
+	ends := make(chan string, 2)
+	s := New(Config{Listen: "127.0.0.1:0", Socket: socket, Logger: slog.New(slog.NewTextHandler(refusals(ends), &slog.HandlerOptions{Level: slog.LevelWarn}))},
+		&fakeProvider{control: func(_ context.Context, r control.Request) control.Answer {
+			ends <- "carried out " + r.Name
+			return control.Answer{Code: control.CodeOK}
+		}})
+	if err := errors.Join(s.Listen(), s.ListenControl()); err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]func(*net.UnixConn) error{"late": (*net.UnixConn).Close, "half": (*net.UnixConn).CloseWrite} {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+		if err == nil {
+			_, err = io.WriteString(conn, "POST /control/"+name+" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+		}
+		if err := errors.Join(err, end(conn)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	got := []string{<-ends, <-ends}
+	slices.Sort(got)
+	if got[0] != "carried out half" || !strings.Contains(got[1], "was not carried out") || !strings.Contains(got[1], "name=late") {
+		t.Errorf("%q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -38,6 +39,17 @@ type peerKey struct{}
 type peer struct {
 	*unix.Ucred
 	groups []uint32 // in addition to Gid
+	conn   syscall.RawConn
+}
+
+// gone tells whether that process has ended, or has closed its end.
+func (p *peer) gone() (gone bool) {
+	err := p.conn.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(look, 0)
+		gone = n == 1 && err == nil && look[0].Revents&unix.POLLHUP != 0
+	})
+	return gone || err != nil
 }
 
 // peerGroupsMax is how many groups of a process are read.
@@ -55,7 +67,7 @@ func peerOf(fd int) (*peer, error) {
 		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0); e != 0 {
 		return &peer{Ucred: account}, nil // too many groups, or an old kernel
 	}
-	return &peer{account, groups[:size/4]}, nil
+	return &peer{Ucred: account, groups: groups[:size/4]}, nil
 }
 
 // ListenControl opens the control socket. The caller must hold the lock of the node's data
@@ -166,6 +178,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if raw.Control(func(fd uintptr) { p, err = peerOf(int(fd)) }) != nil || err != nil {
 		return ctx
 	}
+	p.conn = raw
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
@@ -207,6 +220,10 @@ func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request.Name, request.By = r.PathValue("name"), whoAsked(peer, request.By)
+	if peer.gone() { // this process stood still, and the command was given up meanwhile
+		s.config.Logger.Warn("a request was not carried out: the command that sent it has ended", "name", request.Name, "by", request.By)
+		return
+	}
 	answer, err := s.carriedOut(w, r, request)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
