@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxApplyLagUsual is mysql.max_apply_lag by default.
+	// maxApplyLagUsual is the default of mysql.max_apply_lag.
 	maxApplyLagUsual = 10 * time.Second
 	// troubleEvery is the mean time between two troubles of appliers. A trouble lasts at least
 	// a sixth of troubleLasts.
@@ -23,8 +23,8 @@ const (
 	poisonErrno = 1062 // ER_DUP_ENTRY
 )
 
-// assignAppliers has appliers stop with an error, in one of four worlds. The bound on the
-// apply lag is short there: 1 to 3 s.
+// assignAppliers makes appliers stop with an error, in one of four worlds. There the bound on the apply lag is
+// short: 1 to 3 s.
 func (w *World) assignAppliers() {
 	rng := w.random(streamAppliers)
 	stop, lag := chance(rng, 25), time.Duration(1+rng.IntN(3))*time.Second
@@ -40,9 +40,9 @@ func (w *World) assignAppliers() {
 	}
 }
 
-// trouble has appliers stop with an error: that of one node, or of all nodes but the one that
-// serves. Or it has a long read block all of these. An operator removes the cause, and mostly
-// starts replication again; the agent does so every two seconds.
+// trouble makes appliers stop with an error: that of one node, or those of all nodes but the one that serves.
+// Or a long read blocks all of these. An operator removes the cause, and mostly starts replication again; the
+// agent does so every two seconds.
 func (w *World) trouble(rng *rand.Rand) {
 	w.sched.after(around(rng, troubleEvery), func() {
 		if w.faults.ended {
@@ -86,7 +86,7 @@ func (n *node) poison(is bool) {
 	}
 }
 
-// poison has the applier stop at its next transaction, or takes that back.
+// poison makes the applier stop at its next transaction, or undoes that.
 func (m *mysqld) poison() {
 	m.FailApplier("")
 	if m.n.poisoned {
@@ -96,39 +96,39 @@ func (m *mysqld) poison() {
 
 // pacing is what the checker saw of a primary's agent at its last looks at the replicas' lag.
 type pacing struct {
-	// batches counts the batches that were proposed since the last look. over has that number
-	// for each look before, while all nodes that could take over were far behind.
+	// batches counts the batches that were proposed since the last look. over has that number for each of the
+	// last looks at which all nodes that could take over were far behind.
 	batches int
 	over    []int
-	// commits is what was committed at each of the last looks.
+	// commits is the commit index at each of the last looks.
 	commits []uint64
-	// within holds the replicas that were within the bound since they could take over, as this
-	// node hears: a replica that comes with a backlog slows nobody down.
+	// within holds the replicas that have been within the bound since they could take over, as far as this node
+	// hears. A replica that comes with a backlog must slow nobody down.
 	within map[*node]bool
-	// gone counts the looks since a node could take over last, as the world is, or since this node began to
-	// take it for one that could: a node that is given its vote counts by what it said before.
+	// gone counts, for each node, the looks since it could last take over, as the world really is, or since this
+	// node began to count it as able: a node that is given its vote is judged by what it reported before.
 	gone map[*node]int
-	// able holds the nodes that could take over, as this node hears.
+	// able holds the nodes that could take over, as far as this node hears.
 	able map[*node]bool
-	// needless counts the looks at which the primary was slowed down and waited for no replica.
+	// needless counts the looks at which the primary was slowed down although no replica needed that.
 	needless int
 }
 
 const (
 	// pacingLooks is how many looks in a row show what the tap does: three seconds.
 	pacingLooks = 6
-	// logLooks is how far a replica's log may be behind. A replica that is further behind does
-	// not count.
+	// logLooks is how far a replica's log may be behind, in looks. A replica that is further behind does not
+	// count.
 	logLooks = 4
-	// newsLooks is for how many looks a primary may go by what a replica said before it could no
-	// longer take over. A silent one counts for board.LiveFor since its last status, and that was
-	// on its way for up to one look. An applier that stops is told earlier: a poll and a status
-	// later. So long the primary may hand out as if that replica was near.
+	// newsLooks is for how many looks a primary may still use what a replica said before it could no longer
+	// take over. A silent replica counts for board.LiveFor since its last status, and that status was on its
+	// way for up to one look. (An applier that stops is reported earlier: after a poll and a status.) For that
+	// long the primary may hand out as if that replica was near.
 	newsLooks = int(board.LiveFor/watchInterval) + 1
-	// needlessLooks is after how many looks a primary has heard how the others are.
+	// needlessLooks is the number of looks after which a primary has heard how the others are.
 	needlessLooks = 8
-	// pacingMax bounds the batches that are proposed in that time, far over the bound: one a
-	// second, and some more because the looks are late.
+	// pacingMax bounds the batches that are proposed in that time, if all are far over the bound: one a second,
+	// and some more because the looks are late.
 	pacingMax = 5
 )
 
@@ -177,7 +177,7 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	} else {
 		c.over = nil
 	}
-	// A link that loses packets or is slow brings news, too: of a replica that counts, perhaps.
+	// A link that is slow, or loses packets, still brings news, perhaps of a replica that counts.
 	if c.needless++; !limited || doubtful || count > 0 && !near {
 		c.needless = 0
 	}
@@ -197,10 +197,10 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	}
 }
 
-// mayWaitFor tells whether a node could take over, as the world is, and its links have no fault.
+// mayWaitFor tells whether a node could take over, as the world really is, and its links have no fault.
 func (a *agent) mayWaitFor(o *node) bool { return a.applies(o) && a.w.net.sound(a.n.id, o.id) }
 
-// applies tells whether a node could take over, whatever its links are like.
+// applies tells whether a node could take over, even if its links have faults.
 func (a *agent) applies(o *node) bool {
 	b := o.agent
 	if o == a.n || b == nil || !o.runsMysqld() || o.stalledUntil > a.w.sched.now || b.Role.Phase() != role.PhaseReplica {

@@ -12,9 +12,8 @@ import (
 // blipEvery is the mean time between two blips.
 const blipEvery = 4 * time.Second
 
-// blips makes another list of faults than plan. They depose the primary while sessions are in
-// flight, and mostly lose nothing. Sometimes a further fault strikes while the primary is being
-// settled.
+// blips makes another list of faults than plan does. The faults depose the primary while sessions are in
+// flight, and mostly lose nothing. Sometimes a further fault strikes while the primary is being settled.
 func blips(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault) {
 	add := func(f fault) {
 		f.id, f.size = len(faults), rng.IntN(100)
@@ -50,8 +49,8 @@ func blips(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault
 // dbaEvery is the mean time between two statements of the DBA.
 const dbaEvery = 20 * time.Millisecond
 
-// dba is a session that goes past the router, to a mysqld that is the primary or was just now.
-// It runs statements that super_read_only lets pass (ANALYZE TABLE).
+// dba is a session that bypasses the router. It goes to a mysqld that is the primary's or was so just before,
+// and runs statements that super_read_only lets pass (ANALYZE TABLE).
 func (w *World) dba() {
 	rng := w.random(streamDBA)
 	var next func()
@@ -72,7 +71,7 @@ func (w *World) dba() {
 	w.sched.after(quietAtStart, next)
 }
 
-// pastRouter runs a statement in a node's mysqld, whether that serves or not.
+// pastRouter runs a statement in a node's mysqld, whether that node serves or not.
 func (l *workload) pastRouter(n *node) {
 	l.nextID++
 	r := &request{kind: dropping, key: "never", transaction: l.nextID, done: func(*request) {}}

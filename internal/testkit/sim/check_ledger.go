@@ -9,15 +9,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// ledgerCheckMax bounds the search in one table's history. The search ends far earlier: every
-// read returns the whole list, so there is little to choose.
+// ledgerCheckMax limits the search in one table's history. The search ends far earlier: every read returns the
+// whole list, so there are few orders to try.
 const ledgerCheckMax = 20 * time.Second
 
-// state is the state of one table's model: how many of the final values it has. All values
-// are different and appended, so the number says which prefix it is.
+// tableInput is one operation on a table. The state of the model is the number of final values that the table
+// has. All values are different and are only appended, so the number tells which values these are.
 type tableInput struct {
 	append   bool
-	position int      // of the value in the final table; -1: it is not there
+	position int      // of the value in the final table; -1 = it is not there
 	read     []string // what a read returned
 }
 
@@ -37,8 +37,8 @@ func tableModel(final []string) porcupine.Model {
 	}
 }
 
-// ledger judges the clients' answers: each table's history must be linearizable, and end in
-// the values that all servers have.
+// ledger checks the clients' answers: the history of each table must be linearizable and must end with the
+// values that all servers have.
 func (c *checker) ledger() {
 	byKey := map[string][]*request{}
 	var keys []string
@@ -82,8 +82,8 @@ func (c *checker) table(key string, final []string, history []*request) {
 	}
 }
 
-// firstAnomaly names a read that contradicts an earlier answer, if there is one. Most wrong
-// histories have such a read.
+// firstAnomaly names a read that contradicts an earlier answer, if there is such a read. Most wrong histories
+// have one.
 func firstAnomaly(history []*request, at map[string]int) string {
 	for _, read := range history {
 		if read.kind != reading || read.outcome != succeeded {

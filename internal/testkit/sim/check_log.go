@@ -20,7 +20,7 @@ import (
 type durableLog struct {
 	terms []uint64 // of the entries from 1 on
 	hs    seglog.HardState
-	// changes is the index of the last entry that came and changes the members.
+	// changes is the index of the last appended entry that changes the members.
 	changes uint64
 }
 
@@ -36,7 +36,7 @@ func (d *durableLog) appended(run consensus.AppendRun) {
 	}
 }
 
-// cut drops entries that an append may have removed, which has not returned.
+// cut drops entries that an append may have removed, if that append has not returned.
 func (d *durableLog) cut(runs []consensus.AppendRun) {
 	for _, run := range runs {
 		if len(run.Entries) > 0 {
@@ -97,7 +97,7 @@ type committedEntry struct {
 type committedTransaction struct {
 	gtid  gtid.GTID
 	index uint64
-	// changes: InnoDB keeps a trace of it.
+	// changes: InnoDB keeps a trace of the transaction.
 	changes bool
 }
 
@@ -184,7 +184,7 @@ func (c *checker) entry(n *node, e seglog.Entry) {
 	}
 }
 
-// all are all transactions that were committed.
+// all returns all transactions that were committed.
 func (c *checker) all() *gtid.Set {
 	all := &gtid.Set{}
 	for _, tx := range c.transactions {
@@ -224,9 +224,9 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 // workload's DROP TABLE IF EXISTS of a table that is not there.
 func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
 
-// names checks a stage, begun at a time, whose entry is about to be proposed. A majority must have
-// the stage on disk, so that the entry can be committed without this node. A node that has
-// started since may have had it: opening a log drops the stages that no entry names.
+// names checks a stage whose entry is about to be proposed. The stage was begun at the time begun. A majority
+// must have the stage on disk, so that the entry can be committed without this node. A node that has started
+// since may have had it: opening a log drops the stages that no entry names.
 func (c *checker) names(a *agent, id entry.StageID, begun time.Duration) {
 	if a.w.membersChange || a.w.losses != nil {
 		return // the voters may be others by now
@@ -263,7 +263,7 @@ func (c *checker) answered(m *mysqld, g gtid.GTID) {
 	c.ok++
 }
 
-// reopened compares a log with what it promised to keep before it was closed.
+// reopened compares a log with what the node had promised to keep when the log was closed.
 func (c *checker) reopened(n *node) {
 	log, d := n.agent.log, &n.durable
 	hs := log.HardState()
@@ -302,7 +302,7 @@ func (c *checker) healed(n *node, log *seglog.Log) {
 	}
 }
 
-// kept fails if a transaction that a client has OK for is in the logs no more (I7).
+// kept fails if a transaction for which a client has OK is not in the logs any more (I7).
 func (c *checker) kept() {
 	for _, tx := range c.transactions {
 		c.majority("end", tx.index, c.entries[tx.index-1].term)

@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// fork is a forced recovery. From then on the recovered cluster has a checker of its own. Of
-// the former log it knows what the recovery has kept.
+// fork is a forced recovery. From then on the recovered cluster has a checker of its own. That checker knows
+// the part of the former log that the recovery has kept.
 type fork struct {
 	by       *node
 	recovery cluster.Recovery
@@ -21,16 +21,16 @@ type fork struct {
 	check    *checker
 	// givenUp are the committed transactions that the log of the recovered node lacks.
 	givenUp map[gtid.GTID]bool
-	// led is when a former member was last seen with a leader.
+	// led is when some former member was last seen with a leader.
 	led time.Duration
 }
 
-// fork returns the checker of the cluster that goes on with a recovered node's log. All of
-// that log counts as committed, up to the end that the recovery names.
+// fork makes the checker of the cluster that goes on with the log of a recovered node. All of that log counts
+// as committed, up to the end that the recovery names.
 func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery.Verdict) *fork {
 	f := &fork{by: n, recovery: *state.Recovered, at: c.w.sched.now, of: c, givenUp: map[gtid.GTID]bool{}}
 	kept := min(uint64(len(c.entries)), log.LastIndex())
-	for ; kept >= log.FirstIndex(); kept-- { // where the terms are the same, all before is
+	for ; kept >= log.FirstIndex(); kept-- { // two logs that have the same term at an index are the same up to it
 		if term, err := log.Term(kept); err == nil && term == c.entries[kept-1].term {
 			break
 		}
@@ -52,7 +52,8 @@ func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery
 	maps.Copy(next.numbers, c.numbers)
 	maps.DeleteFunc(next.numbers, func(_ epochNumber, index uint64) bool { return index > kept })
 	maps.Copy(next.ackedBy, c.ackedBy)
-	// Later terms, of which this node never heard, come again: no former member takes part.
+	// Later terms, of which the recovered node never heard, will come again: no former member takes part in the
+	// recovered cluster.
 	maps.DeleteFunc(next.ackedBy, func(term uint64, _ *node) bool { return term > log.HardState().Term })
 	next.engines[n] = c.engines[n]
 	next.policies = slices.Clone(c.policies)
@@ -67,8 +68,8 @@ func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery
 	return f
 }
 
-// known fails if a transaction is given up that a node has, that node has answered, and the
-// operator was not told.
+// known fails the run if a transaction is given up although a node has it, that node has answered, and the
+// operator was not told of the transaction.
 func (f *fork) known(v recovery.Verdict) {
 	named, err := gtid.ParseSet(v.Lacking)
 	for _, o := range v.Nodes {
@@ -90,8 +91,8 @@ func (f *fork) known(v recovery.Verdict) {
 	}
 }
 
-// beside fails if the recovered node reaches a majority of the voters, or a node that has a
-// leader. votes: the recovered node counts itself.
+// beside fails the run if the recovered node reaches a majority of the voters, or a node that has a leader.
+// votes tells whether the recovered node counts as a voter here.
 func (c *checker) beside(n *node, votes bool) {
 	there := map[cluster.NodeID]bool{n.id: votes}
 	for _, o := range c.w.nodes {
@@ -108,8 +109,8 @@ func (c *checker) beside(n *node, votes bool) {
 	}
 }
 
-// near tells whether two nodes of one cluster have been able to talk for long enough: a
-// question and its answer have come through.
+// near tells whether two nodes of one cluster have been connected for long enough that a question and its
+// answer have come through.
 func (l *losses) near(n, o *node) bool {
 	if o == n || o.check != n.check || o.agent == nil || l.w.node(o.id).stalledUntil > l.w.sched.now {
 		return false
@@ -118,7 +119,7 @@ func (l *losses) near(n, o *node) bool {
 	return l.w.net.sound(n.id, o.id) && l.w.sched.now-max(o.upAt, o.stalledUntil, n.stalledUntil, to.healedAt, from.healedAt) > nearAfter
 }
 
-// belongTo has another checker judge a node. The former checker remembers its promises.
+// belongTo moves a node to another checker. The former checker remembers what the node had promised.
 func (n *node) belongTo(c *checker) {
 	if n.check == c {
 		return
@@ -132,7 +133,7 @@ func (n *node) belongTo(c *checker) {
 	n.check = c
 }
 
-// durableOf is what a node has promised to keep to the cluster that is judged.
+// durableOf returns what a node has promised to keep to the cluster of this checker.
 func (c *checker) durableOf(id cluster.NodeID) *durableLog {
 	if d, left := c.left[id]; left {
 		return &d
@@ -166,8 +167,8 @@ func (l *losses) takesPart(a *agent) {
 	}
 }
 
-// reaches is the time since when a former member and the recovered node run and reach each
-// other; -1 = they do not.
+// reaches returns since when a former member and the recovered node both run and reach each other; -1 = they do
+// not.
 func (l *losses) reaches(n *node, f *fork) time.Duration {
 	x := f.by
 	if n.agent == nil || x.agent == nil || x.check != f.check || !l.w.net.connected(n.id, x.id) {
@@ -208,8 +209,8 @@ func (l *losses) accepts(p *host, r cluster.Recovery) {
 	}
 }
 
-// decided wants that each former member has accepted or rejected the recoveries that it
-// reaches, once it had the time for that.
+// decided fails the run if a former member has reached a recovered node for long enough and has neither
+// accepted nor rejected the recovery.
 func (l *losses) decided() {
 	for _, f := range l.forks {
 		for _, n := range l.w.nodes {
@@ -222,9 +223,9 @@ func (l *losses) decided() {
 	}
 }
 
-// concerning returns the requests for which the chosen cluster has to account. Answers that
-// another side gave since the recovery are given up with that side. Answers from before are
-// kept, but for the transactions that the recovery's log lacked.
+// concerning returns the requests that the chosen cluster has to account for. Answers that another side gave
+// after the recovery are given up with that side. Answers from before the recovery are kept, except for the
+// transactions that the recovery's log did not have.
 func (c *checker) concerning(history []*request) (mine []*request) {
 	if c.w.losses == nil {
 		return history
@@ -244,7 +245,7 @@ func (c *checker) concerns(r *request) bool {
 	kept, parted := c, (*fork)(nil)
 	for ; kept != nil && kept != r.by; kept = parted.of {
 		if parted = kept.before; parted == nil {
-			return r.kind == appending && c.holds(r) // another side's
+			return r.kind == appending && c.holds(r) // the other side's answer counts only if this log has it, too
 		}
 	}
 	if r.kind == reading {
@@ -256,8 +257,8 @@ func (c *checker) concerns(r *request) bool {
 	return c.holds(r)
 }
 
-// holds tells whether the log has the transaction of a request. Another side may have given
-// its GTID to another transaction.
+// holds tells whether the log has the transaction of a request. The GTID alone does not say that: another side
+// may have given it to another transaction.
 func (c *checker) holds(r *request) bool {
 	mine, found := c.places[r.gtid]
 	theirs, known := r.by.places[r.gtid]
@@ -277,7 +278,7 @@ func (c *checker) gaveUp(g gtid.GTID) bool {
 	return false
 }
 
-// lost tells whether a table lacks a value.
+// lost returns a function that tells whether a table lacks a value.
 func (c *checker) lost(key string) func(string) bool {
 	final := c.w.someReplica().mysqlDisk.Values(key)
 	return func(value string) bool { return !slices.Contains(final, value) }

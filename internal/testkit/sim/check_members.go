@@ -6,8 +6,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// joinedAs checks a node that goes on over what it has copied: a data directory that the
-// cluster gives a node goes to one directory. The peers count on what was promised in it.
+// joinedAs checks a node that goes on over copied data. The cluster gives an instance to a node for one data
+// directory only: the peers count on what was promised in that.
 func (c *checker) joinedAs(n *node) {
 	instance := n.instance()
 	if c.w.joinedAs[instance] {
@@ -16,8 +16,8 @@ func (c *checker) joinedAs(n *node) {
 	c.w.joinedAs[instance] = true
 }
 
-// offers checks a member that is asked what it has for a node that joins. What it then says is by a
-// cluster state that is not before the newest that was committed by now.
+// offers checks the answer of a member that is asked what it has for a joining node. The cluster state in the
+// answer must not be older than the newest one that is committed now.
 func (c *checker) offers(by, to *node) (said func(*join.Offer)) {
 	since := c.policies[len(c.policies)-1].index
 	return func(o *join.Offer) {
@@ -27,9 +27,9 @@ func (c *checker) offers(by, to *node) (said func(*join.Offer)) {
 	}
 }
 
-// givesUp checks a node that is about to give up its data, because it was removed or is to be
-// rebuilt: a voter has on its disk that this vote is gone. Else all of them could forget it, and
-// wait for that vote.
+// givesUp checks a node that is about to give up its data, because it was removed or will be rebuilt. Some
+// voter must have on its disk that the node's vote is gone. Else all voters could forget that, and wait for
+// that vote.
 func (c *checker) givesUp(n *node, d *membership.Departure) {
 	if d == nil || d.Superseded != nil || d.State != nil || n.blank() || c.w.losses != nil {
 		return
@@ -42,14 +42,14 @@ func (c *checker) givesUp(n *node, d *membership.Departure) {
 	c.w.fail("gives-up", "n%d gives up its data (%v), and no voter has on its disk that it may", n.id, d)
 }
 
-// keptState is what a node's cluster.json says.
+// keptState is the content of a node's cluster.json.
 type keptState cluster.State
 
-// keeps is what a node has of the cluster state on its disk.
+// keeps returns the cluster state that a node has on its disk.
 func (n *node) keeps() keptState {
 	left := n.disk.callsLeft
 	p := n.state(1)
-	n.disk.callsLeft = left // a look is no new process
+	n.disk.callsLeft = left // this look is not a new process
 	return keptState(p.State)
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/quorate/quorate/internal/mysql/tap"
 )
 
-// engineCheck is how far a node's engine log was compared with the committed log: the number
-// of its transactions, and the place of the last one there.
+// engineCheck says up to where a node's engine log was compared with the committed log: count is the number of
+// compared transactions of the engine log. place is the place in the committed log behind the last of them.
 type engineCheck struct{ count, place int }
 
-// engine compares mysqld's engine commits with the committed log. mysqld has nothing beyond
-// that log (I3). Up to its last transaction it has every transaction once, in the same order,
-// but for those that leave no trace (I4).
+// engine compares the engine commits of mysqld with the committed log. mysqld has nothing that is not in that
+// log (I3). Up to its last transaction mysqld has every transaction of the log once, in the same order. Only
+// transactions that change nothing may be missing (I4).
 func (c *checker) engine(n *node) {
 	if n.tampered {
-		return // the judge has to see it
+		return // the judge has to notice this
 	}
 	log, at := n.mysqlDisk.EngineLog(), c.engines[n]
-	if len(log) < at.count { // a crash has lost the rest
+	if len(log) < at.count { // a crash has lost the last commits
 		at = engineCheck{}
 	}
 	for ; at.count < len(log); at.count++ {
@@ -46,7 +46,7 @@ func (c *checker) engine(n *node) {
 	c.engines[n] = at
 }
 
-// complete checks a mysqld whose gtid_executed has every committed transaction.
+// complete checks a mysqld with all committed transactions in gtid_executed: its engine must have them, too.
 func (c *checker) complete(n *node) {
 	for _, tx := range c.transactions[c.engines[n].place:] {
 		if tx.changes {
@@ -55,7 +55,7 @@ func (c *checker) complete(n *node) {
 	}
 }
 
-// judged checks a mysqld that the judge lets pass.
+// judged checks a mysqld that has passed the judge.
 func (c *checker) judged(p *mysqld) {
 	for src, iv := range p.GTIDExecuted().Intervals() {
 		for i := iv.Start; i <= iv.End; i++ {
@@ -69,8 +69,8 @@ func (c *checker) judged(p *mysqld) {
 	c.engine(p.n)
 }
 
-// refused checks a mysqld that the judge refuses. A mysqld that only its agent has touched is
-// never errant. Any other is rebuilt.
+// refused checks a mysqld that the judge refuses. A mysqld that only its agent has touched must never be
+// refused. Any other mysqld is rebuilt.
 func (c *checker) refused(n *node, v replay.Verdict) {
 	if n.tampered || n.restored {
 		n.log("judge", "refused: %s", v.Refused)
@@ -87,7 +87,7 @@ func (c *checker) stopping(p *mysqld) {
 	}
 }
 
-// dumpCheck follows one dump.
+// dumpCheck is the checker's view of one dump: what the tap has read and not acknowledged.
 type dumpCheck struct {
 	assembler binlog.Assembler
 	file      string
@@ -99,7 +99,7 @@ type dumpedTransaction struct {
 	end  tap.Position
 }
 
-// dumpOf is what the tap of an epoch has taken in.
+// dumpOf returns the view of an epoch's dump, brought up to what the tap has read.
 func (c *checker) dumpOf(e *epoch) *dumpCheck {
 	d := c.dumps[e]
 	if d == nil {
@@ -157,8 +157,8 @@ func (c *checker) acked(e *epoch, p tap.Position) {
 	}
 }
 
-// served checks a node that may pass clients' bytes: no other node may (I5). A node that
-// stands still passes nothing.
+// served checks a node that may pass clients' bytes to its mysqld: no other node may do so (I5). Machines that
+// are stalled pass nothing and are left out.
 func (c *checker) served(n *node) {
 	for _, other := range c.w.nodes {
 		if n.mayBeStale() || other.mayBeStale() {
@@ -170,13 +170,13 @@ func (c *checker) served(n *node) {
 	}
 }
 
-// SettleCounts counts deposed primaries: those that were tried to be settled, of these
-// those whose mysqld lived on, and of these those that had something to acknowledge.
+// SettleCounts counts deposed primaries: Deposed those that the agent tried to settle, Kept those of them whose
+// mysqld lived on, Late those of the kept ones that had something to acknowledge.
 type SettleCounts struct{ Deposed, Kept, Late int }
 
-// settles looks at a deposed primary whose tap has let go everything up to a number of
-// its epoch: what is committed, under a policy by which a commit is enough, and all that
-// the tap has taken out of the binlog.
+// settles checks a deposed primary: its tap is about to acknowledge everything up to a number of its epoch. All
+// that must be committed, the policy must need no more than a commit, and the tap must have taken nothing else
+// out of the binlog.
 func (c *checker) settles(a *agent, e *epoch, number uint64) {
 	if s := c.policyOf(a); s.AcksWait() {
 		c.w.fail("policy", "n%d settles where ACKs wait for more than a majority", a.n.id)
@@ -185,7 +185,7 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 		c.w.fail("settle", "n%d lets go sessions whose locks %d others wait for: these write to the binlog next", a.n.id, waiters)
 	}
 	index, found := c.numbers[epochNumber{e.Term, number}]
-	if number > 0 && !found { // of an epoch that was never open there is none
+	if number > 0 && !found { // an epoch that was never open has no entry
 		c.w.fail("settle", "n%d lets go entry %d of epoch %d, which is not committed", a.n.id, number, e.Term)
 	}
 	c.releasedBy[a.n] = max(c.releasedBy[a.n], index)
@@ -196,8 +196,8 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 	}
 }
 
-// settled looks at a mysqld that was the primary and goes on as it is: nobody waits
-// in it, and its binlog has nothing that is not committed.
+// settled checks a mysqld that was the primary's and goes on without a restart: no session waits in it, it
+// takes no writes, and everything in its binlog is committed.
 func (c *checker) settled(a *agent, e *epoch) {
 	if waiting := e.process.Waiting(); waiting > 0 {
 		c.w.fail("settle", "n%d was settled, and %d sessions wait for an ACK", a.n.id, waiting)

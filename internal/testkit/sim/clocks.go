@@ -11,8 +11,8 @@ import (
 const (
 	// stepClock sets a machine's wall clock forth or back, by up to hours.
 	stepClock faultKind = "step-clock"
-	// pause is a hypervisor that stops a machine together with its boot clock. The wall clock
-	// is right again when the machine goes on, or later: see assignClocks.
+	// pause stops a machine together with its boot clock, as a hypervisor can. The wall clock is right again
+	// when the machine goes on, or later: see assignClocks.
 	pause faultKind = "pause-machine"
 )
 
@@ -26,16 +26,15 @@ const (
 // wallSteps are the steps of wall clocks, forth or back.
 var wallSteps = [...]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second, time.Minute, 3 * time.Hour}
 
-// assignClocks has the clocks jump and stand still in one of three worlds. There a paused
-// machine's wall clock is right again as soon as the machine goes on. Then no lease lasts longer
-// than it may. With Options.LateClocks the wall clock may be set right late. Until then no clock
-// of the machine shows the pause, so reads may be stale for as long as a lease lasts
-// (docs/failures.md).
+// assignClocks lets the clocks jump and stand still in one of three worlds. The wall clock of a paused machine
+// is right again as soon as the machine goes on. Then no lease lasts too long. With Options.LateClocks the wall
+// clock may be set right later. Until then no clock of the machine shows the pause, so reads may be stale for
+// as long as a lease lasts (docs/failures.md).
 func (w *World) assignClocks() {
 	w.clocksJump = chance(w.random(streamClocks), 33) || w.options.LateClocks
 }
 
-// clockFaults are additional faults.
+// clockFaults returns the faults of the clocks. They are added to the other faults.
 func (w *World) clockFaults(rng *rand.Rand, from, until time.Duration) (faults []fault) {
 	for at := from; w.clocksJump && at < until; at += around(rng, clockFaultMean) {
 		f := fault{at: at, kind: pause, lasts: 100*time.Millisecond + around(rng, 2*time.Second), size: rng.IntN(100)}
@@ -60,7 +59,7 @@ func (i *injector) strikeClock(f fault, n *node) {
 			step = -step
 		}
 		n.setWall(step)
-		if step < 0 { // the lease has to end all the same
+		if step < 0 { // the lease must end although the clock goes back
 			i.strikeNetwork(fault{kind: isolate, lasts: 3 * time.Second, size: f.size}, n)
 		}
 		if f.size < 60 { // the mistake is noticed and undone
@@ -85,8 +84,8 @@ func (i *injector) strikeClock(f fault, n *node) {
 // wall is the machine's wall clock.
 func (n *node) wall() time.Duration { return n.now() + n.wallAhead }
 
-// setWall sets the wall clock. It does not set it back while a lease from before a pause may
-// last: a clock that is set wrong hides the pause.
+// setWall moves the wall clock by a time. It does not move it back while a lease from before a pause may last:
+// the wrong clock would hide the pause.
 func (n *node) setWall(by time.Duration) {
 	now := n.w.sched.now
 	if by < 0 && n.pausedUntil > 0 && now < n.pausedUntil+leaseMax {
@@ -100,8 +99,8 @@ func (n *node) setWall(by time.Duration) {
 	n.wallAhead += by
 }
 
-// pause stops the machine with its clocks. Its wall clock is right again some time late after
-// it goes on.
+// pause stops the machine and its clocks for d. The wall clock is right again when the machine has run for
+// late.
 func (n *node) pause(d, late time.Duration) {
 	now := n.w.sched.now
 	d -= max(0, n.stalledUntil-now)
@@ -125,6 +124,6 @@ func (n *node) pause(d, late time.Duration) {
 	}
 }
 
-// mayBeStale tells whether the machine may believe in a lease that is over: the machine was
-// paused, and its wall clock is not right yet.
+// mayBeStale tells whether the machine may still believe in a lease that is over: the machine was paused, and
+// its wall clock is not right yet.
 func (n *node) mayBeStale() bool { return n.w.sched.now <= n.staleUntil }

@@ -15,26 +15,26 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// retransmitAfter is when what the network lost is sent again.
+// retransmitAfter is when a segment that the network lost is sent again.
 const retransmitAfter = 100 * time.Millisecond
 
-// conn is one end of a connection for copies: what TCP makes of the network. What is lost is
-// sent again, what comes early waits. It implements bulk.Conn.
+// conn is one end of a connection for copies, as TCP makes it of the network: lost segments are sent again,
+// early ones wait. It implements bulk.Conn.
 type conn struct {
 	n    *node
-	life *life // of its process; nil: nobody has accepted it so far
+	life *life // of its process; nil: no process has accepted it yet
 	far  *conn
 	ctx  context.Context
-	// sent and taken count segments. early has those that came before their turn.
+	// sent and taken count segments. early has the segments that came before their turn.
 	sent, taken uint64
 	early       map[uint64]func(c *conn)
 	in          []byte
-	err         error // of reads behind in, and of writes but for io.EOF
+	err         error // of reads after in, and of writes unless it is io.EOF
 	asked       bool  // the other end dialled
 	changed     signal
 }
 
-// dial opens a connection to a peer's agent. Whether that takes it shows later.
+// dial opens a connection to a peer's agent. Only later it shows whether the peer accepts it.
 func (n *node) dial(l *life, id cluster.NodeID) *conn {
 	near, far := &conn{n: n, life: l}, &conn{n: n.w.node(id)}
 	for _, c := range []*conn{near, far} {
@@ -45,14 +45,14 @@ func (n *node) dial(l *life, id cluster.NodeID) *conn {
 	return near
 }
 
-// accept has the agent serve a connection that is new to it.
+// accept makes the agent serve a new connection.
 func (c *conn) accept() {
 	a := c.n.agent
 	c.asked = true
 	c.life.start(func() { a.Bulk.Serve(context.Background(), c.far.n.id, c) })
 }
 
-// send brings something to the other end, after what was sent before.
+// send brings something to the other end, after everything that was sent before.
 func (c *conn) send(deliver func(far *conn)) {
 	c.transmit(c.sent, deliver, c.life.Now()+silenceMax)
 	c.sent++
@@ -68,7 +68,7 @@ func (c *conn) transmit(at uint64, deliver func(far *conn), until time.Duration)
 	}
 }
 
-// arrive takes one segment, and what waited for it.
+// arrive takes one segment, and the early segments that follow it.
 func (c *conn) arrive(at uint64, deliver func(c *conn)) {
 	reason := error(syscall.ECONNRESET)
 	if a := c.n.agent; c.life == nil && a != nil {
@@ -97,7 +97,7 @@ func (c *conn) arrive(at uint64, deliver func(c *conn)) {
 	})
 }
 
-// refused: nobody takes what comes from here.
+// refused: no process takes what comes from here.
 func (c *conn) refused(reason error) {
 	var r *transport.RejectedError
 	if j := c.n.joiner; j != nil && j.life == c.life && errors.As(reason, &r) {
@@ -135,7 +135,7 @@ func (c *conn) Read(p []byte, limit time.Duration) (int, error) {
 	return n, nil
 }
 
-// Write implements bulk.Conn. Who was asked has its disk do something before it answers.
+// Write implements bulk.Conn. If the other end dialled, this node's disk does something before it answers.
 func (c *conn) Write(p []byte, _ time.Duration) (int, error) {
 	wait := socketMin + around(c.n.rng, socketMean)
 	if c.asked {
@@ -152,7 +152,7 @@ func (c *conn) Write(p []byte, _ time.Duration) (int, error) {
 	return len(p), nil
 }
 
-// EndWith implements bulk.Conn: whoever waits here sees ctx end, and closes.
+// EndWith implements bulk.Conn: a task that waits here sees ctx end, and closes.
 func (c *conn) EndWith(ctx context.Context) (stop func() bool) {
 	c.ctx = ctx
 	return func() bool { return true }

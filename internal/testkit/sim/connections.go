@@ -14,13 +14,13 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// The connections between nodes, and questions: what package transport makes of the network.
-// Who is let in, and who is dialled, the product says (transport.Door).
+// The connections between nodes, and questions, as package transport makes them of the network. The product
+// decides which node is admitted, and which is dialled (transport.Door).
 
 // dialEvery is how often a peer is dialled that is not connected.
 const dialEvery = 300 * time.Millisecond
 
-// atDoor is who answers on a node; nil = nobody does.
+// atDoor returns the process that answers on a node; nil = none does.
 func (n *node) atDoor() *host {
 	if n.joiner != nil {
 		return n.joiner.host
@@ -28,7 +28,8 @@ func (n *node) atDoor() *host {
 	return n.host()
 }
 
-// host is what dials on a node: an agent, or what runs in its place. A node that introduces itself only asks.
+// host returns the process that dials on a node: an agent, or what runs instead of it. A node that introduces
+// itself only asks, so it is not returned.
 func (n *node) host() *host {
 	switch {
 	case n.agent != nil:
@@ -47,7 +48,7 @@ func dials(p *host, to *node) bool {
 	return ok
 }
 
-// admits is what a process answers a node that dials it; call: with a question.
+// admits returns the answer of a process to a node that dials it; call: with a question.
 func admits(p *host, from *node, call bool) *transport.RejectedError {
 	r := p.door.Admit(p.n.id, from.identity(), "", call)
 	if r != nil {
@@ -62,7 +63,7 @@ func handshake(x, y *host) bool {
 	if !dials(x, b) && !dials(y, a) {
 		return false // nobody dials
 	}
-	// Both look: who is refused learns why, if it dialled.
+	// Both sides look. If a side is refused, it learns why only if it dialled.
 	toX, toY := admits(y, a, false), admits(x, b, false)
 	if dials(x, b) && toX != nil {
 		x.life.after(latencyMin, func() { x.rejected(b, toX) })
@@ -77,7 +78,7 @@ func handshake(x, y *host) bool {
 	return false
 }
 
-// rejected takes a peer's rejection of this node: one at a time from each.
+// rejected takes a peer's rejection of this node. It takes one at a time from each peer.
 func (p *host) rejected(by *node, r *transport.RejectedError) {
 	if p.rejecting[by.id] {
 		return
@@ -101,7 +102,7 @@ func (p *host) runDial() {
 	}
 }
 
-// connect lets two nodes find each other, if both run.
+// connect makes two nodes find each other, if both run.
 func (w *World) connect(a, b *node) {
 	if a == b {
 		return
@@ -122,8 +123,8 @@ func (w *World) connect(a, b *node) {
 	})
 }
 
-// disconnect tells a node that a peer is gone. If only the peer's process ended, that is at
-// once and with a refused dial; if its machine is gone, after a silence.
+// disconnect tells a node that a peer is gone. If only the peer's process ended, the node learns that at once,
+// by a refused dial; if the peer's machine is gone, after a silence.
 func (w *World) disconnect(n, gone *node, refused bool) {
 	a := n.agent
 	if n == gone || a == nil {
@@ -136,7 +137,7 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 	lost := gone.agent
 	w.sched.after(after, func() {
 		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
-			return // somebody listens again, or nobody answers
+			return // a process listens there again, or nobody answers
 		}
 		if a.conns[gone.id] != lost {
 			return // there is another connection, or there was none
@@ -148,8 +149,8 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 	})
 }
 
-// watchConnection ends a connection that a cut has silenced for too long. It is made again
-// after the cut.
+// watchConnection ends a connection that a cut has silenced for too long. The nodes connect again after the
+// cut.
 func (w *World) watchConnection(a, b *node) {
 	w.sched.after(silenceMax, func() {
 		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
@@ -163,19 +164,19 @@ func (w *World) watchConnection(a, b *node) {
 	})
 }
 
-// connection is one of the two that an agent has from a peer: appends have their own.
+// connection is one of the two connections that an agent has from a peer: appends have one of their own.
 type connection struct {
 	from    cluster.NodeID
 	appends bool
 }
 
-// reader is a goroutine that reads one.
+// reader is the goroutine that reads a connection.
 type reader struct {
 	came []*pb.Message
 	runs bool
 }
 
-// read has the reader of a connection bring a message to raft.
+// read makes the reader of a connection bring a message to raft.
 func (a *agent) read(from cluster.NodeID, m *pb.Message) {
 	c := connection{from, m.GetType() == pb.MsgApp}
 	r := a.readers[c]
@@ -213,7 +214,7 @@ func (a *agent) send(ms []*pb.Message) {
 			n.w.sources.sends(a, to)
 		}
 		if n.w.membersChange && a.conns[to] == nil {
-			continue // nobody to write to
+			continue // there is no connection to write to
 		}
 		sent := n.w.net.send(n.id, to, func() { n.w.arrived(a, to, raw) })
 		if !sent && chance(n.rng, 25) {
@@ -258,14 +259,12 @@ func (a *agent) disconnected(id cluster.NodeID) {
 	}
 }
 
-// callTimeout bounds a question to another node, as the product's do: it answers sooner, or
-// not at all.
+// callTimeout bounds a question to another node, as in the product: the node answers sooner, or not at all.
 const callTimeout = 3 * time.Second
 
 var errNoAnswer = errors.New("no answer")
 
-// call has serve run on another node, and returns what it answers. serve may answer later,
-// or never.
+// call makes serve run on another node, and returns the answer. serve may answer later, or never.
 func call[T any](ctx context.Context, l *life, peer *node, serve func(answer func(T, error))) (got T, err error) {
 	ctx, cancel := l.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -282,8 +281,7 @@ func call[T any](ctx context.Context, l *life, peer *node, serve func(answer fun
 	return got, err
 }
 
-// callAgent has f run in another node's agent, if both take the other one for what it is
-// known for.
+// callAgent makes f run in another node's agent, if each of the two accepts the other.
 func callAgent[T any](ctx context.Context, l *life, known *membership.Directories, peer *node, f func(a *agent) (T, error)) (T, error) {
 	return call(ctx, l, peer, func(answer func(T, error)) {
 		a := peer.agent

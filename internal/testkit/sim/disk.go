@@ -21,24 +21,24 @@ const (
 	appendSpread = 200 * time.Microsecond
 )
 
-// errCrashed fails every call of a process that ended inside of a call.
+// errCrashed is returned by every call of a process that was ended in the middle of a call.
 var errCrashed = errors.New("the process has ended")
 
-// disk is a machine's log disk: its durable content, how slow it is, and where a crash
-// comes in the middle of a call.
+// disk is the log disk of a machine: its durable content, its speed, and the call in whose middle the process
+// ends.
 type disk struct {
 	rng *rand.Rand
 	mem *vfs.Mem
-	// slow is a factor; no call ends before stalledUntil.
+	// slow is a factor for the times. No call ends before stalledUntil.
 	slow         time.Duration
 	stalledUntil time.Duration
-	full         int // the number of faults that fill it
+	full         int // the number of faults that fill the disk
 
-	// callsLeft is how many more changing calls succeed before the process
-	// ends; -1 = no end. onCrash sees the disk at that moment.
+	// callsLeft is how many more changing calls succeed before the process ends; -1 = it does not end. onCrash
+	// is called at that moment.
 	callsLeft int
 	onCrash   func()
-	tear      *tear // nil = no write is to be torn
+	tear      *tear // nil = no write will be torn
 }
 
 func newDisk(rng *rand.Rand) *disk {
@@ -85,11 +85,11 @@ func (d *disk) hook(op vfs.Op, path string) error {
 // files returns the data directory's small files for one process.
 func (d *disk) files() datadir.Dir { return datadir.New(d.open(), ".") }
 
-// losePower keeps what was synced, and a seeded part of the rest.
+// losePower keeps everything that was synced. The seed decides which part of the rest stays.
 func (d *disk) losePower() { d.mem = d.mem.CrashClone(d.rng.Uint64()) }
 
-// fullFS is a file system that, while its disk is full, has no room for a new file and hardly
-// any for a longer one. Existing bytes may be written over.
+// fullFS is a file system. While its disk is full, it has no room for a new file, and hardly any for a longer
+// file. Existing bytes can be overwritten.
 type fullFS struct {
 	vfs.FS
 	d *disk
@@ -125,7 +125,7 @@ type fullFile struct {
 // WriteAt implements vfs.File.
 func (f fullFile) WriteAt(p []byte, offset int64) (int, error) {
 	if err := f.room(offset + int64(len(p))); err != nil {
-		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // the last free blocks take a part of it
+		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // a part of it fits in the last free blocks
 		return n, err
 	}
 	return f.File.WriteAt(p, offset)
@@ -149,10 +149,10 @@ func (f fullFile) room(end int64) error {
 	return f.fs.noRoom()
 }
 
-// smallWrite is a write of a small file that waits for the disk.
+// smallWrite is a write of a small file. It waits for the disk.
 type smallWrite struct{ do func() error }
 
-// write makes small files durable, which takes as long as an append.
+// write makes a small file durable. It takes as long as an append.
 func (n *node) write(l *life, do func() error) error {
 	w := &smallWrite{do}
 	n.writes = append(n.writes, w)
@@ -161,18 +161,18 @@ func (n *node) write(l *life, do func() error) error {
 	return do()
 }
 
-// writtenLog is an agent's log as consensus writes it: the disk takes its time, and the checker hears
-// what is durable.
+// writtenLog is an agent's log as consensus writes it. The disk takes its time, and the checker is told what is
+// durable.
 type writtenLog struct {
 	consensus.Log
 	a       *agent
-	slow    bool                 // it is in use; else its agent is being built
-	writing *consensus.AppendRun // by the disk; nil: it waits
-	answers bool                 // a write has ended, and whoever made it answers it next
+	slow    bool                 // the log is in use; false while the agent is being built
+	writing *consensus.AppendRun // what the disk is writing; nil = nothing
+	answers bool                 // a write has ended, and the goroutine that made it will answer it next
 }
 
-// Append implements consensus.Log. Others have turns meanwhile: raft steps messages then on a log
-// that is further than it knows.
+// Append implements consensus.Log. Other goroutines run while it sleeps: raft then handles messages although
+// the log is longer than raft knows.
 func (l *writtenLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
 	n := l.a.n
 	run := consensus.AppendRun{Entries: entries, HardState: hs}
@@ -199,7 +199,7 @@ func (l *writtenLog) Append(entries []seglog.Entry, hs *seglog.HardState) error 
 	return nil
 }
 
-// slowLog is a log whose disk takes its time.
+// slowLog is a log on a disk that takes its time.
 type slowLog struct {
 	*seglog.Log
 	n    *node
@@ -212,17 +212,17 @@ func (l slowLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
 	return l.Log.Append(entries, hs)
 }
 
-// heldUp is for how long a goroutine may not run between two calls: now and then for some
-// turns of others.
+// heldUp returns for how long a goroutine does not run between two calls. Now and then that is long enough for
+// some turns of other goroutines.
 func (n *node) heldUp() time.Duration {
 	if chance(n.rng, 10) {
 		return around(n.rng, 2*time.Millisecond)
 	}
-	return 1 + around(n.rng, time.Microsecond) // a sleep of 0 has no end
+	return 1 + around(n.rng, time.Microsecond) // a sleep of 0 would never end
 }
 
-// cutAppend ends the process while its log writes: before, inside of or after the calls that it
-// makes. onCrash sees the disk at the moment of the end, if that is inside.
+// cutAppend ends the process while its log writes: before, in the middle of, or after the calls of the append.
+// onCrash is called at the end of the process, if that is in the middle.
 func (l *writtenLog) cutAppend(onCrash func()) {
 	n := l.a.n
 	if l.writing == nil || chance(n.rng, 20) {
@@ -230,7 +230,7 @@ func (l *writtenLog) cutAppend(onCrash func()) {
 	}
 	calls := n.rng.IntN(8)
 	if chance(n.rng, 50) {
-		calls = 1 // between write and sync, most of the time
+		calls = 1 // mostly between write and sync
 	}
 	n.disk.callsLeft, n.disk.onCrash = calls, onCrash
 	n.durable.cut([]consensus.AppendRun{*l.writing})
@@ -241,8 +241,8 @@ func (l *writtenLog) cutAppend(onCrash func()) {
 	}
 }
 
-// cutWrites ends the process while it writes small files: before, inside of or after the
-// calls of one of them.
+// cutWrites ends the process while it writes small files: before, in the middle of, or after the calls for one
+// of them.
 func (n *node) cutWrites(onCrash func()) {
 	for _, w := range n.writes {
 		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(12), onCrash
@@ -254,7 +254,7 @@ func (n *node) cutWrites(onCrash func()) {
 	}
 }
 
-// durableMark is what durable.json says.
+// durableMark reads the mark in durable.json.
 func (n *node) durableMark() replay.Mark {
 	var m datadir.Mark
 	if err := m.Load(n.disk.files()); err != nil {
@@ -263,7 +263,7 @@ func (n *node) durableMark() replay.Mark {
 	return m.Of(n.uuid.String())
 }
 
-// state is what cluster.json says, over a log that begins at first.
+// state reads cluster.json, for a log that begins at first.
 func (n *node) state(first uint64) cluster.StatePoint {
 	p, err := n.disk.files().State(n.w.initial.Members, true, first)
 	if err != nil {
@@ -272,9 +272,9 @@ func (n *node) state(first uint64) cluster.StatePoint {
 	return p
 }
 
-// replaceMark puts another durable.json in place, or none if there is no mark.
+// replaceMark replaces durable.json, or removes it if m is no mark.
 func (n *node) replaceMark(m replay.Mark) {
-	n.marked = max(n.marked, m.Index) // its peers purge by this one, too
+	n.marked = max(n.marked, m.Index) // the peers purge by this mark, too
 	err := n.disk.mem.RemoveAll(datadir.Durable)
 	if m.Index > 0 {
 		err = datadir.New(n.disk.mem, ".").WriteMark(n.uuid.String(), m)

@@ -39,31 +39,33 @@ const (
 	slowStart    faultKind = "slow-start"
 	rotate       faultKind = "rotate"
 	storm        faultKind = "storm"
-	// squeeze cuts the primary off from half of the others. When these stand for election,
-	// it cuts the primary off from the rest, too. The rest restarts at that moment and has
-	// forgotten its promises. Nobody writes: else their logs would not let them vote.
+	// squeeze cuts the primary off from half of the other nodes. When these stand for election, it cuts the
+	// primary off from the other half, too. The agents of that half restart at that moment and have forgotten
+	// their promises. No client writes meanwhile: otherwise the logs of the first half would be too old to get
+	// votes.
 	squeeze faultKind = "squeeze"
-	// transfer asks leadership away without the role machine, which would close writes first.
+	// transfer asks raft to hand over leadership. The role machine, which would close writes first, does not
+	// take part.
 	transfer faultKind = "transfer"
-	// behind kills the primary's mysqld when all appliers have been behind for a while.
+	// behind kills the primary's mysqld after all appliers were stopped for a while.
 	behind faultKind = "die-ahead-of-appliers"
 	// rotLog flips a byte in the durable part of a stopped node's log.
 	rotLog faultKind = "rot-log"
-	// rotTail does that to a follower whose entries the leader counts and has not stored
-	// itself yet: all other disks stand still.
+	// rotTail damages the log of a follower while the leader counts entries of that follower and has not stored
+	// them itself: the disks of the leader and of the other nodes stand still.
 	rotTail faultKind = "rot-tail"
-	// startByHand starts a mysqld without its agent, on the binlog that it left.
+	// startByHand starts a mysqld without its agent. mysqld opens the binlog that it had last.
 	startByHand faultKind = "start-mysqld-by-hand"
-	// The operators' requests: a switchover, a restart of mysqld, maintenance, a fence.
+	// These are requests of operators: a switchover, a restart of mysqld, maintenance, a fence.
 	move          faultKind = "move-primary"
 	restartMysqld faultKind = "restart-mysqld"
 	maintain      faultKind = "maintenance"
 	fenceNode     faultKind = "fence-node"
-	// restore replaces mysqld's data by an older copy of it.
+	// restore replaces mysqld's data by an older copy.
 	restore faultKind = "restore-old-copy"
 )
 
-// weight says how often a kind comes.
+// weight says how often a kind of fault comes.
 type weight struct {
 	kind   faultKind
 	weight int
@@ -80,7 +82,7 @@ func weights() []weight {
 	}
 }
 
-// point is a moment in a node's life for which a fault may wait.
+// point is a moment in the life of a node. A fault may wait for it.
 type point string
 
 const (
@@ -91,22 +93,21 @@ const (
 	pointEpoch     point = "epoch"
 	pointOpened    point = "opened"
 	pointRotated   point = "rotated"
-	// The steps of a change of the members: the leader has it in its log; it is in force
-	// jointly with the former members; it is complete.
+	// These are the steps of a change of the members: the leader has it in its log; it is in force together
+	// with the former members; it is complete.
 	pointMembers   point = "members-proposed"
 	pointJoint     point = "members-joint"
 	pointJointEnds point = "members-complete"
 )
 
-// fault is one fault: it strikes at a time, or at the first point of its kind after that
-// time. The list of faults is made before the run. So a run can be repeated without some of
-// them.
+// fault is one fault. It strikes at a time, or when its point first comes after that time. The list of faults
+// is made before the run, so a run can be repeated without some of them.
 type fault struct {
 	id   int
 	at   time.Duration
 	on   point
 	kind faultKind
-	// target is a node, 0 = the primary, or else the leader, of the moment.
+	// target is a node; 0 = the node that is the primary, or else the leader, at that moment.
 	target cluster.NodeID
 	lasts  time.Duration
 	// size is the kind's parameter: a factor, a percentage, a choice.
@@ -127,8 +128,7 @@ func (f fault) String() string {
 	return s
 }
 
-// plan makes the list of faults: clusters of a few, close together, with
-// quieter times between them.
+// plan makes the list of faults: groups of a few faults, close together, with quieter times between the groups.
 func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault) {
 	table := weights()
 	total := 0
@@ -146,7 +146,7 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 	}
 	points := []point{pointAppending, pointAppending, pointAppended, pointAcked, pointAcked, pointEpoch, pointOpened, pointRotated}
 	for at := from; at < until; at += 500*time.Millisecond + around(rng, 2*time.Second) {
-		if chance(rng, 50) { // many transactions are in flight when it strikes
+		if chance(rng, 50) { // makes many transactions be in flight when the faults strike
 			faults = append(faults, fault{at: at - 20*time.Millisecond, kind: storm, lasts: 600 * time.Millisecond, size: rng.IntN(100)})
 		}
 		for range 1 + rng.IntN(3) {
@@ -160,7 +160,7 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 				f.on = points[rng.IntN(len(points))]
 			}
 			switch f.kind {
-			case losePower, loseMost, loseAll: // a write that is torn is the worst
+			case losePower, loseMost, loseAll: // the worst power loss tears a write
 				if chance(rng, 60) {
 					f.on = pointAppending
 				}
@@ -175,12 +175,12 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 	return faults
 }
 
-// injector makes the faults happen, and ends them.
+// injector makes the faults happen and ends them.
 type injector struct {
 	w     *World
 	rng   *rand.Rand
 	armed []fault
-	// undo ends the faults that go on; it is nil for faults that have ended.
+	// undo has a function for each fault that goes on. It is nil for a fault that has ended.
 	undo  []func()
 	ended bool
 }
@@ -199,8 +199,8 @@ func (i *injector) start(faults []fault) {
 	}
 }
 
-// happened tells that a node has come to a point. Faults that wait for that point strike a
-// moment later, so that no fault strikes inside of a call.
+// happened tells the injector that a node has come to a point. A fault that waits for that point strikes a
+// moment later, so that it does not strike in the middle of a call.
 func (w *World) happened(p point, n *node) {
 	i := &w.faults
 	for k, f := range i.armed {
@@ -219,7 +219,7 @@ func (w *World) happened(p point, n *node) {
 	}
 }
 
-// until has f undo a fault, when the fault's time is over or all faults end.
+// until calls f, which undoes a fault, when the time of the fault is over or all faults end.
 func (i *injector) until(d time.Duration, f func()) {
 	at := len(i.undo)
 	end := func() {
@@ -330,7 +330,7 @@ func (i *injector) strikeProcess(f fault, n *node) {
 		}
 		a.process.terminate(seen)
 	case stopAgent:
-		w := i.w // many sessions wait for an ACK when it begins
+		w := i.w // so that many sessions wait for an ACK when the agent stops
 		w.load.storm++
 		i.until(200*time.Millisecond, func() { w.load.storm-- })
 		w.sched.after(50*time.Millisecond, func() {
@@ -380,7 +380,8 @@ func (i *injector) strikeNetwork(f fault, n *node) {
 	}
 }
 
-// splits are additional faults: splits where each side may have more than one node.
+// splits returns splits of the cluster in which each side may have more than one node. They are added to the
+// other faults.
 func (w *World) splits(rng *rand.Rand, from, until time.Duration) (faults []fault) {
 	for at := from; w.options.Nodes > 3 && at < until; at += around(rng, 8*time.Second) {
 		faults = append(faults, fault{at: at, kind: split, lasts: time.Second + around(rng, 2*time.Second), size: rng.IntN(100)})
@@ -413,7 +414,7 @@ func (i *injector) strikeBetween(n *node) {
 			rest = append(rest, o)
 		}
 	}
-	half := len(rest) / 2 // with one of the others they are a majority
+	half := len(rest) / 2 // with one node of the other half, these are a majority
 	cut := func(o *node, lasts time.Duration) {
 		i.until(lasts, i.w.net.cutLink(o.id, n.id, false))
 		i.until(lasts, i.w.net.cutLink(n.id, o.id, false))

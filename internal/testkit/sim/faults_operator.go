@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// runPlan has the role machine carry a plan out.
+// runPlan makes the role machine carry out a plan.
 func (a *agent) runPlan(in role.Input, moves bool) (done bool) {
 	o := primary.NewOrder("an operator", moves, maxPause, a.life)
 	reason, err := a.Orders.Run(context.Background(), o, func() { a.input(in) })
@@ -21,8 +21,8 @@ func (a *agent) runPlan(in role.Input, moves bool) (done bool) {
 	return done
 }
 
-// moveTo moves the primary to another node. Where maintenance is on, that node is to be the one that may open,
-// before it is asked to.
+// moveTo moves the primary to another node. If maintenance is on, that node is first made the one that may
+// open.
 func (a *agent) moveTo(to *node) {
 	m := a.board.State().Maintenance
 	if m != nil && a.appoint(m.Appoint(to.member.Name)) != nil {
@@ -34,7 +34,7 @@ func (a *agent) moveTo(to *node) {
 	}
 }
 
-// appoint has another node be the one that may open, unless maintenance ends meanwhile.
+// appoint makes another node the one that may open, unless maintenance ends meanwhile.
 func (a *agent) appoint(c *cluster.MaintenanceChange) error {
 	if a.w.maintenance.On {
 		a.w.maintenance = c
@@ -51,8 +51,8 @@ func (a *agent) proposeMaintenance(c cluster.MaintenanceChange) error {
 	})
 }
 
-// maintain has an operator want maintenance, or want it to end. He asks for it until the cluster state says so, and
-// looks again and again: what a leader has proposed that has fallen may be committed late.
+// maintain makes an operator want maintenance, or want its end. The operator asks for it until the cluster
+// state says so, and looks again and again: a proposal of a leader that has fallen may be committed late.
 func (w *World) maintain(c *cluster.MaintenanceChange) {
 	begun := w.maintenance != nil
 	if w.maintenance = c; !begun {
@@ -82,16 +82,16 @@ func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
-// askedEvery is how often an operator looks whether something is as he wants it.
+// askedEvery is how often an operator looks whether something is as it should be.
 const askedEvery = 300 * time.Millisecond
 
 // maxPause is for how long an operator lets writes be closed, by default.
 const maxPause = 2 * time.Second
 
-// strikeOperator does what an operator does.
+// strikeOperator does what operators do.
 func (i *injector) strikeOperator(f fault, n *node) {
 	w := i.w
-	if f.kind == move { // of another node it would be refused
+	if f.kind == move { // any other node would refuse it
 		n = w.primary()
 	}
 	a := n.agent
@@ -138,7 +138,7 @@ func (i *injector) strikeOperator(f fault, n *node) {
 	}
 }
 
-// fence has an agent note an operator's fence, or that there is none any more (nil), and tell its role machine.
+// fence makes an agent note an operator's fence, or its end (f=nil), and tell its role machine.
 func (a *agent) fence(f *cluster.Fence) {
 	home := a.n.home
 	a.n.fencing++
@@ -155,8 +155,8 @@ func (a *agent) fence(f *cluster.Fence) {
 	}
 }
 
-// unfence has an operator let a node in again, and ask for it until that is so. What he asked for before has an answer
-// by then, or its process has ended.
+// unfence makes an operator let a node in again, and repeat that until it is done. By then the earlier requests
+// have an answer, or their process has ended.
 func (n *node) unfence() {
 	f, err := n.home.Fence()
 	switch {

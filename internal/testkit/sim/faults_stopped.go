@@ -9,9 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
 )
 
-// transfer hands leadership to any node. Half of the time the old leader does not hear of
-// it. A leader that stays has given up its lease for the rest of its term, so that term has
-// to end.
+// transfer hands leadership over to any node. Half of the time the old leader does not hear of it. A leader
+// that stays has given up its lease for the rest of its term, so it is made to resign later.
 func (i *injector) transfer(f fault, n *node, a *agent) {
 	term, to := a.Raft.Role().Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
 	if to == n.id {
@@ -32,7 +31,7 @@ func (i *injector) transfer(f fault, n *node, a *agent) {
 	})
 }
 
-// strikeBehind has the primary die while no other mysqld has all of the log.
+// strikeBehind kills the primary's mysqld while no other mysqld has applied all of the log.
 func (i *injector) strikeBehind(n *node) {
 	for _, o := range i.w.nodes {
 		o.applierBlocked++
@@ -55,15 +54,15 @@ func (n *node) unblock() {
 // strikeStopped stops an agent, does something to its disk, and starts it again.
 func (i *injector) strikeStopped(f fault, n *node) {
 	if f.kind != rotLog && (i.foreign() || !n.runsMysqld()) {
-		return // one node at a time: it is rebuilt from the others
+		return // one node at a time: the others rebuild it
 	}
 	if f.kind == restore {
 		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.durableMark(), n.uuid
-		// Meanwhile the log is purged up to a mark that the copy has not reached.
+		// Meanwhile the log is purged up to a mark that is later than the copy.
 		after := 2*purgeEvery + f.lasts
 		if f.size%2 == 0 {
 			i.w.sched.after(after, func() {
-				if n.uuid == uuid { // else it was rebuilt
+				if n.uuid == uuid { // else the node was rebuilt meanwhile
 					i.stopped(f, n, func() { n.restore(copied); n.replaceMark(mark) })
 				}
 			})
@@ -80,8 +79,8 @@ func (i *injector) strikeStopped(f fault, n *node) {
 		if n.agent == nil || n.agent.process == nil || n.agent.process.dead {
 			return
 		}
-		// The GTIDs of a binlog count as executed even if InnoDB has lost the transactions. No
-		// judge can see that, so nothing is lost here.
+		// The GTIDs of a binlog count as executed even if InnoDB has lost the transactions. The judge cannot
+		// see that, so the engine is flushed here and loses nothing.
 		n.agent.process.FlushEngineLogs()
 	}
 	i.stopped(f, n, func() {
@@ -93,8 +92,8 @@ func (i *injector) strikeStopped(f fault, n *node) {
 	})
 }
 
-// strikeTail stalls disks until only as many followers write as make a majority with the
-// leader. It damages the log of one of them.
+// strikeTail stalls the leader's disk and others, until only just enough followers write for a majority. It
+// damages the log of one of these followers.
 func (i *injector) strikeTail(leader *node) {
 	if i.foreign() {
 		return
@@ -124,7 +123,7 @@ func (i *injector) stopped(f fault, n *node, do func()) {
 	i.w.sched.after(f.lasts/4, n.startAgent)
 }
 
-// foreign tells whether the data of some mysqld is not as its agent left it.
+// foreign tells whether some mysqld has data that its agent did not leave there.
 func (i *injector) foreign() bool {
 	for _, n := range i.w.nodes {
 		if n.tampered || n.restored {
@@ -134,13 +133,12 @@ func (i *injector) foreign() bool {
 	return false
 }
 
-// rot flips a byte below the durable end of a log, in a part that the peers still have. That
-// is a segment behind everything that they may have purged, and before the last segment:
-// only the next append proves that the last segment's end is durable. One log at a time is
-// damaged.
+// rot flips a byte in the durable part of a log, in a segment that the peers still have: it is behind
+// everything that they may have purged. The last segment is left out: only the next append proves that its end
+// is durable. Only one log is damaged at a time.
 func (i *injector) rot(n *node) {
 	if !n.runsMysqld() {
-		return // no mark says what it has and others may have purged
+		return // a logger has no mark that says what the others may have purged
 	}
 	for _, o := range i.w.nodes {
 		if o.rotten || o.healer != nil {
@@ -191,8 +189,8 @@ func (i *injector) rot(n *node) {
 	n.rotten, n.changesBefore = true, i.w.memberChanges
 }
 
-// startByHand starts mysqld without the agent and stops it again, as a person may do. mysqld
-// finds its last binlog, and so it commits what was prepared there.
+// startByHand starts mysqld without the agent and stops it again, as a person might do. mysqld finds its last
+// binlog, so it commits the transactions that were prepared there.
 func (n *node) startByHand() {
 	if n.incarnation == 0 {
 		return
@@ -212,8 +210,7 @@ func (n *node) restore(d *fakemysqld.Disk) {
 	delete(n.check.engines, n)
 }
 
-// rebuild rebuilds a node from another node's data, after the judge said that it has to be
-// rebuilt.
+// rebuild replaces the data of a node, which the judge has refused, by a copy of another node's data.
 func (n *node) rebuild() {
 	var best *node
 	for _, o := range n.w.nodes {

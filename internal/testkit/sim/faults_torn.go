@@ -20,7 +20,7 @@ var tornFiles = [...]string{
 	datadir.Peers, datadir.Met, datadir.Refused, datadir.Heard, datadir.IdentityFile, datadir.ClusterState, datadir.Durable, datadir.Promise,
 }
 
-// tears are additional faults, in one of four worlds.
+// tears returns additional faults, in one of four worlds.
 func (w *World) tears(from, until time.Duration) (faults []fault) {
 	rng := w.random(streamTears)
 	if !chance(rng, 25) {
@@ -49,5 +49,6 @@ type tear struct {
 	begins func(*rand.Rand)
 }
 
-// of tells whether it is of that file: each is written under a name of its own first.
+// of tells whether the write is to that file. Each file is first written under a name of its own, which begins
+// with the file's name.
 func (t *tear) of(path string) bool { return t != nil && strings.HasPrefix(path, t.name) }

@@ -7,25 +7,25 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Where some transactions take long to apply, one of longApplyEvery does: longApplyMin and up to
-// longApplySpread more. A promotion without progress ends after longPromotionTimeout: before
-// most of these transactions do.
+// Where some transactions take long to apply, one of longApplyEvery does. It takes longApplyMin, and up to
+// longApplySpread more. A promotion without progress ends after longPromotionTimeout, which is shorter than
+// most of these transactions.
 const (
 	longApplyEvery       = 250
 	longApplyMin         = time.Second
 	longApplySpread      = 5 * time.Second
 	longPromotionTimeout = 2 * time.Second
-	// applyWorkStep is how often the work inside of a transaction shows.
+	// applyWorkStep is how often work inside a transaction shows as progress.
 	applyWorkStep = 100 * time.Millisecond
 )
 
-// applying is the transaction that an applier is inside of.
+// applying is the transaction that an applier has begun and not finished.
 type applying struct {
 	gtid  gtid.GTID
 	began time.Duration
 }
 
-// assignLongApplies has some transactions take long to apply, in one of four worlds. Not where
+// assignLongApplies lets some transactions take long to apply, in one of four worlds. It does not do so where
 // everything depends on the speed of the nodes.
 func (w *World) assignLongApplies() {
 	long := chance(w.random(streamLongApplies), 25)
@@ -39,9 +39,8 @@ func (w *World) promotionTimeout() time.Duration {
 	return promotionTimeout
 }
 
-// appliesFor is how long a transaction takes to apply, on every node. Transactions that are
-// committed after all faults have ended take no time: a node that joined just before has to apply
-// all earlier ones.
+// appliesFor returns how long a transaction takes to apply, on every node. Transactions that are committed
+// after the end of all faults take no time: a node that joined just before still has to apply all earlier ones.
 func (w *World) appliesFor(g gtid.GTID) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(g.UUID[:]) // it returns no error
@@ -53,8 +52,8 @@ func (w *World) appliesFor(g gtid.GTID) time.Duration {
 	return longApplyMin + time.Duration(n/longApplyEvery)%longApplySpread
 }
 
-// applyFor is how much longer the applier needs for its transaction. If the applier is stopped
-// in the middle, it begins the transaction again.
+// applyFor returns how much longer the applier needs for its transaction. An applier that is stopped in the
+// middle begins its transaction again.
 func (m *mysqld) applyFor() time.Duration {
 	g, ok := m.Applying()
 	if !ok {
@@ -73,7 +72,7 @@ func (m *mysqld) applyFor() time.Duration {
 	return max(0, m.inside.began+takes-now)
 }
 
-// applyWork changes while the applier works inside of a transaction.
+// applyWork returns a number that changes while the applier works inside a transaction.
 func (m *mysqld) applyWork() uint64 {
 	if m.inside.gtid == (gtid.GTID{}) || m.n.applierBlocked > 0 {
 		return 0

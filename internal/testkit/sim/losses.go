@@ -18,9 +18,9 @@ const (
 	rescueAgain = 2 * time.Second
 	// ledWithin is how long a lost leader still counts.
 	ledWithin = 10 * time.Second
-	// hearWithin is how long a former member that reaches a recovered node may go on as before:
-	// some dials, the question to the others, and its end. leaderWithin is the same where some
-	// former member had a leader just before.
+	// hearWithin is how long a former member that reaches a recovered node may go on as before: some dials, the
+	// question to the other nodes, and the end of its process. leaderWithin is the same if some former member
+	// had a leader just before.
 	hearWithin   = 4 * time.Second
 	leaderWithin = ledWithin + hearWithin
 	// nearAfter is how long two nodes must be able to talk until each is expected to know what
@@ -42,9 +42,9 @@ type losses struct {
 	twoSides     bool
 }
 
-// besideLosses are the faults that this world does not have: faults that spoil data which a
-// person restores from other nodes, and faults that keep a node from opening. A small file that is torn would cut off a
-// recovery, of which the world does not know then that it was made: what cuts one off here finishes it.
+// besideLosses are the faults that this world does not have. Some spoil data that a person restores from other
+// nodes; some keep a node from opening. A torn small file would cut off a recovery that this world does not
+// know to have been made: when this world itself cuts one off, it finishes it.
 func besideLosses(f fault) bool {
 	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split, tearFile}, f.kind)
 }
@@ -56,7 +56,7 @@ func (w *World) startLosses() {
 	w.sched.at(quietAtStart+2*time.Second+around(l.rng, 3*time.Second), l.lose)
 }
 
-// lose takes a majority away within a moment. Then operators look at the nodes that are left.
+// lose takes a majority away within a short time. Then operators look at the nodes that are left.
 func (l *losses) lose() {
 	order := l.rng.Perm(len(l.w.nodes))
 	least := len(order)/2 + 1
@@ -92,8 +92,7 @@ func (l *losses) lose() {
 	}
 }
 
-// cutOff leads operators to a mistake: the majority runs, but one node does not reach it for
-// a while.
+// cutOff leads operators to a mistake: the majority runs, but one node cannot reach it for a while.
 func (l *losses) cutOff(n *node) {
 	lasts := 2*time.Second + around(l.rng, 6*time.Second)
 	n.log("loss", "of the way to all others, for %v", lasts)
@@ -129,7 +128,7 @@ func (l *losses) rescue() {
 		}
 	}
 	if len(l.forks) > 0 && (chance(l.rng, 75) || l.over) || len(l.forks) >= 3 {
-		left = nil // another operator has done it
+		left = nil // another operator has done it already
 	}
 	if len(left) == 0 {
 		again()
@@ -138,7 +137,7 @@ func (l *losses) rescue() {
 	l.stop(left[l.rng.IntN(len(left))], again)
 }
 
-// stop stops a node's agent, and recovers the node if that may be.
+// stop stops a node's agent, and recovers the node if that is allowed.
 func (l *losses) stop(n *node, again func()) {
 	n.log("recovery", "an operator stops the agent")
 	n.held = true
@@ -165,7 +164,7 @@ func (l *losses) stop(n *node, again func()) {
 		accept := ""
 		if why != "" {
 			accept = v.Loss()
-			if better := l.best(v); better != nil && chance(l.rng, 80) { // as the command says
+			if better := l.best(v); better != nil && chance(l.rng, 80) { // as the command advises
 				release()
 				l.w.sched.after(around(l.rng, 200*time.Millisecond), func() {
 					if better.agent != nil && !better.held && !l.chosen {
@@ -187,7 +186,7 @@ func (l *losses) stop(n *node, again func()) {
 	})
 }
 
-// best is the node with the newest log, among the nodes that answer.
+// best returns the node with the newest log, among the nodes that answer; nil = this node's own is the newest.
 func (l *losses) best(v recovery.Verdict) (best *node) {
 	newest := v.Log
 	for _, o := range v.Nodes {
@@ -226,7 +225,7 @@ func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err
 	return s, v, err
 }
 
-// ask is what a node learns about another member. The agent of an empty node was stopped.
+// ask returns what a node learns about another member. An empty node does not answer: its agent was stopped.
 func (l *losses) ask(n, peer *node) (report *recovery.Report, answered bool, err error) {
 	switch {
 	case !l.w.net.connected(n.id, peer.id) || peer.stalledUntil > l.w.sched.now:
@@ -243,8 +242,8 @@ func (l *losses) ask(n, peer *node) (report *recovery.Report, answered bool, err
 	return nil, false, errNoAnswer
 }
 
-// force has a node recovered, if the judgement still holds. In some cases the process ends inside
-// of that: what was begun then, the next one finishes.
+// force makes a node be recovered, if the judgement still holds. Sometimes the process ends in the middle of
+// that, and the next process finishes what was begun.
 func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if l.chosen {
 		return fmt.Errorf("one side goes on")
@@ -269,7 +268,7 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if err != nil {
 		n.log("recovery", "cut off: %v", err)
 		finish := quorumloss.Finish(n.disk.open(), ".")
-		// The record may be gone already: its removal is the last step but one.
+		// The record may be gone already: removing it is the last step but one.
 		if made := n.state(s.Log.FirstIndex()).State.Version > s.Survey.State.State.Version; !made || finish != nil {
 			return errors.Join(finish, err)
 		}
@@ -287,8 +286,8 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 
 func (n *node) isRecovered() bool { return n.check.before != nil && n.check.before.by == n }
 
-// converge runs when all faults have ended. As an operator does, it chooses one of the sides
-// that run, and has that side take in the nodes of the other sides.
+// converge runs when all faults have ended. Like an operator, it chooses one of the sides that run, and makes
+// that side take in the nodes of the other sides.
 func (l *losses) converge() {
 	l.over = true
 	for _, n := range l.w.nodes {
@@ -310,7 +309,7 @@ func (l *losses) converge() {
 	l.w.runWhile(l.w.sched.now+2*healWithin, "not all nodes were taken in again", func() bool { return !l.allBack() })
 }
 
-// sides are the sides that have a leader.
+// sides returns the sides that have a leader.
 func (l *losses) sides() (sides []*checker) {
 	for _, n := range l.w.nodes {
 		if n.agent != nil && n.agent.Raft.Role().Leading && !slices.Contains(sides, n.check) {
@@ -346,7 +345,7 @@ func (l *losses) choose(side *checker) {
 	l.w.operator.next()
 }
 
-// instanceIn is the data directory under which a side knows a node.
+// instanceIn returns the data directory by which a side knows a node.
 func (l *losses) instanceIn(side *checker, n *node) string {
 	m, _ := side.state().Member(n.member.Name)
 	return m.Instance

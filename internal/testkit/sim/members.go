@@ -22,15 +22,14 @@ import (
 )
 
 const (
-	// spareNodes is the number of machines that wait to be added where the members change.
+	// spareNodes is the number of machines that wait to be added in worlds where the members change.
 	spareNodes = 3
-	// memberChangeMean is the time between two things that an operator asks for.
+	// memberChangeMean is the mean time between two requests of an operator.
 	memberChangeMean = 900 * time.Millisecond
-	// loseDiskApart keeps a disk's loss and a change of the voters apart. If a node is gone
-	// for good and the change cannot end without it, only a forced recovery would bring the
-	// cluster back.
+	// loseDiskApart keeps the loss of a disk and a change of the voters apart in time. If a node is gone for
+	// good and the change cannot end without it, only a forced recovery would bring the cluster back.
 	loseDiskApart = 5 * time.Second
-	// stillFor is how long nothing may happen to the term once all has healed.
+	// stillFor is how long the term must not change once everything has healed.
 	stillFor = 5 * time.Second
 )
 
@@ -60,8 +59,8 @@ func (w *World) assignMembers() {
 	w.spares = w.options.Nodes - w.initialNodes + spareNodes
 }
 
-// assignSpares makes the nodes that are to be added. Each joins under a name of its own; the
-// operator says what it becomes.
+// assignSpares prepares the nodes that may be added. Each joins under a name of its own; the operator says what
+// it becomes.
 func (w *World) assignSpares() {
 	rng := w.random(streamMembers + 1<<10)
 	for _, n := range w.nodes[w.initialNodes:] {
@@ -79,28 +78,28 @@ func (w *World) assignSpares() {
 	}
 }
 
-// operator changes the members, as people do: one thing after another, not always
-// what is wise, and not always to its end.
+// operator changes the members as people do: one thing after another, not always wisely, and not always to the
+// end.
 type operator struct {
 	w   *World
 	rng *rand.Rand
 	// removing holds the nodes that lose their vote in order to be removed.
 	removing map[string]bool
 	asked    int
-	// accepted is when a change of the voters was last appended, lost when a disk was last lost.
+	// accepted is when a change of the members was last accepted, lost when a disk was last lost.
 	accepted, lost time.Duration
 	// pair: there are two nodes. One loses its vote and gets it back, again and again. The
 	// other may forget, by a loss of power, that it is the last voter.
 	pair bool
 	// rots: logs are damaged while nodes are added and removed.
 	rots bool
-	// voted is when a change of the votes was last appended.
+	// voted is when a change of the votes was last accepted.
 	voted time.Duration
-	// calm: little goes wrong but with the sources of learners.
+	// calm: little goes wrong except with the sources of learners.
 	calm bool
-	// waits: nodes that have lost their disk are left to the leader.
+	// waits: the leader has to rebuild nodes that have lost their disk.
 	waits bool
-	// tidying: all faults have ended, and the operator finishes what he began.
+	// tidying: all faults have ended, and the operator finishes what is under way.
 	tidying bool
 }
 
@@ -176,7 +175,7 @@ func (o *operator) act() {
 	}
 }
 
-// dataWithout tells whether a member has a sound mysqld without that node's.
+// dataWithout tells whether there is a sound mysqld beside that of node n.
 func (w *World) dataWithout(n *node) bool {
 	return slices.ContainsFunc(w.inState(), func(o *node) bool {
 		if o == n || o.agent == nil || o.tampered || o.restored {
@@ -191,16 +190,17 @@ func (w *World) dataWithout(n *node) bool {
 	})
 }
 
-// mayTamper tells whether the data of a node may be spoilt: no other node is being rebuilt.
+// mayTamper tells whether the data of a node may be spoilt: no other node is being rebuilt, and another node
+// has sound data.
 func (w *World) mayTamper(n *node) bool {
 	return !w.membersChange || w.operator != nil && w.sched.now > w.operator.accepted+2*time.Second && w.dataWithout(n)
 }
 
-// mayRot tells whether the log of a node may be damaged. Where the members change, a voter's log
-// is not damaged while another voter loses its vote or its disk: two of three voters would be
-// damaged, the change needs both, and neither is healed without the other. No cluster survives
-// that. A change that stands in some log may still be committed, however long ago it was asked
-// for. No change of the voters is asked for until the leader sees that the node is silent.
+// mayRot tells whether the log of a node may be damaged. In worlds where the members change, a voter's log is
+// not damaged while another voter loses its vote or its disk. Else two of three voters could be damaged, the
+// change would need both, and neither could be healed without the other: no cluster survives that. A change
+// that stands in some log may still be committed, however long ago it was asked for. No change of the voters is
+// asked for until the leader sees that the node is silent.
 func (w *World) mayRot(n *node) bool {
 	if !w.membersChange {
 		return true
@@ -219,8 +219,8 @@ func (w *World) mayRot(n *node) bool {
 	return true
 }
 
-// due finishes what was begun: a node whose disk is gone is rebuilt; a node that lost its vote
-// in order to be removed is removed.
+// due finishes what is under way: a node whose disk is gone is rebuilt; a node that lost its vote in order to
+// be removed is removed.
 func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok bool) {
 	for _, m := range p.State.Members {
 		n := o.w.node(m.ID)
@@ -229,7 +229,7 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 			return cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()}, true
 		case o.removing[m.Name] && !m.Votes() && len(p.Outgoing) == 0:
 			if !o.tidying && chance(o.rng, 20) {
-				delete(o.removing, m.Name) // it thinks again
+				delete(o.removing, m.Name) // the operator has changed his mind
 				continue
 			}
 			return cluster.MembershipChange{Op: cluster.OpRemove, Name: m.Name}, true
@@ -238,8 +238,8 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 	return c, false
 }
 
-// reseeds tells whether the operator waits until the leader has a node rebuilt by itself. He
-// does in three of four worlds, as long as the leader gives no reason against it.
+// reseeds tells whether the operator waits until the leader rebuilds a node by itself. He does so in three of
+// four worlds, as long as the leader gives no reason against it.
 func (o *operator) reseeds(n *node) bool {
 	held := o.w.primary().agent.board.Trouble(membership.AboutRepairs)
 	return o.waits && !strings.Contains(held, "node "+n.member.Name+" is not rebuilt")
@@ -287,14 +287,14 @@ func (o *operator) promote(a *agent, p cluster.StatePoint) {
 	}
 }
 
-// ask has the leader propose a change. Sometimes a fault strikes the leader at that moment,
-// or at one of the steps that follow.
+// ask makes the leader propose a change. Sometimes a fault strikes the leader at that moment, or at one of the
+// next steps of the change.
 func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 	if !o.tidying && !o.calm && (o.pair || chance(o.rng, 40)) {
 		f := fault{id: -1, on: []point{pointMembers, pointJoint, pointJoint, pointJointEnds}[o.rng.IntN(4)], size: o.rng.IntN(100)}
 		f.kind = []faultKind{killAgent, losePower, isolate, stall, transfer}[o.rng.IntN(5)]
 		if takesVote := change.Op == cluster.OpDemote || change.Op == cluster.OpRebuild; takesVote && (o.pair || chance(o.rng, 50)) {
-			f.on, f.kind = pointJointEnds, losePower // it may forget the end of the change, but not who leaves
+			f.on, f.kind = pointJointEnds, losePower // the node may forget the end of the change, but not which node leaves
 		}
 		f.lasts = 200*time.Millisecond + around(o.rng, 1500*time.Millisecond)
 		o.w.faults.armed = append(o.w.faults.armed, f)
@@ -307,7 +307,7 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 	a.life.Go(func() { _ = o.w.changeMembers(context.Background(), a, c, func() {}) })
 }
 
-// reseeded looks at a node that a leader has rebuilt by itself.
+// reseeded checks a node that a leader has rebuilt by itself.
 func (w *World) reseeded(a *agent, c *cluster.MembershipChange) {
 	w.reseeds++
 	n := w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.member.Name == c.Name })]
@@ -316,7 +316,7 @@ func (w *World) reseeded(a *agent, c *cluster.MembershipChange) {
 	}
 }
 
-// changeMembers has a leader change the members. Only accepted changes count: it hears of them.
+// changeMembers makes a leader change the members. It calls accepted only for a change that the leader accepts.
 func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, accepted func()) error {
 	o := w.operator
 	began := o.tidying
@@ -337,22 +337,21 @@ func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, a
 	return a.propose(ctx, "members", c)
 }
 
-// keepsVotes tells whether a change takes and gives no vote: a learner comes or goes.
+// keepsVotes tells whether a change neither takes nor gives a vote: a learner comes or goes.
 func keepsVotes(c cluster.MembershipChange) bool {
 	return c.Op == cluster.OpAdd || c.Op == cluster.OpRemove
 }
 
-// rebuildsEmpty tells whether a change is what a node with an empty disk needs.
+// rebuildsEmpty tells whether a change rebuilds a node with an empty disk.
 func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
 	named := func(n *node) bool { return n.member.Name == c.Name }
 	i := slices.IndexFunc(w.nodes, named)
 	return c.Op == cluster.OpRebuild && i >= 0 && w.nodes[i].empty()
 }
 
-// loseDisk has a node come back under its name with an empty disk. It is refused until it is
-// rebuilt. This strikes one node at a time, and only where the others are a majority without
-// it. It does not strike while a leader's log has uncommitted entries: one could be a change
-// of the voters.
+// loseDisk makes a node come back under its name with an empty disk. It is refused until it is rebuilt. This
+// strikes one node at a time, and only where the others are a majority without it. It does not strike while a
+// leader's log has uncommitted entries: one of these could be a change of the voters.
 func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	now := o.w.sched.now
 	if a.Raft.Group().LastIndex() > a.Raft.Committed().Mark().Index {
@@ -379,8 +378,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
 }
 
-// wipe leaves the node with an empty disk. since is the data directory that the cluster still
-// knows.
+// wipe leaves the node with an empty disk. since is the data directory by which the cluster still knows it.
 func (n *node) wipe(since string) {
 	n.lost, n.lostSince = true, since
 	n.oldFile = chance(n.rng, 33)
@@ -389,8 +387,8 @@ func (n *node) wipe(since string) {
 	n.forget()
 }
 
-// forget drops everything that is known of a node whose data directory is empty. The promises
-// of its log count for the cluster until its vote is gone: the checker's durable keeps them.
+// forget drops everything that is known of a node whose data directory is empty. But the cluster counts on the
+// promises of its old log until its vote is gone, so the checker keeps those in durable.
 func (n *node) forget() {
 	n.uuid[1]++
 	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
@@ -406,11 +404,11 @@ func (n *node) newInstance() string {
 	return fmt.Sprintf("%016x%016x", n.id, n.instances)
 }
 
-// state is the newest committed cluster state.
+// state returns the newest committed cluster state.
 func (c *checker) state() cluster.State { return c.policies[len(c.policies)-1].state }
 
-// joined takes the log of a node that has joined as its promise from now on. Transactions
-// before the log's beginning are in its mysqld, or nobody needs them.
+// joined takes the log of a node that has joined as its promise from now on. Transactions before the beginning
+// of the log are in its mysqld, or no node needs them.
 func (c *checker) joined(n *node, log *seglog.Log) {
 	n.durable = durableLog{hs: log.HardState()}
 	for i := uint64(1); i <= log.LastIndex(); i++ {
@@ -424,8 +422,8 @@ func (c *checker) joined(n *node, log *seglog.Log) {
 	}
 }
 
-// membersChanged notes the voters that follow from a committed change of Raft's
-// configuration. Until the change is complete, the former voters count, too.
+// membersChanged notes the voters after a committed change of Raft's configuration. Until the change is
+// complete, the former voters count, too.
 func (c *checker) membersChanged(before cluster.State, change cluster.StateChange) {
 	old, now := slices.Clone(before.Voters()), slices.Clone(change.State.Voters())
 	slices.Sort(old)
@@ -436,9 +434,9 @@ func (c *checker) membersChanged(before cluster.State, change cluster.StateChang
 	c.w.memberChanges++
 }
 
-// held tells whether a majority of the voters has promised to keep an entry. Until a change of
-// the voters is complete, the former voters count. Behind the change's end the present voters
-// count alone. Entries before that may have been committed by either.
+// held tells whether a majority of the voters has promised to keep an entry. Until a change of the voters is
+// complete, the former voters count. After the end of the change only the present voters count. Earlier entries
+// may have been committed by either group.
 func (c *checker) held(index, term uint64) (ok bool, text string) {
 	electorates := [][]cluster.NodeID{c.state().Voters()}
 	switch {
@@ -462,11 +460,10 @@ func (c *checker) held(index, term uint64) (ok bool, text string) {
 	return false, text
 }
 
-// leads checks a node that was elected. A loss of power may have made it forget that the last
-// change of the voters is committed. Then the former voters have elected it, and they alone
-// commit its first entry, and all entries before, maybe even the end of the change. That is
-// safe: the two sets of voters differ in one node only, so each majority of the one meets each
-// majority of the other.
+// leads checks a node that was elected. After a loss of power it may not know any more that the last change of
+// the voters is committed. Then the former voters have elected it. They alone commit its first entry, and all
+// entries before, maybe even the end of the change. That is safe: the two groups of voters differ in one node
+// only, so each majority of one group has a node in common with each majority of the other.
 func (c *checker) leads(a *agent) {
 	if a.Raft.Committed().State().Index < c.changedAt {
 		c.beforeUpTo = max(c.beforeUpTo, a.Raft.Group().LastIndex())
@@ -496,7 +493,7 @@ func (w *World) membersSettled() (bool, string) {
 			if !n.removed() {
 				return false, fmt.Sprintf("n%d does not know that it was removed", n.id)
 			}
-		case err != nil: // it was never added
+		case err != nil: // the node was never added
 		case a == nil || n.blank() || a.departing.Because() != nil || m.Instance != "" && m.Instance != n.instance():
 			return false, fmt.Sprintf("n%d has not joined", n.id)
 		case m.Becomes != "":
@@ -538,8 +535,7 @@ func (w *World) term() (term uint64) {
 	return term
 }
 
-// inState returns the members of the newest committed state; where they never
-// change, all nodes.
+// inState returns the members of the newest committed state; in worlds where members never change, all nodes.
 func (w *World) inState() (nodes []*node) {
 	if !w.membersChange {
 		return w.nodes
@@ -564,7 +560,7 @@ func (a *agent) steps(before, now cluster.StatePoint) {
 	}
 }
 
-// someReplica is a member with a mysqld.
+// someReplica returns a member with a mysqld.
 func (w *World) someReplica() *node {
 	for _, n := range w.inState() {
 		if n.runsMysqld() {

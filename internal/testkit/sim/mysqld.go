@@ -17,13 +17,13 @@ const (
 	socketMean  = 20 * time.Microsecond
 	flushMean   = 200 * time.Microsecond
 	applyMean   = 150 * time.Microsecond
-	// shutdownWindow is how long a server that was told to shut down waits for
-	// its dump threads before it lets waiting sessions go (facts Q2).
+	// shutdownWindow is how long a server that was told to shut down waits for its dump threads. After that it
+	// lets the waiting sessions go (facts Q2).
 	shutdownWindow = 8 * time.Second
 	binlogBytesMax = 32 << 10
 )
 
-// mysqld is one process of it: a fakemysqld.Server and when it does what.
+// mysqld is one process of mysqld: a fakemysqld.Server, and the times at which it acts.
 type mysqld struct {
 	*fakemysqld.Server
 	n             *node
@@ -31,20 +31,20 @@ type mysqld struct {
 	incarnation   uint64
 	replicaBinlog bool
 	ready         bool
-	// dead: it does nothing any more. gone: its agent knows.
+	// dead: the process does nothing any more. gone: the agent knows that.
 	dead, gone bool
 	reason     string
-	// follows: it has replicated since it was opened for writes last.
+	// follows: the server has replicated since it was last opened for writes.
 	follows bool
 	exited  signal
 
-	dumped   func() // the dump has news
+	dumped   func() // called when the dump has something new
 	flushDue bool
 	applyDue bool
 	inside   applying
 }
 
-// spawn starts a new incarnation: a binlog directory and base name of its own.
+// spawn starts a new incarnation. It has a binlog directory and a base name of its own.
 func (n *node) spawn(replicaBinlog bool) *mysqld {
 	n.incarnation++
 	m := &mysqld{n: n, life: &life{n: n}, incarnation: n.incarnation, replicaBinlog: replicaBinlog}
@@ -62,7 +62,7 @@ func (n *node) spawn(replicaBinlog bool) *mysqld {
 
 func (m *mysqld) binlogDir() string { return binlog.IncarnationDir(m.incarnation) }
 
-// die is SIGKILL, or a crash: it does nothing from now on.
+// die ends the process as SIGKILL or a crash does. It does nothing from then on.
 func (m *mysqld) die(reason string) {
 	if m.dead {
 		return
@@ -76,7 +76,7 @@ func (m *mysqld) die(reason string) {
 	m.n.w.load.closeSessions(m.n)
 }
 
-// kill ends the process. That it has ended is known a little later.
+// kill ends the process. The agent learns that a little later.
 func (m *mysqld) kill(why string) {
 	if m.dead {
 		return
@@ -93,8 +93,8 @@ func (m *mysqld) reap() {
 	})
 }
 
-// terminate is a SIGTERM that the agent did not send. The agent sees it, mostly
-// at once, and kills; after the window it is too late (I6).
+// terminate is a SIGTERM that the agent did not send. The agent sees it after seenAfter, mostly soon, and kills
+// the process. When shutdownWindow is over, it is too late (I6).
 func (m *mysqld) terminate(seenAfter time.Duration) {
 	m.n.log("mysqld", "told to shut down by somebody else, seen after %v", seenAfter)
 	m.n.agent.life.after(seenAfter, func() { m.kill("told to shut down by somebody else") })
@@ -155,8 +155,8 @@ func (m *mysqld) ack(file string, offset uint64) {
 	m.flushSoon()
 }
 
-// strayACK delivers the last ACK that the incarnation before was sent, now that
-// the new one has waiting sessions: nothing but its binlog's name tells them apart.
+// strayACK delivers the last ACK of the incarnation before to this incarnation, which has waiting sessions now.
+// Only the name of the binlog tells that the ACK is not for it.
 func (m *mysqld) strayACK() {
 	s := m.n.lastACK
 	if s.incarnation == 0 || s.incarnation == m.incarnation {
@@ -168,7 +168,7 @@ func (m *mysqld) strayACK() {
 	})
 }
 
-// afterCommits looks at what was engine-committed, and answers.
+// afterCommits checks the new engine commits, and brings the answers to the clients.
 func (m *mysqld) afterCommits() {
 	m.n.check.engine(m.n)
 	m.results()
@@ -176,7 +176,7 @@ func (m *mysqld) afterCommits() {
 
 func (m *mysqld) results() { m.n.w.load.results(m, m.Results()) }
 
-// applySoon lets the applier take what the feed has brought.
+// applySoon makes the applier take what the feed has brought.
 func (m *mysqld) applySoon() {
 	if m.applyDue || m.dead {
 		return
@@ -194,11 +194,11 @@ func (m *mysqld) unblock() {
 	}
 }
 
-// apply is a turn of the applier.
+// apply is one turn of the applier.
 func (m *mysqld) apply() {
 	m.applyDue = false
 	if m.n.applierBlocked > 0 {
-		return // what blocks it wakes it
+		return // unblock calls apply again
 	}
 	most := 1 + m.n.rng.IntN(8)
 	if m.n.w.longApplies {

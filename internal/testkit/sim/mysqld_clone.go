@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
-	// cloneStep the mean time between two of them.
+	// cloneSteps is how often a copy of a mysqld's data checks whether it goes on; cloneStep is the mean time
+	// between two checks.
 	cloneSteps = 20
 	cloneStep  = 40 * time.Millisecond
 )
 
-// CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
-// with the connection, and with either process.
+// CopyData implements join.Node: it copies what a mysqld has at the end of the copy. The copy breaks off with
+// the connection, and with either process.
 func (j *joiner) CopyData(_ context.Context, plan join.Offer, of cluster.NodeID) error {
 	from := j.w.node(of)
 	if from.agent == nil {

@@ -12,23 +12,23 @@ import (
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
 )
 
-// tapConn is mysqld's end of the tap's connection, behind the request for the dump.
+// tapConn is mysqld's end of the tap's connection, after the request for the dump.
 type tapConn struct {
-	net.Conn // none: only what is below is called
+	net.Conn // nil: only the methods below are called
 	e        *epoch
 	dump     *fakemysqld.Dump
 	news     signal
 	in       []byte
 	sequence byte
-	// sent are the events that the tap may not have taken in; taken counts the others.
+	// sent are the events that the tap may not have processed; taken counts the others.
 	sent   [][]byte
 	taken  uint64
 	beatAt time.Duration // by the machine's clock
 	closed bool
 }
 
-// Read implements net.Conn: what is at hand, some of the time not all of it. mysqld's heartbeat
-// comes as often as its agent asks for, also where the connection is not idle.
+// Read implements net.Conn: it returns what is at hand, sometimes only a part. mysqld's heartbeat comes as
+// often as its agent asks for, even if the connection is not idle.
 func (c *tapConn) Read(p []byte) (int, error) {
 	n := c.e.a.n
 	for len(c.in) == 0 {
@@ -69,8 +69,7 @@ func (c *tapConn) frame(event []byte, ok bool) bool {
 	return true
 }
 
-// Write implements net.Conn: an acknowledgement. What was written before a close still
-// arrives.
+// Write implements net.Conn: it takes an acknowledgement. What was written before a close still arrives.
 func (c *tapConn) Write(b []byte) (int, error) {
 	e, n := c.e, c.e.a.n
 	e.a.life.sleep(n.hiccup())

@@ -67,15 +67,15 @@ func (a mysqldProcess) KillMysqld(context.Context) {
 	a.process = nil
 }
 
-// StopMysqld stops a mysqld of which CloseWrites has proven that no session
-// waits for an ACK.
+// StopMysqld stops a mysqld. CloseWrites has proven before that no session waits for an ACK.
 func (a mysqldProcess) StopMysqld() {
 	p := a.process
 	if p == nil {
 		return
 	}
 	a.life.sleep(10*time.Millisecond + around(a.n.rng, 50*time.Millisecond))
-	if p.Waiting()+p.Queued() > 0 && !p.Writing() { // what super_read_only passes: StopGracefully looks
+	// A statement that super_read_only lets pass may wait: StopGracefully of the product looks for that.
+	if p.Waiting()+p.Queued() > 0 && !p.Writing() {
 		p.kill("a session waits")
 	} else {
 		a.n.check.stopping(p)

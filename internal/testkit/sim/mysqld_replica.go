@@ -30,7 +30,7 @@ const (
 // feedSession is one replication connection of the local mysqld to its agent's
 // feed: a dump of package mysqlwire, from a source of package feed.
 type feedSession struct {
-	net.Conn // none: only what is below is called
+	net.Conn // nil: only the methods below are called
 	a        *agent
 	p        *mysqld
 	ctx      context.Context
@@ -105,8 +105,8 @@ func (s *feedSession) run() {
 	}
 }
 
-// Write implements net.Conn: it takes the events out of their packets. They are with the
-// replica once they have come through the socket.
+// Write implements net.Conn: it takes the events out of their packets. The replica has them once they have come
+// through the socket.
 func (s *feedSession) Write(b []byte) (int, error) {
 	if err := s.a.life.Wait(s.ctx, socketMin+around(s.a.n.rng, socketMean), nil); err != nil {
 		return 0, err

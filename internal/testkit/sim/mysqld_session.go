@@ -12,13 +12,13 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// localServer is the mysqld that runs, as a task of package primary asks it.
+// localServer is the running mysqld, as a task of package primary calls it.
 type localServer struct {
 	a *agent
 	p *mysqld
 }
 
-// local returns the mysqld that runs.
+// local returns the running mysqld.
 func (a *agent) local() (primary.Local, error) {
 	if a.process == nil {
 		return nil, primary.ErrNoMysqld
@@ -26,7 +26,7 @@ func (a *agent) local() (primary.Local, error) {
 	return localServer{a, a.process}, nil
 }
 
-// sql has mysqld carry out a statement, which takes its time.
+// sql makes mysqld carry out a statement, which takes its time.
 func (s localServer) sql(ctx context.Context, statement func(p *mysqld) error) error {
 	_, err := ask(ctx, s, func(p *mysqld) (struct{}, error) { return struct{}{}, statement(p) })
 	return err
@@ -62,8 +62,8 @@ func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
 	})
 }
 
-// SetSuperReadOnly implements primary.Writable. Who ends with ctx leaves the statement in
-// mysqld: new writers go on to wait for it.
+// SetSuperReadOnly implements primary.Writable. If ctx ends, the statement stays in mysqld: new writers still
+// wait for it.
 func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
 	for until := s.a.n.now() + lockWait; ; {
 		done, err := ask(ctx, s, func(p *mysqld) (bool, error) {
@@ -91,7 +91,7 @@ func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait tim
 	}
 }
 
-// EndXA and what follows implement primary.PlanServer. An XA transaction here is prepared at once.
+// EndXA and the methods below implement primary.PlanServer. Here an XA transaction is prepared at once.
 func (s localServer) EndXA(context.Context) (int, error) { return 0, nil }
 func (s localServer) EndedXA(int)                        {}
 func (s localServer) NotClosed(err error) error          { return err }
@@ -105,8 +105,8 @@ func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64,
 	return file, offset, err
 }
 
-// JudgeForeignXA and what follows implement primary.JudgedServer. No client comes past the
-// router, or has grants, or sets variables.
+// JudgeForeignXA and the methods below implement primary.JudgedServer. Here no client comes past the router,
+// has grants, or sets variables.
 func (s localServer) JudgeForeignXA(context.Context, bool) error { return nil }
 func (s localServer) NoForeignXA(context.Context) error          { return nil }
 func (s localServer) JudgeGrants(context.Context) error          { return nil }
@@ -162,7 +162,7 @@ func (s localServer) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, 
 	})
 }
 
-// PrimaryStatus implements primary.Polled, as ReplicaStatus.
+// PrimaryStatus implements primary.Polled. Like ReplicaStatus, it takes its time.
 func (s localServer) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, error) {
 	return ask(ctx, s, func(p *mysqld) (primary.PrimaryStatus, error) {
 		status := primary.PrimaryStatus{Executed: p.GTIDExecuted().String(), SemiSync: p.semiSync()}
@@ -232,7 +232,7 @@ func (s localServer) RestartAckReceiver(ctx context.Context) error {
 	return s.EnableSemiSync(ctx)
 }
 
-// InCommit and what follows implement primary.Replicating.
+// InCommit and the methods below implement primary.Replicating.
 func (s localServer) InCommit(ctx context.Context) (bool, error) {
 	return ask(ctx, s, func(p *mysqld) (bool, error) { return p.Waiting() > 0, nil })
 }
@@ -245,7 +245,7 @@ func (s localServer) NextBinlog(ctx context.Context) error {
 }
 func (s localServer) Configure(ctx context.Context) error {
 	return s.sql(ctx, func(p *mysqld) error {
-		if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // what hangs is set up anew
+		if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // a replication that hangs is set up again
 			s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
 		}
 		s.a.stopReplica(p)
@@ -267,8 +267,8 @@ func (s localServer) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa 
 }
 func (s localServer) ServerUUID() string { return s.a.n.uuid.String() }
 
-// Progressed and what follows implement primary.Probes. Nothing here is silent but with its whole machine, or has
-// a disk, accounts or TLS.
+// Progressed and the methods below implement primary.Probes. Here a mysqld is silent only with its whole
+// machine, and has no disk, accounts or TLS.
 func (s localServer) Progressed(string, consensus.Lag, time.Time) {}
 func (s localServer) Silent(context.Context, status.Role)         {}
 func (s localServer) Disk(context.Context, status.Role)           {}

@@ -9,8 +9,8 @@ import (
 
 // Times of the network.
 const (
-	// latencyMin is the shortest latency between two machines, latencySpread the mean of the
-	// time on top of it.
+	// latencyMin is the shortest latency between two machines. latencySpread is the mean of the additional
+	// time.
 	latencyMin    = 60 * time.Microsecond
 	latencySpread = 120 * time.Microsecond
 	// silenceMax is how long a connection outlives the last sign of its peer:
@@ -29,18 +29,17 @@ type network struct {
 
 // link is one direction of the network between two machines.
 type link struct {
-	// cut counts the faults that cut the link. held: messages that are sent meanwhile arrive
-	// after the cut, as TCP sends them again; else they are lost.
+	// cut counts the faults that cut the link. held: messages that are sent meanwhile arrive after the cut,
+	// because TCP sends them again; else they are lost.
 	cut  int
 	held bool
 	wait []func()
-	// Disturbances: factors of latency, odds in percent.
+	// Disturbances: slow is a factor of the latency, the others are odds in percent.
 	slow              time.Duration
 	loss, twice, late int
 	// healedAt is the end of the last cut.
 	healedAt time.Duration
-	// arrives is when the newest message arrives. Messages keep the order of sending, but for
-	// late ones.
+	// arrives is when the newest message arrives. Messages keep the order of sending, except late ones.
 	arrives time.Duration
 }
 
@@ -58,13 +57,13 @@ func (n *network) link(from, to cluster.NodeID) *link { return n.links[[2]cluste
 
 func chance(rng *rand.Rand, percent int) bool { return percent > 0 && rng.IntN(100) < percent }
 
-// around returns a time with the given mean. It is never 0: a task that waits for no time waits for good.
+// around returns a random time with the given mean. It is never 0, which Wait takes as no limit.
 func around(rng *rand.Rand, mean time.Duration) time.Duration {
 	return max(1, time.Duration(rng.ExpFloat64()*float64(mean)))
 }
 
-// send runs deliver each time the message arrives: once, several times, or never. It returns
-// false if the sender's transport sees the loss.
+// send runs deliver each time the message arrives: once, several times, or never. It returns false if the
+// sender's transport notices the loss.
 func (n *network) send(from, to cluster.NodeID, deliver func()) bool {
 	l := n.link(from, to)
 	switch {

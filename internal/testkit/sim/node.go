@@ -22,76 +22,75 @@ type node struct {
 	member cluster.Member
 	rng    *rand.Rand
 
-	// rate is how fast its clock runs; bootedAt is when it began at 0.
+	// rate is how fast the machine's clock runs. bootedAt is when that clock was 0.
 	rate         float64
 	bootedAt     time.Duration
 	powered      bool
 	stalledUntil time.Duration
-	// wallAhead is by how much its wall clock is before its boot clock, paused for how long it
-	// stood still with both, staleUntil when it takes no lease for its own any more that is over.
+	// wallAhead is the wall clock minus the boot clock. paused is how long both stood still in all. Until
+	// staleUntil the machine may believe in a lease that is over.
 	wallAhead, paused, staleUntil time.Duration
-	// pausedUntil is when it went on last, setBack when its wall clock was set back.
+	// pausedUntil is when the last pause ended, setBack when the wall clock was last set back.
 	pausedUntil, setBack time.Duration
 
 	disk      *disk
 	mysqlDisk *fakemysqld.Disk
 	uuid      gtid.UUID
-	// rotten: its log was damaged, and is not healed so far.
+	// rotten: the log was damaged and is not healed yet.
 	rotten bool
-	// changesBefore is how often the members had changed before that.
+	// changesBefore is how often the members had changed before that damage.
 	changesBefore int
-	// tampered: its mysqld ran without the agent. restored: its data directory is
-	// an older copy.
+	// tampered: mysqld ran without the agent. restored: the data directory of mysqld is an older copy.
 	tampered, restored bool
-	// home is its data directory as the newest process has found it, instances counts those
-	// that it had.
+	// home is the agent's data directory as the newest process has found it. instances counts the instance
+	// names that the node has used.
 	home      *datadir.Home
 	instances int
-	// spare: it is to be added. lost: its disk was, when the cluster state gave it the
-	// instance lostSince. copied: its log is new, and it has not run over that so far.
+	// spare: the node is not a member yet, an operator will add it. lost: the node has lost its disk. lostSince
+	// is the instance that the cluster state named for it then. copied: the log is a new copy, and no agent has
+	// run with it yet.
 	spare, lost, copied bool
-	// oldFile: its configuration names none of the members that were added later.
+	// oldFile: the node's configuration does not name the members that were added later.
 	oldFile   bool
 	lostSince string
-	// timing is its agent's.
+	// timing is what the newest agent uses.
 	timing    timing
 	timingRNG *rand.Rand
-	// older: until the faults end its agent says nothing of its timings, as agents did that promised no lease.
+	// older: until the faults end, the agent reports no timings, as a release without lease promises did.
 	older bool
 	// incarnation is the counter in mysqld's directory.
 	incarnation uint64
 
 	agent *agent // nil while none runs
-	// healer runs in its place while its log is damaged.
+	// healer runs instead of the agent while the log is damaged.
 	healer *healer
-	// joiner runs until it has joined.
+	// joiner runs until the node has joined.
 	joiner *joiner
 	// lastBinlog is where the newest incarnation has its binlog.
 	lastBinlog struct{ dir, base string }
-	// lastACK is the last one that a tap wrote.
+	// lastACK is the last ACK that a tap wrote to mysqld, with the incarnation to which it was sent.
 	lastACK struct {
 		incarnation uint64
 		at          tap.Position
 	}
-	// applierBlocked counts the faults that stop the applier, applierLag slows it.
+	// applierBlocked counts the faults that stop the applier. applierLag delays each of its turns.
 	applierBlocked int
 	applierLag     time.Duration
 	startDelay     time.Duration
-	// fencing counts the operator's requests under way to fence it, or to let it in again.
+	// fencing counts the operator's unfinished requests to fence the node or to let it in again.
 	fencing int
-	// poisoned: its applier stops with an error at what it takes next.
+	// poisoned: the applier stops with an error at its next transaction.
 	poisoned bool
 
 	durable durableLog
-	// waiting are the tasks of its processes that wait for something but a time.
+	// waiting are the tasks of the node's processes that wait for something other than a time.
 	waiting []*task
-	// check judges the node: that of the cluster which it belongs to.
+	// check is the checker of the cluster to which the node belongs.
 	check *checker
 	losing
-	// marked is the highest durable mark that there ever was: the peers may have purged up
-	// to it.
+	// marked is the highest durable mark that the node ever had: the peers may have purged up to it.
 	marked uint64
-	// writes are those of small files that wait for the disk.
+	// writes are the writes of small files that wait for the disk.
 	writes []*smallWrite
 }
 
@@ -109,7 +108,7 @@ func newNode(w *World, id cluster.NodeID) *node {
 	return n
 }
 
-// runsMysqld tells whether the node has one: a logger has not.
+// runsMysqld tells whether the node runs a mysqld. A logger does not.
 func (n *node) runsMysqld() bool { return n.member.Kind != cluster.KindLogger }
 
 // now is the machine's boot-time clock.
@@ -117,12 +116,12 @@ func (n *node) now() time.Duration {
 	return time.Duration(float64(n.w.sched.now-n.bootedAt) * n.rate)
 }
 
-// globally is how long d of the machine's clock takes.
+// globally converts a time on the machine's clock to simulated time.
 func (n *node) globally(d time.Duration) time.Duration {
 	return time.Duration(float64(d)/n.rate) + 1
 }
 
-// hiccup is how long something that is ready waits for a processor.
+// hiccup returns how long a task that is ready waits for a processor.
 func (n *node) hiccup() time.Duration {
 	d := 2*time.Microsecond + around(n.rng, 10*time.Microsecond)
 	if chance(n.rng, 1) {
@@ -133,7 +132,7 @@ func (n *node) hiccup() time.Duration {
 
 func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, format, args...) }
 
-// startAgent starts a process, if its machine runs and none does.
+// startAgent starts a process on the node, if the machine runs and has no process.
 func (n *node) startAgent() {
 	if !n.powered || n.off || n.held || n.agent != nil || n.healer != nil || n.joiner != nil || n.out != nil {
 		return
@@ -142,7 +141,7 @@ func (n *node) startAgent() {
 	n.live()
 }
 
-// live has the process go on by the life that the node is in.
+// live starts what fits the state of the data directory: an agent, a joiner, a healer, or nothing.
 func (n *node) live() {
 	life := n.home.Life()
 	switch {
@@ -186,8 +185,8 @@ func (n *node) live() {
 	}
 }
 
-// killAgent ends the agent at once, and its mysqld with it (parent-death
-// signal). What its log was just writing may be written, or a part of it.
+// killAgent ends the agent at once, and its mysqld with it (parent-death signal). What the log was writing at
+// that moment may be on the disk as a whole, in part, or not at all.
 func (n *node) killAgent(why string) {
 	if n.joiner != nil {
 		n.cutWrites(nil)
@@ -208,7 +207,7 @@ func (n *node) killAgent(why string) {
 	}
 }
 
-// endAgent forgets the process. The calls of an append under way were made.
+// endAgent drops the ended process. The calls of an unfinished append were already made by cutAppend.
 func (n *node) endAgent() {
 	a := n.agent
 	n.agent = nil
@@ -218,11 +217,10 @@ func (n *node) endAgent() {
 	if a.process != nil {
 		a.process.die("its agent has ended")
 	}
-	_ = a.log.Close() // what Append returned for is on disk
+	_ = a.log.Close() // everything for which Append has returned is on the disk
 }
 
-// losePower ends everything on the machine. Of what was not synced, a part
-// that the seed chooses stays.
+// losePower ends everything on the machine. The seed decides which part of the unsynced data stays.
 func (n *node) losePower() {
 	if !n.powered {
 		return
@@ -256,8 +254,7 @@ func (n *node) losePower() {
 	}
 }
 
-// powerOn boots the machine. Its agent comes up a little later; until then a
-// dial is refused.
+// powerOn boots the machine. Its agent starts a little later. Until then dials are refused.
 func (n *node) powerOn() {
 	if n.powered || n.off {
 		return
@@ -272,13 +269,13 @@ func (n *node) powerOn() {
 	n.w.sched.after(20*time.Millisecond+around(n.rng, 300*time.Millisecond), n.startAgent)
 }
 
-// stall freezes the machine: nothing runs on it for a while, its clock does.
+// stall freezes the machine for d: nothing runs on it, but its clock goes on.
 func (n *node) stall(d time.Duration) {
 	n.log("stall", "for %v", d)
 	n.stalledUntil = max(n.stalledUntil, n.w.sched.now+d)
 }
 
-// visit reads what the node is, as each process does that starts.
+// visit reads the node's data directory, as each starting process does.
 func (n *node) visit() {
 	home, err := datadir.Visit(n.disk.files(), datadir.Identity{
 		Format: datadir.FormatFirst, Cluster: clusterName, Node: n.member.Name, NodeID: uint64(n.id), Instance: n.newInstance(), Joining: n.spare,
@@ -289,13 +286,13 @@ func (n *node) visit() {
 	n.home = home
 }
 
-// empty tells whether it has lost its disk, and has nothing since.
+// empty tells whether the node has lost its disk and has not written a new identity since.
 func (n *node) empty() bool { return n.lost && !n.home.Has(datadir.IdentityFile) }
 
-// blank tells whether it has nothing that counts, or has lost that.
+// blank tells whether the node holds no data that counts: it has lost its disk, or has not finished joining.
 func (n *node) blank() bool { return n.empty() || n.home.Life() == datadir.Joining }
 
 func (n *node) removed() bool { return n.home.Life() == datadir.Removed }
 
-// instance names its data directory.
+// instance returns the instance name of the data directory.
 func (n *node) instance() string { return n.home.Own().Instance }

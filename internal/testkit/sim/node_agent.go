@@ -19,14 +19,13 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// Times of the agent, as package agent has them.
+// These are the times of package agent.
 const (
 	watchInterval    = primary.WatchInterval
 	promotionTimeout = 30 * time.Second
 )
 
-// Raft's timing, as package consensus and the default settings have it: of a node, see
-// timing.
+// These are the timings of package consensus and of the default settings. A node may have others: see timing.
 const (
 	ticksPerHeartbeat = 4
 	raftTick          = 25 * time.Millisecond
@@ -34,32 +33,32 @@ const (
 	heartbeatInterval = ticksPerHeartbeat * raftTick
 )
 
-// agent is one life of a node's agent process while it is a member of the cluster.
+// agent is one run of a node's agent process, while the node is a member of the cluster.
 type agent struct {
 	*host
 	member.Member
 
 	log   *seglog.Log
-	disk  *writtenLog        // raft's
-	point cluster.StatePoint // as it was reported last
+	disk  *writtenLog        // as raft uses it
+	point cluster.StatePoint // the state that was last reported
 	began time.Duration
 
-	epoch        *epoch // whose tap was connected last
+	epoch        *epoch // the one whose tap was connected last
 	stateChanged signal
-	// up are the peers with which there is a connection.
+	// up are the peers to which the transport has a connection.
 	up     map[cluster.NodeID]bool
 	pacing pacing
-	// conns holds the peers' processes with which there is a connection.
+	// conns are the agents at the other end of the connections.
 	conns   map[cluster.NodeID]*agent
 	readers map[connection]*reader
-	// leaderAt is since when it knows the leader.
+	// leaderAt is since when the agent knows its leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
 	feed         *feedSession
 	feedCounters mysqlwire.FeedCounters
 }
 
-// newAgent opens what is durable: the agent's open.
+// newAgent opens the agent's log and small files, as the product's agent does at its start.
 func newAgent(n *node) (*agent, error) {
 	n.retime()
 	p, err := n.newHost(cluster.State{})
@@ -94,12 +93,12 @@ func newAgent(n *node) (*agent, error) {
 	return a, nil
 }
 
-// memberConfig is the world of the agent as a member.
+// memberConfig returns what package member needs, made of the simulated world.
 func (a *agent) memberConfig() member.Config {
 	n := a.n
 	slow := func(do func() error) error {
 		if a.Raft == nil {
-			return do() // it is being opened
+			return do() // the agent is still being opened
 		}
 		return n.write(a.life, do)
 	}
@@ -121,7 +120,7 @@ func (a *agent) memberConfig() member.Config {
 	}
 }
 
-// run starts what runs.
+// run starts the agent's goroutines.
 func (a *agent) run() {
 	a.disk.slow = true
 	for _, run := range append(a.Loops(), a.Bulk.Run) {
@@ -132,7 +131,7 @@ func (a *agent) run() {
 		a.w.sched.after(0, func() { a.exit(err.Error()) })
 	})
 	a.life.start(func() {
-		_ = a.RunRole(context.Background()) // it returns after Exit alone
+		_ = a.RunRole(context.Background()) // it returns only after Exit
 		a.w.sched.after(0, func() { a.exit("stopped") })
 	})
 	a.life.start(a.runGossip)
@@ -140,7 +139,7 @@ func (a *agent) run() {
 	a.life.start(a.runDial)
 }
 
-// stepped and what follows see the role machine.
+// stepped is called for each step of the role machine, before the effects of the step.
 func (a *agent) stepped(m *role.Machine, _ role.Input, before role.Phase, _ []role.Effect) {
 	if p := m.Phase(); p != before {
 		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.Raft.Role().Term, m.Reason())
@@ -154,7 +153,7 @@ func (a *agent) effect(e role.Effect) {
 	}
 }
 
-// operated notes what an operation came to.
+// operated is called when an operation of the role machine has ended.
 func (a *agent) operated(e role.Effect, d role.Done, err error) {
 	if e.Kind == role.Settle {
 		a.w.settles.Deposed++
@@ -177,10 +176,10 @@ func (a *agent) operated(e role.Effect, d role.Done, err error) {
 
 func (a *agent) input(in role.Input) { a.Inbox.Put(context.Background(), in) }
 
-// stop is SIGTERM to the agent.
+// stop does what SIGTERM does to the agent.
 func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
 
-// exit is the end of Run: mysqld first, the peers' listener last.
+// exit ends the agent when Run has returned: mysqld first, the connections with the peers last.
 func (a *agent) exit(why string) {
 	if a.n.agent == a {
 		a.Slot.Close()
@@ -189,7 +188,7 @@ func (a *agent) exit(why string) {
 	}
 }
 
-// What a turn reports; nothing here blocks.
+// Raft calls the following in a turn. They must not block.
 
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
@@ -216,7 +215,7 @@ func (a *agent) onCommit(consensus.Mark) {
 	}
 }
 
-// Callbacks of the transport.
+// The following is called by the transport.
 
 func (a *agent) peerUp(id cluster.NodeID) {
 	a.up[id] = true
@@ -233,7 +232,7 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 	}
 }
 
-// committedLog reads the committed part of the log.
+// committedLog returns a reader of the committed part of the log.
 func (a *agent) committedLog() feed.Reader {
 	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) {
 		a.w.sched.after(0, func() { a.exit(err.Error()) })

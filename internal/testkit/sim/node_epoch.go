@@ -12,25 +12,25 @@ import (
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
 )
 
-// What package agent has.
+// These values are as in package agent.
 const (
 	entryBytesMax = 60 << 20
 	tapServerID   = 1 << 29
 )
 
-// epoch is the tap of one, over a tapConn: what the checkers see of it.
+// epoch is the tap of an epoch, over a tapConn, with what the checkers see of it.
 type epoch struct {
-	primary.Epoch // as it began
+	primary.Epoch // as it was when it began
 	a             *agent
 	process       *mysqld
 	tap           *mysqlwire.Tap
 	conn          *tapConn
-	begun         map[entry.StageID]time.Duration // when the stages were that are not proposed
-	over          bool                            // it was to be closed, whatever the product has done
+	begun         map[entry.StageID]time.Duration // when the stages were begun that are not proposed yet
+	over          bool                            // it had to be closed, whether the product has closed it or not
 }
 
-// ownEpoch is this node, as its epoch names it. In one of 25 times it leads again, in another term,
-// when the epoch's entry is proposed.
+// ownEpoch describes this node, for the entry of its epoch. One time in 25 the node first gives its leadership
+// up, so it leads in another term when the epoch's entry is proposed.
 func (a *agent) ownEpoch() entry.Epoch {
 	if chance(a.n.rng, 4) {
 		term := a.epoch.Term
@@ -44,7 +44,7 @@ func (a *agent) ownEpoch() entry.Epoch {
 // Incarnation implements primary.TapServer.
 func (s localServer) Incarnation() uint64 { return s.p.incarnation }
 
-// ConnectTap implements primary.TapServer. One of ten batches the reader leaves to the proposer.
+// ConnectTap implements primary.TapServer. One of ten batches is left to the proposer by the reader.
 func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, primary.TapObserver, error) {
 	a := s.a
 	p := s.p
@@ -75,13 +75,13 @@ func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysql
 // closed tells whether the epoch has ended, or should have.
 func (e *epoch) closed() bool { return e.over || !e.holds() }
 
-// holds tells whether the product's slot has the epoch.
+// holds tells whether the product's slot still has the epoch.
 func (e *epoch) holds() bool {
 	tap, _, _ := e.a.Slot.Tap(e.Term)
 	return tap == e.tap
 }
 
-// ends takes it that the epoch is to be closed, if there is one.
+// ends notes that the epoch, if there is one, has to be closed.
 func (e *epoch) ends() {
 	if e != nil {
 		e.over = true
@@ -91,7 +91,7 @@ func (e *epoch) ends() {
 // Received, Proposed and Acknowledged implement primary.TapObserver.
 func (e *epoch) Received(mysqlwire.Batch) {}
 
-// Proposed looks at what is proposed.
+// Proposed looks at what was proposed.
 func (e *epoch) Proposed(b mysqlwire.Batch, err error) {
 	e.a.pacing.batches++
 	e.a.n.log("propose", "term %d number %d, %d transactions: %v", e.Term, b.Number, len(b.GTIDs), err)
@@ -102,16 +102,16 @@ func (e *epoch) Proposed(b mysqlwire.Batch, err error) {
 	}
 }
 
-// Acknowledged lets the connection say what is: see tapConn.Write.
+// Acknowledged needs nothing here: tapConn.Write sees what is acknowledged.
 func (e *epoch) Acknowledged(uint64) {}
 
 // Majority implements primary.TapObserver.
 func (e *epoch) Majority(uint64) {}
 
-// Settled lets the checker look at what is let go.
+// Settled makes the checker look at what is let go.
 func (e *epoch) Settled(number uint64) { e.a.n.check.settles(e.a, e, number) }
 
-// proposer is consensus, as the primary asks it.
+// proposer is consensus, as the primary calls it.
 type proposer struct {
 	*consensus.Runner
 	a *agent
@@ -125,8 +125,8 @@ func (p proposer) Propose(ctx context.Context, data []byte) error {
 	return p.Runner.Propose(ctx, data)
 }
 
-// linger has a goroutine that is about to propose lose its processor, in one of
-// fifty times: its epoch may be over when it goes on.
+// linger makes a goroutine that is about to propose lose its processor, one time in fifty: its epoch may be
+// over when it goes on.
 func (a *agent) linger() {
 	if chance(a.n.rng, 2) {
 		a.life.sleep(around(a.n.rng, 2*time.Second))

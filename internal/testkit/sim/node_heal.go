@@ -14,11 +14,11 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// copyGroupBytes is so little that a copy is cut off between two groups.
+// copyGroupBytes is so small that a copy is often cut off between two groups.
 const copyGroupBytes = 8 << 10
 
-// healer runs in the agent's place while the log is damaged: it shows its state
-// to the peers, and copies what is committed from the leader.
+// healer runs instead of the agent while the log is damaged: it shows its state to the peers, and copies
+// committed entries from the leader.
 type healer struct {
 	*host
 	log *seglog.Log
@@ -77,7 +77,7 @@ func (h *healer) Failed(from cluster.NodeID, _ uint64, err error) {
 	h.n.log("heal", "copy from n%d: %v", from, err)
 }
 
-// ended goes on as what the node is now.
+// ended goes on as what the node is after healing.
 func (h *healer) ended(err error) {
 	n := h.n
 	if n.healer != h {
@@ -106,14 +106,14 @@ func (n *node) endHealer() {
 	}
 }
 
-// status is what it says of itself.
+// status is what the node says of itself.
 func (h *healer) status() status.Node {
 	own := h.n.status()
 	member.CompleteHealing(&own, h.log, h.mark.Of(h.n.uuid.String()))
 	return own
 }
 
-// runGossip tells all that take this node for what it is how it is, while it has no agent.
+// runGossip tells this node's status to every node that accepts it, while it has no agent.
 func (p *host) runGossip(said func() status.Node) {
 	send := func(own status.Node) error {
 		for _, peer := range p.w.nodes {

@@ -20,14 +20,14 @@ const (
 	oldFileFor = 12 * time.Second
 )
 
-// joiner runs in the agent's place until the node has joined. Where the data directory is
-// empty that was not, it asks whether the node is to be rebuilt, and no more.
+// joiner runs instead of the agent until the node has joined. If the data directory is unexpectedly empty, it
+// only asks whether the node has to be rebuilt.
 type joiner struct {
 	*host
-	log    *seglog.Log        // while it is copied
-	end    context.CancelFunc // of its copies
+	log    *seglog.Log        // while the log is copied
+	end    context.CancelFunc // ends its copies
 	cloned bool
-	knocks *join.Knocks // while it introduces itself
+	knocks *join.Knocks // while the node introduces itself
 }
 
 func (n *node) startJoiner() {
@@ -74,7 +74,7 @@ func (n *node) startNewcomer() {
 
 }
 
-// named are the members that the node's configuration names.
+// named returns the members that the node's configuration names.
 func (n *node) named() []cluster.Member {
 	if n.oldFile {
 		return n.w.members()[:n.w.initialNodes]
@@ -82,7 +82,7 @@ func (n *node) named() []cluster.Member {
 	return n.w.members()
 }
 
-// nameLater has an operator mend an old configuration, after a while.
+// nameLater makes an operator correct an old configuration, after a while.
 func (j *joiner) nameLater() {
 	if !j.n.oldFile {
 		return
@@ -177,7 +177,8 @@ func (j *joiner) Follow(p join.Offer) error {
 	return j.known.Learn(p.Known)
 }
 
-// told is a joiner as a membership.Follower drives it, which asks it no more than this before there is a Raft.
+// told is a joiner as a membership.Follower drives it. Before there is a Raft, the Follower calls only these
+// methods.
 type told struct {
 	membership.Node
 	p *host

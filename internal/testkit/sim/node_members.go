@@ -13,20 +13,21 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// clusterName is in what nodes say.
+// clusterName is the cluster's name in the nodes' identities.
 const clusterName = "sim"
 
-// identity is who the node says it is. An empty data directory has no instance.
+// identity returns what the node says about itself to a peer. A node with an empty data directory names no
+// instance.
 func (n *node) identity() transport.Identity {
 	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
-	if n.joiner == nil || n.joiner.knocks == nil { // else it introduces itself
+	if n.joiner == nil || n.joiner.knocks == nil { // else the node introduces itself
 		id.Instance = n.home.Instance()
 	}
 	return id
 }
 
-// host is what each process of a node has, whatever the node's life: whom it talks to, and
-// how it goes.
+// host is the part of a process that all lives of a node have in common: the peers that it talks to, and how it
+// leaves.
 type host struct {
 	n    *node
 	w    *World
@@ -39,11 +40,11 @@ type host struct {
 	departing *membership.Departing
 	kept      datadir.State // cluster.json
 	mark      datadir.Mark
-	// rejecting: what a peer's rejection means is being found out.
+	// rejecting: the process is finding out what a rejection by this peer means.
 	rejecting map[cluster.NodeID]bool
 }
 
-// newHost reads what every process needs. state is the cluster state that it begins with.
+// newHost reads what every process needs. The process begins with the cluster state given.
 func (n *node) newHost(state cluster.State) (p *host, err error) {
 	if n.timing == (timing{}) {
 		n.retime()
@@ -64,7 +65,7 @@ func (n *node) newHost(state cluster.State) (p *host, err error) {
 		Node: formerMember{p}, Board: p.board, Dir: refusals{n}, ElectionTimeout: n.timing.election, Clock: p.life, Logger: n.logger("recovery"),
 	})
 	p.departing = leaver{host: p, end: func() {}}.departing()
-	if n.home.Has(datadir.IdentityFile) { // else it is nobody's so far
+	if n.home.Has(datadir.IdentityFile) { // else the directory belongs to nobody yet
 		var pins, met datadir.Instances
 		pins, met, err = n.home.Known()
 		p.known.Load(pins, met)
@@ -109,12 +110,12 @@ func (f followed) Change(ctx context.Context, c cluster.Change) error {
 	})
 }
 
-// AsSelf is this node as package membership sees it.
+// AsSelf returns this node as package membership sees it.
 func (p *host) AsSelf() membership.Self {
 	return membership.SelfOf(p.n.member, p.n.home, p.board.State())
 }
 
-// knownPeers are judged by their data directories.
+// knownPeers judges callers by their data directories.
 type knownPeers struct{ *membership.Directories }
 
 // CheckPeer implements transport.Checker.
@@ -123,7 +124,7 @@ func (k knownPeers) CheckPeer(id transport.Identity) error { return k.Check(id) 
 // CheckCaller implements transport.CallChecker.
 func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id) }
 
-// leaver is a process as membership.Departing drives it.
+// leaver is a process as membership.Departing uses it.
 type leaver struct {
 	*host
 	end func()
@@ -150,7 +151,8 @@ func (v leaver) WriteState(p cluster.StatePoint) error {
 	return v.kept.Write(p)
 }
 
-// persistExit notes what the node is, whose process has ended, unless that is cut off.
+// persistExit writes down what became of the node whose process has ended. Sometimes a fault prevents that, or
+// cuts it off.
 func (n *node) persistExit(d *membership.Departing) {
 	n.check.givesUp(n, d.Because())
 	if chance(n.rng, 20) {
@@ -164,7 +166,7 @@ func (n *node) persistExit(d *membership.Departing) {
 	n.w.restartAgent(n)
 }
 
-// newDeparting is how the agent goes: what it runs takes a while to end.
+// newDeparting returns how the agent leaves: its goroutines take a while to end.
 func (a *agent) newDeparting() *membership.Departing {
 	return leaver{host: a.host, end: func() {
 		a.life.after(around(a.n.rng, 150*time.Millisecond), func() {
@@ -178,7 +180,7 @@ func (a *agent) newDeparting() *membership.Departing {
 	}}.departing()
 }
 
-// mayPromote is what a leader's agent asks before an operator gives a learner a vote.
+// mayPromote tells whether a leader's agent agrees that an operator gives a learner a vote.
 func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
 	for _, n := range a.Nodes() {
 		if n.ID == m.ID {

@@ -10,10 +10,10 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// mysqldHost is a node around its mysqld. It implements member.Host.
+// mysqldHost is the part of a node around its mysqld. It implements member.Host.
 type mysqldHost struct{ *agent }
 
-// Durable and what follows implement member.Host.
+// Durable and the methods below implement member.Host.
 func (h mysqldHost) Durable() replay.Mark          { return h.durable() }
 func (h mysqldHost) CatchingUp(string)             {}
 func (h mysqldHost) CaughtUp(int64, time.Duration) {}
@@ -61,10 +61,10 @@ func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// clients are those of a node's mysqld. It implements primary.Clients.
+// clients are the clients of a node's mysqld. It implements primary.Clients.
 type clients struct{ *agent }
 
-// Hold and what follows implement primary.Clients. All come by the router.
+// Hold and the methods below implement primary.Clients. All clients come through the router.
 func (c clients) Hold()                           {}
 func (c clients) CloseAll()                       { c.w.load.closeSessions(c.n) }
 func (c clients) OwnPort() bool                   { return false }
@@ -72,7 +72,7 @@ func (c clients) ClosePort(context.Context) error { return nil }
 func (c clients) AwaitPort()                      {}
 func (c clients) AwaitAnswers(context.Context)    {}
 
-// EndReads implements primary.Clients. Nobody reads here; now and then mysqld does not end sessions.
+// EndReads implements primary.Clients. Here nobody reads; now and then mysqld fails to end sessions.
 func (c clients) EndReads(context.Context) error {
 	if chance(c.w.readsRNG, 2) {
 		return errors.New("mysqld ends no sessions")
@@ -80,7 +80,7 @@ func (c clients) EndReads(context.Context) error {
 	return nil
 }
 
-// Wake has the router look soon which of its connections it closes.
+// Wake makes the router look soon which of its connections it closes.
 func (c clients) Wake() {
 	c.board.Wake()
 	c.life.after(c.n.hiccup(), func() {

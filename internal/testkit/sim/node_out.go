@@ -10,22 +10,22 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// losing is what a node has to do with recoveries.
+// losing is the part of a node that has to do with recoveries.
 type losing struct {
-	// off: its machine is gone, for good perhaps. held: an operator has stopped its agent.
+	// off: the machine is gone, perhaps for good. held: an operator has stopped the agent.
 	off, held bool
-	// rejected is refused.json.
+	// rejected is the content of refused.json.
 	rejected recovery.Rejected
-	// out runs in the agent's place once it has accepted.
+	// out runs instead of the agent when the node has accepted a recovery without it.
 	out        *host
 	rejectedAt time.Duration
-	// stateBefore is the cluster state that its recovery has replaced.
+	// stateBefore is the cluster state that the recovery of this node has replaced.
 	stateBefore cluster.StatePoint
-	// upAt is when its agent was started last.
+	// upAt is when the agent was last started.
 	upAt time.Duration
 }
 
-// formerMember is a process as its stance sees it.
+// formerMember is a process as package quorumloss uses it.
 type formerMember struct{ *host }
 
 // Leave implements quorumloss.Node.
@@ -34,7 +34,7 @@ func (f formerMember) Leave(d membership.Departure) {
 	f.departing.Leave(d)
 }
 
-// refusals are refused.json.
+// refusals are refused.json of a node.
 type refusals struct{ *node }
 
 // Refused implements quorumloss.Dir.
@@ -53,7 +53,7 @@ func (f refusals) WriteRefused(refused []cluster.Recovery) error {
 	return err
 }
 
-// report is what a node says that another one is to be recovered beside.
+// report returns what a node answers when an operator wants to recover another node without it.
 func (a *agent) report() (*recovery.Report, error) {
 	leader := ""
 	if id := a.Raft.Role().Leader; id != 0 {
@@ -63,7 +63,8 @@ func (a *agent) report() (*recovery.Report, error) {
 	return &r, err
 }
 
-// outsider judges who knocks at a node that has accepted a recovery without it.
+// outsider judges the callers of a node that has accepted a recovery without it: it rejects them all, and tells
+// them of the recovery.
 type outsider struct{ *node }
 
 func (n *node) startOutsider() {

@@ -9,14 +9,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// Intervals that are shorter than package agent's, so that marks and purges fall
-// into the middle of faults, and often.
+// These intervals are shorter than package agent's, so that marks and purges often fall into the middle of
+// faults.
 const (
 	durableEvery = 1500 * time.Millisecond
 	purgeEvery   = 2 * time.Second
 )
 
-// markedMysqld is the mysqld of which durable marks are taken.
+// markedMysqld returns the mysqld whose durable marks are taken.
 func (a *agent) markedMysqld() retention.Mysqld {
 	own := a.board.Own()
 	judged := own.Role == status.RolePrimary || own.Role == status.RoleReplica
@@ -35,14 +35,14 @@ func (m marks) Of(uuid string) replay.Mark { return m.mark.Of(uuid) }
 // Advance implements retention.Marks.
 func (m marks) Advance(uuid string, mark replay.Mark) error {
 	m.n.log("durable", "mark %d, witness %s", mark.Index, mark.Witness)
-	m.n.marked = max(m.n.marked, mark.Index) // it may be on disk, if this fails
+	m.n.marked = max(m.n.marked, mark.Index) // even if this fails, the mark may be on disk
 	return m.n.write(m.life, func() error { return m.mark.Advance(uuid, mark) })
 }
 
 // durable is the durable mark of the node's mysqld.
 func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
 
-// purgedLog is the log as it is purged.
+// purgedLog is the log that is purged. It implements retention.Log.
 type purgedLog struct{ *agent }
 
 // Segments implements retention.Log.

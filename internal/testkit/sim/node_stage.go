@@ -10,13 +10,13 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// Stages are so short, and so are their parts, that faults fall between them.
+// Stages and their chunks are so small that faults come between them.
 const (
 	chunkBytesMax = 3 << 10
 	stageBytesMin = 4 << 10
 )
 
-// copies is how a process copies beside the log: over conns.
+// copies returns the settings with which a process copies beside the log: it uses the simulated connections.
 func (n *node) copies(l *life) bulk.Config {
 	return bulk.Config{
 		ChunkBytesMax: chunkBytesMax, Logger: slog.New(slog.DiscardHandler),
@@ -24,7 +24,7 @@ func (n *node) copies(l *life) bulk.Config {
 	}
 }
 
-// copiesOf are those of a log without Raft. end ends them.
+// copiesOf starts the copying for a log without Raft. end stops it.
 func (n *node) copiesOf(log *seglog.Log, l *life) (copies *bulk.Bulk, end context.CancelFunc) {
 	cfg := n.copies(l)
 	cfg.Self, cfg.Learners, cfg.Tasks = n.id, n.others(), l
@@ -35,7 +35,7 @@ func (n *node) copiesOf(log *seglog.Log, l *life) (copies *bulk.Bulk, end contex
 	return copies, end
 }
 
-// others are all other nodes.
+// others returns the ids of all other nodes.
 func (n *node) others() (ids []cluster.NodeID) {
 	for _, peer := range n.w.nodes {
 		if peer != n {
@@ -45,7 +45,7 @@ func (n *node) others() (ids []cluster.NodeID) {
 	return ids
 }
 
-// onBroken: all members of a simulated cluster are sound.
+// onBroken fails the run: all members of a simulated cluster are sound.
 func (a *agent) onBroken(b consensus.Broken) {
 	a.n.w.fail("broken", "node %d takes node %d for broken: %v", a.n.id, b.From, b.Err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// status is what a node says of itself whose agent has just started.
+// status is the status of a node whose agent has just started.
 func (n *node) status() status.Node {
 	s := status.Node{
 		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance(),
@@ -21,10 +21,10 @@ func (n *node) status() status.Node {
 	return s
 }
 
-// clock is the machine's, as production code reads it.
+// clock is the machine's clock, as production code reads it.
 func (n *node) clock() time.Time { return time.Unix(0, int64(n.now())) }
 
-// runGossip tells the peers of this node, and the role machine of the peers.
+// runGossip sends this node's status to the peers, and gives the peers' statuses to the role machine.
 func (a *agent) runGossip() {
 	send := func(own status.Node) error {
 		for _, peer := range a.w.nodes {
@@ -37,7 +37,7 @@ func (a *agent) runGossip() {
 	_ = a.Gossip(context.Background(), late{a.life}, a.ownStatus, send)
 }
 
-// ownStatus completes the board's status with what others own.
+// ownStatus completes the board's status with what other parts know.
 func (a *agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()

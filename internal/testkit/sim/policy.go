@@ -14,15 +14,14 @@ const (
 	// dropAfter is the drop-after of nodes whose require-ack degrades: short enough
 	// for faults to outlast it.
 	dropAfter = 2 * time.Second
-	// policyChangeMean is the time between two changes of a policy that changes.
+	// policyChangeMean is the mean time between two changes of the policy.
 	policyChangeMean = 1500 * time.Millisecond
-	// stateEvery is how often cluster.json follows the log: more often than in
-	// production.
+	// stateEvery is how often cluster.json is written: more often than in production.
 	stateEvery = time.Second
 )
 
-// assignPolicy gives three of eight worlds a policy: ACKs wait for more than a majority. In
-// some of these worlds an operator changes the policy, again and again.
+// assignPolicy gives three of eight worlds a policy: ACKs wait for more than a majority. In some of these
+// worlds an operator changes the policy again and again.
 func (w *World) assignPolicy() {
 	rng := w.random(streamPolicy)
 	kind, node := rng.IntN(16), rng.IntN(w.initialNodes)
@@ -52,7 +51,8 @@ func (w *World) assignPolicy() {
 	w.initial = s
 }
 
-// absences are additional faults: a node whose require-ack may be dropped is away until it is.
+// absences are additional faults: a node whose require-ack may be dropped is away for longer than its
+// drop-after.
 func (w *World) absences(from, until time.Duration) (faults []fault) {
 	if w.options.Losses > 0 {
 		return nil
@@ -91,8 +91,7 @@ func (w *World) describePolicy() (text string) {
 	return text
 }
 
-// changePolicy is an operator who changes the policy from time to time, where the
-// cluster leads.
+// changePolicy is an operator who changes the policy from time to time, by asking the leader.
 func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 	w.sched.after(around(rng, policyChangeMean), func() {
 		if w.sched.now > until {
@@ -122,7 +121,7 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 	})
 }
 
-// propose has a change of the cluster state committed.
+// propose makes a change of the cluster state be committed.
 func (a *agent) propose(ctx context.Context, what string, c cluster.Change) error {
 	ctx, cancel := a.life.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -140,7 +139,7 @@ func (a *agent) startState() *cluster.StatePoint {
 	return &p
 }
 
-// runState keeps cluster.json.
+// runState writes cluster.json at intervals.
 func (a *agent) runState() {
 	for {
 		a.life.await(stateEvery, &a.stateChanged)
@@ -148,7 +147,7 @@ func (a *agent) runState() {
 	}
 }
 
-// onAckEvent notes whose require-ack is dropped.
+// onAckEvent notes that a require-ack is dropped, or is in force again.
 func (a *agent) onAckEvent(e cluster.AckEvent) {
 	a.n.log("require-ack", "%s", e.Text)
 	for _, n := range a.w.nodes {
@@ -158,14 +157,14 @@ func (a *agent) onAckEvent(e cluster.AckEvent) {
 	}
 }
 
-// policy is a cluster state, and the index of the log from which it counts.
+// policy is a cluster state, and the index of the log from which on it is in force.
 type policy struct {
 	index uint64
 	state cluster.State
 }
 
-// changed takes a committed change of the cluster state. Of several that follow from the
-// same state, the first counts.
+// changed takes a committed change of the cluster state. Of several changes of the same state, the first
+// counts.
 func (c *checker) changed(index uint64, h entry.Header, body []byte) {
 	change, err := entry.ParseState(h, body)
 	if err != nil {
@@ -183,8 +182,8 @@ func (c *checker) swap(index uint64, change cluster.StateChange) {
 	}
 }
 
-// policyOf is the policy that a node has to obey: the policy of its committed log, or of its
-// cluster.json, which survives a loss of power.
+// policyOf returns the policy that a node has to obey: that of its committed log, or of its cluster.json, which
+// survives a loss of power.
 func (c *checker) policyOf(a *agent) (s cluster.State) {
 	point := a.Raft.Committed().State()
 	commit := max(point.Index, point.Through)
@@ -196,7 +195,7 @@ func (c *checker) policyOf(a *agent) (s cluster.State) {
 	return s
 }
 
-// droppedAck notes that a leader drops a node's require-ack, or has it in force again.
+// droppedAck notes that a leader drops a node's require-ack, or that it is in force again.
 func (c *checker) droppedAck(a *agent, n *node, dropped bool) {
 	m, err := c.policyOf(a).Member(n.member.Name)
 	if err != nil {
@@ -217,7 +216,7 @@ func (c *checker) droppedAck(a *agent, n *node, dropped bool) {
 	}
 }
 
-// released checks the ACKs that a leader sends, at that moment: their transactions are
+// released checks the ACKs that a leader sends, at the moment when it sends them: their transactions are
 // committed, and on the disks that the policy names.
 func (c *checker) released(a *agent, index uint64) {
 	if index > uint64(len(c.entries)) {
@@ -250,7 +249,7 @@ func (c *checker) samePolicy(n *node) {
 	last, point := c.policies[len(c.policies)-1], n.agent.Raft.Committed().State()
 	want, got := last.state, point.State
 	if point.Through < last.index {
-		return // it comes
+		return // it is still on its way
 	}
 	if got.Version != want.Version || got.Durability != want.Durability {
 		c.w.fail("agreement", "n%d has version %d of the state, durability %s, committed is %d, %s",

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Summary is the run on one line. took is the run's time on the real clock.
+// Summary returns the run on one line. took is the run's time on the real clock.
 func (r Result) Summary(took time.Duration) string {
 	verdict := "ok"
 	if r.Failure != nil {
@@ -79,7 +79,7 @@ func (r Result) Summary(took time.Duration) string {
 		nodes, len(r.Faults), r.Epochs, r.Purged, r.Staged, r.OK, r.Requests, r.Virtual.Seconds(), took.Seconds(), r.Events, r.Hash, verdict)
 }
 
-// Report says what failed, and how to see it again.
+// Report says what failed, and how to repeat it.
 func (r Result) Report() string {
 	if r.Failure == nil {
 		return ""

@@ -19,7 +19,7 @@ type event struct {
 
 func (e event) before(f event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
 
-// at has f run at a time, or now if that has passed.
+// at calls f at a time, or now if that time has passed.
 func (s *scheduler) at(t time.Duration, f func()) {
 	s.seq++
 	s.events = append(s.events, event{max(t, s.now), s.seq, f})
@@ -35,7 +35,7 @@ func (s *scheduler) at(t time.Duration, f func()) {
 
 func (s *scheduler) after(d time.Duration, f func()) { s.at(s.now+d, f) }
 
-// runUntil runs the events up to a time. Then it is that time.
+// runUntil runs all events up to a time, and sets the clock to that time.
 func (s *scheduler) runUntil(end time.Duration) {
 	for len(s.events) > 0 && s.events[0].at <= end {
 		e := s.pop()

@@ -2,8 +2,9 @@ package sim
 
 import "slices"
 
-// Shrink looks for fewer faults with which a run still breaks the same promise (ddmin). It
-// returns that run. run is Run; progress is called for each run that breaks the promise.
+// Shrink looks for fewer faults with which a run still breaks the same promise (ddmin), and returns the result
+// of that run. run runs the simulation, as Run does. progress is called for each smaller run that breaks the
+// promise.
 func Shrink(o Options, failed Result, run func(Options) Result, progress func(Result)) Result {
 	o.Events = nil
 	left := failed.FaultIDs

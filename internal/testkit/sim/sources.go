@@ -11,51 +11,51 @@ import (
 )
 
 const (
-	// sourceChangeMean is the time between two changes of learners' sources.
+	// sourceChangeMean is the mean time between two changes of learners' sources.
 	sourceChangeMean = 1500 * time.Millisecond
 	// sourcesLook is how often the checker looks.
 	sourcesLook = 100 * time.Millisecond
-	// aloneAfter is for how long a learner has had a source that works when the leader sends it
-	// nothing more: its connection with another source before has ended, which takes 5 s of
-	// silence, it has found this one, and its leader has heard of that, and looked.
+	// aloneAfter: when a learner's source has worked for this long, the leader must send the learner nothing
+	// more. Before that, the learner's connection with its former source has to end, which takes 5 s of
+	// silence; the learner has to find the new source; and the leader has to hear of that, and act on it.
 	aloneAfter = 9 * time.Second
-	// caughtUpAfter is how long a learner that its leader reaches may lack what is committed,
-	// whatever its source does.
+	// caughtUpAfter is how long a learner that the leader reaches may lack committed entries, whatever its
+	// source does.
 	caughtUpAfter = 10 * time.Second
 )
 
-// sources is the world in which learners have sources: an operator gives and takes them, and
-// what goes wrong goes wrong with sources mostly.
+// sources is the part of a world in which learners have sources. An operator gives and takes sources, and
+// additional faults strike the sources.
 type sources struct {
 	w   *World
 	rng *rand.Rand
-	// troubled is until when a source is in trouble.
+	// troubled is until when the last fault of a source lasts.
 	troubled time.Duration
-	// fed are the learners that are watched.
+	// fed are the learners that the checker watches.
 	fed map[cluster.NodeID]*fedLearner
-	// left counts how often a learner was left to its source for long, fallbacks how often one
-	// caught up whose source did not answer.
+	// left counts how often the leader left a learner to its source for long. fallbacks counts how often a
+	// learner caught up although its source did not answer.
 	left, fallbacks int
 }
 
-// fedLearner is what the checker knows of a learner that has a source.
+// fedLearner is what the checker knows about a learner that has a source.
 type fedLearner struct {
-	// leader, learner and source are the lives that it is about, in a term of the leader, which are
-	// all well since worksSince. source is nil while they are not.
+	// leader, learner and source are the watched agents, in a term of the leader. The source has worked for the
+	// learner since worksSince. source is nil while it does not work.
 	leader, learner, source *agent
 	term                    uint64
 	worksSince              time.Duration
-	// pushed are the stages that came from the leader.
+	// pushed counts the stages that the learner has got from the leader.
 	pushed uint64
-	// target is what the learner has to have committed caughtUpAfter behind targetAt; lost: its
-	// source did not answer then.
+	// The learner must have committed the entry target within caughtUpAfter of targetAt. lost: its source did
+	// not answer at targetAt.
 	target        uint64
 	targetAt      time.Duration
 	lost, counted bool
 }
 
 // assignSources gives learners sources in half of the worlds where the members change, unless the options
-// say.
+// decide.
 func (w *World) assignSources() {
 	rng := w.random(streamSources)
 	if w.options.Members == MembersSourced || chance(rng, 50) && w.membersChange && w.options.Losses == 0 && w.options.Members != MembersPair {
@@ -63,19 +63,20 @@ func (w *World) assignSources() {
 	}
 }
 
-// besideSources are most of the faults that the world is without where the options ask for it:
-// a learner's source fails, and its leader and itself do not.
+// besideSources drops most of the other faults if the options ask for a world of sources: there a learner's
+// source is to fail, and the leader and the learner are not.
 func (w *World) besideSources(faults []fault) []fault {
 	rng := w.random(streamSources + 1<<12)
 	return slices.DeleteFunc(faults, func(fault) bool { return w.options.Members == MembersSourced && chance(rng, 85) })
 }
 
-// lacksLearner tells whether an operator has to add one.
+// lacksLearner tells whether the cluster has no learner, so that an operator has to add one.
 func (s *sources) lacksLearner(state cluster.State) bool {
 	return s != nil && !slices.ContainsFunc(state.Members, func(m cluster.Member) bool { return !m.Votes() })
 }
 
-// keeps tells whether a learner is left to be one: most of those that have a source are.
+// keeps tells whether the operator leaves a learner without a vote. Most learners that have a source stay
+// learners.
 func (s *sources) keeps(m cluster.Member) bool {
 	return s != nil && m.Source != "" && chance(s.rng, 80)
 }
@@ -85,7 +86,7 @@ func (s *sources) start() {
 	s.look()
 }
 
-// change has an operator give a learner a source, or take it, from time to time.
+// change makes an operator give a source to a learner, or take it away, from time to time.
 func (s *sources) change() {
 	s.w.sched.after(around(s.rng, sourceChangeMean), func() {
 		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.Raft.Role().Leading {
@@ -105,7 +106,7 @@ func (s *sources) ask(a *agent) {
 	m, from := members[s.rng.IntN(len(members))], s.w.node(voters[s.rng.IntN(len(voters))])
 	c := &cluster.NodeChange{Name: m.Name, Source: &from.member.Name}
 	switch {
-	case m.Source != "" && chance(s.rng, 75): // it stays, and something happens to it
+	case m.Source != "" && chance(s.rng, 75): // the source stays, and gets into trouble
 		if from, ok := state.SourceOf(m); ok && from.ID != a.n.id && s.w.sched.now > s.troubled && chance(s.rng, 50) {
 			s.trouble(s.w.node(from.ID))
 		}
@@ -119,7 +120,7 @@ func (s *sources) ask(a *agent) {
 	a.life.Go(func() { _ = a.propose(context.Background(), "source", change) })
 }
 
-// trouble strikes a learner's source.
+// trouble strikes the source of a learner.
 func (s *sources) trouble(n *node) {
 	f := fault{id: -1, target: n.id, lasts: 3*time.Second + around(s.rng, 9*time.Second), size: s.rng.IntN(100)}
 	f.kind = []faultKind{killAgent, losePower, isolate, stall, stallDisk, deafen, mute}[s.rng.IntN(7)]
@@ -151,7 +152,7 @@ func (s *sources) look() {
 	})
 }
 
-// sourceOf is who is to feed a member, as this node knows.
+// sourceOf returns the node that has to feed a member, as far as this agent knows.
 func (a *agent) sourceOf(id cluster.NodeID) (cluster.Member, bool) {
 	s := a.Raft.Committed().State().State
 	m, _ := s.MemberByID(id)
@@ -170,7 +171,7 @@ func (s *sources) sound(a, b *agent) bool {
 	return well(a) && well(b)
 }
 
-// alone looks at a learner with a source: while that works, the leader sends it no stages.
+// alone checks a learner that has a source: while the source works, the leader sends the learner no stages.
 func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
 	now, pushed := s.w.sched.now, l.learner.Bulk.Stats().StagesReceived
 	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.Raft.Role().Leader == l.leader.n.id &&
@@ -197,7 +198,7 @@ func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
 	}
 }
 
-// sends looks at a leader that sends entries to a peer.
+// sends checks a leader that sends entries to a peer: the peer must not have a source that works.
 func (s *sources) sends(leader *agent, to cluster.NodeID) {
 	l := s.fed[to]
 	if l == nil || l.leader != leader || l.term != leader.Raft.Role().Term || l.source == nil || s.w.sched.now-l.worksSince < aloneAfter {
@@ -208,8 +209,8 @@ func (s *sources) sends(leader *agent, to cluster.NodeID) {
 	}
 }
 
-// progress wants a learner to have what is committed, from its source or from the leader. A
-// source that answers gives what it has itself, or what its mysqld has applied.
+// progress checks that a learner gets the committed entries, from its source or from the leader. A source that
+// answers gives only what it has itself, or what its mysqld has applied.
 func (s *sources) progress(m cluster.Member, l *fedLearner) {
 	now, has := s.w.sched.now, l.learner.Raft.Committed().Mark().Index
 	if has < l.target {
@@ -226,7 +227,7 @@ func (s *sources) progress(m cluster.Member, l *fedLearner) {
 	from, _ := l.leader.sourceOf(m.ID)
 	switch source := s.w.node(from.ID).agent; {
 	case l.learner.log.LastIndex()+1 < l.leader.log.FirstIndex():
-		l.target = 0 // it has to be rebuilt
+		l.target = 0 // the learner has to be rebuilt
 	case source == nil || source.n.stalledUntil > now || !s.w.net.connected(source.n.id, m.ID):
 		l.lost = l.target > has
 	case m.SourceApplied:

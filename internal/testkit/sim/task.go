@@ -10,16 +10,16 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// life is the time from a process's start to its end. What belongs to it
-// happens on its machine's clock, waits while the machine stands still, and
-// does not happen once it has ended. It is the clock by which its tasks wait.
+// life is the time from a process's start to its end. Everything that belongs to it happens on its machine's
+// clock, waits while the machine stands still, and does not happen once the life has ended. Its tasks wait by
+// it as their clock.
 type life struct {
 	n     *node
 	ended bool
 	tasks []*task
 }
 
-// after has f run when the machine's clock has gone on by d.
+// after makes f run when the machine's clock has advanced by d.
 func (l *life) after(d time.Duration, f func()) {
 	paused := l.n.paused
 	l.n.w.sched.after(l.n.globally(d), func() {
@@ -54,17 +54,16 @@ func (l *life) end() {
 	l.tasks = nil
 }
 
-// task is what a goroutine is in production: steps in a row, with waits between
-// them. It is a coroutine of the one goroutine there is, which it has between
-// two waits for itself.
+// task is what a goroutine is in production: steps in a row, with waits between them. It is a coroutine of the
+// only goroutine. Between two waits no other task runs.
 type task struct {
 	life  *life
 	next  func() (struct{}, bool)
 	stop  func()
 	yield func(struct{}) bool
-	// done and changed are what it waits for.
+	// done and changed are the channels for which it waits.
 	done, changed <-chan struct{}
-	// waits counts the waits: what ends an earlier one does nothing.
+	// waits counts the waits. What would end an earlier wait does nothing.
 	waits uint64
 }
 
@@ -96,8 +95,7 @@ func (t *task) resume() {
 	}
 }
 
-// begin makes t the task that runs, and returns the one that did: it may be in the middle
-// of that.
+// begin makes t the running task. It returns the task that ran before, which may be in the middle of a step.
 func (t *task) begin() (before *task) {
 	w := t.life.n.w
 	before, w.running = w.running, t
@@ -117,7 +115,7 @@ func (l *life) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 	return ctx, func() { cancel(nil) }
 }
 
-// Wait implements clock.Clock for the task that runs.
+// Wait implements clock.Clock for the running task.
 func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
 	t := l.n.w.running
 	switch {
@@ -145,11 +143,11 @@ func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{
 
 var _ clock.Tasks = (*life)(nil)
 
-// sleep waits for d, await for d (0 = for good) or a signal.
+// sleep waits for d. await waits for d (0 = without a limit) or a signal.
 func (l *life) sleep(d time.Duration)            { _ = l.Wait(context.Background(), d, nil) }
 func (l *life) await(d time.Duration, s *signal) { _ = l.Wait(context.Background(), d, s.next()) }
 
-// late is a clock of tasks that get a processor a little after what they waited for.
+// late is the clock of tasks that get a processor a little later than what they waited for.
 type late struct{ *life }
 
 // Wait implements clock.Clock.
@@ -159,14 +157,14 @@ func (l late) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}
 	return err
 }
 
-// raftMachine is what consensus runs on. It implements consensus.Machine.
+// raftMachine is the consensus.Machine of a node.
 type raftMachine struct {
 	late
 	disk *writtenLog
 }
 
-// Boot and what follows implement consensus.Machine. A turn begins with a look at the clock: whoever has
-// it answers no write any more.
+// Boot and the methods below implement consensus.Machine. A turn begins with a look at the clock: from then on
+// its goroutine does not answer for a write any more.
 func (m raftMachine) Boot() time.Duration {
 	m.disk.answers = false
 	return m.n.now()
@@ -204,7 +202,7 @@ func (t *timer) Stop() bool {
 	return true
 }
 
-// wake has a task go on that is in its nth wait.
+// wake makes a task go on, if it is still in its nth wait.
 func (t *task) wake(n uint64) {
 	t.life.after(0, func() {
 		if t.waits == n {
@@ -217,8 +215,8 @@ func (t *task) wake(n uint64) {
 	})
 }
 
-// wakeReady wakes the tasks on a machine whose channel is ready, or whose context has ended, in
-// the order in which they began to wait. It is called whenever something has happened there.
+// wakeReady wakes the tasks on a machine whose channel is ready, or whose context has ended, in the order in
+// which they began to wait. It is called after anything has happened on that machine.
 func (n *node) wakeReady() {
 	for i := 0; i < len(n.waiting); {
 		t := n.waiting[i]
@@ -240,7 +238,7 @@ func ready(c <-chan struct{}) bool {
 	}
 }
 
-// signal wakes everybody who waits for it.
+// signal wakes all tasks that wait for it.
 type signal struct{ fired chan struct{} }
 
 func (s *signal) next() <-chan struct{} {

@@ -5,11 +5,10 @@ import "time"
 // electionTimeoutMax is the longest election timeout that a configuration may have.
 const electionTimeoutMax = time.Minute
 
-// timing is a node's raft.heartbeat, in ticks of which raft counts, and its
-// raft.election_timeout.
+// timing is a node's raft.heartbeat, as the ticks in which raft counts, and its raft.election_timeout.
 type timing struct{ tick, election time.Duration }
 
-// timings are the nodes' timings where they differ. The first is the default.
+// timings are the timings that nodes may have when they differ. The first is the default.
 var timings = [...]timing{
 	{raftTick, electionTimeout},
 	{raftTick, 600 * time.Millisecond},
@@ -18,9 +17,8 @@ var timings = [...]timing{
 	{2 * raftTick, 3 * time.Second},
 }
 
-// assignTimings has operators roll other timings through the cluster, in one of three worlds:
-// an agent may start with other timings than before. Not where everything depends on the speed
-// of the nodes.
+// assignTimings makes operators roll other timings through the cluster, in one of three worlds: an agent may
+// start with other timings than before. It does not do so where everything depends on the speed of the nodes.
 func (w *World) assignTimings() {
 	differ := chance(w.random(streamTimings), 33)
 	w.timingsDiffer = differ && !w.options.Blips && w.options.Members != MembersPair

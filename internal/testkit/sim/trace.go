@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// trace is the run as a list of lines. They are always hashed, and written if somebody wants to
-// read them.
+// trace is the run as a list of lines. The lines are always hashed. They are also written to out, if there is
+// one.
 type trace struct {
 	sum  hash.Hash64
 	out  io.Writer
@@ -41,7 +41,7 @@ func (w *World) log(id cluster.NodeID, what, format string, args ...any) {
 	}
 }
 
-// logger has what the product's code logs on a node in the trace.
+// logger returns a logger that writes to the trace what the product's code logs on a node.
 func (n *node) logger(what string) *slog.Logger { return slog.New(traceLog{n, what}) }
 
 type traceLog struct {

@@ -21,8 +21,8 @@ const (
 	newKeyEvery = 600 * time.Millisecond
 )
 
-// workload is the clients. Each client appends values to tables and reads them, one
-// request at a time, and remembers the answers.
+// workload simulates the clients. Each client appends values to tables and reads them, one request at a time,
+// and remembers the answers.
 type workload struct {
 	w        *World
 	rng      *rand.Rand
@@ -30,7 +30,7 @@ type workload struct {
 	made     int
 	nextID   uint64
 	sessions map[uint64]*session
-	// order holds the sessions' ids in the order of their begin: maps have no order.
+	// order holds the ids of the sessions in the order in which they began: a Go map has no order.
 	order   []uint64
 	history []*request
 	storm   int // the number of faults that make all clients hurry
@@ -51,11 +51,12 @@ type request struct {
 	read        []string
 	transaction uint64
 	believed    cluster.NodeID
-	// passed: a mysqld has the request. A connection delivers its bytes once, whatever the
-	// network does to its packets.
+	// passed: a mysqld has got the request. It gets the request only once, whatever the network does to the
+	// packets: the connection is a stream.
 	passed bool
 	xa     *xaTransaction
-	// by is the checker of the node that answered. gtid is the transaction's, answered the time.
+	// by is the checker of the node that answered. gtid is the GTID of the transaction, answered the time of
+	// mysqld's answer.
 	by       *checker
 	gtid     gtid.GTID
 	answered time.Duration
@@ -82,7 +83,7 @@ const (
 	failed // XAER_NOTA
 )
 
-// session is a request inside of a mysqld.
+// session is a request that a mysqld works on.
 type session struct {
 	r        *request
 	serves   *node
@@ -111,8 +112,8 @@ func (l *workload) think() time.Duration {
 	return around(l.rng, thinkMean)
 }
 
-// newKey makes a table as a dump file does: by a DROP IF EXISTS first. Other clients may use
-// the table only once the DROP was answered: it could come later than a write otherwise.
+// newKey makes a table as a dump file does: it begins with a DROP IF EXISTS. Other clients use the table only
+// when the DROP was answered: before that, the DROP could come after one of their writes.
 func (l *workload) newKey() {
 	if l.stopped {
 		return
@@ -135,7 +136,7 @@ func (l *workload) newKey() {
 	l.send(r)
 }
 
-// next has a client make its next request.
+// next sends the next request of a client.
 func (l *workload) next(client int, believed cluster.NodeID) {
 	if l.stopped {
 		return
@@ -151,7 +152,7 @@ func (l *workload) next(client int, believed cluster.NodeID) {
 	switch n := l.rng.IntN(100); {
 	case n < 30, l.idle > 0:
 		r.kind = reading
-	case n < 40, n < 70 && l.w.options.Blips: // no row waits: see fakemysqld.Tx.Passes
+	case n < 40, n < 70 && l.w.options.Blips: // no row waits for an ACK: see fakemysqld.Tx.Passes
 		r.kind, r.key = dropping, "never"
 	}
 	if l.w.usesXA && r.kind == appending && chance(l.rng, xaShare) {
@@ -162,7 +163,7 @@ func (l *workload) next(client int, believed cluster.NodeID) {
 	l.send(r)
 }
 
-// send begins a request.
+// send sends a request for the first time.
 func (l *workload) send(r *request) {
 	l.nextID++
 	r.transaction, r.call = l.nextID, l.w.sched.now
@@ -182,7 +183,7 @@ func (l *workload) send(r *request) {
 
 func (l *workload) anyNode() cluster.NodeID { return cluster.NodeID(1 + l.rng.IntN(len(l.w.nodes))) }
 
-// attempt connects to the router of a node.
+// attempt connects to the router of the node that the client believes in.
 func (l *workload) attempt(r *request) {
 	via := l.w.node(r.believed)
 	l.w.sched.after(latencyMin+around(l.rng, latencySpread), func() {
@@ -194,7 +195,7 @@ func (l *workload) attempt(r *request) {
 	})
 }
 
-// retry tries another node: the last node did not take the request.
+// retry tries another node, because the last node did not take the request.
 func (l *workload) retry(r *request) {
 	if r.end != 0 {
 		return
@@ -207,14 +208,15 @@ func (l *workload) retry(r *request) {
 	})
 }
 
-// route is a node's router: to the local mysqld, or through the primary's router.
+// route does what a node's router does: it passes the request to the local mysqld, or through the primary's
+// router.
 func (l *workload) route(r *request, via *node) {
 	a := via.agent
 	if r.end != 0 {
 		return
 	}
 	if a.Slot.Serving() && a.Orders.MovesAway() {
-		l.retry(r) // its client is held, as by the product's router
+		l.retry(r) // the product's router would hold the client here
 		return
 	}
 	if a.Slot.Serving() {
@@ -249,7 +251,7 @@ func (l *workload) route(r *request, via *node) {
 	}
 }
 
-// pass passes the request's bytes into mysqld: the lease was checked just before.
+// pass passes the bytes of a request to mysqld. The caller has just checked the lease.
 func (l *workload) pass(r *request, via, serves *node) {
 	p := serves.agent.process
 	if p == nil || p.dead || r.passed {
@@ -301,12 +303,12 @@ func (l *workload) bytes() int {
 	case chance(l.rng, 5):
 		return l.rng.IntN(16 << 10)
 	case chance(l.rng, 20):
-		return l.rng.IntN(2 << 10) // several sectors, which a power loss tears
+		return l.rng.IntN(2 << 10) // several sectors: a power loss can tear them
 	}
 	return 0
 }
 
-// answer brings mysqld's answer back to the client, if the connections still stand.
+// answer brings mysqld's answer to the client, if the connections are still open.
 func (l *workload) answer(s *session, deliver func()) {
 	s.finished = true
 	client := func() { l.w.sched.after(latencyMin+around(l.rng, latencySpread), deliver) }
@@ -317,7 +319,7 @@ func (l *workload) answer(s *session, deliver func()) {
 	}
 }
 
-// results takes the answers of mysqld to its sessions.
+// results takes mysqld's answers to its sessions.
 func (l *workload) results(m *mysqld, rs []fakemysqld.Result) {
 	for _, res := range rs {
 		s := l.sessions[res.TxID]
@@ -360,7 +362,7 @@ func (l *workload) closeSessions(n *node) {
 	}
 }
 
-// finish ends a request, once.
+// finish ends a request. Only the first call counts.
 func (l *workload) finish(r *request, o outcome) {
 	if r.end != 0 {
 		return

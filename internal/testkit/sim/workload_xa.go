@@ -13,43 +13,41 @@ const (
 	// percentage of writes that are an XA transaction of one phase.
 	xaShare    = 12
 	xaOnePhase = 5
-	// managerEvery is how often the transaction manager looks for XA transactions that nobody
-	// ends. xaLeftMean is how long it leaves them prepared.
+	// managerEvery is how often the transaction manager looks for XA transactions that no client ends.
+	// xaLeftMean is how long it leaves them prepared.
 	managerEvery = 300 * time.Millisecond
 	xaLeftMean   = 2 * time.Second
 	managerID    = 1 << 20
 )
 
-// XACounts counts XA transactions: how many were prepared with OK, how many of these were
-// committed with OK or rolled back, and how many were ended by another primary than the
-// primary that prepared them.
+// XACounts counts XA transactions: how many were prepared with OK, how many of these were committed with OK or
+// rolled back, and how many were ended by another primary than the one that prepared them.
 type XACounts struct{ Prepared, Committed, RolledBack, Inherited int }
 
-// xaTransaction is a client's XA transaction. Whether it commits is decided once, before
-// any server is told.
+// xaTransaction is a client's XA transaction. Whether it commits is decided once, before any server knows.
 type xaTransaction struct {
 	xid        string
 	key, value string
 	commits    bool
-	// acknowledged: the client has OK for its XA PREPARE, from this node, at this time.
+	// acknowledged is when the client got OK for its XA PREPARE, and by the node that gave it.
 	acknowledged   time.Duration
 	by             *node
-	due            time.Duration // nobody but its client ends it before
+	due            time.Duration // only its client ends it before that time
 	tries          int
 	busy, answered bool
-	// append is its value in the ledger, once XA COMMIT was said.
+	// append is the entry for its value in the ledger, once XA COMMIT was sent.
 	append *request
 }
 
-// assignXA has clients use XA, in one of three worlds. It does not do so where the faults are
-// about settling a deposed primary: a primary with a prepared XA transaction is not settled.
-// Nor where a recovery gives up transactions: clients' XA transactions are not followed there.
+// assignXA makes clients use XA, in one of three worlds. It does not do so in worlds whose faults are about
+// settling a deposed primary: a primary with a prepared XA transaction is not settled. Nor does it where a
+// recovery gives up transactions: clients' XA transactions are not followed there.
 func (w *World) assignXA() {
 	drawn := chance(w.random(streamXA), 33)
 	w.usesXA = w.options.Losses == 0 && (w.options.XA > 0 || drawn && w.options.XA == 0 && !w.options.Blips)
 }
 
-// prepareXA has a client prepare an XA transaction and, mostly, end it.
+// prepareXA makes a client prepare an XA transaction and, mostly, end it.
 func (l *workload) prepareXA(r *request, again func(*request)) {
 	x := &xaTransaction{key: r.key}
 	r.kind, r.xa = preparing, x
@@ -61,7 +59,7 @@ func (l *workload) prepareXA(r *request, again func(*request)) {
 			x.commits = n < 45
 			l.endXA(x, r.client, again)
 			return
-		default: // the client walks away
+		default: // the client leaves it prepared
 			x.commits = n < 85
 		}
 		again(r)
@@ -70,7 +68,7 @@ func (l *workload) prepareXA(r *request, again func(*request)) {
 	l.send(r)
 }
 
-// endXA has somebody say XA COMMIT or XA ROLLBACK.
+// endXA sends XA COMMIT or XA ROLLBACK.
 func (l *workload) endXA(x *xaTransaction, client int, done func(*request)) {
 	x.busy = true
 	x.tries++
@@ -89,7 +87,7 @@ func (l *workload) endXA(x *xaTransaction, client int, done func(*request)) {
 	l.send(r)
 }
 
-// manage has the transaction manager end the XA transactions that no client ends.
+// manage makes the transaction manager end the XA transactions that no client ends.
 func (l *workload) manage() {
 	if l.idle > 0 && !l.stopped {
 		l.w.sched.after(around(l.rng, managerEvery), l.manage)
@@ -152,7 +150,7 @@ func (l *workload) finishedXA(r *request) {
 	}
 }
 
-// xaTx is the transaction that a request is.
+// xaTx returns the transaction of a request.
 func (l *workload) xaTx(r *request) fakemysqld.Tx {
 	tx := fakemysqld.Tx{ID: r.transaction, Key: r.key, XID: r.xa.xid}
 	switch r.kind {
@@ -166,14 +164,14 @@ func (l *workload) xaTx(r *request) fakemysqld.Tx {
 	return tx
 }
 
-// xaEnded tells whether nothing is prepared anywhere.
+// xaEnded tells whether no XA transaction is prepared in any mysqld.
 func (l *workload) xaEnded() bool {
 	return !slices.ContainsFunc(l.w.nodes, func(n *node) bool {
 		return n.agent != nil && n.agent.process != nil && len(n.agent.process.Prepared()) > 0
 	})
 }
 
-// xaEnds checks, at the end of the run, that each XA transaction ended as it was decided.
+// xaEnds checks, at the end of the run, that each XA transaction ended as decided.
 func (c *checker) xaEnds() {
 	for _, x := range c.w.load.xa {
 		there := slices.Contains(c.w.someReplica().mysqlDisk.Values(x.key), x.value)
@@ -189,8 +187,8 @@ func (c *checker) xaEnds() {
 	}
 }
 
-// xaOpens checks the prepared XA transactions of a mysqld that opens for writes: it has all
-// those of the log, and none whose end no binlog would have.
+// xaOpens checks the prepared XA transactions of a mysqld that opens for writes: it must have all those of the
+// log, and none whose end would be in no binlog.
 func (c *checker) xaOpens(a *agent) {
 	if !a.process.GTIDExecuted().ContainsSet(c.all()) {
 		return // it does not lead any more, and need not have what others have committed since
@@ -223,7 +221,7 @@ func (c *checker) xa(tx committedTransaction, prepares, ends string) {
 	}
 }
 
-// nameXA names what a request prepares.
+// nameXA sets the name and the value of the XA transaction that a request prepares.
 func (l *workload) nameXA(r *request) {
 	if r.kind == preparing {
 		r.value = fmt.Sprintf("x%d", r.transaction)

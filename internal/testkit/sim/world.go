@@ -22,17 +22,17 @@ type Options struct {
 	// Loggers is how many nodes, the last ones, have no mysqld; 0 = the seed
 	// decides, negative = none.
 	Loggers int
-	// Members: the members change; 0 = the seed decides, negative = they do not,
-	// MembersPair = there are two nodes: one loses its vote and gets it back, again and again,
-	// MembersSourced = they change, and learners have sources.
+	// Members: the members change; 0 = the seed decides, negative = they do not, MembersPair = there are two
+	// nodes, and one of them loses its vote and gets it back again and again, MembersSourced = they change, and
+	// learners have sources.
 	Members int
 	// Losses: a majority is lost for good, and one node is recovered without it; 1 = yes.
 	// Nothing else changes the members then.
 	Losses int
-	// LateClocks: machines are paused together with their clocks, and their wall clocks may be
-	// set right late. Until then a node's answers may be stale.
+	// LateClocks: machines are paused together with their clocks, and their wall clocks may be corrected late.
+	// Until then a node's answers may be stale.
 	LateClocks bool
-	// Lasts is how long faults go on; 0 = 30 s.
+	// Lasts is how long faults are injected; 0 = 30 s.
 	Lasts time.Duration
 	// Blips: the primary is deposed again and again, mostly without a loss.
 	Blips bool
@@ -47,7 +47,7 @@ type Options struct {
 	Events io.Writer
 	// SegmentBytesMax and CacheBytesMax are the log's; 0 = the seed decides.
 	SegmentBytesMax, CacheBytesMax int64
-	// RetentionBytes is how much of the log is kept although nobody needs it.
+	// RetentionBytes is how much of the log is kept although no node needs it.
 	RetentionBytes int64
 }
 
@@ -74,15 +74,14 @@ type Result struct {
 	Faults []string
 	// FaultIDs are their numbers.
 	FaultIDs []int
-	// OK counts the transactions whose clients were told so, Epochs the
-	// promotions, Requests what clients asked for, Purged the segments removed,
-	// Staged the large transactions.
+	// OK counts the transactions for which clients have OK, Epochs the promotions, Requests what clients asked
+	// for, Purged the segments removed, Staged the large transactions.
 	OK, Epochs, Requests, Purged, Staged int
 	Struck                               Struck
-	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
+	// LedInNeed counts how often a logger or a node of weight 0 came to lead.
 	LedInNeed int
-	// Plans counts the switchovers and restarts that operators asked for, and got; Maintained how often maintenance
-	// was switched on; Fenced how often a node was fenced, and let in again.
+	// Plans counts the switchovers and restarts that operators asked for, and that succeeded. Maintained counts
+	// how often maintenance was switched on, Fenced how often a node was fenced and let in again.
 	Plans, Maintained, Fenced int
 	Settles                   SettleCounts
 	Blips                     bool
@@ -102,17 +101,17 @@ type Result struct {
 	TimingsDiffer bool
 	// ClocksJump: wall clocks jumped, and boot clocks stood still. LateClocks is Options.LateClocks.
 	ClocksJump, LateClocks bool
-	// XA counts the XA transactions. UsesXA: there are any.
+	// XA counts the XA transactions. UsesXA: clients use XA.
 	XA     XACounts
 	UsesXA bool
 	// Slowings counts how often a primary slowed its writers down, or stopped doing so.
 	// ApplierStops counts the errors with which appliers stopped. AppliersStop: appliers do stop.
 	Slowings, ApplierStops int
-	// Reseeds counts the nodes that a leader had rebuilt by itself.
+	// Reseeds counts the nodes that a leader rebuilt by itself.
 	Reseeds      int
 	AppliersStop bool
-	// LeftToSources counts the learners that a leader left to their sources for long, Fallbacks
-	// those that caught up without. Sources: learners have them; Sourced: by the options.
+	// LeftToSources counts the learners that a leader left to their sources for long, Fallbacks the learners
+	// that caught up without. Sources: learners have sources; Sourced: because of the options.
 	LeftToSources, Fallbacks int
 	Sources, Sourced         bool
 	// LongApplies counts how often an applier took long for one transaction.
@@ -129,7 +128,7 @@ type Result struct {
 
 // Failure is a broken promise.
 type Failure struct {
-	// Name is the invariant's, or the checker's.
+	// Name is the name of the invariant, or of the checker.
 	Name   string
 	Detail string
 	At     time.Duration
@@ -139,8 +138,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s (at %v)", f.Name, f.Detail, f.At) }
 
-// The streams of randomness: each part has its own. So a draw of one part changes
-// nothing for the others.
+// The streams of randomness. Each part has its own, so a draw of one part changes nothing for the others.
 const (
 	streamWorld = iota
 	streamNetwork
@@ -164,7 +162,7 @@ const (
 	streamSources
 	streamReads
 	streamAbsences
-	// With these numbers the worlds stay as they were from which mutations are looked for.
+	// With these numbers, the worlds in which the mutations are found stay as they were.
 	streamTears   = 54
 	streamRots    = 109
 	streamNode    = 1 << 8
@@ -185,15 +183,15 @@ const (
 type World struct {
 	options Options
 	sched   scheduler
-	running *task // nil: none does
+	running *task // nil: no task runs
 	trace   *trace
 	net     *network
 	nodes   []*node
 	load    *workload
 	faults  injector
 	check   *checker
-	// initial is the cluster state at the start. policyChanges: an operator changes the policy;
-	// changes is how often he asked for a change.
+	// initial is the cluster state at the start. policyChanges: an operator changes the policy; changes counts
+	// the requests for changes.
 	initial       cluster.State
 	policyChanges bool
 	changes       int
@@ -203,11 +201,11 @@ type World struct {
 	// plans counts the operators' plans that were carried out.
 	plans   int
 	settles SettleCounts
-	// maintenance is what an operator wants; nil = nobody asked for any so far. maintained counts how often it
+	// maintenance is what an operator wants; nil = nobody has asked for any yet. maintained counts how often it
 	// was switched on.
 	maintenance *cluster.MaintenanceChange
 	maintained  int
-	fenced      int // how often an operator let a node in again that he had fenced
+	fenced      int // how often an operator let a node in again after fencing it
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
 	// membersChange: an operator adds nodes, which wait in spares, and removes others.
@@ -227,20 +225,19 @@ type World struct {
 	// longApplies: some transactions take long to apply; longApplied counts them.
 	longApplies bool
 	longApplied int
-	// maxApplyLag is mysql.max_apply_lag; slowings counts how often a primary began or ended to
-	// slow its writers down for it. appliersStop: appliers stop with errors; applierStops counts
-	// them.
+	// maxApplyLag is mysql.max_apply_lag. slowings counts how often a primary began or ceased to slow its
+	// writers down for it. appliersStop: appliers stop with errors; applierStops counts these errors.
 	maxApplyLag            time.Duration
 	slowings, applierStops int
 	readsRNG               *mathrand.Rand // for clients.EndReads
-	// reseeds counts the nodes that a leader had rebuilt by itself.
+	// reseeds counts the nodes that a leader rebuilt by itself.
 	reseeds      int
 	appliersStop bool
 	// readsAhead: entries that a leader lacks in memory are read ahead; aheads counts the reads.
 	readsAhead    bool
 	aheads        int
 	joins, clones int
-	// joinedAs holds the data directories as which nodes have joined.
+	// joinedAs holds the instances (data directories) with which nodes have joined.
 	joinedAs map[string]bool
 	// takenUp counts the voters that started again from a state that another node had kept.
 	takenUp int
@@ -259,8 +256,8 @@ func (w *World) fail(name, format string, args ...any) {
 	panic(&Failure{Name: name, Detail: fmt.Sprintf(format, args...), At: w.sched.now})
 }
 
-// Run makes one run. It is not for concurrent use: raft draws its election
-// timeouts from crypto/rand.Reader, which is replaced for the time of the run.
+// Run makes one run. Only one may be under way at a time: raft draws its election timeouts from
+// crypto/rand.Reader, which is replaced during the run.
 func Run(o Options) (result Result) {
 	w := newWorld(o)
 	before := rand.Reader
@@ -310,7 +307,7 @@ func Run(o Options) (result Result) {
 	return result
 }
 
-// close ends the processes: their coroutines would stay.
+// close ends the processes: else their coroutines would stay.
 func (w *World) close() {
 	for _, n := range w.nodes {
 		if n.agent != nil {
@@ -377,8 +374,8 @@ func newWorld(o Options) *World {
 	return w
 }
 
-// assignKinds makes loggers of a minority, in one of four worlds, and gives the
-// nodes weights, in one of three. The first may always lead.
+// assignKinds makes a minority of the nodes loggers, in one of four worlds, and gives the nodes weights, in one
+// of three. The first node may always lead.
 func (w *World) assignKinds() {
 	rng := w.random(streamKinds)
 	loggers, weighted := chance(rng, 25), chance(rng, 33)
@@ -415,7 +412,8 @@ func (w *World) plan() []fault {
 	if w.options.Losses > 0 {
 		all = slices.DeleteFunc(all, besideLosses)
 	}
-	if w.policyChanges { // a log that is healed may begin behind what cluster.json has: that takes a person
+	// A healed log may begin behind what cluster.json has. Only a person can mend that.
+	if w.policyChanges {
 		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
 	}
 	if w.options.Only == nil {
@@ -424,13 +422,13 @@ func (w *World) plan() []fault {
 	return slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(w.options.Only, f.id) })
 }
 
-// run is the whole story: start, faults, healing, and the judgement.
+// run is the whole course of a run: start, faults, healing, and the judgement.
 func (w *World) run(faults []fault) {
 	for _, n := range w.nodes {
 		w.sched.after(around(n.rng, 100*time.Millisecond), n.startAgent)
 	}
 	w.sched.after(time.Second, w.load.start)
-	if w.options.Blips && w.options.Seed%2 == 0 { // with it few are settled
+	if w.options.Blips && w.options.Seed%2 == 0 { // with the DBA few primaries are settled
 		w.dba()
 	}
 	w.faults.start(faults)
@@ -459,8 +457,8 @@ func (w *World) run(faults []fault) {
 	w.awaitHealth()
 }
 
-// awaitHealth waits until clients can write again and, once they have stopped,
-// all servers have the same.
+// awaitHealth waits until clients can write again and, once they have stopped, until all servers have the same
+// data.
 func (w *World) awaitHealth() {
 	healed := w.sched.now
 	deadline := healed + healWithin
@@ -494,8 +492,7 @@ func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) 
 	}
 }
 
-// agreed tells whether every mysqld has all committed transactions, and no transaction is
-// on its way.
+// agreed tells whether every mysqld has all committed transactions, and no transaction is under way.
 func (w *World) agreed() bool {
 	if len(w.load.sessions) > 0 || !w.load.xaEnded() {
 		return false
@@ -535,8 +532,7 @@ func (w *World) members() (members []cluster.Member) {
 	return members
 }
 
-// primary returns the node that serves, else the leader of the highest term,
-// else the first.
+// primary returns the leader of the highest term, or the first node if there is no leader.
 func (w *World) primary() *node {
 	best := w.nodes[0]
 	var term uint64
@@ -548,7 +544,7 @@ func (w *World) primary() *node {
 	return best
 }
 
-// restartAgent is the supervisor of an agent that ended by itself.
+// restartAgent acts as the supervisor of an agent that ended by itself.
 func (w *World) restartAgent(n *node) {
 	w.sched.after(50*time.Millisecond+around(n.rng, time.Second), n.startAgent)
 }

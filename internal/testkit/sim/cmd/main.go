@@ -1,6 +1,5 @@
-// Command cmd runs the simulator (docs/simulation.md): one seed, or many seeds
-// in as many processes as wanted. It ends with 1 if a promise was broken, with
-// 2 if it was called wrongly.
+// Command cmd runs the simulator (docs/simulation.md): one seed, or many seeds in several processes. It exits
+// with 1 if a promise was broken, and with 2 if it was called wrongly.
 package main
 
 import (
@@ -28,7 +27,7 @@ type command struct {
 	shrink   bool
 }
 
-// gcPercent trades memory, of which a run needs little, for time.
+// gcPercent saves time and costs memory: a run needs little memory.
 const gcPercent = 800
 
 func main() {
@@ -99,7 +98,7 @@ func parseFaults(text string) ([]int, error) {
 	return ids, nil
 }
 
-// one runs one seed and says what became of it.
+// one runs one seed and prints the result. It returns false if the run failed.
 func (c *command) one(seed uint64) bool {
 	o := c.options
 	o.Seed = seed
@@ -123,8 +122,7 @@ func (c *command) one(seed uint64) bool {
 	return false
 }
 
-// spread runs the seeds in processes of their own: within one, there is one run
-// at a time.
+// spread runs each seed in a process of its own, because one process can do only one run at a time.
 func (c *command) spread(from, to uint64) (ok bool, err error) {
 	self, err := os.Executable()
 	if err != nil {

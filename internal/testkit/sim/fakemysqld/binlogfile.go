@@ -17,11 +17,10 @@ type binlogFile struct {
 	events   []fileEvent
 	// end is the offset behind the last event.
 	end uint64
-	// synced is how many events survive a power loss at least. It counts in the newest file
-	// only: a rotation syncs the others (facts Q1).
+	// synced is how many events at least survive a power loss. It counts only in the newest file: a rotation
+	// syncs the others (facts Q1).
 	synced int
-	// sequence is the logical clock: the number of the last transaction.
-	// committed is the number of the last engine committed transaction.
+	// committed is the number of the last transaction that was committed in the engine.
 	sequence, committed uint64
 }
 
@@ -29,8 +28,8 @@ type binlogFile struct {
 type fileEvent struct {
 	raw binlog.Event
 	end uint64
-	// inTransaction is set for the events of a transaction, gtid is its GTID,
-	// and last marks its last event.
+	// inTransaction is set for the events of a transaction. gtid is the transaction's GTID, and last marks its
+	// last event.
 	inTransaction, last bool
 	gtid                gtid.GTID
 }

@@ -34,7 +34,7 @@ func (d *Disk) PowerLoss(rng *rand.Rand) {
 		d.running.Kill()
 	}
 	d.engine.lose(d.engine.synced, rng)
-	d.engine.flush() // the rest has been on the disk
+	d.engine.flush() // the other records reached the disk
 	for _, name := range slices.Sorted(maps.Keys(d.dirs)) {
 		files := d.dirs[name].files
 		files[len(files)-1].losePower(rng)
@@ -59,12 +59,12 @@ func (d *Disk) Copy(uuid gtid.UUID) *Disk {
 // Rename gives the disk, on which no server runs, another UUID.
 func (d *Disk) Rename(uuid gtid.UUID) { d.uuid = uuid }
 
-// EngineLog returns the engine commits with a change, in their order. It works also without a server
-// on the disk. The caller must not change it.
+// EngineLog returns the engine commits with a change, in their order. It also works without a server on the
+// disk. The caller must not change it.
 func (d *Disk) EngineLog() []gtid.GTID { return d.engine.commits }
 
-// Values returns the engine committed values of key, in the order of their commits. It works also
-// without a server on the disk. The caller must not change them.
+// Values returns the engine-committed values of key, in the order of their commits. It also works without a
+// server on the disk. The caller must not change them.
 func (d *Disk) Values(key string) []string { return d.engine.tables[key] }
 
 // Keys returns the keys that have a table, sorted.
@@ -85,8 +85,8 @@ type engine struct {
 	xa []record
 }
 
-// record is one record of the redo log. A commit and its GTID are one: InnoDB
-// keeps them in one mini-transaction (facts Q3).
+// record is one record of the redo log. A commit and its GTID are one record: InnoDB keeps them in one
+// mini-transaction (facts Q3).
 type record struct {
 	kind recordKind
 	gtid gtid.GTID
@@ -146,7 +146,7 @@ func (e *engine) commit(r record) {
 	case r.op.endsXA():
 		e.endXA(r.op)
 	case r.op.kind == NoOp:
-		// It is no no-op: DROP TABLE IF EXISTS found the table.
+		// Here it is no no-op: DROP TABLE IF EXISTS found the table.
 		delete(e.tables, r.op.key)
 	default:
 		e.tables[r.op.key] = append(e.tables[r.op.key], r.op.value)
@@ -169,7 +169,7 @@ func (e *engine) write() { e.written = len(e.redo) }
 // flush syncs the redo log.
 func (e *engine) flush() { e.written, e.synced = len(e.redo), len(e.redo) }
 
-// lose cuts a random number of records behind the first keep ones.
+// lose cuts a random number of records, but none of the first keep.
 func (e *engine) lose(keep int, rng *rand.Rand) {
 	n := keep + rng.IntN(len(e.redo)-keep+1)
 	if n < len(e.redo) {

@@ -19,19 +19,18 @@ var (
 type Dump struct {
 	server  *Server
 	exclude *gtid.Set
-	// file is the index of the file it reads, next that of the event to send
-	// next; -1: the file is not announced yet.
+	// file is the index of the file that it reads, next the index of the event to send next; -1: the file is
+	// not announced yet.
 	file, next int
-	// name and offset are the end of the last event that was sent, or of the
-	// range that was skipped.
+	// name and offset are the end of the last event that was sent, or of the range that was skipped.
 	name   string
 	offset uint64
 	// skipped: transactions were skipped since the last event.
 	skipped bool
 }
 
-// OpenDump begins a dump by COM_BINLOG_DUMP_GTID with an empty name and position
-// 4, which is no ACK. It ends the dump before it (kill_zombie_dump_threads).
+// OpenDump begins a dump by COM_BINLOG_DUMP_GTID with an empty name and position 4, which is no ACK. It ends
+// the earlier dump (kill_zombie_dump_threads).
 func (s *Server) OpenDump(exclude *gtid.Set) (*Dump, error) {
 	if !s.alive {
 		return nil, ErrGone
@@ -60,8 +59,7 @@ func (s *Server) OpenDump(exclude *gtid.Set) (*Dump, error) {
 	return nil, errDumpNotStarted
 }
 
-// Open reports whether the connection stands: the server runs and has no newer
-// dump.
+// Open tells whether the connection is open: the server runs and has no newer dump.
 func (d *Dump) Open() bool { return d.server.dump == d }
 
 // Close ends the connection. A server may notice that late; until then it counts
@@ -72,9 +70,8 @@ func (d *Dump) Close() {
 	}
 }
 
-// Next returns the next event as the connection has it, without the semi-sync
-// header; ok=false if there is none now or the connection is closed. The caller
-// must not change it.
+// Next returns the next event as the connection sends it, without the semi-sync header; ok=false if there is
+// none now or the connection is closed. The caller must not change it.
 func (d *Dump) Next() (event []byte, ok bool) {
 	if !d.Open() {
 		return nil, false
@@ -90,7 +87,7 @@ func (d *Dump) Next() (event []byte, ok bool) {
 			d.offset, d.skipped = f.events[d.next].end, true
 			d.next++
 		}
-		if d.skipped { // before the event that follows, or before the wait for one
+		if d.skipped { // before the next event, or before waiting for it
 			d.skipped = false
 			return d.Heartbeat(), true
 		}
@@ -121,9 +118,8 @@ func sent(raw binlog.Event) []byte {
 	return clean
 }
 
-// Heartbeat returns what an idle source sends: the end of the last event that was
-// sent, acknowledged or not (traces A1), or of what was skipped behind it. It is
-// nil before the first event.
+// Heartbeat returns what an idle source sends: the end of the last event that was sent, acknowledged or not
+// (traces A1), or of what was skipped behind it. It is nil before the first event.
 func (d *Dump) Heartbeat() []byte {
 	if !d.Open() || d.name == "" {
 		return nil

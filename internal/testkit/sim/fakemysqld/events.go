@@ -15,15 +15,15 @@ import (
 const (
 	// serverVersion is the version whose format the events have.
 	serverVersion = "9.7.4"
-	// serverVersionID is serverVersion as a GTID event has it.
+	// serverVersionID is serverVersion in the form of a GTID event.
 	serverVersionID = 90704
 	// binlogMagicBytes is where the first event of a binlog file starts.
 	binlogMagicBytes = 4
-	// epochSeconds is the date of an event at virtual time 0.
+	// epochSeconds is the date of an event at virtual time 0, in seconds since 1970.
 	epochSeconds = 1_700_000_000
-	// eventTypes is how many types the FORMAT_DESCRIPTION of 9.7 knows.
+	// eventTypes is how many event types the FORMAT_DESCRIPTION of 9.7 lists.
 	eventTypes = 42
-	// eventOverheadBytes is what an event has beside its body.
+	// eventOverheadBytes is the length of an event without its body.
 	eventOverheadBytes = binlog.HeaderBytes + binlog.ChecksumBytes
 	// gtidBodyBytes is the length of a GTID event's body: flags u8, UUID, N u64,
 	// clock type u8, last committed u64, sequence number u64, commit time u56,
@@ -37,17 +37,17 @@ type operation struct {
 	key, value string
 	// xid is the gtrid of an XA transaction.
 	xid string
-	// padBytes is how long its row events are in addition.
+	// padBytes is the additional length of its row events.
 	padBytes int
 }
 
-// Statements; the key, and the value, follow as quoted text.
+// Statements. The key, or the key and the value, follow as quoted text.
 const (
 	statementDrop  = "DROP TABLE IF EXISTS t "
 	statementAlter = "ALTER TABLE t COMMENT "
 )
 
-// Marks behind a row event's post-header, which has rowPostBytes.
+// Marks behind a row event's post-header, which has rowPostBytes bytes.
 const (
 	rowPostBytes = 10
 	rowOperation = 1
@@ -60,8 +60,7 @@ type eventBody struct {
 	body []byte
 }
 
-// bodies returns the operation's events behind the GTID event. No row event has
-// much more than rowBytesMax.
+// bodies returns the operation's events after the GTID event. No row event is much longer than rowBytesMax.
 func (o operation) bodies(xid uint64, rowBytesMax int) []eventBody {
 	switch o.kind {
 	case NoOp:
@@ -101,8 +100,8 @@ func (o operation) bodies(xid uint64, rowBytesMax int) []eventBody {
 	return append(out, end...)
 }
 
-// xaEnd is XA END and the XA_PREPARE event: one phase u8, format id u32, length of
-// gtrid u32, length of bqual u32, gtrid.
+// xaEnd returns XA END and the XA_PREPARE event: one phase u8, format id u32, length of gtrid u32, length of
+// bqual u32, gtrid.
 func (o operation) xaEnd() []eventBody {
 	body := []byte{0}
 	if o.kind == XAOnePhase {
@@ -119,14 +118,13 @@ func query(text string) eventBody {
 	return eventBody{binlog.TypeQuery, append(make([]byte, 14), text...)}
 }
 
-// transactionClock is what a GTID event says beside the GTID.
+// transactionClock is what a GTID event has beside the GTID.
 type transactionClock struct {
 	lastCommitted, sequence uint64
 	commit                  time.Duration
 }
 
-// gtidBody makes the GTID event of a transaction whose other events have
-// restBytes.
+// gtidBody makes the GTID event of a transaction. restBytes is the length of the transaction's other events.
 func gtidBody(g gtid.GTID, c transactionClock, rowBased bool, restBytes int) eventBody {
 	b := make([]byte, 1, gtidBodyBytes)
 	if !rowBased {
@@ -247,7 +245,7 @@ func (r *operationReader) row(body []byte) error {
 	}
 	mark, b := body[rowPostBytes], body[rowPostBytes+1:]
 	if mark == rowPadding && r.kind == Write {
-		return nil // the GTID event says how long all of it is
+		return nil // the GTID event has the length of the whole transaction
 	}
 	pad, n := binary.Uvarint(b)
 	if mark != rowOperation || r.kind != 0 || n <= 0 {

@@ -22,7 +22,7 @@ var (
 type replica struct {
 	ioRunning, sqlRunning bool
 	ioError               string
-	// sqlError says why the applier stopped, sqlFails why it will stop.
+	// sqlError says why the applier stopped, sqlFails why it will stop at its next transaction.
 	sqlError, sqlFails string
 	blocked            bool
 	// applierWaits: the applier's transaction was binlogged and waits for an ACK.
@@ -74,7 +74,7 @@ func (s *Server) ReplicaRunning() (io, sql bool, err string) {
 	return s.ioRunning, s.sqlRunning, s.ioError
 }
 
-// ApplierError is why the applier stopped; "" = without an error.
+// ApplierError returns why the applier stopped; "" = without an error.
 func (s *Server) ApplierError() string { return s.sqlError }
 
 // Relayed counts the transactions that were received and not applied.
@@ -179,7 +179,7 @@ func (c *feedConnection) heartbeat(e binlog.Event) error {
 	return nil
 }
 
-// Applying is the transaction that the applier takes next.
+// Applying returns the transaction that the applier takes next.
 func (s *Server) Applying() (next gtid.GTID, ok bool) {
 	if !s.alive || !s.sqlRunning || s.applierWaits {
 		return gtid.GTID{}, false
@@ -192,10 +192,10 @@ func (s *Server) Applying() (next gtid.GTID, ok bool) {
 	return gtid.GTID{}, false
 }
 
-// BlockApplier has a lock block the applier, or releases it.
+// BlockApplier makes a lock block the applier, or releases that lock.
 func (s *Server) BlockApplier(blocked bool) { s.blocked = blocked }
 
-// FailApplier has the applier stop with an error at its next transaction; "" = not any more.
+// FailApplier makes the applier stop with an error at its next transaction; "" = it does not stop any more.
 func (s *Server) FailApplier(why string) { s.sqlFails = why }
 
 // Apply engine-commits up to n received transactions, in order, and returns how many it has finished.
@@ -230,7 +230,7 @@ func (s *Server) apply(r relayed) bool {
 		if s.draining {
 			return false
 		}
-		s.applierWaits = true // until engineCommit
+		s.applierWaits = true // engineCommit ends that
 		s.flushGroup([]*session{{applier: true, op: r.op, gtid: r.gtid}})
 		return true
 	}

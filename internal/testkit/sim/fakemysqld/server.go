@@ -42,11 +42,11 @@ type Server struct {
 
 	dir   *binlogDir
 	alive bool
-	// executed and purged are the variables. taken is executed and the GTIDs of sessions that
-	// wait for their engine commit.
+	// executed and purged are the server's variables. taken is executed and the GTIDs of sessions that wait for
+	// their engine commit.
 	executed, purged, taken *gtid.Set
-	// branches are the prepared XA transactions. notKept holds the GTIDs of XA PREPAREs that only
-	// memory has, also of XA transactions that have ended.
+	// branches are the prepared XA transactions. notKept holds the GTIDs of XA PREPAREs that are only in
+	// memory, even of XA transactions that have ended.
 	branches []*branch
 	notKept  gtid.Set
 	xaBegun  bool
@@ -123,7 +123,7 @@ func (e *engine) commitPrepared(g gtid.GTID) {
 	}
 }
 
-// save keeps the GTIDs of set, which come without a change.
+// save keeps the GTIDs of set, which have no change in the engine.
 func (e *engine) save(set *gtid.Set) {
 	missing := set.Clone()
 	missing.Subtract(e.gtids)
@@ -157,11 +157,10 @@ func (s *Server) Kill() {
 	s.disk.engine.lose(s.disk.engine.written, s.opt.Rand)
 }
 
-// StopGracefully is SIGTERM, SHUTDOWN or RESTART: semi-sync is switched off, so
-// every session that waits for an ACK commits and answers OK (facts Q2, KILLER
-// #1); the others get no answer. It returns the results. While a tap is
-// connected the real server takes seconds to get there; the caller lets them
-// pass, and a Kill meanwhile wins.
+// StopGracefully is SIGTERM, SHUTDOWN or RESTART: semi-sync is switched off, so every session that waits for an
+// ACK commits and answers OK (facts Q2, KILLER #1); the other sessions get no answer. It returns the results.
+// While a tap is connected the real server takes seconds for that; the caller lets them pass, and a Kill in
+// that time wins.
 func (s *Server) StopGracefully() []Result {
 	if !s.alive {
 		return nil

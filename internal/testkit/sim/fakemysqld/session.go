@@ -16,8 +16,8 @@ const (
 	// Write adds Value to Key's table, which the first write makes. With Bytes it is a large
 	// transaction.
 	Write Kind = iota + 1
-	// NoOp is DROP TABLE IF EXISTS of Key's table. It changes nothing, and InnoDB
-	// keeps no trace of it, if there is no such table; else the rows are gone.
+	// NoOp is DROP TABLE IF EXISTS of Key's table. If there is no such table, it changes nothing, and InnoDB
+	// keeps no trace of it. Else the rows are gone.
 	NoOp
 	// DDL leaves Value at Key like a Write, but is a statement in the binlog, and
 	// its engine commit is synced.
@@ -40,8 +40,8 @@ type Tx struct {
 	XID string
 	// Bytes is the additional length of a Write's row events.
 	Bytes int
-	// Passes makes a NoOp one like ANALYZE TABLE: super_read_only neither refuses it
-	// nor waits for it, and it waits for its ACK (seen by running 9.7.4).
+	// Passes makes a NoOp like ANALYZE TABLE: super_read_only neither refuses it nor waits for it, and it waits
+	// for its ACK (seen by running 9.7.4).
 	Passes bool
 }
 
@@ -54,7 +54,7 @@ const (
 	OK Outcome = iota + 1
 	// ReadOnly: refused, nothing was done.
 	ReadOnly
-	// NotPrepared: XAER_NOTA, or another session is at the end of it.
+	// NotPrepared: XAER_NOTA, or another session is executing its end.
 	NotPrepared
 	// Gone: the connection broke; the client does not know the outcome.
 	Gone
@@ -85,8 +85,8 @@ type session struct {
 	sequence uint64
 }
 
-// group is the sessions that wait for one ACK: one flush group, or several that came while another
-// group waited.
+// group has the sessions that wait for one ACK: one flush group, or several that came while another group
+// waited.
 type group struct {
 	sessions []*session
 	// end is the position that the ACK has to reach.
@@ -96,7 +96,7 @@ type group struct {
 	rotates bool
 }
 
-// pipeline is the way of a transaction through the server:
+// pipeline is the path of a transaction through the server:
 //
 //	held ─► queue ─Flush─► waiting, behind ─Ack─► engine commit, result
 type pipeline struct {
@@ -137,11 +137,11 @@ func (p position) compare(o position) int {
 	return cmp.Or(cmp.Compare(len(p.file), len(o.file)), cmp.Compare(p.file, o.file), cmp.Compare(p.offset, o.offset))
 }
 
-// Begin takes a client's transaction up to its commit. Flush goes on with it.
+// Begin takes a client's transaction up to its commit. Flush continues it.
 func (s *Server) Begin(tx Tx) {
 	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, xid: tx.XID, padBytes: tx.Bytes}}
 	if t.op.endsXA() {
-		t.passes = true // read-only refuses neither
+		t.passes = true // read-only refuses neither commit nor rollback
 	}
 	s.xaBegun = s.xaBegun || t.op.kind == XAPrepare || t.op.kind == XAOnePhase
 	switch {
@@ -198,9 +198,9 @@ func (s *Server) Waiting() int {
 	return n
 }
 
-// SetSuperReadOnly is SET GLOBAL super_read_only (OFF: and read_only). ON is done at once if no session
-// is on its way through the commit. Otherwise it is not done, and new writers wait until a later call
-// is done, or until SetSuperReadOnly(false) gives it up, as lock_wait_timeout does.
+// SetSuperReadOnly is SET GLOBAL super_read_only (OFF: and read_only). ON succeeds at once if no session is in
+// its commit. Otherwise it does not succeed yet, and new writers wait until a later call succeeds, or until
+// SetSuperReadOnly(false) gives it up, as lock_wait_timeout does.
 func (s *Server) SetSuperReadOnly(on bool) (done bool) {
 	if !s.alive {
 		return false
@@ -218,8 +218,7 @@ func (s *Server) SetSuperReadOnly(on bool) (done bool) {
 	return true
 }
 
-// Writing tells whether a session that super_read_only waits for is on its way through
-// the commit.
+// Writing tells whether a session for which super_read_only waits is in its commit.
 func (s *Server) Writing() bool {
 	holds := func(t *session) bool { return !t.passes }
 	for _, g := range []*group{s.waiting, s.behind} {
@@ -233,9 +232,9 @@ func (s *Server) Writing() bool {
 // SuperReadOnly is @@super_read_only.
 func (s *Server) SuperReadOnly() bool { return s.readOnly }
 
-// Flush is the flush stage for one group: a random number of the queued sessions
-// get their GTIDs and are written to the binlog, where the dump sees them at once
-// (sync_binlog=0, facts Q1). It returns how many.
+// Flush is the flush stage for one group: a random number of the queued sessions get their GTIDs and are
+// written to the binlog, where the dump sees them at once (sync_binlog=0, facts Q1). It returns how many
+// sessions that were.
 func (s *Server) Flush() int {
 	if !s.alive || s.draining || len(s.queue) == 0 {
 		return 0
@@ -261,7 +260,7 @@ func (s *Server) takeQueued(n int) []*session {
 			taken = append(taken, t)
 			continue
 		}
-		passed.take(t.op) // nobody overtakes a session that waits for its lock
+		passed.take(t.op) // no session overtakes one that waits for its lock
 		left = append(left, t)
 	}
 	s.queue = left
@@ -319,7 +318,7 @@ func (s *Server) flushGroup(sessions []*session) {
 		f.sequence++
 		t.file, t.sequence = f, f.sequence
 		if !t.op.writesRows() {
-			lastCommitted = f.sequence - 1 // a statement depends on all before it
+			lastCommitted = f.sequence - 1 // a statement depends on everything before it
 		}
 		clock := transactionClock{lastCommitted, f.sequence, s.opt.Now()}
 		f.transaction(t.gtid, clock, t.op.bodies(s.lastXID, s.opt.RowEventBytesMax))
@@ -340,8 +339,8 @@ func (s *Server) flushGroup(sessions []*session) {
 	s.release()
 }
 
-// freeNumber returns the lowest number of our UUID that is neither executed nor owned. So a number comes
-// again after its transaction was rolled back, and a hole is filled unless it was declared done.
+// freeNumber returns the lowest number of this server's UUID that is neither executed nor owned. So a number
+// comes again after its transaction was rolled back, and a hole is filled unless it was declared done.
 func (s *Server) freeNumber() uint64 {
 	n := uint64(1)
 	for src, iv := range s.taken.Intervals() {
@@ -419,7 +418,7 @@ func (s *Server) release() {
 	}
 }
 
-// engineCommit makes a session's transaction visible and answers.
+// engineCommit makes a session's transaction visible and answers its client.
 func (s *Server) engineCommit(t *session) {
 	e := &s.disk.engine
 	if t.changes {

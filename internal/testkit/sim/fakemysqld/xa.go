@@ -22,7 +22,7 @@ type branch struct {
 	// binlogged: its XA PREPARE is in the binlog, so its end will be, too. An applier without a
 	// binlog prepares without that.
 	binlogged bool
-	// ending: a session is at its end.
+	// ending: a session is executing its end.
 	ending bool
 }
 
@@ -37,7 +37,7 @@ func (o operation) isStatement() bool { return o.kind == NoOp || o.kind == DDL }
 // endsXA tells that the operation ends a prepared XA transaction.
 func (o operation) endsXA() bool { return o.kind == XACommit || o.kind == XARollback }
 
-// xidText is an XID as the server writes it: X'gtrid',X'bqual',format.
+// xidText returns an XID as the server writes it: X'gtrid',X'bqual',format.
 func xidText(xid string) string { return "X'" + hex.EncodeToString([]byte(xid)) + "',X'',1" }
 
 func cutXID(text string) (xid string, ok bool) {
@@ -55,7 +55,7 @@ func (s *Server) Prepared() (xids []string) {
 	return xids
 }
 
-// Unbinlogged is the prepared XA transactions whose end would be in no binlog.
+// Unbinlogged returns the prepared XA transactions whose end would be in no binlog.
 func (s *Server) Unbinlogged() (xids []string) {
 	for _, b := range s.branches {
 		if !b.binlogged {
@@ -85,8 +85,8 @@ func (s *Server) restoreBranches() {
 	}
 }
 
-// beginEnd has a session end a prepared XA transaction. If it was prepared without a binlog, it ends
-// here and now, and nothing else knows of that.
+// beginEnd makes a session end a prepared XA transaction. If that was prepared without a binlog, it ends at
+// once, and only this server knows of it.
 func (s *Server) beginEnd(t *session) (goesOn bool) {
 	b := s.branch(t.op.xid)
 	if b == nil || b.ending {
@@ -111,7 +111,7 @@ func (s *Server) endBranch(xid string) {
 	}
 }
 
-// committedXA has the server's memory follow an engine commit.
+// committedXA updates the server's memory after an engine commit.
 func (s *Server) committedXA(t *session) {
 	switch {
 	case t.op.kind == XAPrepare:
@@ -124,8 +124,8 @@ func (s *Server) committedXA(t *session) {
 	}
 }
 
-// applyXA applies an XA PREPARE, or an end, without a binlog. The XA PREPARE keeps no
-// GTID, and goes with the process: only a server that binlogs it marks it as to be kept.
+// applyXA applies an XA PREPARE, or an end, without a binlog. The GTID of such an XA PREPARE is not kept, and
+// the prepared transaction does not survive the process: only a server that binlogs it marks it as to be kept.
 func (s *Server) applyXA(r relayed) {
 	e := &s.disk.engine
 	if r.op.kind == XAPrepare {
