@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestDone: what a change has brought about is a sentence.
+// TestDone checks the sentence that says what a change has brought about.
 func TestDone(t *testing.T) {
 	s, err := testState(), error(nil)
 	for _, c := range []struct {

@@ -76,7 +76,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestClosing: a cutover that was called off takes over no more, and is over only once its source is open again.
+// TestClosing: a cutover that was called off no longer takes over. It is over only when its source is open
+// again.
 func TestClosing(t *testing.T) {
 	state := testState()
 	f := testFollow()

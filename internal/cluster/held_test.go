@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMaintenanceKeepsItsPrimary: the one node that may open while maintenance is on
-// is neither removed nor demoted, rebuilt, or given weight 0.
+// TestMaintenanceKeepsItsPrimary: the one node that may open while maintenance is on cannot be removed,
+// demoted, rebuilt, or given weight 0.
 func TestMaintenanceKeepsItsPrimary(t *testing.T) {
 	zero := 0
 	s := testState()
@@ -29,7 +29,7 @@ func TestMaintenanceKeepsItsPrimary(t *testing.T) {
 	}
 }
 
-// TestDesignate: where no node is named, the leader may open while maintenance is on, if it could open.
+// TestDesignate: if a request for maintenance names no node, the leader may open, if it can.
 func TestDesignate(t *testing.T) {
 	for _, c := range []struct {
 		kind   Kind

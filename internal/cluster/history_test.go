@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHistory: two nodes' lines about one change become one row, whatever came first
-// and however the clocks differ; what nobody else speaks of stands alone.
+// TestHistory: the lines of two nodes about one change become one row, whichever line came first, and even if
+// the clocks differ. A line about a change that no other node mentions makes a row of its own.
 func TestHistory(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 11, 22, 12, 0, s, 0, time.UTC) }
 	line := func(s int, node string, e Event) AuditEntry { return AuditEntry{At: at(s), Node: node, Event: &e} }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKey: what names a key, and what does not.
+// TestKey: which texts name a key, and which do not.
 func TestKey(t *testing.T) {
 	good := KeyOf([]byte("a public key"))
 	if err := good.Check(); err != nil {
@@ -26,7 +26,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// keyedState returns a state of nodes a, b, c with the keys of those that are named.
+// keyedState returns a state of the nodes a, b and c. The nodes in names have a key.
 func keyedState(names string) State {
 	var members []Member
 	for i, name := range []string{"a", "b", "c"} {
@@ -43,7 +43,7 @@ func security(s PeerSecurity) Change {
 	return Change{ID: "1", Settings: &SettingsChange{PeerSecurity: &s}}
 }
 
-// TestPeerSecurity: it rises by a step at a time, once all keys are known, and never goes back.
+// TestPeerSecurity: the security rises one step at a time, once all keys are known, and never goes back.
 func TestPeerSecurity(t *testing.T) {
 	if s := keyedState("abc"); s.PeerSecurity != PeersRequire || s.Format() != 3 {
 		t.Errorf("all have keys at the beginning: %q, format %d", s.PeerSecurity, s.Format())
@@ -75,7 +75,7 @@ func TestPeerSecurity(t *testing.T) {
 	}
 }
 
-// TestKeysChange: a key is changed by way of a second one, and nobody has that of another node.
+// TestKeysChange: a key is replaced by way of a second key, and no node may get the key of another one.
 func TestKeysChange(t *testing.T) {
 	s := keyedState("abc")
 	change := func(c KeysChange) Change { return Change{ID: "1", Keys: &c} }
@@ -98,7 +98,8 @@ func TestKeysChange(t *testing.T) {
 	}
 }
 
-// TestKeysOfMembers: who is added needs a key where connections do; the key of a removed node is kept.
+// TestKeysOfMembers: a node that is added needs a key if the connections need one. The key of a removed node is
+// kept.
 func TestKeysOfMembers(t *testing.T) {
 	s := keyedState("abc")
 	member := func(c MembershipChange) Change { return Change{ID: "1", Membership: &c} }
@@ -143,7 +144,7 @@ func TestRemovedDuringRotation(t *testing.T) {
 	}
 }
 
-// TestTakenBackWithKey: a node that a recovery left behind comes back with a key that nobody else has.
+// TestTakenBackWithKey: a node that a recovery left behind comes back with a key that no other node has.
 func TestTakenBackWithKey(t *testing.T) {
 	rebuild := Change{ID: "1", Membership: &MembershipChange{Op: OpRebuild, Name: "c", Instance: "x"}}
 	left := func(names string) State {

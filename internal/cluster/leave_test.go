@@ -2,9 +2,9 @@ package cluster
 
 import "testing"
 
-// TestLeaveOnceTheOthersKeepIt: node 3 was demoted. If it gave its data up as soon as
-// it sees that, and the last voter that is left started again from the state of
-// before, that one would need a vote which nobody has.
+// TestLeaveOnceTheOthersKeepIt: node 3 was demoted. Suppose that it gave up its data at once, and that the last
+// voter started again from the state before the demotion. That voter would then need a vote that no node can
+// give.
 func TestLeaveOnceTheOthersKeepIt(t *testing.T) {
 	members := func(kinds ...Kind) (s State) {
 		for i, k := range kinds {
@@ -35,7 +35,7 @@ func TestLeaveOnceTheOthersKeepIt(t *testing.T) {
 	}
 }
 
-// TestTakenUpByAVoterThatLacksIt: only what is newer, and gives the node a vote, helps it.
+// TestTakenUpByAVoterThatLacksIt: a node takes up a state only if the state is newer and gives the node a vote.
 func TestTakenUpByAVoterThatLacksIt(t *testing.T) {
 	s := State{Members: []Member{{ID: 1, Kind: KindFull}, {ID: 2, Kind: KindLearner}, {ID: 4, Kind: KindFull, Instance: "old"}, {ID: 5, Kind: KindFull, Instance: "new"}}}
 	for _, c := range []struct {

@@ -70,7 +70,7 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// TestRebuild takes a node's vote and gives it back as it was. Who is waited for is so
+// TestRebuild takes a node's vote away and gives it back as it was. A node whose ACK is required stays required
 // all the time.
 func TestRebuild(t *testing.T) {
 	s := testState()
@@ -91,7 +91,7 @@ func TestRebuild(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	// Who was found to have caught up with the data of before gets no vote.
+	// A node that caught up with its former data directory gets no vote.
 	late := change(Change{Membership: &MembershipChange{Op: OpPromote, Name: "b", Kind: KindFull, Instance: "i1"}})
 	if _, err := s.With(late); err == nil {
 		t.Error("promoted with the data of before it was rebuilt again")
@@ -109,7 +109,7 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// TestAddedKind: what a node is added as it becomes, but a learner stays one.
+// TestAddedKind: which kind a node has when it is added to become a kind. A learner stays a learner.
 func TestAddedKind(t *testing.T) {
 	for kind, want := range map[Kind]Kind{KindFull: KindFull, KindLogger: KindLogger, KindLearner: "", "": "", "x": "x"} {
 		s, err := testState().With(change(Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "d:1", Kind: kind}}))
@@ -125,7 +125,7 @@ func TestAddedKind(t *testing.T) {
 	}
 }
 
-// TestAddressIsCorrected: a node gets an address that nobody has.
+// TestAddressIsCorrected: a node gets an address that no other node has.
 func TestAddressIsCorrected(t *testing.T) {
 	s := sourcedState() // d is a learner
 	set := func(name, peer string) Change {

@@ -83,7 +83,7 @@ func TestAckIndex(t *testing.T) {
 	}
 }
 
-// mayAck is what a policy means, for one entry.
+// mayAck says, for one entry, whether the policy of a state lets it be acknowledged.
 func mayAck(s State, index, commit uint64, on map[NodeID]uint64, dropped map[NodeID]bool) bool {
 	sites := map[string]bool{}
 	for _, m := range s.Members {
@@ -98,9 +98,8 @@ func mayAck(s State, index, commit uint64, on map[NodeID]uint64, dropped map[Nod
 	return index <= commit && (s.Durability != DurabilitySiteMajority || len(sites) >= 2)
 }
 
-// TestAckIndexAgainstModel: it is the newest entry that may be acknowledged, none
-// before it may not, it does not go back when anybody goes forward, and whoever it
-// waits for is whom it takes.
+// TestAckIndexAgainstModel: AckIndex is the newest entry that may be acknowledged, and all entries before it
+// may be, too. When the nodes that AckWaitsFor names get the next entry, the index goes forward.
 func TestAckIndexAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 20_000 {
@@ -132,8 +131,7 @@ func TestAckIndexAgainstModel(t *testing.T) {
 	}
 }
 
-// watching drives an AckWatch over three members, of which c is required with
-// drop-after 2 s, every 25 ms.
+// watching drives an AckWatch over three members, every 25 ms. c is required, with drop-after 2 s.
 type watching struct {
 	watch  AckWatch
 	state  State
@@ -149,7 +147,7 @@ func newWatching() *watching {
 	}}
 }
 
-// run lets time pass. c is heard unless silent, and is so many entries behind.
+// run lets time pass. The leader hears c unless silent is set. c is behind by so many entries.
 func (w *watching) run(d time.Duration, perTick, behind uint64, silent bool) *watching {
 	for end := w.sight.Now + d; w.sight.Now < end; w.sight.Now += 25 * time.Millisecond {
 		w.sight.Commit += perTick
@@ -170,7 +168,7 @@ func (w *watching) run(d time.Duration, perTick, behind uint64, silent bool) *wa
 	return w
 }
 
-const never = 1 << 40 // entries behind: it takes none
+const never = 1 << 40 // so far behind that it takes no entries
 
 func TestAckWatch(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -189,7 +187,7 @@ func TestAckWatch(t *testing.T) {
 			w.run(5*time.Second, 0, 0, false).run(5*time.Second, 0, 0, true).run(5*time.Second, 0, 0, false)
 		}, []string{"6.975s c true", "10s c false"}},
 		"nothing is written for long": {func(w *watching) { w.run(time.Minute, 0, 0, false) }, nil},
-		// Of 200 entries a second it is 1000 behind at first: 5 s. Then 100: half a second.
+		// At 200 entries a second, 1000 entries behind are 5 s, and 100 entries are half a second.
 		"it is far behind when it comes back": {func(w *watching) {
 			w.run(time.Second, 5, 5, false).run(5*time.Second, 5, never, true).run(10*time.Second, 5, 1000, false).run(5*time.Second, 5, 100, false)
 		}, []string{"2.95s c true", "16.5s c false"}},
@@ -223,8 +221,8 @@ func TestAckWatch(t *testing.T) {
 	}
 }
 
-// TestAckWatchEnd: what a leader dropped is not dropped by the next one, and its
-// end is told.
+// TestAckWatchEnd: a new leader does not treat a node as dropped because the old leader did. The end of a drop
+// is reported.
 func TestAckWatchEnd(t *testing.T) {
 	w := newWatching().run(5*time.Second, 5, never, true)
 	if e := w.watch.End(w.state); len(e) != 1 || e[0].Dropped || e[0].Node != "c" {

@@ -29,7 +29,7 @@ func recoverOn(t *testing.T, s State, node string, kind Kind) State {
 	return next
 }
 
-// TestRecoverState: what is left is one node that nothing keeps from opening.
+// TestRecoverState: the state after a recovery has one node, and nothing in it keeps that node from opening.
 func TestRecoverState(t *testing.T) {
 	s := stateBefore()
 	got := recoverOn(t, s, "a", KindFull)
@@ -56,8 +56,7 @@ func TestRecoverState(t *testing.T) {
 	}
 }
 
-// TestTakeBack: a node of before comes back by a rebuild alone: its data of before
-// must not count.
+// TestTakeBack: a former member comes back only by a rebuild, because its old data must not count.
 func TestTakeBack(t *testing.T) {
 	s := recoverOn(t, stateBefore(), "a", KindFull)
 	add := Change{ID: "1", Membership: &MembershipChange{Op: OpAdd, Name: "b", ID: 2, Peer: "b:2"}}
@@ -90,8 +89,7 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestRecoverLogger: a cluster of a logger can take in a full node, and cannot lose
-// the last one.
+// TestRecoverLogger: a cluster of one logger can take in a full node, and then cannot lose its last full node.
 func TestRecoverLogger(t *testing.T) {
 	s := recoverOn(t, stateBefore(), "c", KindLogger)
 	next, err := s.With(Change{ID: "1", Membership: &MembershipChange{Op: OpRebuild, Name: "b", Instance: "x"}})
@@ -106,7 +104,7 @@ func TestRecoverLogger(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsTold: a former member reads a sentence, and its agent what it needs.
+// TestRecoveryIsTold: a former member gets a sentence for people, and its agent gets what it needs.
 func TestRecoveryIsTold(t *testing.T) {
 	r := *recoverOn(t, stateBefore(), "a", KindFull).Recovered
 	for _, want := range []string{`cluster "x" was recovered on node a at 1970-01-01 00:00:01 UTC without node b`, `quorate node rebuild b`} {

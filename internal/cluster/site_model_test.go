@@ -15,7 +15,7 @@ type modelSite struct {
 
 func (s *modelSite) open() bool { return s.state.Follow == nil }
 
-// takes has the state take a step, if it may.
+// takes applies a step to the state, if the state allows it.
 func (s *modelSite) takes(c SiteChange) bool {
 	next, err := s.state.With(Change{ID: "x", Site: &c})
 	if err == nil {
@@ -24,17 +24,19 @@ func (s *modelSite) takes(c SiteChange) bool {
 	return err == nil
 }
 
-// modelAttempt is what a primary knows that attempts to take over: it may die, and its messages may come late, twice or never.
+// modelAttempt is what a primary that attempts to take over knows. The primary may die, and its messages may
+// come late, twice or never.
 type modelAttempt struct {
 	site    int
 	ballot  Ballot
 	token   string
 	version uint64
-	// proposed: the end of following was proposed, judged on version. It is committed at any time, or never.
+	// proposed: the end of following was proposed on the basis of version. It may be committed at any time, or
+	// never.
 	proposed bool
 }
 
-// twoSites is a world in which everything that may be delayed is.
+// twoSites is a world in which everything that can be delayed may be delayed.
 type twoSites struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -46,8 +48,8 @@ type twoSites struct {
 	promoted bool
 }
 
-// TestTwoSites: whatever is late, repeated or lost, and whoever dies, never do both sites take writes, unless one was promoted; and who takes
-// over has all that was acknowledged.
+// TestTwoSites: the two sites never both take writes unless one was promoted, whatever message is late,
+// repeated or lost, and whichever primary dies. A site that takes over has everything that was acknowledged.
 func TestTwoSites(t *testing.T) {
 	for _, promotes := range []bool{false, true} {
 		overs := 0
@@ -100,7 +102,7 @@ func (w *twoSites) step(promotes bool) {
 		}
 	case 9:
 		switch {
-		case w.r.IntN(4) == 0 && len(w.attempts) > 0: // it dies, or nobody waits for it
+		case w.r.IntN(4) == 0 && len(w.attempts) > 0: // the primary dies, or nobody waits for the attempt
 			at := w.r.IntN(len(w.attempts))
 			w.attempts = append(w.attempts[:at], w.attempts[at+1:]...)
 		case promotes && w.r.IntN(20) == 0:
@@ -111,7 +113,8 @@ func (w *twoSites) step(promotes bool) {
 	}
 }
 
-// follow has a site that follows get some of what it lacks; or begin, once the other one has taken over.
+// follow lets a following site get some of the transactions that it lacks, or lets it begin to follow when the
+// other site has taken over.
 func (w *twoSites) follow(s, other *modelSite) {
 	f := s.state.Follow
 	switch {
@@ -123,7 +126,7 @@ func (w *twoSites) follow(s, other *modelSite) {
 	default:
 		for n := range s.has {
 			if !other.has[n] {
-				return // it does not follow with what it alone has
+				return // a site with transactions that the other one lacks does not follow
 			}
 		}
 		for n := range w.acked {
@@ -134,7 +137,7 @@ func (w *twoSites) follow(s, other *modelSite) {
 	}
 }
 
-// attempt begins one, and asks the other site to close.
+// attempt begins an attempt, and asks the other site to close.
 func (w *twoSites) attempt(i int) {
 	s, other := w.sites[i], w.sites[1-i]
 	if s.open() {
@@ -153,7 +156,7 @@ func (w *twoSites) attempt(i int) {
 
 func (w *twoSites) send(m func()) { w.messages = append(w.messages, m) }
 
-// deliver has some message come; it may come again.
+// deliver delivers some message. The same message may be delivered again.
 func (w *twoSites) deliver() {
 	if len(w.messages) == 0 {
 		return
@@ -166,7 +169,8 @@ func (w *twoSites) deliver() {
 	m()
 }
 
-// goOn has an attempt propose to take over, if the other site is closed for it and has nothing that is not here; or give up.
+// goOn lets an attempt propose to take over, if the other site is closed for it and has nothing that this site
+// lacks. Or the attempt gives up.
 func (w *twoSites) goOn(a *modelAttempt) {
 	s, other := w.sites[a.site], w.sites[1-a.site]
 	all := true
@@ -179,11 +183,11 @@ func (w *twoSites) goOn(a *modelAttempt) {
 	case f != nil && f.Token == SealedToken(a.token) && all:
 		a.proposed = true
 		w.send(func() { w.takeOver(a) })
-	case w.r.IntN(4) == 0 && s.state.Follow != nil && s.state.Follow.Follows(): // it is certain that the site follows on
+	case w.r.IntN(4) == 0 && s.state.Follow != nil && s.state.Follow.Follows(): // it is certain that the site continues to follow
 		w.send(func() {
 			other.takes(SiteChange{Step: SiteOpen, Site: s.name, Ballot: a.ballot, Token: SealedToken(a.token)})
 		})
-		a.proposed = true // it proposes nothing any more
+		a.proposed = true // this attempt proposes nothing more
 	}
 }
 
@@ -200,14 +204,14 @@ func (w *twoSites) takeOver(a *modelAttempt) {
 	}
 }
 
-// promote has a site go on without the other one, which is not asked.
+// promote makes a site go on without the other one, which is not asked.
 func (w *twoSites) promote(s, other *modelSite) {
 	if s.takes(SiteChange{Step: SiteTakeOver, Site: other.name, Ballot: NextBallot(s.name, s.state.SiteBallot), Fence: true}) {
 		w.promoted = true
 	}
 }
 
-// fence has a promoted site close the other one.
+// fence makes a promoted site close the other one.
 func (w *twoSites) fence(s, other *modelSite) {
 	if s.state.Site == nil || !s.state.Site.Fence {
 		return
@@ -224,7 +228,8 @@ func (w *twoSites) fence(s, other *modelSite) {
 	})
 }
 
-// settle: once all that was sent has come, and nobody attempts anything, at most one site takes writes, and it is known which.
+// settle: when all messages have come and no attempt is left, at most one site takes writes, and both know
+// which.
 func (w *twoSites) settle(seed uint64) {
 	w.attempts = nil
 	for range 30 {

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// sited is a cluster whose site steps are tried.
+// sited is a cluster on which the tests try the steps of a site.
 type sited struct {
 	t *testing.T
 	State
 }
 
-// takes has the state take a step, or refuse it with some words.
+// takes applies a step to the state. refused is a part of the expected refusal, "" if the step is allowed.
 func (s *sited) takes(c SiteChange, refused string) {
 	s.t.Helper()
 	next, err := s.With(Change{ID: "x", By: "ann", Site: &c})
@@ -29,10 +29,10 @@ func newSited(t *testing.T) *sited {
 	return &sited{t, NewState([]Member{{ID: 1, Name: "a", Kind: KindFull, Weight: 5}})}
 }
 
-// ballot is an attempt of east or west.
+// ballot makes the ballot of an attempt of east or west.
 func ballot(number uint64, site string) Ballot { return Ballot{number, site} }
 
-// TestSiteTakesOver: a site follows, attempts, takes over, and knows whom it has to close.
+// TestSiteTakesOver: a site follows, attempts, takes over, and knows which site it has to close.
 func TestSiteTakesOver(t *testing.T) {
 	s := newSited(t)
 	s.takes(SiteChange{Step: SiteTakeOver, Site: "east", Ballot: ballot(1, "west")}, "does not follow")
@@ -67,7 +67,8 @@ func TestSiteTakesOver(t *testing.T) {
 	}
 }
 
-// TestSiteCloses: a site is closed by the newest attempt alone, opened again by its token alone, and what is late changes nothing.
+// TestSiteCloses: only the newest attempt closes a site, and only that attempt's token opens it again. A late
+// request changes nothing.
 func TestSiteCloses(t *testing.T) {
 	s := newSited(t)
 	yield := func(b Ballot, token string) SiteChange {
@@ -86,14 +87,14 @@ func TestSiteCloses(t *testing.T) {
 		t.Fatalf("after it was taken back it follows %+v", s.Follow)
 	}
 	s.takes(yield(ballot(2, "west"), "two"), "older") // late
-	// A request that comes behind its own end: what is taken back first is refused.
+	// The request comes after its own end: the end came first, so the request is refused.
 	s.takes(resume(ballot(3, "west"), "three"), "")
 	s.takes(yield(ballot(3, "west"), "three"), "older")
 	s.takes(yield(ballot(4, "west"), "four"), "")
 	s.takes(SiteChange{Step: SiteBegin, Site: "west", Ballot: ballot(3, "west")}, "so already")
 	s.takes(SiteChange{Step: SiteBegin, Site: "west", Ballot: ballot(4, "west")}, "")
-	s.takes(resume(ballot(4, "west"), "four"), "not closed by this request") // it has taken over
-	// A site that follows already, and is closed for an attempt, goes back to that.
+	s.takes(resume(ballot(4, "west"), "four"), "not closed by this request") // the site has taken over
+	// A site that already follows and is closed for an attempt follows again afterwards.
 	s.takes(yield(ballot(5, "west"), "five"), "")
 	s.takes(yield(ballot(6, "west"), "six"), "")
 	s.takes(resume(ballot(6, "west"), "six"), "")
@@ -103,7 +104,7 @@ func TestSiteCloses(t *testing.T) {
 	s.takes(SiteChange{Step: SiteClose, Site: "north", Ballot: ballot(9, "north"), Token: "x"}, "the cluster follows site west")
 }
 
-// TestBothPromoted: where both sites were promoted, one of them closes the other one, and not the other way round.
+// TestBothPromoted: if both sites were promoted, only one of them may close the other.
 func TestBothPromoted(t *testing.T) {
 	east, west := newSited(t), newSited(t)
 	west.takes(SiteChange{Step: SiteFollow, Site: "east"}, "")
@@ -117,7 +118,7 @@ func TestBothPromoted(t *testing.T) {
 	east.takes(SiteChange{Step: SiteClose, Site: "west", Ballot: w, Token: "w"}, "")
 }
 
-// TestSiteAddresses: what is no list of addresses is refused.
+// TestSiteAddresses: a text that is no list of addresses is refused.
 func TestSiteAddresses(t *testing.T) {
 	for _, bad := range []string{"", "a", "a:1,", "a:1,a:1", ":1", strings.Repeat("x", sitesBytesMax) + ":1"} {
 		if SiteAddresses(bad) == nil {

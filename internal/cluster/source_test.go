@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sourcedState has a learner, d, that b feeds.
+// sourcedState has a learner d, whose source is b.
 func sourcedState() State {
 	s := testState()
 	s.Members = append(s.Members, Member{ID: 4, Name: "d", Peer: "d:7400", Kind: KindLearner, Source: "b", SourceApplied: true})
@@ -47,8 +47,8 @@ func TestSourceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSourceFollowsTheMembers: who gets a vote has none any more, nor has whose source
-// loses it; a source that is rebuilt is one again later.
+// TestSourceFollowsTheMembers: a learner that gets a vote has no source any more. Neither has a learner whose
+// source loses its vote. A source that is rebuilt becomes the source again later.
 func TestSourceFollowsTheMembers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  Change
@@ -112,9 +112,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestRepair: a node is rebuilt by itself for a reason that the settings let count, not
-// while somebody is at work, not two at once, not too often, and not where that would
-// end what was promised of it, or leave one voter.
+// TestRepair: a node is rebuilt automatically only for a reason that the settings allow. It is not rebuilt
+// while somebody is at work on it, not together with another node, and not too often. It is also not rebuilt if
+// that would break a promise about the node, or leave only one voter.
 func TestRepair(t *testing.T) {
 	empty := RepairSight{Empty: true, Silence: repairSilence}
 	errant := RepairSight{Errant: true, Saved: true}
@@ -129,7 +129,7 @@ func TestRepair(t *testing.T) {
 	for name, c := range map[string]struct {
 		sight  RepairSight
 		change func(*State)
-		want   string // yes, no, or what is in the way
+		want   string // yes, no, or the obstacle
 	}{
 		"nothing":                 {RepairSight{}, nil, no},
 		"empty":                   {empty, nil, yes},
@@ -178,7 +178,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// rebuilt has a member without its vote: one that gets it back, if becomes is a kind.
+// rebuilt makes a member lose its vote for a rebuild. If becomes is a kind, the member gets the vote back
+// later.
 func rebuilt(name string, becomes Kind, instance string) func(*State) {
 	return func(s *State) {
 		m, _ := s.Member(name)
@@ -187,8 +188,8 @@ func rebuilt(name string, becomes Kind, instance string) func(*State) {
 	}
 }
 
-// TestRepairBesideTheGone: a node that is told to begin anew and is not there does not hold
-// up the next one for ever, but a majority keeps its votes.
+// TestRepairBesideTheGone: a node that was told to begin again and is not there does not block the next rebuild
+// for ever. A majority still keeps its votes.
 func TestRepairBesideTheGone(t *testing.T) {
 	const yes = "yes"
 	for name, c := range map[string]struct {
@@ -216,8 +217,8 @@ func TestRepairBesideTheGone(t *testing.T) {
 	}
 }
 
-// checkRepair compares what becomes of the second member: "yes", it is rebuilt, "", there
-// is no reason, or what is in the way.
+// checkRepair compares what happens to the second member: "yes" = it is rebuilt, "" = there is no reason to,
+// else the obstacle.
 func checkRepair(t *testing.T, name string, s State, sight RepairSight, want string) {
 	t.Helper()
 	const yes, no = "yes", ""

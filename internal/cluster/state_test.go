@@ -129,7 +129,7 @@ func TestStateRefuses(t *testing.T) {
 	}
 }
 
-// TestWhoAsksIsShownAsItIs: the audit's rows show it on a terminal.
+// TestWhoAsksIsShownAsItIs: the audit shows the name on a terminal, so it must be printable.
 func TestWhoAsksIsShownAsItIs(t *testing.T) {
 	for by, refused := range map[string]bool{
 		"ann@db1": false, "jürgen m@db1": false, "ann\x1b[8m@db1": true, "ann\nbob@db1": true, "ann\u2066@db1": true, "ann\xff": true,
@@ -142,7 +142,7 @@ func TestWhoAsksIsShownAsItIs(t *testing.T) {
 	}
 }
 
-// TestStateKeepsALeader: no change leaves a cluster that nobody could lead.
+// TestStateKeepsALeader: no change leaves a cluster in which no node could lead.
 func TestStateKeepsALeader(t *testing.T) {
 	s := testState()
 	s, err := s.With(change(Change{Node: &NodeChange{Name: "a", Weight: new(0)}}))
@@ -172,7 +172,7 @@ func TestUnchangedIsTold(t *testing.T) {
 	}
 }
 
-// TestStateJSON: the names are an interface and a format.
+// TestStateJSON: the JSON names are an interface and a file format, and must not change.
 func TestStateJSON(t *testing.T) {
 	s := testState()
 	s.Members = s.Members[:1]

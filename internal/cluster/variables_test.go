@@ -72,8 +72,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestVariablesBytes: with as many and as long variables as there can be, a state stays far below
-// what an entry may have.
+// TestVariablesBytes: even with as many and as long variables as possible, a state is far smaller than an entry
+// may be.
 func TestVariablesBytes(t *testing.T) {
 	s := testState()
 	var err error

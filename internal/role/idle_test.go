@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestIdle: a replica and a primary at rest need no ticks, whatever the time; who waits for
+// TestIdle: a replica and a primary at rest need no ticks, whatever the time is. A node that waits for
 // something needs them.
 func TestIdle(t *testing.T) {
 	n := New(Config{
@@ -16,7 +16,7 @@ func TestIdle(t *testing.T) {
 		IdleLeaderTimeout: 5 * time.Second, StopTimeout: 5 * time.Second, SettleTimeout: 2 * time.Second, SteadyAfter: time.Minute,
 	})
 	now := time.Duration(0)
-	// runs has every operation end well, and none be idle before.
+	// runs makes every operation succeed, and checks that the node is never idle before that.
 	runs := func(in Input) {
 		for effects := n.Step(in); len(effects) > 0; {
 			var op OpID

@@ -9,7 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestChoose: the named node if it can lead, else the best; and why not.
+// TestChoose: the named node is chosen if it can lead, else the best node. If there is none, the reason is
+// given.
 func TestChoose(t *testing.T) {
 	replica := func(id cluster.NodeID, name string, weight int, lag time.Duration) Peer {
 		return Peer{ID: id, Name: name, Kind: cluster.KindFull, Weight: weight, Live: true, Role: status.RoleReplica, Applied: 100, LogLast: 100, Lag: lag}
@@ -22,7 +23,7 @@ func TestChoose(t *testing.T) {
 	for name, test := range map[string]struct {
 		peers []Peer
 		to    string
-		want  string // the node's name, or a part of why not
+		want  string // the name of the node, or a part of the reason
 	}{
 		"heaviest":              {[]Peer{b, c}, "", "c"},
 		"lag before weight":     {[]Peer{b, late}, "", "b"},

@@ -14,10 +14,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestScripts runs testdata: each file is a life of node 1, which is a logger
-// where the file's name begins with "logger"; deposed primaries are killed at once
-// unless it begins with "settle". A directive is an input, or
-// several, one on each line; its output the effects and the state after them.
+// TestScripts runs the files in testdata. Each file is a life of node 1. The node is a logger if the file's
+// name begins with "logger". A deposed primary is killed at once, unless the name begins with "settle". A
+// directive has one input or several, one on each line. Its output is the effects and the state after them.
 //
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
 //	exited [incarnation:]why | progress | doubt why | log why | log ok | stop
@@ -102,7 +101,7 @@ func parseInput(t *testing.T, n *Machine, now *time.Duration, line string) Input
 	return parseOperator(t, verb, rest)
 }
 
-// parseOperator reads what an operator wants.
+// parseOperator reads an operator's request.
 func parseOperator(t *testing.T, verb, rest string) Input {
 	switch verb {
 	case "move":

@@ -12,14 +12,14 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestBoundedStatus: a status whose every text is as long as can be has a length that
-// a peer takes, and one of usual length is sent as it is.
+// TestBoundedStatus: a status in which every text is as long as it can be is short enough for a peer. A status
+// of usual length is sent unchanged.
 func TestBoundedStatus(t *testing.T) {
 	usual := Node{ID: 1, Name: "a", GTIDExecuted: "01010101-0101-0101-0101-010101010101:1-5", Reason: "no leader"}
 	if diff := cmp.Diff(usual, usual.Bounded()); diff != "" {
 		t.Errorf("a usual status is changed (-want +got):\n%s", diff)
 	}
-	// These come from the configuration, or from quorate itself, and are short.
+	// These texts come from the configuration or from quorate itself, and are short.
 	short := []string{
 		"Name", "Kind", "Peer", "Site", "RequireAck", "Source", "FedBy", "Instance", "Role", "LogState", "Mysqld", "ServerVersion",
 		"ServerUUID", "Router", "ReadOnly", "MysqldPort", "MySQLRouter", "AgentVersion", "Follow", "Unreached", "Key", "ClientCA",

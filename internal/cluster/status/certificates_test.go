@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestCertificates: only where the operator has given a server a certificate is anything said of
-// the others', and only of servers that clients are led to.
+// TestCertificates: the text about differing certificates comes only if the operator gave some server a
+// certificate, and only for servers to which clients are led.
 func TestCertificates(t *testing.T) {
 	all := []string{"db.example", "10.0.0.1"}
 	node := func(name, ca string, names ...string) Node {

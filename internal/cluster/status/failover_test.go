@@ -62,7 +62,7 @@ func TestEstimateFailover(t *testing.T) {
 			nodes[i].ID = cluster.NodeID(i + 1)
 			sight.State.Members = append(sight.State.Members, cluster.Member{ID: nodes[i].ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight})
 		}
-		sight.State.Members = append(sight.State.Members, cluster.Member{ID: 9, Name: "z", Kind: cluster.KindLogger}) // any one may fail
+		sight.State.Members = append(sight.State.Members, cluster.Member{ID: 9, Name: "z", Kind: cluster.KindLogger}) // any one node may fail
 		sight.Nodes = append(sight.Nodes, Node{ID: 9, Name: "z", Reachable: true})
 		c.want.From = "a"
 		if diff := cmp.Diff(c.want, EstimateFailover(sight, c.to, times)); diff != "" {
@@ -98,7 +98,7 @@ func TestLogBehind(t *testing.T) {
 	}
 }
 
-// TestFollows: of whom the log is kept although it does not get on with it.
+// TestFollows: which nodes follow the log, and what stops the others.
 func TestFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		node    Node

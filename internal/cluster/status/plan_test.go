@@ -26,7 +26,7 @@ func threeToPlanFor() (before cluster.State, nodes func(change func(b, c *Node))
 	}
 }
 
-// TestPlanChange: what is said before a change, and what would stop writes.
+// TestPlanChange: the warnings before a change, and which changes would stop writes.
 func TestPlanChange(t *testing.T) {
 	before, nodes := threeToPlanFor()
 	well := nodes(func(_, _ *Node) {})
@@ -73,7 +73,7 @@ func TestPlanChange(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	// A node that OKs wait for is made anew: they would wait that long.
+	// A node whose ACK is required is rebuilt: the OKs would wait for the whole rebuild.
 	required := before.Clone()
 	required.Members[2].RequireAck = true
 	after, err := required.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: "c", Instance: "new"}})
@@ -83,7 +83,7 @@ func TestPlanChange(t *testing.T) {
 	if d := cmp.Diff([]string{"OKs would wait for c, which gets a new copy of its data"}, PlanChange(required, after, well, "a").Stops); d != "" {
 		t.Errorf("a required node is rebuilt (-want +got):\n%s", d)
 	}
-	// What waits already is no reason to keep anything from being done.
+	// Writes wait already, so that is no objection to the change.
 	before.Durability = cluster.DurabilityAll
 	after = before.Clone()
 	after.Members[1].Weight = 3
@@ -92,7 +92,7 @@ func TestPlanChange(t *testing.T) {
 	}
 }
 
-// TestPlanCountsWhoRuns: a node that is down is none that may fail.
+// TestPlanCountsWhoRuns: a node that is down is not one of those that may still fail.
 func TestPlanCountsWhoRuns(t *testing.T) {
 	before, nodes := threeToPlanFor()
 	cGone := nodes(func(_, c *Node) { c.Reachable = false })
@@ -134,7 +134,7 @@ func TestPlanCountsWhoRuns(t *testing.T) {
 	}
 }
 
-// TestWithoutNode: nobody takes over while maintenance is on, nor where nobody could.
+// TestWithoutNode: no node takes over while maintenance is on, or if no node could.
 func TestWithoutNode(t *testing.T) {
 	s := sightOf(t, "a:primary b:replica c:replica:w0")
 	for _, c := range []struct {
@@ -157,7 +157,7 @@ func TestWithoutNode(t *testing.T) {
 	}
 }
 
-// TestWithoutNodeNorPrimary: nobody is there to be taken over from.
+// TestWithoutNodeNorPrimary: there is no primary to take over from.
 func TestWithoutNodeNorPrimary(t *testing.T) {
 	s := sightOf(t, "a:replica b:replica c:replica:away")
 	for name, want := range map[string]string{
@@ -170,7 +170,7 @@ func TestWithoutNodeNorPrimary(t *testing.T) {
 	}
 }
 
-// TestRestartNotes: the agent goes on to vote, its mysqld could not take over.
+// TestRestartNotes: while mysqld restarts, the agent still votes, but the node could not take over.
 func TestRestartNotes(t *testing.T) {
 	const stays = "a stays the leader: its sessions end, and writes wait until its mysqld is back"
 	only := func(name string) string {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// sightOf reads "a:primary b:replica:away c:logger": a node's name, role and what is
-// special about it. Roles logger and learner are kinds, too.
+// sightOf reads a text like "a:primary b:replica:away c:logger": the name of each node, its role, and its
+// peculiarities. The roles logger and learner are also kinds.
 func sightOf(t *testing.T, text string) (s Sight) {
 	t.Helper()
 	s.State.Durability = cluster.DurabilityMajority
@@ -66,11 +66,11 @@ func sightOf(t *testing.T, text string) (s Sight) {
 	return s
 }
 
-// quorumRow is what a sight means.
+// quorumRow is a sight and the text that is expected for it.
 type quorumRow struct {
 	sight string
 	with  func(*Sight)
-	want  string // Quorum's line, or without a primary the first one of NoPrimary
+	want  string // the line of Quorum, or without a primary the first line of NoPrimary
 }
 
 func durabilityAll(s *Sight)  { s.State.Durability = cluster.DurabilityAll }
@@ -82,7 +82,7 @@ func maintenanceOf(primary string) func(*Sight) {
 
 func outgoing(ids ...cluster.NodeID) func(*Sight) { return func(s *Sight) { s.Outgoing = ids } }
 
-// TestQuorum: how many failures are survived now.
+// TestQuorum: how many failures the cluster survives now.
 func TestQuorum(t *testing.T) {
 	checkQuorum(t, []quorumRow{
 		// One to five full nodes, all well.
@@ -98,13 +98,13 @@ func TestQuorum(t *testing.T) {
 		{"a:primary b:replica c:replica d:replica e:replica:away", nil, "survives the failure of any 1 node: 4 of 5 voters run, e is not heard of"},
 		{"a:primary b:replica c:replica d:replica:away e:replica:away", nil,
 			"survives no further failure: 3 of 5 voters run, d and e are not heard of"},
-		// Those that run and do not count.
+		// Some run but do not count.
 		{"a:primary b:replica c:replica:full", nil, "survives no further failure: 2 of 3 voters run, c has a log that is full"},
 		{"a:primary b:replica c:replica:stalled", nil, "survives no further failure: 2 of 3 voters run, c has a log that is stalled"},
 		{"a:primary b:replica c:starting:repairing", nil, "survives no further failure: 2 of 3 voters run, c has a log that is repairing"},
 		{"a:primary b:replica c:removed", nil, "survives no further failure: 2 of 3 voters run, c is removed"},
 		{"a:primary b:replica c:replica:joins", nil, "survives no further failure: 2 of 3 voters run, c is joining"},
-		// Those that vote and cannot take over.
+		// Some vote but cannot take over.
 		{"a:primary b:fenced c:errant", nil, "survives no failure: 3 of 3 voters run; without a no node could be the primary"},
 		{"a:primary b:fenced c:replica", nil, "survives the failure of any 1 node: 3 of 3 voters run"},
 		{"a:primary b:starting c:replica d:unverified e:starting", nil,
@@ -123,10 +123,10 @@ func TestQuorum(t *testing.T) {
 	})
 }
 
-// TestQuorumOfPolicies: what else has to be there beside a majority of the voters.
+// TestQuorumOfPolicies: what is needed besides a majority of the voters.
 func TestQuorumOfPolicies(t *testing.T) {
 	checkQuorum(t, []quorumRow{
-		// A change of the members that is not complete: two majorities.
+		// A change of the members is not complete: two majorities are needed.
 		{"a:primary b:replica c:replica d:replica", outgoing(1, 2, 3), "survives the failure of any 1 node: 4 of 4 voters run"},
 		{"a:primary b:replica:away c:replica d:replica", outgoing(1, 2, 3), "survives no further failure: 3 of 4 voters run, b is not heard of"},
 		{"a:primary b:learner:away c:replica", outgoing(1, 2, 3), "survives no further failure: 2 of 2 voters run, b is not heard of"},
@@ -149,8 +149,8 @@ func TestQuorumOfPolicies(t *testing.T) {
 	})
 }
 
-// TestQuorumInAnUpgrade: who runs a new quorate opens only beside a majority that does;
-// one of before needs nobody.
+// TestQuorumInAnUpgrade: a node with a new quorate opens only if a majority runs a new quorate, too. A node
+// with an old one needs no such majority.
 func TestQuorumInAnUpgrade(t *testing.T) {
 	const whole = "survives the failure of any 1 node: 3 of 3 voters run"
 	checkQuorum(t, []quorumRow{
@@ -176,7 +176,7 @@ func TestQuorumInAnUpgrade(t *testing.T) {
 	})
 }
 
-// TestNoPrimary: what is to be started.
+// TestNoPrimary: which agents have to be started.
 func TestNoPrimary(t *testing.T) {
 	checkQuorum(t, []quorumRow{
 		{"a:replica b:replica:away c:replica:away", nil, "2 of 3 voters must run, and 1 does: a (b and c are not heard of). " +
@@ -193,8 +193,8 @@ func TestNoPrimary(t *testing.T) {
 		{"a:replica:full b:replica:full c:replica", nil, "2 of 3 voters must run, and 1 does: c (a and b have a log that is full). What each node waits for is below."},
 		{"a:replica:full", nil, "1 of 1 voters must run, and 0 do (a has a log that is full). What each node waits for is below."},
 		{"a:learner b:never", nil, "1 of 1 voters must run, and 0 do (b is not heard of). Start the agent on b: nothing is lost, and writes go on by themselves."},
-		// Only a logger is left, or only loggers: one of the others has to be full, may it
-		// be the one that makes the majority or not.
+		// Only a logger is left, or only loggers: one of the nodes to start has to be full, even if a logger
+		// would make the majority.
 		{"l:logger b:replica:away c:replica:away", nil, "2 of 3 voters must run, and 1 does: l (b and c are not heard of). " +
 			"Start the agent on b or c: nothing is lost, and writes go on by themselves."},
 		{"l:logger b:replica:away m:logger:away", nil, "2 of 3 voters must run, and 1 does: l (b and m are not heard of). " +
@@ -209,7 +209,7 @@ func TestNoPrimary(t *testing.T) {
 		{"l:logger m:logger:away n:logger:away b:replica:away c:replica:away", nil, "3 of 5 voters must run, and 1 does: l (m, n, b and c are not heard of). " +
 			"Start the agents on m and b, or n and b, or m and c, or n and c, or others: nothing is lost, and writes go on by themselves."},
 		{"a:replica:w0 b:replica:w0 c:replica:w0", nil, "3 of 3 voters run, a majority, but no node that runs may be the primary: a has weight 0, b has weight 0, c has weight 0. What each node waits for is below."},
-		// A majority runs, and it takes its time.
+		// A majority runs, but needs time.
 		{"a:starting b:starting c:starting", nil, "3 of 3 voters run, a majority: no agent has to be started. What each node waits for is below."},
 		{"a:promoting b:replica c:primary:away", func(s *Sight) { s.Primary = "" }, "2 of 3 voters run, a majority (c is not heard of): no agent has to be started. What each node waits for is below."},
 		{"a:replica b:replica c:replica:away", nil, "2 of 3 voters run, a majority (c is not heard of): no agent has to be started. What each node waits for is below."},
@@ -246,8 +246,8 @@ func checkQuorum(t *testing.T, rows []quorumRow) {
 	}
 }
 
-// TestQuorumIsWhatHappens breaks every combination of nodes in turn: so many may fail
-// as is said, and one more somewhere is too many.
+// TestQuorumIsWhatHappens breaks each combination of nodes: the cluster survives as many failures as it says,
+// and some combination with one failure more is too many.
 func TestQuorumIsWhatHappens(t *testing.T) {
 	for _, text := range []string{
 		"a:primary b:replica c:replica", "a:primary b:replica c:replica d:replica e:replica", "a:primary b:replica l:logger",
@@ -280,7 +280,7 @@ func TestQuorumIsWhatHappens(t *testing.T) {
 	}
 }
 
-// reached is a sight with other nodes heard of.
+// reached returns the sight with other nodes reachable.
 func reached(s Sight, is func(Node) bool) Sight {
 	s.Nodes = slices.Clone(s.Nodes)
 	for i, n := range s.Nodes {
@@ -289,7 +289,7 @@ func reached(s Sight, is func(Node) bool) Sight {
 	return s
 }
 
-// checkStarts: each set of starts does it, and less of it does not.
+// checkStarts: each of the sets of starts is enough, and no smaller set is.
 func checkStarts(t *testing.T, text string, broken Sight, sets [][]string) {
 	t.Helper()
 	for _, set := range sets {
@@ -305,7 +305,7 @@ func checkStarts(t *testing.T, text string, broken Sight, sets [][]string) {
 	}
 }
 
-// TestNoPrimaryText is the whole of it, once.
+// TestNoPrimaryText checks the whole text for one case.
 func TestNoPrimaryText(t *testing.T) {
 	got := strings.Join(sightOf(t, "a:replica b:replica:away c:replica:away").Quorum().NoPrimary("a"), "\n")
 	want := `2 of 3 voters must run, and 1 does: a (b and c are not heard of). Start the agent on b or c: nothing is lost, and writes go on by themselves.
@@ -316,8 +316,8 @@ If disks are gone for good: docs/operations.md, "A majority is gone for good".`
 	}
 }
 
-// TestNoLeaseOfVotersOfBefore: while a change of the members is not complete, a majority
-// of the voters of before must promise a lease, too.
+// TestNoLeaseOfVotersOfBefore: while a change of the members is not complete, a majority of the old voters must
+// promise a lease, too.
 func TestNoLeaseOfVotersOfBefore(t *testing.T) {
 	s := sightOf(t, "a:primary:new b:replica:new c:replica:old d:learner:old")
 	if why := s.NoLease("b"); why != "" {
@@ -332,8 +332,8 @@ func TestNoLeaseOfVotersOfBefore(t *testing.T) {
 	}
 }
 
-// TestFailoverNeedsAMajority: with one of three voters down the death of the primary's
-// mysqld is a failover, and that of its agent, which votes, is none.
+// TestFailoverNeedsAMajority: one of three voters is down. If the primary's mysqld dies, there is a failover.
+// If the primary's agent dies, there is none, because its vote is missing.
 func TestFailoverNeedsAMajority(t *testing.T) {
 	times := FailoverTimes{Process: 200 * time.Millisecond, Host: 1500 * time.Millisecond, Open: 100 * time.Millisecond}
 	whole := func(to string) string {

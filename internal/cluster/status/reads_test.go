@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// readable is a replica that may be read, as a test changes it.
+// readable returns a replica that may be read, with the changes of a test.
 func readable(id cluster.NodeID, change ...func(*Node)) Node {
 	n := Node{ID: id, Role: RoleReplica, Mysqld: MysqldRunning, Leader: 9, Reachable: true, ReadOnly: ":6447"}
 	for _, f := range change {
@@ -85,8 +85,8 @@ func TestChooseWhomToRead(t *testing.T) {
 	}
 }
 
-// Of any nodes, the one that is chosen may be read, and none that may is nearer, or as near with fewer sessions;
-// clients that come one after the other are spread to within one.
+// TestChoiceIsTheBest: the chosen node may be read. No other readable node is nearer, or as near with fewer
+// sessions. Clients that come one after the other are spread evenly, to within one session.
 func TestChoiceIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Reads{LagMax: 2 * time.Second, Primary: rapid.Bool().Draw(t, "primary")}

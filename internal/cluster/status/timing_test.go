@@ -34,7 +34,7 @@ func TestNoLease(t *testing.T) {
 	const now, before, away = "now", "before", "away"
 	for name, c := range map[string]struct {
 		nodes []string
-		want  bool // a reason
+		want  bool // there is a reason
 	}{
 		"all new":                       {[]string{now, now, now}, false},
 		"one of before":                 {[]string{now, now, before}, false},

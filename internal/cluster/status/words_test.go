@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestAckSentences: a plain cluster says nothing of ACKs; what is asked for is said, and what is
-// not as it should be is an alarm.
+// TestAckSentences: a plain cluster says nothing about ACKs. A requirement is mentioned, and a problem with it
+// is an alarm.
 func TestAckSentences(t *testing.T) {
 	c := Cluster{Durability: cluster.DurabilityMajority, Nodes: []Node{
 		{Name: "a", Reachable: true, AcksWait: []cluster.AckWait{{Node: "c", Entries: 1, Seconds: 0.2}}}, {Name: "c", Reachable: true},
@@ -43,7 +43,7 @@ func TestAckSentences(t *testing.T) {
 	}
 }
 
-// TestInWords: an answer has the sentences, and what it was made of stays as it was.
+// TestInWords: the answer has the sentences, and the value that it was made of is unchanged.
 func TestInWords(t *testing.T) {
 	c := Cluster{Cluster: "orders", Self: "a", Primary: "a", Quorum: &Quorum{Voters: []string{"a", "b"}, Running: []string{"a"}, Away: []string{"b is not heard of"}}, Nodes: []Node{
 		{Name: "a", Role: RolePrimary, Reachable: true, Pace: "slow\nreplica"}, {Name: "b", Role: RoleReplica, AgeMs: 2000},
@@ -64,7 +64,8 @@ func TestInWords(t *testing.T) {
 	}
 }
 
-// TestCutoverSentences: a cutover that is called off, and whose source may be closed, is an alarm: nobody takes writes.
+// TestCutoverSentences: a cutover that was called off while its source may be closed is an alarm, because no
+// server takes writes.
 func TestCutoverSentences(t *testing.T) {
 	for name, c := range map[string]struct {
 		closing *cluster.Closing
@@ -85,7 +86,7 @@ func TestCutoverSentences(t *testing.T) {
 	}
 }
 
-// TestUrgency: only what a person can count on is well.
+// TestUrgency: only a state that a person can rely on counts as well.
 func TestUrgency(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Node)
@@ -110,7 +111,7 @@ func TestUrgency(t *testing.T) {
 	}
 }
 
-// TestSettingsThatAreNotTheRule: settings that are the default need no line.
+// TestSettingsThatAreNotTheRule: default settings get no line.
 func TestSettingsThatAreNotTheRule(t *testing.T) {
 	c := Cluster{Reseed: cluster.ReseedAuto, Errant: cluster.ErrantKeep}
 	if got := c.settings(); got != "" {
@@ -131,8 +132,8 @@ func TestSettingsThatAreNotTheRule(t *testing.T) {
 	}
 }
 
-// TestPeersHaveLastLag: agents decide by the figures that a node had last, also where it does not know them now. It was found by a review:
-// null became 0, and a replica that was far behind would have been the best one.
+// TestPeersHaveLastLag: agents decide by the last known figures of a node, even if they do not know the present
+// ones. A review found this: null became 0, and a replica that was far behind would have been the best one.
 func TestPeersHaveLastLag(t *testing.T) {
 	n := Node{Name: "a", LagUnknown: true, LagSeconds: 7, LagBytes: 8, LagTransactions: 9}
 	text, err := json.Marshal(n.Bounded())
@@ -145,8 +146,8 @@ func TestPeersHaveLastLag(t *testing.T) {
 	}
 }
 
-// TestNotHeardNow: an answer has no role and no lag of a node that is not heard now, and says the same of it when it is made
-// into words once more, by whom it was sent.
+// TestNotHeardNow: the answer has no role and no lag for a node that is not heard now. The node that receives
+// the answer and makes it into words again says the same.
 func TestNotHeardNow(t *testing.T) {
 	c := Cluster{Self: "a", Nodes: []Node{
 		{Name: "a", Role: RoleRemoved},

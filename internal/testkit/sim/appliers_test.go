@@ -2,10 +2,10 @@ package sim
 
 import "testing"
 
-// appliersSeeds are run where appliers stop.
+// appliersSeeds is how many seeds are run with appliers that stop.
 const appliersSeeds = 30
 
-// TestAppliersStop wants appliers to stop, and primaries to slow their writers down.
+// TestAppliersStop: in these runs appliers stop, and primaries slow their writers down.
 func TestAppliersStop(t *testing.T) {
 	n := appliersSeeds
 	if testing.Short() {
@@ -25,9 +25,9 @@ func TestAppliersStop(t *testing.T) {
 	}
 }
 
-// TestLagOfAReplicaThatIsGone runs two seeds in which the replica that was near falls silent, or
-// stops to apply: the primary counts it until its last status is two seconds old, and hands out
-// as much as it likes meanwhile.
+// TestLagOfAReplicaThatIsGone runs two seeds. In both, the replica that was near falls silent or stops
+// applying. The primary counts it until its last status is two seconds old, and until then hands out as much as
+// it likes.
 func TestLagOfAReplicaThatIsGone(t *testing.T) {
 	for _, o := range []Options{{Seed: 30037}, {Seed: 40257, Appliers: 1}} {
 		if r := Run(o); r.Failure != nil {

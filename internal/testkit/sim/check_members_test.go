@@ -9,7 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestDirectoryIsGivenOnce wants a node to be seen that joins again in a directory in which it was a member.
+// TestDirectoryIsGivenOnce: the checker notices a node that joins again in a directory in which it was a
+// member.
 func TestDirectoryIsGivenOnce(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1})
 	for _, n := range w.nodes {
@@ -18,7 +19,7 @@ func TestDirectoryIsGivenOnce(t *testing.T) {
 	wantFailure(t, "again", "directory", func() { w.check.joinedAs(w.nodes[1]) })
 }
 
-// TestOfferIsNew wants an offer to be seen that is by an older cluster state.
+// TestOfferIsNew: the checker notices an offer that is based on an older cluster state.
 func TestOfferIsNew(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	offer := func(index uint64) func() {
@@ -32,7 +33,8 @@ func TestOfferIsNew(t *testing.T) {
 	wantFailure(t, "a newer state", "", offer(8))
 }
 
-// TestGivesUpNotTooEarly wants a node to be seen that gives up its data while all voters count on them.
+// TestGivesUpNotTooEarly: the checker notices a node that gives up its data while all voters still count on the
+// data.
 func TestGivesUpNotTooEarly(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1})
 	n, voter := w.nodes[0], w.nodes[1]

@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// failure returns the name and detail with which f fails, "" if it does not.
+// failure returns the name and the detail of the failure of f, "" if f does not fail.
 func failure(f func()) (text string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -37,7 +37,7 @@ func readOf(call, end time.Duration, values ...string) *request {
 	return &request{kind: reading, call: call, end: end, outcome: succeeded, read: values}
 }
 
-// TestLedgerJudges wants every way in which clients can be lied to to be seen.
+// TestLedgerJudges: the checker notices every kind of wrong answer to a client.
 func TestLedgerJudges(t *testing.T) {
 	a, b := appended("a", 1, 2), appended("b", 3, 4)
 	lost := appended("c", 5, 6)
@@ -63,7 +63,7 @@ func TestLedgerJudges(t *testing.T) {
 	}
 }
 
-// TestMajorityIsOfDisks wants only what an append has returned for to count.
+// TestMajorityIsOfDisks: an entry counts only when its append has returned.
 func TestMajorityIsOfDisks(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	run := consensus.AppendRun{Entries: []seglog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}}}
@@ -77,7 +77,7 @@ func TestMajorityIsOfDisks(t *testing.T) {
 	wantFailure(t, "before what was cut", "", func() { w.check.majority("OK", 1, 1) })
 }
 
-// TestHealedLogCounts wants what a healed log no longer has to be counted no more.
+// TestHealedLogCounts: a healing must bring back every entry that the majority counts on this log for.
 func TestHealedLogCounts(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	entries := []seglog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}}
@@ -100,8 +100,7 @@ func TestHealedLogCounts(t *testing.T) {
 	wantFailure(t, "it has all", "", func() { w.check.healed(w.nodes[0], log) })
 }
 
-// TestEngineMustFollowTheLog wants an engine commit to be judged by the whole of
-// the committed log before it.
+// TestEngineMustFollowTheLog: an engine commit is checked against all of the committed log before it.
 func TestEngineMustFollowTheLog(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	for n := range uint64(3) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestLateClocks runs worlds in which machines are paused with their clocks, and wall clocks are
-// set right late. Nothing is lost there, and nobody serves beside another for longer than a lease.
+// TestLateClocks runs worlds in which machines are paused with their clocks, and wall clocks are set right
+// late. Nothing is lost there, and two nodes never both serve for longer than a lease.
 func TestLateClocks(t *testing.T) {
 	seeds := uint64(24)
 	if testing.Short() {
@@ -20,8 +20,7 @@ func TestLateClocks(t *testing.T) {
 	}
 }
 
-// TestPause: no clock of a paused machine goes on but a wall clock that is set right, and no
-// timer of it ends meanwhile.
+// TestPause: the clocks and timers of a paused machine stand still. Only its wall clock may be set right.
 func TestPause(t *testing.T) {
 	for _, late := range []time.Duration{0, 500 * time.Millisecond} {
 		w := newWorld(Options{Nodes: 3})
@@ -32,7 +31,7 @@ func TestPause(t *testing.T) {
 		l.after(2*time.Second, func() { woke, boot, wall = w.sched.now, n.now(), n.wall() })
 		w.sched.at(time.Second, func() { n.pause(3*time.Second, late) })
 		w.sched.runUntil(time.Minute)
-		const timer = 2*time.Second + 1 // of the machine's clock, rounded up
+		const timer = 2*time.Second + 1 // on the machine's clock, rounded up
 		if woke != timer+3*time.Second || boot != timer || wall != woke {
 			t.Errorf("set right after %v: the timer ended at %v, by the boot clock at %v, by the wall clock at %v", late, woke, boot, wall)
 		}
@@ -42,8 +41,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestWallClockIsRightAfterAPause: a clock that is set back would hide a pause. Nobody promises
-// anything for that.
+// TestWallClockIsRightAfterAPause: a clock that is set back would hide a pause, and nothing is promised for
+// that case. So the simulator does not set it back then.
 func TestWallClockIsRightAfterAPause(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	n := w.nodes[0]
@@ -63,7 +62,7 @@ func TestWallClockIsRightAfterAPause(t *testing.T) {
 	}
 }
 
-// TestAroundIsNeverZero: a task that waited for no time waited for good, once in a million.
+// TestAroundIsNeverZero: once in a million, a task slept for no time, and that sleep never ended.
 func TestAroundIsNeverZero(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {

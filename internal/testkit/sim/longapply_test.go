@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestLongApply: a transaction takes its time, the same on every node, in work that shows, and none
-// where the applier is blocked.
+// TestLongApply: a transaction takes the same time on every node, and its work shows. No work shows while the
+// applier is blocked.
 func TestLongApply(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	w.longApplies = true

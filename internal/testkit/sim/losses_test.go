@@ -6,8 +6,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestLosses runs worlds in which a majority is lost for good, and wants recoveries to be
-// forced, accepted and rejected in them.
+// TestLosses runs worlds in which a majority is lost for good. In these runs recoveries must be forced,
+// accepted and rejected.
 func TestLosses(t *testing.T) {
 	seeds := uint64(48)
 	if testing.Short() {
@@ -27,8 +27,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestTwoSidesOneGTID: what the side that goes on has is told by the entry. Both sides may give
-// a GTID that was proposed, and not committed, before the recovery.
+// TestTwoSidesOneGTID: the entry tells whether the chosen side has a transaction, not the GTID. Both sides may
+// give out a GTID that was proposed, but not committed, before the recovery.
 func TestTwoSidesOneGTID(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	g := gtid.GTID{N: 231}

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestHeldByVoters wants the nodes that have a vote to be counted: until a change of
-// them is complete those of before it, behind its end those of now alone.
+// TestHeldByVoters: the checker counts the nodes that have a vote. Until a change of the voters is complete it
+// also counts the old voters, afterwards only the new ones.
 func TestHeldByVoters(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
 	c := w.check
@@ -60,11 +60,11 @@ func TestHeldByVoters(t *testing.T) {
 	wantHeld("one of either", "I1", 3, 2, 0)
 }
 
-// pairSeeds are run of the world in which one of two votes comes and goes.
+// pairSeeds is how many seeds are run of the world in which one of two votes comes and goes.
 const pairSeeds = 80
 
-// TestLastVoterTakesUpTheState wants the last voter of two to lose, with its power, that
-// it is the last, to learn it from the other one, and the cluster to go on.
+// TestLastVoterTakesUpTheState: the last voter of two loses by a power loss that it is the last one. It must
+// learn that from the other node, and the cluster must go on.
 func TestLastVoterTakesUpTheState(t *testing.T) {
 	takenUp, joints := 0, 0
 	for seed := range uint64(pairSeeds) {
@@ -83,7 +83,7 @@ func TestLastVoterTakesUpTheState(t *testing.T) {
 	}
 }
 
-// TestWelcome wants a node to be told what it has to do by what the product decides.
+// TestWelcome: the product's code decides what a connecting node is told to do.
 func TestWelcome(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
 	p1, err := w.nodes[0].newHost(cluster.State{})
@@ -127,7 +127,7 @@ func TestWelcome(t *testing.T) {
 	judge("an older state changes nothing", second, next, 0)
 }
 
-// TestReseed wants leaders to have nodes rebuilt by themselves that have lost their disk.
+// TestReseed: in these runs leaders must have rebuilt nodes that had lost their disk.
 func TestReseed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("few seeds have one")
@@ -145,5 +145,5 @@ func TestReseed(t *testing.T) {
 	}
 }
 
-// reseedSeeds are run where disks are lost.
+// reseedSeeds is how many seeds are run with lost disks.
 const reseedSeeds = 40

@@ -2,13 +2,13 @@ package sim
 
 import "testing"
 
-// blipSeeds are run of the world in which the primary is deposed again and again.
+// blipSeeds is how many seeds are run of the world in which the primary is deposed again and again.
 const blipSeeds = 60
 
-// blipMemberSeeds are run of it where the members change, too.
+// blipMemberSeeds is the same number for that world with changes of the members.
 const blipMemberSeeds = 20
 
-// TestBlipsWhileMembersChange wants the same where the members change meanwhile.
+// TestBlipsWhileMembersChange is TestBlips with changes of the members.
 func TestBlipsWhileMembersChange(t *testing.T) {
 	n := blipMemberSeeds
 	if testing.Short() {
@@ -28,12 +28,12 @@ func TestBlipsWhileMembersChange(t *testing.T) {
 	}
 }
 
-// TestBlips wants deposed primaries to be settled, also such as had something to
-// acknowledge, and others not to be.
+// TestBlips: in these runs deposed primaries must be settled, also some that had something to acknowledge, and
+// others must not be.
 func TestBlips(t *testing.T) {
 	n, late := blipSeeds, blipSeeds/4
 	if testing.Short() {
-		n, late = shortSeeds, 1 // a third of the runs has one: of so few there may be only one
+		n, late = shortSeeds, 1 // only a third of the runs has one
 	}
 	var sum SettleCounts
 	for seed := range uint64(n) {

@@ -21,20 +21,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fixedSeeds are run by every `go test`, as many as two processors run in about
-// a minute, shortSeeds by -short. They say that nothing changed; randomSeeds, or
-// SIM_SEEDS=1000, look for what nobody has seen yet.
+// fixedSeeds are run by every `go test`: as many as two processors run in about a minute. shortSeeds are run
+// with -short. Fixed seeds show that nothing has changed. randomSeeds, or SIM_SEEDS=1000, look for new
+// failures.
 const (
 	fixedSeeds  = 600
 	shortSeeds  = 8
 	randomSeeds = 6
 )
 
-// childSeeds names the variable that has the test binary run seeds, with commas,
-// and nothing else: within one process there is one run at a time.
+// childSeeds names the environment variable that makes the test binary run some seeds, separated by commas, and
+// nothing else. One process can do only one run at a time.
 const childSeeds = "SIM_CHILD_SEEDS"
 
-// TestMain trades memory, of which a run needs little, for time.
+// TestMain saves time and costs memory: a run needs little memory.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	if seeds := os.Getenv(childSeeds); seeds != "" {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// childResult is what a child says of one seed.
+// childResult is what a child process reports about one seed.
 type childResult struct {
 	Summary, Report string
 	Failed          bool
@@ -52,7 +52,7 @@ type childResult struct {
 	Plans           int
 	Maintained      int
 	Fenced          int
-	Members         int // worlds in which they change
+	Members         int // the worlds in which the members change
 	Changes, Joints int
 	Joins, Clones   int
 	Ahead           int
@@ -98,8 +98,8 @@ func runChild(seeds string) int {
 	return 0
 }
 
-// runSeeds runs seeds in one process per processor, and returns what happened in
-// all of them. A seed that fails ends its process.
+// runSeeds runs seeds in one process per processor, and returns the sums of their results. A seed that fails
+// ends its process.
 func runSeeds(t *testing.T, seeds []uint64) (all childResult) {
 	t.Helper()
 	processes := min(runtime.NumCPU(), len(seeds))
@@ -114,7 +114,7 @@ func runSeeds(t *testing.T, seeds []uint64) (all childResult) {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), childSeeds+"="+strings.Join(mine, ","))
 			cmd.Stderr = os.Stderr
-			results[p], _ = cmd.Output() // what is missing in it is seen below
+			results[p], _ = cmd.Output() // missing results are noticed below
 		})
 	}
 	wait.Wait()
@@ -149,12 +149,12 @@ func TestFixedSeeds(t *testing.T) {
 		seeds = append(seeds, uint64(seed+1))
 	}
 	all := runSeeds(t, seeds)
-	// A world in which nothing happens keeps every promise.
+	// A world in which nothing happens would keep every promise.
 	if all.Epochs < 3*n || all.OK < 200*n || all.LedInNeed < n/10 || all.Plans < n/4 || all.Maintained < n/8 || all.Fenced < n/16 {
 		t.Errorf("%d epochs, %d commits, %d terms in need, %d plans, %d times maintenance and %d fenced in %d runs: too few to mean anything",
 			all.Epochs, all.OK, all.LedInNeed, all.Plans, all.Maintained, all.Fenced, n)
 	}
-	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n/2) { // of few seeds some have neither
+	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n/2) { // a few seeds may have none of them
 		t.Errorf("%d reads ahead and %d transactions applied for long in %d runs: too few to mean anything", all.Ahead, all.LongApplies, n)
 	}
 	if s := all.Struck; n >= fixedSeeds && (s.Heals < n/5 || s.HealsInChange < n/60 || s.Torn < n/2 || s.Pauses < n || s.ClockSteps < n/2 ||
@@ -167,7 +167,7 @@ func TestFixedSeeds(t *testing.T) {
 	}
 }
 
-// TestRandomSeeds runs seeds that nobody has run before.
+// TestRandomSeeds runs seeds that were probably never run before.
 func TestRandomSeeds(t *testing.T) {
 	n := randomSeeds
 	if testing.Short() {
@@ -180,11 +180,11 @@ func TestRandomSeeds(t *testing.T) {
 	for range n {
 		seeds = append(seeds, rand.Uint64()>>1)
 	}
-	t.Logf("seeds %d", seeds) // also of a run that does not come back
+	t.Logf("seeds %d", seeds) // printed even if the run does not end
 	runSeeds(t, seeds)
 }
 
-// TestSameSeedSameRun wants every event of a run twice.
+// TestSameSeedSameRun: a seed that is run twice has the same events.
 func TestSameSeedSameRun(t *testing.T) {
 	for seed := uint64(101); seed < 104; seed++ {
 		first, second := Run(Options{Seed: seed}), Run(Options{Seed: seed})
@@ -197,7 +197,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// TestFaultsStrike wants each kind of fault to be planned and to break nothing.
+// TestFaultsStrike: each kind of fault is planned, and breaks no promise.
 func TestFaultsStrike(t *testing.T) {
 	planned := map[faultKind]bool{}
 	for seed := range uint64(40) {
@@ -212,8 +212,7 @@ func TestFaultsStrike(t *testing.T) {
 	}
 }
 
-// TestShrink wants only the faults to be left that a failure needs, and
-// another failure not to be taken for it.
+// TestShrink: only the faults that the failure needs are left, and another failure does not count as the same.
 func TestShrink(t *testing.T) {
 	run := func(o Options) Result {
 		r := Result{FaultIDs: o.Only}
@@ -235,8 +234,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestSchedulerOrder wants what happens at one instant to happen in the order in
-// which it was added, whatever else there is.
+// TestSchedulerOrder: the events of one instant happen in the order in which they were added.
 func TestSchedulerOrder(t *testing.T) {
 	s, rng := scheduler{}, rand.New(rand.NewPCG(1, 2))
 	type what struct {
@@ -256,8 +254,8 @@ func TestSchedulerOrder(t *testing.T) {
 	}
 }
 
-// TestTaskWaits: real contexts and channels end a task's wait at the machine's time, in the
-// order in which the tasks began to wait; a standstill holds that up.
+// TestTaskWaits: real contexts and channels end a task's wait at the machine's time, in the order in which the
+// tasks began to wait. A stall delays that.
 func TestTaskWaits(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	n := w.nodes[0]
@@ -299,8 +297,7 @@ func TestTaskWaits(t *testing.T) {
 	l.end()
 }
 
-// TestTaskEnds wants a task to end with its process, wherever it waits, and a
-// standstill to hold it up.
+// TestTaskEnds: a task ends with its process, wherever it waits, and a stall delays the task.
 func TestTaskEnds(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	n := w.nodes[0]

@@ -2,10 +2,11 @@ package sim
 
 import "testing"
 
-// sourceSeeds are run of the world in which learners have sources.
+// sourceSeeds is how many seeds are run of the world in which learners have sources.
 const sourceSeeds = 30
 
-// TestSources wants learners to be left to their sources, and to catch up without them.
+// TestSources: in these runs leaders must leave learners to their sources, and learners must catch up without
+// their sources.
 func TestSources(t *testing.T) {
 	left, fallbacks := 0, 0
 	for seed := range uint64(sourceSeeds) {

@@ -6,11 +6,11 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// xaSeeds are run where clients use XA transactions.
+// xaSeeds is how many seeds are run with XA transactions.
 const xaSeeds = 60
 
-// TestXA wants XA transactions to be ended on the primary that prepared them, and on
-// others.
+// TestXA: in these runs XA transactions must be ended on the primary that prepared them, and on other
+// primaries.
 func TestXA(t *testing.T) {
 	n := xaSeeds
 	if testing.Short() {
@@ -31,7 +31,8 @@ func TestXA(t *testing.T) {
 	}
 }
 
-// TestXAIsEndedOnce wants the log to end what it has prepared, once, and nothing else.
+// TestXAIsEndedOnce: the checker notices an end in the log of a transaction that is not prepared, or was ended
+// before.
 func TestXAIsEndedOnce(t *testing.T) {
 	c := newWorld(Options{Nodes: 3}).check
 	tx := committedTransaction{gtid: gtid.GTID{N: 1}}
@@ -44,7 +45,7 @@ func TestXAIsEndedOnce(t *testing.T) {
 	wantFailure(t, "something else", "", func() { c.xa(tx, "", "") })
 }
 
-// TestXALost wants an acknowledged XA PREPARE to end as it was decided.
+// TestXALost: the checker notices an acknowledged XA PREPARE that did not end as decided.
 func TestXALost(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	w.load.xa = []*xaTransaction{{xid: "a", key: "k", value: "a", acknowledged: 1, commits: true}}

@@ -22,7 +22,7 @@ const (
 	heartbeat = binlog.TypeHeartbeatV2
 )
 
-// TestEvents: package binlog takes what a dump sends, byte for byte.
+// TestEvents: package binlog reads everything that a dump sends, byte for byte.
 func TestEvents(t *testing.T) {
 	w := newWorld(t, 1)
 	w.Kill()
@@ -167,7 +167,7 @@ func TestHeartbeats(t *testing.T) {
 	events := drain(d)
 	want(t, "types", types(events)[:5], []binlog.Type{rotate, format, previous, heartbeat, gtidEvent})
 	want(t, "behind the skipped one", at(events[3]), ends[0])
-	want(t, "idle", at(d.Heartbeat()), ends[2]) // of what was sent, not of what is safe
+	want(t, "idle", at(d.Heartbeat()), ends[2]) // of what was sent, not of what is acknowledged
 
 	d, err = w.OpenDump(set(t, "2-3"))
 	if err != nil {
@@ -180,8 +180,7 @@ func TestHeartbeats(t *testing.T) {
 	want(t, "once", len(drain(d)), 0)
 }
 
-// TestDumpFollowsRotation: a real ROTATE ends the file, an artificial one begins
-// the next.
+// TestDumpFollowsRotation: a real ROTATE ends a file, an artificial one begins the next file.
 func TestDumpFollowsRotation(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()

@@ -14,7 +14,7 @@ import (
 
 var testUUID = gtid.UUID{0x11, 15: 1}
 
-// world is one node's mysqld and what a test needs around it.
+// world is the mysqld of one node, and what a test needs around it.
 type world struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -47,13 +47,13 @@ func (w *world) begin(k Kind, key, value string) uint64 {
 	return w.lastID
 }
 
-// flush flushes until nothing more can be.
+// flush flushes until nothing is left to flush.
 func (w *world) flush() {
 	for w.Flush() > 0 {
 	}
 }
 
-// writeRedo makes a kill lose nothing.
+// writeRedo writes the redo log, so that a kill loses nothing.
 func (w *world) writeRedo() { w.disk.engine.write() }
 
 // ackAll acknowledges the whole binlog.
@@ -108,7 +108,7 @@ func (w *world) feed(log []byte) {
 	}
 }
 
-// feedEvents are what a feed sends for one piece of the log.
+// feedEvents returns the events that a feed sends for one piece of the log.
 func feedEvents(log []byte) [][]byte {
 	f := openFile("any", 9, 0, 0, &gtid.Set{})
 	out := [][]byte{binlog.AppendFakeRotate(nil, 9, "feed.1", binlogMagicBytes), sent(f.events[0].raw)}

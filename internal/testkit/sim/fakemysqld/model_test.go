@@ -10,9 +10,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// life drives one mysqld through a random life as a well-behaved agent would, with
-// a log of its own, and returns a trace. It checks after each start that engine
-// state is a prefix of the log, and that nothing with OK is missing in the end.
+// life drives one mysqld through a random life, as a correct agent would, with a log of its own, and returns a
+// trace. After each start it checks that the engine state is a prefix of the log, and at the end that nothing
+// with an OK is missing.
 func life(t *testing.T, seed uint64) string {
 	w := newWorld(t, seed)
 	trace := sha256.New()
@@ -44,7 +44,7 @@ func life(t *testing.T, seed uint64) string {
 	return fmt.Sprintf("%x", trace.Sum(nil))
 }
 
-// agentLog is the log of the only node: what it has is committed.
+// agentLog is the log of the only node: everything in it is committed.
 type agentLog struct {
 	w         *world
 	dump      *Dump
@@ -52,7 +52,7 @@ type agentLog struct {
 	partial   []byte
 	log       []byte
 	committed gtid.Set
-	// values are all that were written, with their keys; ok those with an OK.
+	// values are all values that were written, with their keys. ok are those with an OK.
 	values map[string]string
 	ids    map[uint64]string
 	ok     map[string]bool
@@ -65,7 +65,7 @@ func (l *agentLog) begin() {
 	}
 	key := fmt.Sprint("k", l.w.lastID/4)
 	switch l.w.rng.IntN(6) {
-	case 0: // of a key that nobody has written
+	case 0: // of a key that was never written
 		l.w.begin(NoOp, fmt.Sprint("k", l.w.lastID/4+1), "")
 	case 1:
 		value := fmt.Sprint("d", l.w.lastID)
@@ -78,7 +78,7 @@ func (l *agentLog) begin() {
 	}
 }
 
-// readTap takes up to n events from the dump, and acknowledges what is whole.
+// readTap reads up to n events of the dump, and acknowledges the whole transactions.
 func (l *agentLog) readTap(n int) {
 	for range n {
 		raw, ok := l.dump.Next()
@@ -132,7 +132,7 @@ func (l *agentLog) restart() {
 	l.promote()
 }
 
-// promote brings mysqld forward from the log by the prefix rule, and opens it.
+// promote brings mysqld up to date from the log, by the prefix rule, and opens it.
 func (l *agentLog) promote() {
 	executed := l.w.GTIDExecuted()
 	holes, seen := &gtid.Set{}, &gtid.Set{}

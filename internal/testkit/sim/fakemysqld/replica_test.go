@@ -71,7 +71,7 @@ func TestRelayLogIsLost(t *testing.T) {
 	}
 }
 
-// TestAutoSkip: what is executed is skipped, also twice in the relay log.
+// TestAutoSkip: an executed transaction is skipped, also if it is in the relay log twice.
 func TestAutoSkip(t *testing.T) {
 	w := newReplica(t, 1, func(*Options) {})
 	log := primaryLog(t)
@@ -90,8 +90,8 @@ func TestAutoSkip(t *testing.T) {
 	want(t, "relayed", w.Relayed(), 0)
 }
 
-// TestOwnTransactionsComeBack: replicate-same-server-id=1, facts Q6.8. The server
-// id of the events is its own.
+// TestOwnTransactionsComeBack: replicate-same-server-id=1, facts Q6.8. The events have the server id of this
+// server.
 func TestOwnTransactionsComeBack(t *testing.T) {
 	w := newWorld(t, 1)
 	w.StartReplica()
@@ -169,7 +169,7 @@ func TestReceiveRefuses(t *testing.T) {
 	}
 }
 
-// TestReplicaBinlog: the applier binlogs and semi-sync is off until it is enabled.
+// TestReplicaBinlog: the applier writes a binlog. Semi-sync is off until it is enabled.
 func TestReplicaBinlog(t *testing.T) {
 	w := newReplica(t, 1, func(o *Options) { o.ReplicaBinlog = true })
 	log := primaryLog(t)
@@ -213,7 +213,7 @@ func TestApplierWaitsForOwner(t *testing.T) {
 	w.wantValues("k", "other 1", "2", "3")
 }
 
-// TestApplierWaitsForRotation: what flushes waits for it, the applier too.
+// TestApplierWaitsForRotation: every flush waits for a rotation, that of the applier, too.
 func TestApplierWaitsForRotation(t *testing.T) {
 	w := newReplica(t, 1, func(o *Options) { o.ReplicaBinlog = true })
 	w.feed(primaryLog(t))
@@ -229,7 +229,7 @@ func TestApplierWaitsForRotation(t *testing.T) {
 	want(t, "waiting", w.Waiting(), 1)
 }
 
-// TestApplierWritesRedo: a kill loses the last applied transaction at most.
+// TestApplierWritesRedo: a kill loses at most the last applied transaction.
 func TestApplierWritesRedo(t *testing.T) {
 	p := newWorld(t, 1)
 	p.open()
@@ -248,7 +248,7 @@ func TestApplierWritesRedo(t *testing.T) {
 	want(t, "values left", left, map[int]bool{3: true, 4: true})
 }
 
-// TestWithoutSemiSyncNobodyWaits: what EnableSemiSync is for.
+// TestWithoutSemiSyncNobodyWaits shows why EnableSemiSync is needed.
 func TestWithoutSemiSyncNobodyWaits(t *testing.T) {
 	w := newReplica(t, 1, func(o *Options) { o.ReplicaBinlog = true })
 	w.open()

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestTrap: the trap above all others. A no-op leaves a hole, and to run it again
-// after what came later destroys data.
+// TestTrap shows the worst trap: a no-op leaves a hole in the GTIDs, and running it again after later
+// transactions destroys data.
 func TestTrap(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -51,7 +51,7 @@ func TestPrefixRuleDeclaresHoles(t *testing.T) {
 	w.StartReplica()
 	w.feed(log)
 	want(t, "gtid_purged", w.GTIDPurged().String(), set(t, "1-2").String())
-	want(t, "through with", w.Apply(9), 2) // both are skipped
+	want(t, "through with", w.Apply(9), 2) // both transactions are skipped
 	w.wantValues("b", "1")
 	w.FlushEngineLogs()
 	w.Kill()
@@ -116,7 +116,7 @@ func TestRecovery(t *testing.T) {
 		w.wantValues("k", "acked")
 		want(t, "gtid_purged", w.GTIDPurged().String(), set(t, "1").String())
 		want(t, "file", w.file().name, "q0002.000001")
-		want(t, "previous", w.file().previous.String(), "") // not what is purged
+		want(t, "previous", w.file().previous.String(), "") // without the purged GTIDs
 		w.open()
 		w.commit(Write, "k", "other") // reuses number 2
 		want(t, "engine log", numbers(w.EngineLog()), []uint64{1, 2})
@@ -130,11 +130,11 @@ func TestRecovery(t *testing.T) {
 	})
 	t.Run("binlog kept, engine lost", func(t *testing.T) {
 		w := run(t, true, func(w *world) { w.disk.engine.written = w.disk.engine.synced })
-		w.wantExecuted("1-3") // GTIDs of the binlog count, data or not
+		w.wantExecuted("1-3") // the GTIDs in the binlog count, with or without their data
 	})
 }
 
-// TestLosses: facts, summary 14. What is left is always a prefix.
+// TestLosses: facts, summary 14. The rest is always a prefix.
 func TestLosses(t *testing.T) {
 	kept := map[int]bool{}
 	killLostMost := 0

@@ -6,8 +6,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
-// TestAckReleasesInOrder: facts Q1, binlog_order_commits. One group waits, all
-// later ones are one group behind it.
+// TestAckReleasesInOrder: facts Q1, binlog_order_commits. One group waits for its ACK, and all later ones are
+// one group behind it.
 func TestAckReleasesInOrder(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -25,7 +25,7 @@ func TestAckReleasesInOrder(t *testing.T) {
 	want(t, "waiting", w.Waiting(), 3)
 	w.Ack(name, ends[0])
 	w.wantValues("k", "1")
-	w.Ack(name, ends[1]) // the group behind waits for its highest position
+	w.Ack(name, ends[1]) // the next group waits for its highest position
 	w.wantValues("k", "1")
 	w.Ack(name, ends[2])
 	w.wantValues("k", "1", "2", "3")
@@ -44,7 +44,7 @@ func TestAckOfALaterPositionReleasesAll(t *testing.T) {
 	w.wantValues("k", "1", "2")
 }
 
-// TestStaleAck: traces A7, facts Q2: believed blindly, sticky, by name.
+// TestStaleAck: traces A7, facts Q2. mysqld believes an ACK blindly, keeps it, and compares the file names.
 func TestStaleAck(t *testing.T) {
 	for _, c := range []struct {
 		name, ack string
@@ -61,7 +61,7 @@ func TestStaleAck(t *testing.T) {
 			w.start(func(*Options) {})
 			w.open()
 			w.Ack(c.ack, 1<<20)
-			w.Ack("q0001.000001", 5) // does not take it back
+			w.Ack("q0001.000001", 5) // a lower position does not undo it
 			w.begin(Write, "k", "1")
 			w.flush()
 			want(t, "waiting", w.Waiting() == 0, c.released)
@@ -157,7 +157,7 @@ func TestRotationBySize(t *testing.T) {
 	want(t, "sequence", w.file().sequence, uint64(0))
 }
 
-// TestRotationBehindAWait: the file is full only with the third group.
+// TestRotationBehindAWait: the third group fills the file, but the rotation waits until no session waits.
 func TestRotationBehindAWait(t *testing.T) {
 	w := newWorld(t, 1)
 	w.Kill()
@@ -175,8 +175,8 @@ func TestRotationBehindAWait(t *testing.T) {
 	want(t, "files", len(w.dir.files), 2)
 }
 
-// TestLogicalClock: a statement depends on all before it, a row transaction on
-// what was engine committed in its file.
+// TestLogicalClock: a statement depends on everything before it. A row transaction depends on the
+// engine-committed transactions of its file.
 func TestLogicalClock(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -196,7 +196,7 @@ func TestLogicalClock(t *testing.T) {
 	want(t, "last committed", got, []int64{0, 1, 1, 3})
 }
 
-// TestTableLocks: a DROP never passes a write of its table that waits.
+// TestTableLocks: a DROP never passes a waiting write of its table.
 func TestTableLocks(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -218,7 +218,7 @@ func TestTableLocks(t *testing.T) {
 	w.wantValues("k", "2")
 }
 
-// TestNumbersFillHoles: a hole that nobody declared done is used again.
+// TestNumbersFillHoles: a hole that was not declared done is used again.
 func TestNumbersFillHoles(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -236,8 +236,8 @@ func TestNumbersFillHoles(t *testing.T) {
 	want(t, "engine log", numbers(w.EngineLog()), []uint64{1, 3, 2, 4})
 }
 
-// TestShutOut: what has no place in the binlog ends, and nobody comes in; what read-only
-// passes comes in again afterwards.
+// TestShutOut: a transaction that has no place in the binlog yet ends, and no new one comes in. After LetIn new
+// ones come in again.
 func TestShutOut(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
@@ -250,8 +250,8 @@ func TestShutOut(t *testing.T) {
 	want(t, "queued", w.Queued(), 1)
 }
 
-// TestSemiSyncOffAndOn: what waits is let go, and so is what comes before it is on again,
-// where no ACK of before counts.
+// TestSemiSyncOffAndOn: waiting sessions are released when semi-sync is turned off, and later ones do not wait
+// until it is on again. Then an earlier ACK no longer counts.
 func TestSemiSyncOffAndOn(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()

@@ -15,7 +15,7 @@ func (w *world) beginXA(k Kind, xid, key, value string) uint64 {
 	return w.lastID
 }
 
-// xa runs a part of an XA transaction to its end, and returns how that ended.
+// xa runs one part of an XA transaction to its end, and returns its outcome.
 func (w *world) xa(k Kind, xid, key, value string) Outcome {
 	w.t.Helper()
 	id := w.beginXA(k, xid, key, value)
@@ -34,7 +34,7 @@ func (w *world) wantPrepared(xids ...string) {
 	want(w.t, "prepared", w.Prepared(), xids)
 }
 
-// shape is what the events of a transaction are: their types, statements and XIDs.
+// shape returns the types, statements and XIDs of a transaction's events.
 func shape(t *testing.T, raw []byte) (all []string) {
 	t.Helper()
 	for e, err := range binlog.Events(raw) {
@@ -57,7 +57,7 @@ func shape(t *testing.T, raw []byte) (all []string) {
 	return all
 }
 
-// TestXALikeTheRealOne compares with what a mysqld 9.7.4 wrote (internal/mysql/binlog/testdata).
+// TestXALikeTheRealOne compares the events with those of a real mysqld 9.7.4 (internal/mysql/binlog/testdata).
 func TestXALikeTheRealOne(t *testing.T) {
 	file, err := os.ReadFile("../../../mysql/binlog/testdata/mysql-9.7.4.000001")
 	if err != nil {
@@ -87,15 +87,15 @@ func TestXALikeTheRealOne(t *testing.T) {
 	want(t, "XA PREPARE, XA COMMIT, ONE PHASE", model, [][]string{real[6], real[7], real[10]})
 }
 
-// TestXA: what is prepared is not visible, keeps its lock, and survives a crash once it
-// was acknowledged, in any session (facts Q4).
+// TestXA: a prepared transaction is not visible and keeps its lock. Once acknowledged, it survives a crash, and
+// any session can end it (facts Q4).
 func TestXA(t *testing.T) {
 	w := newWorld(t, 1)
 	w.open()
 	want(t, "XA PREPARE", w.xa(XAPrepare, "a", "k", "1"), OK)
 	w.wantValues("k")
 	w.beginXA(XAPrepare, "b", "other", "2")
-	w.flush() // and no ACK
+	w.flush() // but no ACK comes
 	w.wantPrepared("a")
 	w.begin(Write, "k", "3")
 	w.flush()
@@ -123,8 +123,8 @@ func TestXA(t *testing.T) {
 	want(t, "engine log", numbers(w.EngineLog()), []uint64{2, 3})
 }
 
-// TestXAEndIsForgotten: an end that had no ACK is gone with its binlog, what is prepared
-// is not; with the binlog it counts.
+// TestXAEndIsForgotten: without its binlog, a commit that had no ACK is forgotten and the transaction stays
+// prepared. With the binlog the commit counts.
 func TestXAEndIsForgotten(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		w := newWorld(t, 1)
@@ -149,9 +149,9 @@ func TestXAEndIsForgotten(t *testing.T) {
 	}
 }
 
-// TestXAOfAnApplier: without a binlog its GTID is not kept, not even by FLUSH ENGINE LOGS,
-// and it is rolled back at the next start; its end would be in no binlog. With one all of
-// it stays (docs/architecture.md, Promotion).
+// TestXAOfAnApplier: on an applier without a binlog, the GTID of an XA PREPARE is not kept, not even by FLUSH
+// ENGINE LOGS. The transaction is rolled back at the next start. Its end would be in no binlog. With a binlog
+// everything stays (docs/architecture.md, Promotion).
 func TestXAOfAnApplier(t *testing.T) {
 	p := newWorld(t, 1)
 	p.open()
@@ -195,7 +195,7 @@ func TestXAOfAnApplier(t *testing.T) {
 	want(t, "engine log", numbers(b.EngineLog()), []uint64{2})
 }
 
-// TestXAApplierStops: at the end of what is not prepared (error 1397).
+// TestXAApplierStops: the applier stops at the end of a transaction that is not prepared (error 1397).
 func TestXAApplierStops(t *testing.T) {
 	p := newWorld(t, 1)
 	p.open()
