@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestHeardNeeds: what a member needs is known over a restart of this agent, from what
-// it said last with the data directory that the cluster gave it.
+// TestHeardNeeds: after a restart of this agent the needs of a member are still known, from what the member
+// last said with the data directory that the cluster gave it.
 func TestHeardNeeds(t *testing.T) {
 	b := status.Node{
 		ID: 2, Name: "b", Kind: cluster.KindFull, Instance: "first", Role: status.RoleReplica, Mysqld: status.MysqldRunning,
@@ -30,7 +30,7 @@ func TestHeardNeeds(t *testing.T) {
 		return h
 	}
 	h := restarted()
-	for _, said := range []status.Node{b, silent} { // the second one after a restart
+	for _, said := range []status.Node{b, silent} { // the second time after a restart
 		if err := h.note(1, []status.Node{self, said}); err != nil {
 			t.Fatal(err)
 		}

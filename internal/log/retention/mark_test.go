@@ -25,7 +25,7 @@ func (f fakeMarks) Advance(uuid string, m replay.Mark) error {
 	return nil
 }
 
-// fakeMysqld fails as it is told to.
+// fakeMysqld fails if it is told to.
 type fakeMysqld struct {
 	err   error
 	asked int
@@ -37,8 +37,8 @@ func (f *fakeMysqld) FlushExecuted(context.Context) (*gtid.Set, bool, error) {
 	return nil, false, f.err
 }
 
-// TestMarkerTriesAgain: a mysqld that ended, or failed, while it was asked is asked again at
-// the next look; where none runs, none is.
+// TestMarkerTriesAgain: a mysqld that ended or failed while it was asked is asked again at the next look. If no
+// mysqld runs, none is asked.
 func TestMarkerTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, looks, runs := &fakeMysqld{err: ErrEnded}, 0, false
@@ -73,8 +73,8 @@ func TestMarkerTriesAgain(t *testing.T) {
 	})
 }
 
-// TestMarkerXABeginsAtTheMark: the log is read once mysqld has seen an XA transaction,
-// from the durable mark on, and from the beginning for another mysqld.
+// TestMarkerXABeginsAtTheMark: the log is read when mysqld has seen an XA transaction. It is read from the
+// durable mark on, and for another mysqld from the beginning.
 func TestMarkerXABeginsAtTheMark(t *testing.T) {
 	marks := fakeMarks{"a": {Index: 7}}
 	m := NewMarker(MarkerConfig{Marks: marks})
@@ -96,8 +96,8 @@ func TestMarkerXABeginsAtTheMark(t *testing.T) {
 	}
 }
 
-// TestMarkerXAEndsWithItsContext: the look through a long log ends when the agent is to
-// stop, and goes on there the next time.
+// TestMarkerXAEndsWithItsContext: reading a long log stops when the agent has to stop, and goes on from there
+// the next time.
 func TestMarkerXAEndsWithItsContext(t *testing.T) {
 	m := NewMarker(MarkerConfig{Marks: fakeMarks{}})
 	m.UsesXA()
@@ -116,7 +116,7 @@ func TestMarkerXAEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// countingLog is a log of entries without transactions, one at a time.
+// countingLog is a log of entries without transactions. It returns one entry at a time.
 type countingLog struct {
 	replay.CommittedLog
 	asked []uint64

@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestBegin makes the log of a node that has what is before it from elsewhere: it
-// begins where a segment of the log begins that it is a copy of.
+// TestBegin makes the log of a node that got the earlier transactions from elsewhere. The log begins where a
+// segment of the source's log begins.
 func TestBegin(t *testing.T) {
 	source := mustOpen(t, smallOptions(vfs.NewMem()))
 	var want []Entry
@@ -35,7 +35,7 @@ func TestBegin(t *testing.T) {
 	want = want[at.FirstIndex-1:]
 	mustAppend(t, l, nil, want[:7]...)
 	mustAppend(t, l, &HardState{Term: 9, Commit: 60}, want[7:]...)
-	for range 2 { // as it is, and after a restart
+	for range 2 { // as it was made, and after a restart
 		wantEntries(t, l, want)
 		if got, err := l.Term(at.FirstIndex - 1); err != nil || got != term {
 			t.Errorf("the term before the log is %d, %v, want %d", got, err, term)
@@ -54,7 +54,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestBeginWithoutEntries: a node that was killed before it had any has no log.
+// TestBeginWithoutEntries: a node that was killed before its log had any entry has no log.
 func TestBeginWithoutEntries(t *testing.T) {
 	o := smallOptions(vfs.NewMem())
 	o.Begin = &Begin{First: 100, PreviousTerm: 7, GTIDs: &gtid.Set{}, FormatDescription: builtinFormatDescription()}
@@ -67,8 +67,8 @@ func TestBeginWithoutEntries(t *testing.T) {
 	}
 }
 
-// TestBeginBeforeAnyEpoch: a log that begins with a database that was there before has no
-// epoch's event to begin with.
+// TestBeginBeforeAnyEpoch: the log begins with a database that is older than the cluster, so there is no event
+// of an epoch to begin with.
 func TestBeginBeforeAnyEpoch(t *testing.T) {
 	before, err := gtid.ParseSet("00000000-0000-0000-0000-000000000001:1-7")
 	if err != nil {

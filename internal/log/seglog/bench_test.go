@@ -20,33 +20,31 @@ import (
 )
 
 const (
-	// benchFileBytesMax bounds what a benchmark leaves on the disk: then it goes
-	// on in a new log.
+	// benchFileBytesMax limits the data of a benchmark on the disk: after so many bytes it goes on in a new
+	// log.
 	benchFileBytesMax = 512 << 20
-	// benchSlice is how long each side of a comparison runs before it is the
-	// next one's turn, benchTurns how often: the machine is shared and noisy, so
-	// a figure is the median of the slices', a ratio that of the turns'. A cell
-	// of four sides takes 7 s, all nine a minute. A slice lasts until all its
-	// proposers have their answers: 256 of 1 MiB are seconds, so no turn begins
-	// after benchTurnsTime.
+	// benchSlice is how long each side of a comparison runs before the next side has its turn, benchTurns how
+	// often. The machine is shared and noisy, so a figure is the median of its slices, and a ratio is the
+	// median of the ratios of the turns. A cell of four sides takes 7 s, all nine cells a minute. A slice lasts
+	// until all its proposers have their answers. For 256 proposers of 1 MiB that takes seconds, so no turn
+	// begins after benchTurnsTime.
 	benchSlice     = 250 * time.Millisecond
 	benchTurns     = 7
 	benchTurnsTime = 6 * time.Second
 
-	// groupEntriesMax and groupBytesMax end a group, queueMax is how much may
-	// wait for one: as in consensus (driver.go, driver_write.go).
+	// groupEntriesMax and groupBytesMax end a group. queueMax is how many entries may wait for a group. They
+	// are as in package consensus (driver.go, driver_write.go).
 	groupEntriesMax = 1024
 	groupBytesMax   = 8 << 20
 	queueMax        = 1024
 
-	// floorBytes is the length of the floor's file: several of the largest
-	// groups, which have less than groupBytesMax and one entry.
+	// floorBytes is the length of the file for the floor. It has room for several of the largest groups, each
+	// of less than groupBytesMax and one entry.
 	floorBytes = 64 << 20
 
-	// oldBytes is how much of the log was written before the reader comes: eight
-	// times the cache.
+	// oldBytes is how much of the log is written before the reader begins: eight times the cache.
 	oldBytes = 8 * CacheBytesDefault
-	// readBytes is the most that the reader asks for at a time.
+	// readBytes is the most that the reader asks for at once.
 	readBytes = 1 << 20
 )
 
@@ -60,7 +58,7 @@ func sizeName(bytes int) string {
 	return fmt.Sprintf("%dKiB", bytes>>10)
 }
 
-// benchDir is a directory on a real disk: QUORATE_BENCH_DIR, or the usual one.
+// benchDir returns a directory on a real disk: QUORATE_BENCH_DIR, or a temporary one.
 func benchDir(b *testing.B) string {
 	if dir := os.Getenv("QUORATE_BENCH_DIR"); dir != "" {
 		sub, err := os.MkdirTemp(dir, "seglog")
@@ -73,12 +71,10 @@ func benchDir(b *testing.B) string {
 	return b.TempDir()
 }
 
-// benchData is the data of entries of transactions, so that their events are
-// checked and their GTIDs kept. The same is appended again and again: what it
-// costs to make is not the log's.
+// benchData returns the data of entries with transactions, so that the log checks the events and keeps the
+// GTIDs. The same data is appended again and again, because the cost of making it is not the log's.
 func benchData(bytes int) [][]byte {
-	// The transaction's events add to the statement; how much depends on
-	// nothing.
+	// The transaction's events add to the length of the statement. They always add the same number of bytes.
 	const statementBytes = 1
 	around := len(transactions(1, 1, 1, 1, 1, statementBytes).Data) - statementBytes
 	data := make([][]byte, 16)
@@ -88,17 +84,16 @@ func benchData(bytes int) [][]byte {
 	return data
 }
 
-// proposal is an entry's data on its way; done is closed to once it is on disk.
+// proposal is the data of an entry on its way to the disk. done is closed when the entry is on the disk.
 type proposal struct {
 	data []byte
 	done chan struct{}
 }
 
-// slice is what one slice of time yields.
+// slice is the result of one slice of time.
 type slice struct {
-	// waits are how long each proposer waited for its entry, groups how long
-	// each group commit took, both sorted; sizes are the groups' bytes of data
-	// in the order of the groups.
+	// waits are how long each proposer waited for its entry, groups how long each group commit took; both are
+	// sorted. sizes are the bytes of data of the groups, in the order of the groups.
 	waits, groups []time.Duration
 	sizes         []int
 	bytes         int64
@@ -135,7 +130,7 @@ func medianOf(turns []turn, side int, figure func(*slice) float64) float64 {
 	return median(all)
 }
 
-// ratioOf is the median of the turns' ratios of one side's figure to another's.
+// ratioOf returns the median of the ratio between the figures of two sides, taken for each turn.
 func ratioOf(turns []turn, side, to int, figure func(*slice) float64) float64 {
 	all := make([]float64, len(turns))
 	for i := range turns {
@@ -144,7 +139,7 @@ func ratioOf(turns []turn, side, to int, figure func(*slice) float64) float64 {
 	return median(all)
 }
 
-// load is proposers before a log. Each waits for its own entry.
+// load is a number of proposers and a log. Each proposer waits for its own entry.
 type load struct {
 	log       *Log
 	data      [][]byte
@@ -152,8 +147,8 @@ type load struct {
 	group     []Entry
 }
 
-// run lets them propose for benchSlice, and is meanwhile what the append
-// goroutine of package consensus is: one group of everything that waits.
+// run lets the proposers propose for benchSlice. Meanwhile it does what the append goroutine of package
+// consensus does: it appends everything that waits as one group.
 func (l *load) run(b *testing.B) slice {
 	queue := make(chan *proposal, queueMax)
 	each := make([][]time.Duration, l.proposers)
@@ -220,8 +215,8 @@ func (l *load) commit(b *testing.B, batch []*proposal) time.Duration {
 	return time.Since(begin)
 }
 
-// again appends for benchSlice groups of the sizes that a slice had, and has no
-// proposers beside it: the log's own time, to be compared with a bare file's.
+// again appends for benchSlice, without proposers, groups of the sizes that another slice had. This is the
+// log's own time, to be compared with that of a bare file.
 func (l *load) again(b *testing.B, sizes []int) slice {
 	var s slice
 	var batch []*proposal
@@ -238,8 +233,8 @@ func (l *load) again(b *testing.B, sizes []int) slice {
 	return s
 }
 
-// bareFile is what the disk can do: pwrite and fdatasync. It is the floor where
-// the file was filled with zeros before; one that grows shows what those save.
+// bareFile shows what the disk can do: pwrite and fdatasync. With a file that was filled with zeros before,
+// this is the floor. A growing file shows how much the zeros save.
 type bareFile struct {
 	file     vfs.File
 	prepared bool
@@ -266,7 +261,7 @@ func openBare(b *testing.B, dir string, prepared bool) *bareFile {
 	return f
 }
 
-// begin goes back to the start of a prepared file; another is emptied.
+// begin goes back to the start of a prepared file, and empties any other.
 func (f *bareFile) begin(b *testing.B) {
 	f.at = 0
 	if f.prepared {
@@ -281,7 +276,7 @@ func (f *bareFile) begin(b *testing.B) {
 	}
 }
 
-// run writes for benchSlice what a slice of the log's wrote, group by group.
+// run writes for benchSlice, group by group, the sizes that a slice of the log wrote.
 func (f *bareFile) run(b *testing.B, sizes []int) slice {
 	var s slice
 	begin := time.Now()
@@ -309,7 +304,7 @@ func (f *bareFile) run(b *testing.B, sizes []int) slice {
 // turn is one slice of each side of a comparison.
 type turn []slice
 
-// figures are a cell's metrics and its row of the table: both in one order.
+// figures are the metrics of a cell, and its row of the table in the same order.
 type figures struct {
 	names  []string
 	values []float64
@@ -319,8 +314,8 @@ func (f *figures) add(name string, value float64) {
 	f.names, f.values = append(f.names, name), append(f.values, value)
 }
 
-// report gives the metrics to the testing package. Its own time of one
-// iteration says nothing here: 0 leaves it out.
+// report gives the metrics to the testing package. The time of one iteration means nothing here: the 0 leaves
+// it out.
 func (f *figures) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	for i, name := range f.names {
@@ -328,7 +323,7 @@ func (f *figures) report(b *testing.B) {
 	}
 }
 
-// benchTable collects rows for people's eyes. Each line of it begins with a bar.
+// benchTable collects rows for people to read. Each line begins with a bar.
 type benchTable struct {
 	title string
 	lines []string
@@ -368,9 +363,8 @@ func (t *benchTable) print() {
 	}
 }
 
-// BenchmarkAppend is group commit on a real disk: what proposers get, then groups
-// of the same sizes without them, and beside those the floor: what bare pwrite and
-// fdatasync take there for the same bytes.
+// BenchmarkAppend measures group commit on a real disk: with proposers, then with groups of the same sizes and
+// no proposers, and beside these the floor: bare pwrite and fdatasync of the same bytes.
 func BenchmarkAppend(b *testing.B) {
 	t := benchTable{title: "group commit; floor: bare pwrite+fdatasync of the same groups into zeros, growing: behind the file's end"}
 	for _, size := range benchSizes() {
@@ -429,9 +423,9 @@ func appendFigures(turns []turn) *figures {
 	return f
 }
 
-// BenchmarkAppendReader is group commit alone, and in turns with that while a
-// reader streams an old part of the log as fast as it gets it, as one does that
-// catches up; and what the same reads, without a log, do to bare writes.
+// BenchmarkAppendReader measures, in turns, group commit alone and group commit while a reader streams an old
+// part of the log as fast as it can, as a node does that catches up. It also measures how the same reads,
+// without a log, slow down bare writes.
 func BenchmarkAppendReader(b *testing.B) {
 	const proposers, size = 16, 1 << 10
 	dir := benchDir(b)
@@ -489,8 +483,8 @@ func readerFigures(turns []turn) *figures {
 	return f
 }
 
-// readBare reads the log's files in pieces of readBytes, at most as many
-// megabytes per second as it is told.
+// readBare reads the files of the log in pieces of readBytes, at most at the given rate in megabytes per
+// second.
 func readBare(b *testing.B, l *Log, rate float64, stop <-chan struct{}) float64 {
 	names, err := filepath.Glob(filepath.Join(l.options.Dir, "quorate.*"))
 	if err != nil {
@@ -539,7 +533,7 @@ func appendOld(b *testing.B, l *Log) uint64 {
 	return l.LastIndex()
 }
 
-// dropPages takes the log's files out of the page cache, as an hour would.
+// dropPages removes the log's files from the page cache, as an hour of other work would.
 func dropPages(b *testing.B, l *Log) {
 	names, err := filepath.Glob(filepath.Join(l.options.Dir, "quorate.*"))
 	if err != nil {
@@ -557,8 +551,8 @@ func dropPages(b *testing.B, l *Log) {
 	}
 }
 
-// streamOld reads the entries up to last, again from the start where they are
-// less than the time, and returns how many megabytes per second it got.
+// streamOld reads the entries up to last, again from the start if there is time left, and returns the megabytes
+// per second.
 func streamOld(b *testing.B, l *Log, last uint64, stop <-chan struct{}) float64 {
 	r := l.NewReader()
 	defer r.Close()
@@ -599,7 +593,7 @@ func BenchmarkAppendMemory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if l.tail().end > 1<<29 {
-			index = 0 // cut everything off: the memory of places is bounded
+			index = 0 // cut everything off, so that the index in memory stays small
 		}
 		for i := range group {
 			index++
@@ -611,8 +605,8 @@ func BenchmarkAppendMemory(b *testing.B) {
 	}
 }
 
-// nullFS forgets what is written to files that were there before, as segments
-// are once they have their names.
+// nullFS forgets what is written to files that are opened with OpenReadWrite, as segments are when they have their
+// names.
 type nullFS struct{ vfs.FS }
 
 type nullFile struct{ vfs.File }

@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// serverBinlog returns the entries that a primary would make of a binlog file
-// that a real server wrote, and the GTIDs in it in order.
+// serverBinlog returns the entries that a primary would make of a binlog file of a real server, and the GTIDs
+// in the file in order.
 func serverBinlog(t *testing.T, name string) (entries []Entry, gtids []string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "mysql", "binlog", "testdata", name))
@@ -45,7 +45,7 @@ func serverBinlog(t *testing.T, name string) (entries []Entry, gtids []string) {
 	return entries, gtids
 }
 
-// sealedServerBinlog stores them in dir, sealed.
+// sealedServerBinlog stores these entries in dir, in a sealed segment.
 func sealedServerBinlog(t *testing.T, dir string) (path string, entries []Entry, gtids []string) {
 	t.Helper()
 	entries, gtids = serverBinlog(t, "mysql-9.7.4.000001")
@@ -98,7 +98,7 @@ func TestSealedSegmentIsBinlog(t *testing.T) {
 	if got, want := strings.Join(found, "\n"), strings.Join(gtids, "\n"); got != want {
 		t.Fatalf("GTIDs:\n%s\nwant:\n%s", got, want)
 	}
-	// The segment's header, and one for each entry but the first and the last.
+	// There is one for the segment's header, and one for each entry except the first and the last.
 	if ignorable != len(entries)-1 {
 		t.Fatalf("%d ignorable events for %d entries", ignorable, len(entries))
 	}
@@ -125,8 +125,8 @@ func mysqlbinlog(t *testing.T, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(lib, "ld-linux-x86-64.so.2"), args...)
 }
 
-// TestStagedSegmentsAreBinlogs stages every transaction of a server's file: each
-// is a binlog file of its own, and together they say what the server's says.
+// TestStagedSegmentsAreBinlogs stages every transaction of a server's file. Each stage is a binlog file of its
+// own. Together they have the same statements as the server's file.
 func TestStagedSegmentsAreBinlogs(t *testing.T) {
 	const gtidLines = "SET @@SESSION.GTID_NEXT= '"
 	entries, gtids := serverBinlog(t, "mysql-9.7.4.000001")
@@ -142,7 +142,7 @@ func TestStagedSegmentsAreBinlogs(t *testing.T) {
 		named := Entry{Index: e.Index, Term: 1, Data: entry.EncodeStaged(entry.Staged{
 			ID: entry.StageID{Term: 1, Number: e.Index}, Bytes: uint64(len(raw)), CRC: crc32.Checksum(raw, castagnoli()), GTIDEvent: first,
 		})}
-		// Some are copied, because too little was reserved.
+		// Some stages are copied, because too little room was reserved.
 		l.slackBytes = []int64{stageSlackBytes, -stageAlign}[i%2]
 		mustAppendStaged(t, l, nil, named, raw)
 	}
@@ -156,8 +156,7 @@ func TestStagedSegmentsAreBinlogs(t *testing.T) {
 	}
 }
 
-// dump is what mysqlbinlog makes of a file: the lines that begin so, but for
-// comments.
+// dump returns the lines of mysqlbinlog's output for a file that begin with prefix, without comments.
 func dump(t *testing.T, path, prefix string) string {
 	t.Helper()
 	cmd := mysqlbinlog(t, "--verify-binlog-checksum", path)
@@ -179,8 +178,8 @@ func dump(t *testing.T, path, prefix string) string {
 	return strings.Join(statements, "")
 }
 
-// TestSealedSegmentWithMysqlbinlog compares what mysqlbinlog makes of a segment
-// with what it makes of the server's own file: the same statements.
+// TestSealedSegmentWithMysqlbinlog compares mysqlbinlog's output for a segment with that for the server's own
+// file: the statements are the same.
 func TestSealedSegmentWithMysqlbinlog(t *testing.T) {
 	dir := t.TempDir()
 	path, _, _ := sealedServerBinlog(t, dir)

@@ -16,19 +16,19 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// promise is what the log must hold after a crash: what returned calls of
-// Append acknowledged, and what the call in progress may have done.
+// promise is what the log must hold after a crash: everything that returned calls of Append acknowledged, and
+// perhaps some effects of the call in progress.
 type promise struct {
-	// acked is the log as acknowledged, kept how many of its entries the call
-	// in progress leaves alone, added what it appends behind those.
+	// acked is the acknowledged log. The call in progress keeps the first kept entries of it, and appends added
+	// behind them.
 	acked []Entry
 	kept  int
 	added []Entry
-	// hs is acknowledged, next is being stored (the same if nothing is).
+	// hs is acknowledged. next is being stored; it equals hs if nothing is being stored.
 	hs, next HardState
-	// purge is the highest index that was given to Purge.
+	// purge is the highest index with which Purge was called.
 	purge uint64
-	// stages are the bytes of all stages that are or will be named.
+	// stages are the bytes of all stages that entries name or will name.
 	stages map[entry.StageID][]byte
 }
 
@@ -46,9 +46,9 @@ func (p *promise) check(l *Log) error {
 	final := append(slices.Clone(p.acked[:p.kept]), p.added...)
 	switch n := len(got); {
 	case n >= p.kept && n <= len(p.acked) && sameEntries(got, p.acked[:n]) && (n == len(p.acked) || p.kept < len(p.acked)):
-		// The old log, perhaps with some of what the call removes gone.
+		// This is the old log, perhaps without some entries that the call removes.
 	case n >= p.kept && n <= len(final) && sameEntries(got, final[:n]):
-		// Some of what the call adds is there.
+		// Some of the entries that the call adds are there.
 	default:
 		return fmt.Errorf("log has %d entries; %d were acknowledged, %d of them kept, %d added\n%s",
 			n, len(p.acked), p.kept, len(p.added), cmp.Diff(final, got))
@@ -68,7 +68,7 @@ func (p *promise) check(l *Log) error {
 	return checkSegments(l, got, hs.Commit)
 }
 
-// checkStages checks that what entries name is there.
+// checkStages checks that the stages that entries name are there.
 func (p *promise) checkStages(l *Log, entries []Entry) error {
 	for _, e := range entries {
 		s, ok := stagedOf(e)
@@ -97,7 +97,7 @@ func newWorkload(seed, stream uint64) (*workload, *promise) {
 	return &workload{rng: rand.New(rand.NewPCG(seed, stream)), term: 1, stages: stages}, &promise{stages: stages}
 }
 
-// next returns the arguments of a call, and how many entries it keeps.
+// next returns the arguments of a call, and how many entries the call keeps.
 func (w *workload) next() (entries []Entry, hs *HardState, kept int) {
 	kept = len(w.entries)
 	change := w.hs
@@ -160,11 +160,11 @@ func (w *workload) entry(index uint64) Entry {
 	return transactions(index, term, 1, w.numbers-uint64(count)+1, count, w.rng.IntN(100))
 }
 
-// beside does what others do to the log between two calls of Append: it puts
-// the stages that entries name, and some that nobody names, and purges.
+// beside does to the log what other callers do between two calls of Append: it puts the stages that entries
+// name and some others, and purges.
 func (w *workload) beside(l *Log, p *promise, entries []Entry) error {
 	for _, e := range entries {
-		// Sometimes too little is reserved.
+		// Sometimes too little room is reserved.
 		l.slackBytes = []int64{200, -stageAlign}[w.rng.IntN(2)]
 		s, ok := stagedOf(e)
 		if !ok || l.HasStage(s.ID) {
@@ -202,7 +202,7 @@ func (w *workload) beside(l *Log, p *promise, entries []Entry) error {
 	return err
 }
 
-// openSmall opens a log that reserves little before a stage.
+// openSmall opens a log that reserves little room before a stage.
 func openSmall(o Options) (*Log, error) {
 	l, err := Open(o)
 	if err == nil {
@@ -278,8 +278,7 @@ func crashWorkload(t *testing.T, seed uint64) {
 	}
 }
 
-// checkCrash opens a disk after a crash, with a second crash in the middle of
-// the recovery, and checks what is there.
+// checkCrash opens a disk after a crash, with a second crash in the middle of the recovery, and checks the log.
 func checkCrash(t *testing.T, disk *vfs.Mem, p *promise, when string) {
 	t.Helper()
 	var second *vfs.Mem
@@ -309,8 +308,8 @@ func checkCrash(t *testing.T, disk *vfs.Mem, p *promise, when string) {
 	}
 }
 
-// checkDurable checks that a disk that lost all that was not synced holds
-// everything that l shows: l is where an agent goes on, so others rely on it.
+// checkDurable checks that a disk that lost all unsynced data holds everything that l shows. An agent goes on
+// with l, so others rely on it.
 func checkDurable(t *testing.T, l *Log, disk *vfs.Mem, when string) {
 	t.Helper()
 	again, err := Open(smallOptions(disk))
@@ -331,8 +330,8 @@ func checkDurable(t *testing.T, l *Log, disk *vfs.Mem, when string) {
 	}
 }
 
-// TestFailEverywhere lets each call of the file system fail once: what was
-// acknowledged stays, the log takes nothing after the error.
+// TestFailEverywhere lets each call of the file system fail once: everything that was acknowledged stays, and
+// the log accepts nothing after the error.
 func TestFailEverywhere(t *testing.T) {
 	for seed := range 2 * crashRuns() {
 		for n := int64(1); failWorkload(t, seed, n); n++ {
@@ -340,7 +339,7 @@ func TestFailEverywhere(t *testing.T) {
 	}
 }
 
-// failWorkload fails the nth call and reports whether there were that many.
+// failWorkload fails the nth call and reports whether there were so many calls.
 func failWorkload(t *testing.T, seed uint64, n int64) bool {
 	disk := vfs.NewMem()
 	errDisk := errors.New("input/output error")

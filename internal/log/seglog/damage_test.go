@@ -9,12 +9,12 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// damagedLog is a log with known groups, on a disk that tests may spoil.
+// damagedLog is a log with known groups, on a disk that tests damage.
 type damagedLog struct {
 	fs      *vfs.Mem
 	entries []Entry
 	hs      []HardState
-	// last is the newest segment, groupAt where its last group begins.
+	// last is the newest segment. groupAt is where its last group begins.
 	last    string
 	groupAt int64
 }
@@ -46,8 +46,7 @@ func buildDamaged(t *testing.T) *damagedLog {
 	return d
 }
 
-// outcome opens a copy of the disk in which name has other content, and checks
-// that no entry is wrong.
+// outcome opens a copy of the disk with other content for the file name, and checks that no entry is wrong.
 func (d *damagedLog) outcome(t *testing.T, name string, content []byte) (l *Log, err error) {
 	t.Helper()
 	disk := d.fs.CrashClone(0)
@@ -78,8 +77,8 @@ func (d *damagedLog) outcome(t *testing.T, name string, content []byte) (l *Log,
 	return l, nil
 }
 
-// TestFlippedBits flips a bit in each byte of each file. Only in the last group
-// can it pass for a torn write.
+// TestFlippedBits flips a bit in each byte of each file. Only damage in the last group may count as a torn
+// write.
 func TestFlippedBits(t *testing.T) {
 	d := buildDamaged(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -144,8 +143,7 @@ func TestShortenedFiles(t *testing.T) {
 	}
 }
 
-// TestForeignSegment: a segment of the same node that looks as if it fitted, but
-// was written behind other entries.
+// TestForeignSegment: a segment of the same node looks as if it fitted, but was written behind other entries.
 func TestForeignSegment(t *testing.T) {
 	var disks []*vfs.Mem
 	for size := 10; size <= 11; size++ {
@@ -163,8 +161,8 @@ func TestForeignSegment(t *testing.T) {
 	}
 }
 
-// TestLostCommitted: a log that ends before what the hard state knows to be
-// committed has lost something, whatever its tail looks like.
+// TestLostCommitted: a log that ends before the commit index of the hard state has lost entries, whatever its
+// tail looks like.
 func TestLostCommitted(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -184,8 +182,8 @@ func TestLostCommitted(t *testing.T) {
 	}
 }
 
-// TestReaderFindsDamage: what goes bad while the log is open is found when it
-// is read, and named.
+// TestReaderFindsDamage: data that goes bad while the log is open is found when it is read, and the error names
+// the place.
 func TestReaderFindsDamage(t *testing.T) {
 	fs := vfs.NewMem()
 	o := smallOptions(fs)
@@ -208,9 +206,8 @@ func TestReaderFindsDamage(t *testing.T) {
 	}
 }
 
-// TestFakeRecordInData: a user may store what looks like a record of this log.
-// It must not be taken for one, neither as an entry nor as evidence that the
-// file was durable there.
+// TestFakeRecordInData: a user may store data that looks like a record of this log. It must not count as an
+// entry, nor as evidence that the file was durable there.
 func TestFakeRecordInData(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -229,8 +226,8 @@ func TestFakeRecordInData(t *testing.T) {
 	wantEntries(t, l, []Entry{plain(1, 1, 50), plain(2, 1, 50), plain(3, 1, 50)})
 }
 
-// TestMisorderedGroup: of a group that was never acknowledged the later sectors
-// may have reached the disk and the first not.
+// TestMisorderedGroup: of a group that was never acknowledged, the later sectors may be on the disk and the
+// first one not.
 func TestMisorderedGroup(t *testing.T) {
 	for lost := range 3 {
 		t.Run(fmt.Sprint("lost", lost), func(t *testing.T) {
@@ -247,8 +244,8 @@ func TestMisorderedGroup(t *testing.T) {
 			l = mustOpen(t, smallOptions(fs))
 			want := []Entry{plain(1, 1, 50), plain(2, 1, 50), plain(3, 1, 50), plain(4, 1, 50)}[:1+lost]
 			wantEntries(t, l, want)
-			// What was behind must not come back when the gap is filled again
-			// by the very same entry.
+			// The old data behind the gap must not come back when the gap is filled again with the very same
+			// entry.
 			mustAppend(t, l, nil, plain(uint64(2+lost), 1, 50))
 			if err := l.Close(); err != nil {
 				t.Fatal(err)

@@ -29,7 +29,7 @@ type script struct {
 	t    *testing.T
 	disk *vfs.Mem
 	log  *Log
-	// offsets are where entries were when the log was last shown, by file.
+	// offsets are the places of the entries in each file, from when the log was last shown.
 	offsets map[string]map[uint64]int64
 }
 

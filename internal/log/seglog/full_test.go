@@ -12,14 +12,13 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// needsRoom are the calls that fail on a full disk.
+// needsRoom tells whether a call fails on a full disk.
 func needsRoom(op vfs.Op) bool {
 	return op == vfs.OpWrite || op == vfs.OpCreate || op == vfs.OpRename
 }
 
-// TestFullEverywhere lets the disk be full from each call on that needs room,
-// for one such call or some more: the log refuses, and goes on when it is tried
-// again.
+// TestFullEverywhere makes the disk full at each call that needs room, for that call or for some more. The log
+// refuses, and goes on when the append is tried again.
 func TestFullEverywhere(t *testing.T) {
 	for seed := range 2 * crashRuns() {
 		for n := 1; fullWorkload(t, seed, n); n++ {
@@ -27,7 +26,7 @@ func TestFullEverywhere(t *testing.T) {
 	}
 }
 
-// fullWorkload reports whether there was an nth call that needs room.
+// fullWorkload reports whether there was an nth call that needed room.
 func fullWorkload(t *testing.T, seed uint64, n int) bool {
 	disk := vfs.NewMem()
 	calls, refused, opening := 0, 0, true
@@ -90,7 +89,7 @@ type syscallError struct {
 func (e *syscallError) Error() string { return fmt.Sprintf("%s %s: no space", e.op, e.path) }
 func (e *syscallError) Unwrap() error { return syscall.ENOSPC }
 
-// TestVoteOnFullDisk: what stores a vote needs no room.
+// TestVoteOnFullDisk: storing a vote needs no room.
 func TestVoteOnFullDisk(t *testing.T) {
 	disk := vfs.NewMem()
 	full := false
@@ -114,8 +113,7 @@ func TestVoteOnFullDisk(t *testing.T) {
 	wantEntries(t, again, []Entry{plain(1, 1, 700)})
 }
 
-// TestSyncWithoutRoomIsTerminal: a sync that says ENOSPC has lost data like any
-// other that fails.
+// TestSyncWithoutRoomIsTerminal: a sync that returns ENOSPC has lost data, like any other sync that fails.
 func TestSyncWithoutRoomIsTerminal(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpSyncData, vfs.OpSync, vfs.OpSyncDir} {
 		armed := false
@@ -134,7 +132,7 @@ func TestSyncWithoutRoomIsTerminal(t *testing.T) {
 	}
 }
 
-// TestFullPreparation: zeros that find no room are left out.
+// TestFullPreparation: if there is no room for the zeros, they are left out.
 func TestFullPreparation(t *testing.T) {
 	disk := vfs.NewMem()
 	writes := 0
@@ -156,8 +154,8 @@ func TestFullPreparation(t *testing.T) {
 	wantEntries(t, mustOpen(t, smallOptions(disk.CrashClone(0))), []Entry{plain(1, 1, 10), plain(2, 1, 10)})
 }
 
-// TestFullInsideGroup: what a group left before it found the disk full is not
-// behind the end of a segment that is sealed next.
+// TestFullInsideGroup: the part of a group that was written before the disk was full is not behind the end of
+// the segment when that is sealed next.
 func TestFullInsideGroup(t *testing.T) {
 	disk := vfs.NewMem()
 	writes, failing := 0, false
@@ -181,9 +179,8 @@ func TestFullInsideGroup(t *testing.T) {
 	wantEntries(t, mustOpen(t, smallOptions(disk.CrashClone(0))), want)
 }
 
-// TestConflictOnFullDisk: a conflict that leaves nothing of a segment, where
-// there is no room for the one that takes its place. What it removed stays
-// removed, and its FORMAT_DESCRIPTION is not used for what follows.
+// TestConflictOnFullDisk: a conflict removes all of a segment, and there is no room for the segment that takes
+// its place. The removed entries stay removed, and the old FORMAT_DESCRIPTION is not used for the next entries.
 func TestConflictOnFullDisk(t *testing.T) {
 	disk := vfs.NewMem()
 	failing := false

@@ -7,7 +7,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// sampleSegment is a segment with each kind of record.
+// sampleSegment returns a segment with each kind of record.
 func sampleSegment(t testing.TB) (segment []byte, entries []Entry, records []foundRecord, seed uint32) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, Options{FS: fs, Dir: testDir, Identity: testIdentity()})
@@ -17,8 +17,8 @@ func sampleSegment(t testing.TB) (segment []byte, entries []Entry, records []fou
 	return segment[:l.segments[0].end], entries, recordsOf(t, l, 0), l.segments[0].seed
 }
 
-// FuzzDecodeEntry: no bytes make the decoder panic, and what it accepts encodes
-// to the same bytes again, up to what it does not use.
+// FuzzDecodeEntry: no bytes make the decoder panic, and accepted bytes encode to the same bytes again, apart
+// from unused fields.
 func FuzzDecodeEntry(f *testing.F) {
 	segment, _, records, seed := sampleSegment(f)
 	for i, p := range records {

@@ -12,15 +12,15 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// healOptions open a damaged log.
+// healOptions are the options for opening a damaged log to heal it.
 func healOptions(fs vfs.FS) Options {
 	o := smallOptions(fs)
 	o.Heal = true
 	return o
 }
 
-// finish gives a log that is being healed what it lacks, from what all committed
-// entries are, and compares.
+// finish gives a log that is being healed the entries that it lacks, taken from all committed entries, and
+// compares the result.
 func finish(t *testing.T, l *Log, entries []Entry) {
 	t.Helper()
 	h := l.Healing()
@@ -46,8 +46,8 @@ func finish(t *testing.T, l *Log, entries []Entry) {
 	}
 }
 
-// TestHealAnyDamage: whatever is spoilt of what was durable, a healed log is the
-// one that it was. Until it is, it opens only to be healed.
+// TestHealAnyDamage: whatever part of the durable data is damaged, the healed log is the same as before. Until
+// then it opens only to be healed.
 func TestHealAnyDamage(t *testing.T) {
 	d := buildDamaged(t)
 	names, err := d.fs.List(testDir)
@@ -81,7 +81,7 @@ func TestHealAnyDamage(t *testing.T) {
 			_ = l.Close() // a torn tail
 			continue
 		} else if !errors.Is(err, ErrCorrupt) {
-			continue // of another identity or version, as far as one can see
+			continue // it looks like another identity or version
 		}
 		l, err := Open(healOptions(disk))
 		if err != nil {
@@ -118,8 +118,7 @@ func TestHealAnyDamage(t *testing.T) {
 
 func aside(name string) bool { return strings.HasSuffix(name, asideSuffix) }
 
-// TestUnreadableSectorIsDamage: what the disk cannot read is healed as what it
-// reads wrong.
+// TestUnreadableSectorIsDamage: a sector that the disk cannot read is healed like one with wrong bytes.
 func TestUnreadableSectorIsDamage(t *testing.T) {
 	d := buildDamaged(t)
 	fs := vfs.Wrap(d.fs, func(op vfs.Op, name string) error {
@@ -137,8 +136,8 @@ func TestUnreadableSectorIsDamage(t *testing.T) {
 	}
 }
 
-// TestReadThatFailsOnce: a disk that fails for a moment is said to have failed, wherever
-// that is. It tears no tail: what was acknowledged stays.
+// TestReadThatFailsOnce: if the disk fails for a moment, the error says so, wherever that happens. It does not
+// count as a torn tail: everything that was acknowledged stays.
 func TestReadThatFailsOnce(t *testing.T) {
 	disk := vfs.NewMem()
 	options := smallOptions(disk)
@@ -146,7 +145,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 	for i := uint64(1); i <= 8; i++ {
 		mustAppend(t, l, &HardState{Term: 1, Commit: i - 1}, Entry{Index: i, Term: 1, Type: raftNormal + 1, Data: make([]byte, 3000)})
 	}
-	// The last entry takes more than a read.
+	// The last entry needs more than one read.
 	mustAppend(t, l, nil, Entry{Index: 9, Term: 1, Type: raftNormal + 1, Data: make([]byte, 2*windowBytes)})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -226,8 +225,7 @@ func TestHealCrashes(t *testing.T) {
 	}
 }
 
-// healOnce heals as far as the file system lets it, and reports whether it came
-// to the end.
+// healOnce heals as far as the file system lets it, and reports whether the healing was completed.
 func healOnce(fs vfs.FS, entries []Entry) bool {
 	l, err := Open(healOptions(fs))
 	if err != nil {
@@ -246,8 +244,7 @@ func healOnce(fs vfs.FS, entries []Entry) bool {
 	return l.FinishHealing(HardState{Term: h.Promised.Term, Vote: h.Promised.Vote, Commit: uint64(len(entries))}) == nil
 }
 
-// TestHealKeepsItsPromises: the healing ends only where the promised commit
-// index is reached.
+// TestHealKeepsItsPromises: the healing ends only when it has reached the promised commit index.
 func TestHealKeepsItsPromises(t *testing.T) {
 	d := buildDamaged(t)
 	first := segmentName(1)
@@ -267,8 +264,8 @@ func TestHealKeepsItsPromises(t *testing.T) {
 	_ = l.FinishHealing(HardState{Term: h.Promised.Term, Vote: h.Promised.Vote, Commit: h.Promised.Commit - 1})
 }
 
-// badSector is a file system on whose disk one page of a file cannot be read, as
-// long as the file has it and its name.
+// badSector is a file system with a page of a file that cannot be read, as long as the file has that page and
+// that name.
 type badSector struct {
 	vfs.FS
 	name string
@@ -308,7 +305,7 @@ func (f badSectorFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// ReadAt reads up to the page of the sector, as Linux does.
+// ReadAt reads up to the page with the bad sector, as Linux does.
 func (f badSectorFile) ReadAt(p []byte, offset int64) (int, error) {
 	page := f.fs.at &^ 4095
 	if f.fs.gone || offset >= page+4096 || offset+int64(len(p)) <= page {
@@ -324,16 +321,16 @@ func (f badSectorFile) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// TestUnreadableSectorOfTheActiveSegment: it is corruption wherever it is, also in
-// the zeros behind the records, and also where no window begins with it. A torn
-// tail would be cut, and the node vote without what it has acknowledged.
+// TestUnreadableSectorOfTheActiveSegment: a bad sector is corruption everywhere, also in the zeros behind the
+// records, and also if no read window begins with it. If it counted as a torn tail, the tail would be cut, and
+// the node would vote without entries that it has acknowledged.
 func TestUnreadableSectorOfTheActiveSegment(t *testing.T) {
 	const entryBytes = 40 << 10
 	disk := vfs.NewMem()
 	options := Options{FS: disk, Dir: testDir, Identity: testIdentity(), CacheBytesMax: 1}
 	l := mustOpen(t, options)
 	var entries []Entry
-	var ends []int64 // of the records; ends[0] is the header's
+	var ends []int64 // of the records; ends[0] is the end of the header
 	ends = append(ends, l.tail().end)
 	for i := uint64(1); i <= 60; i++ {
 		e := Entry{Index: i, Term: 1, Type: raftNormal + 1, Data: make([]byte, entryBytes)}
@@ -359,7 +356,7 @@ func TestUnreadableSectorOfTheActiveSegment(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := options
 			o.FS = &badSector{FS: disk.CrashClone(1), name: segmentName(1), at: c.at}
-			whole := 0 // records before the page
+			whole := 0 // the number of records before the page
 			for whole < len(entries) && ends[whole+1] <= c.at&^4095 {
 				whole++
 			}

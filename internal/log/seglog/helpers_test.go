@@ -96,7 +96,7 @@ func testEvent(kind binlog.Type, body []byte) []byte {
 
 func testUUID(server byte) gtid.UUID { return gtid.UUID{0: server, 15: 1} }
 
-// testTransaction is "GTID, QUERY <statement>", as DDL stands in a binlog.
+// testTransaction returns "GTID, QUERY <statement>", the form of DDL in a binlog.
 func testTransaction(server byte, n uint64, statement string) []byte {
 	uuid := testUUID(server)
 	g := append([]byte{1}, uuid[:]...)
@@ -110,7 +110,7 @@ func testTransaction(server byte, n uint64, statement string) []byte {
 	return append(testEvent(binlog.TypeGTID, g), testEvent(binlog.TypeQuery, q)...)
 }
 
-// transactions is an entry with count transactions from number n on.
+// transactions returns an entry with count transactions. n is the number of the first GTID.
 func transactions(index, term uint64, server byte, n uint64, count, size int) Entry {
 	data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: uint32(count), Term: term, Number: index})
 	for i := range count {
@@ -119,7 +119,7 @@ func transactions(index, term uint64, server byte, n uint64, count, size int) En
 	return Entry{Index: index, Term: term, Data: data}
 }
 
-// staged is an entry that names a stage, and the stage's bytes.
+// staged returns an entry that names a stage, and the bytes of the stage.
 func staged(index, term uint64, server byte, n uint64, size int) (Entry, []byte) {
 	raw := testTransaction(server, n, "create table t"+strings.Repeat("s", size))
 	event, _, err := binlog.CutEvent(raw)
@@ -132,7 +132,7 @@ func staged(index, term uint64, server byte, n uint64, size int) (Entry, []byte)
 	})}, raw
 }
 
-// stagedOf is what namingOf finds, found without it.
+// stagedOf finds the same as namingOf, with other code.
 func stagedOf(e Entry) (entry.Staged, bool) {
 	h, body, err := entry.Parse(e.Data)
 	if e.Type != 0 || err != nil || h.Kind != entry.KindStaged {
@@ -173,7 +173,7 @@ func stageBytes(l *Log, id entry.StageID) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(r, 0, n))
 }
 
-// mustAppendStaged puts the stage and names it.
+// mustAppendStaged puts the stage and appends the entry that names it.
 func mustAppendStaged(t testing.TB, l *Log, hs *HardState, e Entry, raw []byte) {
 	t.Helper()
 	s, _ := stagedOf(e)
@@ -183,7 +183,7 @@ func mustAppendStaged(t testing.TB, l *Log, hs *HardState, e Entry, raw []byte) 
 	mustAppend(t, l, hs, e)
 }
 
-// testFormatDescription is one that a server of this version would write.
+// testFormatDescription returns a FORMAT_DESCRIPTION as a server of this version would write it.
 func testFormatDescription(version string) []byte {
 	fde := builtinFormatDescription()
 	copy(fde[binlog.HeaderBytes+2:], version+"\x00\x00\x00\x00\x00\x00\x00\x00\x00")
@@ -208,8 +208,7 @@ func rotate(index, term uint64, version string) Entry {
 	return Entry{Index: index, Term: term, Data: append(data, testFormatDescription(version)...)}
 }
 
-// gtidsOf is the set of all transactions in entries, found without the code
-// under test.
+// gtidsOf returns the GTIDs of all transactions in entries. It does not use the code under test.
 func gtidsOf(entries []Entry) *gtid.Set {
 	set := &gtid.Set{}
 	for _, e := range entries {
@@ -238,8 +237,8 @@ func sameEntries(a, b []Entry) bool {
 	})
 }
 
-// checkSegments compares what Segments says with the log's entries, of which
-// those before its first index were purged.
+// checkSegments compares Segments with the entries of the log. The entries before the log's first index were
+// purged.
 func checkSegments(l *Log, entries []Entry, commit uint64) error {
 	infos := l.Segments()
 	next := l.FirstIndex()

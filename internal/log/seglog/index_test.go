@@ -62,7 +62,7 @@ func TestSparseIndex(t *testing.T) {
 		want = append(want[:at:at], plain(uint64(at+1), want[at-1].Term+1, rng.IntN(100)))
 		mustAppend(t, l, nil, want[at])
 		check()
-		// What is found in the file is what was made on the way.
+		// The index that Open builds from the file is the same as the one that the appends built.
 		made := *l.tail()
 		_ = l.Close()
 		l = mustOpen(t, o)
@@ -73,8 +73,7 @@ func TestSparseIndex(t *testing.T) {
 	}
 }
 
-// TestCutIndex: what grows at the end of a cut index is not seen in the one that
-// it was cut from.
+// TestCutIndex: additions to an index that was cut are not seen in the index that it was cut from.
 func TestCutIndex(t *testing.T) {
 	build := func(n int) (x sparseIndex) {
 		for i := range n {
@@ -94,7 +93,7 @@ func TestCutIndex(t *testing.T) {
 	}
 }
 
-// TestOvertakenReader: entries of before and after a truncation are not mixed.
+// TestOvertakenReader: a reader does not mix entries from before and after a truncation.
 func TestOvertakenReader(t *testing.T) {
 	var l *Log
 	opens := 0
@@ -117,8 +116,8 @@ func TestOvertakenReader(t *testing.T) {
 	}
 }
 
-// TestDamagedHeadOnTheWay: a reader that passes a head relies on nothing in it
-// that its chain does not vouch for.
+// TestDamagedHeadOnTheWay: a reader that passes over a record relies only on those parts of its head that the
+// chain proves.
 func TestDamagedHeadOnTheWay(t *testing.T) {
 	fs := vfs.NewMem()
 	o := Options{FS: fs, Dir: testDir, Identity: testIdentity(), CacheBytesMax: 1}
@@ -175,8 +174,9 @@ func TestSegmentTimes(t *testing.T) {
 	check(span{50, 70})
 }
 
-// TestSegmentTimesAreCommits: a client sets its session's time, as one does that follows another server. log.retention_age took that for the age of the
-// segment: what was written today went at once.
+// TestSegmentTimesAreCommits: a client may set the time of its session, as one does that replicates from
+// another server. log.retention_age once used that time as the age of the segment, and so today's segments were
+// purged at once.
 func TestSegmentTimesAreCommits(t *testing.T) {
 	const committed, client = 1_790_000_000, 86_400
 	of := func(index uint64, seconds int64) Entry {

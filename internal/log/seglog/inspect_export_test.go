@@ -27,8 +27,8 @@ func exportAll(t *testing.T, in *Inspector, o ExportOptions) (*Exported, []*byte
 	return x, files, err
 }
 
-// checkExport reads exported files: they must hold the transactions from..to of
-// the story and nothing else, in files of one version each.
+// checkExport reads exported files: they must hold the transactions from..to of the story and no others, and
+// each file is of one server version.
 func (s *story) checkExport(files []*bytes.Buffer, from, to int) error {
 	before := &gtid.Set{}
 	for n := range from - 1 {
@@ -69,8 +69,7 @@ func (s *story) checkExport(files []*bytes.Buffer, from, to int) error {
 	return nil
 }
 
-// TestExport: all of it, and up to each transaction by each kind of limit, from
-// each entry.
+// TestExport exports everything, and then from each entry up to each transaction, by each kind of limit.
 func TestExport(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -136,8 +135,7 @@ func (s *story) firstFrom(index uint64) uint64 {
 	return s.n + 1
 }
 
-// TestExportStopsAtDamage: nothing is exported of an entry that is damaged, and
-// the error says where it is.
+// TestExportStopsAtDamage: nothing of a damaged entry is exported, and the error says where the entry is.
 func TestExportStopsAtDamage(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -160,8 +158,8 @@ func TestExportStopsAtDamage(t *testing.T) {
 	}
 }
 
-// TestLongEventsArePassedInPieces: a row event over the bound is never in memory
-// as a whole, and its bytes are all there.
+// TestLongEventsArePassedInPieces: a row event that is longer than the limit is never in memory as a whole, and
+// all its bytes are passed.
 func TestLongEventsArePassedInPieces(t *testing.T) {
 	rows := bytes.Repeat([]byte("0123456789abcdef"), 3*wholeEventBytesMax/16)
 	begin := append(append(make([]byte, 13), "\x00"...), "BEGIN"...)

@@ -22,16 +22,17 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// story makes a log as a cluster would: epochs, their numbers, commit times.
+// story makes a log as a cluster would, with epochs, their numbers, and commit times.
 type story struct {
 	term, number uint64
 	entries      []Entry
 	// stages holds the bytes of the stages that entries name.
 	stages map[entry.StageID][]byte
-	// raw is every transaction's bytes, in order, at the entry of that position.
+	// raw has the bytes of every transaction, in order. entryOf has, at the same position, the index of its
+	// entry.
 	raw     [][]byte
 	entryOf []uint64
-	// n is the number of the last GTID.
+	// n is the number of the newest GTID.
 	n uint64
 }
 
@@ -46,7 +47,7 @@ func (s *story) header(kind entry.Kind, count int) []byte {
 	return entry.AppendHeader(nil, entry.Header{Kind: kind, Count: uint32(count), Term: s.term, Number: s.number})
 }
 
-// epoch opens one in a new term.
+// epoch opens an epoch in a new term.
 func (s *story) epoch(version string) {
 	s.term, s.number = s.term+1, 0
 	s.add(raftNormal, nil)
@@ -58,7 +59,7 @@ func (s *story) rotate(version string) {
 	s.add(raftNormal, append(s.header(entry.KindRotate, 0), testFormatDescription(version)...))
 }
 
-// transaction n is committed n seconds after storyTime.
+// transaction makes the next transaction. Transaction n is committed n seconds after storyTime.
 func (s *story) transaction(size int) []byte {
 	s.n++
 	raw := timedTransaction(s.n, storyTime().Add(time.Duration(s.n)*time.Second), "insert "+strings.Repeat("x", size))
@@ -75,7 +76,7 @@ func (s *story) transactions(count, size int) {
 	s.add(raftNormal, data)
 }
 
-// staged adds a naming entry.
+// staged adds an entry that names a stage.
 func (s *story) staged(size int) {
 	raw := s.transaction(size)
 	s.number++
@@ -108,7 +109,7 @@ func timedTransaction(n uint64, commit time.Time, statement string) []byte {
 
 func storyGTID(n uint64) gtid.GTID { return gtid.GTID{UUID: testUUID(1), N: n} }
 
-// sampleStory has each kind of entry, stages, and servers of two versions.
+// sampleStory returns a story with each kind of entry, with stages, and with servers of two versions.
 func sampleStory() *story {
 	s := newStory()
 	s.epoch("8.4.3")
@@ -166,8 +167,7 @@ func mustInspect(t testing.TB, fs vfs.FS, uncommitted bool) *Inspector {
 	return in
 }
 
-// TestInspectSegments compares the list with what the log says of itself, for
-// every commit index.
+// TestInspectSegments compares the list of segments with what the open log says, for every commit index.
 func TestInspectSegments(t *testing.T) {
 	s := sampleStory()
 	last := uint64(len(s.entries))
@@ -192,8 +192,7 @@ func TestInspectSegments(t *testing.T) {
 	}
 }
 
-// checkSummary compares what was found of the segment that begins at first with
-// the log and the story.
+// checkSummary compares the summary of the segment that begins at first with the log and the story.
 func (s *story) checkSummary(l *Log, sum SegmentSummary, first, shown uint64) error {
 	infos := l.Segments()
 	i := slices.IndexFunc(infos, func(i SegmentInfo) bool { return i.FirstIndex == first })
@@ -236,7 +235,7 @@ func (s *story) checkSummary(l *Log, sum SegmentSummary, first, shown uint64) er
 
 func (s *story) numberAt(index uint64) uint64 { return uint64(slices.Index(s.entryOf, index) + 1) }
 
-// TestInspectEntries: every range, and every transaction with its bytes.
+// TestInspectEntries reads every range, and every transaction with its bytes.
 func TestInspectEntries(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -315,7 +314,7 @@ func (s *story) checkTransaction(e *InspectedEntry, t *InspectedTransaction, i i
 	return nil
 }
 
-// TestInspectPurged: what was purged is said to be.
+// TestInspectPurged: the error for a purged entry says that it was purged.
 func TestInspectPurged(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -345,7 +344,7 @@ func TestInspectPurged(t *testing.T) {
 	}
 }
 
-// TestInspectRefuses: what is no log, and what a newer quorate wrote.
+// TestInspectRefuses: a directory that is no log is refused, and so is one that a newer quorate wrote.
 func TestInspectRefuses(t *testing.T) {
 	fs := vfs.NewMem()
 	inspect := func() error {
@@ -374,7 +373,7 @@ func TestInspectRefuses(t *testing.T) {
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// TestWindowOfShrunkFile: bytes that are there can be read, although the file behind them is cut meanwhile.
+// TestWindowOfShrunkFile: bytes that exist can be read although the file is cut behind them meanwhile.
 func TestWindowOfShrunkFile(t *testing.T) {
 	fs := copyOf(t, map[string][]byte{"f": bytes.Repeat([]byte("x"), 100)})
 	f, err := fs.OpenReadWrite(filepath.Join(testDir, "f"))
@@ -396,8 +395,8 @@ func TestWindowOfShrunkFile(t *testing.T) {
 	}
 }
 
-// TestInspectLiveLog looks at a log while it grows, is cut and is purged: what is
-// committed is there, unless it was purged, and nothing is ever taken for damage.
+// TestInspectLiveLog inspects a log while it grows, is cut and is purged: committed entries are found unless
+// they were purged, and nothing ever counts as damage.
 func TestInspectLiveLog(t *testing.T) {
 	s := newStory()
 	s.epoch("9.7.4")

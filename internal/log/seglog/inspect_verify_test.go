@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
 
-// copyOf returns a file system with the files of another's log.
+// copyOf returns a file system with the given files.
 func copyOf(t testing.TB, files map[string][]byte) vfs.FS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -36,8 +36,7 @@ func mustVerify(t testing.TB, fs vfs.FS) *Verified {
 	return v
 }
 
-// TestVerifyWhole: a log of every kind of entry has nothing wrong, and all of it
-// was looked at.
+// TestVerifyWhole: nothing is wrong in a log with every kind of entry, and all of it was looked at.
 func TestVerifyWhole(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -49,9 +48,8 @@ func TestVerifyWhole(t *testing.T) {
 	}
 }
 
-// TestVerifyAgreesWithOpen flips a bit at each place of a log and compares the
-// verdict with that of Open, which is tested by itself. Damage that Open finds is
-// found in the right file, not behind the place.
+// TestVerifyAgreesWithOpen flips a bit at each place of a log and compares the verdict with that of Open, which
+// has tests of its own. Damage that Open finds must be found in the right file, and not behind its place.
 func TestVerifyAgreesWithOpen(t *testing.T) {
 	s := newStory()
 	s.epoch("8.4.3")
@@ -116,7 +114,8 @@ func compareWithOpen(t *testing.T, files map[string][]byte, name string, at int6
 	return fmt.Errorf("no finding in its file at or before it: %+v", v.Findings)
 }
 
-// TestVerifyOvertaken: segments are cut off and written again, with one more between, after the directory was listed. That is no damage.
+// TestVerifyOvertaken: after the directory was listed, segments are cut off and written again, with one more
+// between. That is no damage.
 func TestVerifyOvertaken(t *testing.T) {
 	long, short := newStory(), newStory()
 	for s, rotations := range map[*story][]int{long: {10}, short: {8, 10}} {
@@ -142,8 +141,8 @@ func TestVerifyOvertaken(t *testing.T) {
 	}
 }
 
-// TestVerifyGoesOn: damage in several places is found in one run, each once, with
-// its index, and what is between is counted.
+// TestVerifyGoesOn: damage in several places is found in one run, each place once and with its index. The parts
+// between are counted.
 func TestVerifyGoesOn(t *testing.T) {
 	s := sampleStory()
 	fs := vfs.NewMem()
@@ -184,7 +183,7 @@ func TestVerifyGoesOn(t *testing.T) {
 	}
 }
 
-// TestVerifyTornTail: what a crash leaves behind the last sync is no damage.
+// TestVerifyTornTail: data that a crash leaves behind the last sync is no damage.
 func TestVerifyTornTail(t *testing.T) {
 	s := newStory()
 	s.epoch("9.7.4")
@@ -219,8 +218,7 @@ func TestVerifyTornTail(t *testing.T) {
 	}
 }
 
-// TestVerifyRules: entries whose bytes are intact, but that break what holds of
-// committed entries.
+// TestVerifyRules: the bytes of these entries are intact, but the entries break a rule for committed entries.
 func TestVerifyRules(t *testing.T) {
 	for name, spoil := range map[string]func(s *story){
 		"number is missing":        func(s *story) { s.number++; s.transactions(1, 5) },
@@ -267,8 +265,7 @@ func verifyStory(t *testing.T, s *story) *Verified {
 	return mustVerify(t, fs)
 }
 
-// TestVerifyPreviousGTIDs: a segment that says the wrong thing of what was
-// before it, with right checksums.
+// TestVerifyPreviousGTIDs: a segment states the wrong GTIDs for the part before it, with right checksums.
 func TestVerifyPreviousGTIDs(t *testing.T) {
 	s := newStory()
 	s.epoch("9.7.4")
@@ -284,8 +281,7 @@ func TestVerifyPreviousGTIDs(t *testing.T) {
 	}
 }
 
-// TestVerifyForeignSegment: a segment of a log that is like this one, but for
-// what was before, or whose it is.
+// TestVerifyForeignSegment: a segment of a similar log, with another past or of another node.
 func TestVerifyForeignSegment(t *testing.T) {
 	build := func(identity [16]byte, size int) map[string][]byte {
 		s := newStory()
@@ -314,8 +310,8 @@ func TestVerifyForeignSegment(t *testing.T) {
 	}
 }
 
-// TestVerifyStageHasNoTail: a stage was durable before its entry was appended, so
-// that damage in it is no torn tail, not even behind the commit index.
+// TestVerifyStageHasNoTail: a stage was durable before its entry was appended. So damage in a stage is no torn
+// tail, not even behind the commit index.
 func TestVerifyStageHasNoTail(t *testing.T) {
 	s := newStory()
 	s.epoch("9.7.4")
@@ -330,7 +326,7 @@ func TestVerifyStageHasNoTail(t *testing.T) {
 	}
 }
 
-// TestVerifyBoundsFindings: a disk that lost everything makes no list without end.
+// TestVerifyBoundsFindings: if a disk lost everything, the list of findings is still limited.
 func TestVerifyBoundsFindings(t *testing.T) {
 	v := &verifier{}
 	for i := range FindingsMax + 5 {
@@ -341,7 +337,7 @@ func TestVerifyBoundsFindings(t *testing.T) {
 	}
 }
 
-// goldenLog copies the log that version 1 wrote, before there were stages.
+// goldenLog copies a log that version 1 wrote, before there were stages.
 func goldenLog(t *testing.T) (dir string, lines []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -402,8 +398,8 @@ func wantGolden(t *testing.T, l *Log, lines []string) {
 	}
 }
 
-// FuzzInspect: no content of a segment makes a reader panic, or show a committed
-// entry that was not written.
+// FuzzInspect: no content of a segment makes a reader panic, or makes it show a committed entry that was not
+// written.
 func FuzzInspect(f *testing.F) {
 	s := newStory()
 	s.epoch("9.7.4")

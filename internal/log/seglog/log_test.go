@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEmptyLog(t *testing.T) {
 	fs := vfs.NewMem()
-	for range 2 { // also as found again
+	for range 2 { // as it is, and after it was opened again
 		l := mustOpen(t, smallOptions(fs))
 		if l.FirstIndex() != 1 || l.LastIndex() != 0 || l.HardState() != (HardState{}) {
 			t.Fatalf("first %d, last %d, hard state %+v", l.FirstIndex(), l.LastIndex(), l.HardState())
@@ -47,8 +47,8 @@ func TestEmptyLog(t *testing.T) {
 	}
 }
 
-// history is a log that has everything: all kinds of entries, sizes from none
-// to more than a segment, epochs, a rotation, segments ended by size.
+// history returns a log with everything: all kinds of entries, from empty ones to those longer than a segment,
+// epochs, a rotation, and segments that were ended for their size.
 func history() []Entry {
 	return []Entry{
 		plain(1, 1, 0),
@@ -157,8 +157,8 @@ func TestTruncateEverywhere(t *testing.T) {
 	}
 }
 
-// A segment that was finished is never written to again, even if what came
-// after it is cut off.
+// TestTruncationLeavesFinishedSegment: a finished segment is never written to again, even if the entries after
+// it are cut off.
 func TestTruncationLeavesFinishedSegment(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -175,7 +175,7 @@ func TestTruncationLeavesFinishedSegment(t *testing.T) {
 
 func TestTooLargeEntryIsRefused(t *testing.T) {
 	l := mustOpen(t, smallOptions(vfs.NewMem()))
-	// Memory that is never touched: only the length counts.
+	// This memory is never touched: only its length counts.
 	data, err := unix.Mmap(-1, 0, EntryBytesMax+1, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func foreignDirectories() map[string]foreign {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := names[len(names)-2] // the last is the state
+		name := names[len(names)-2] // the last name is that of the state
 		b := readFile(t, fs, name)
 		at := bytes.Index(b, []byte(segmentMagic))
 		b[at+4] = stagedVersion + 1
@@ -300,7 +300,7 @@ func foreignDirectories() map[string]foreign {
 	}
 }
 
-// Nothing of a directory that is not this node's log may change.
+// TestForeignDirectoryStaysUntouched: nothing may change in a directory that is not this node's log.
 func TestForeignDirectoryStaysUntouched(t *testing.T) {
 	build := func(t *testing.T) *vfs.Mem {
 		fs := vfs.NewMem()
@@ -319,7 +319,7 @@ func TestForeignDirectoryStaysUntouched(t *testing.T) {
 			}
 			before := content(t, fs)
 			o := smallOptions(vfs.Wrap(fs, func(op vfs.Op, path string) error {
-				// What only the segments show is found under the lock.
+				// Facts that only the segments show are found under the lock.
 				if op == vfs.OpMkdirAll && strings.Contains(name, "segment") {
 					return nil
 				}

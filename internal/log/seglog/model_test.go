@@ -22,15 +22,14 @@ type model struct {
 	entries []Entry
 	hs      HardState
 	term    uint64
-	// stages are the bytes of all that were ever named, extra those that nobody
-	// names: growing, and complete ones.
+	// stages are the bytes of all stages that were ever named. extra are stages that no entry names, growing or
+	// complete.
 	stages  map[entry.StageID][]byte
 	extra   map[entry.StageID]*Stage
 	numbers uint64
 }
 
-// Append appends some entries, perhaps over a conflict, perhaps with a change
-// of the hard state.
+// Append appends some entries, perhaps over a conflict, and perhaps with a change of the hard state.
 func (m *model) Append(t *rapid.T) {
 	m.log.slackBytes = rapid.SampledFrom([]int64{200, -stageAlign}).Draw(t, "slack")
 	first := rapid.Uint64Range(m.hs.Commit+1, uint64(len(m.entries))+1).Draw(t, "first")
@@ -87,7 +86,7 @@ func (m *model) stage(t *rapid.T, index uint64) Entry {
 	return e
 }
 
-// Stage begins, ends, aborts or drops stages that nobody names.
+// Stage begins, ends, aborts or drops stages that no entry names.
 func (m *model) Stage(t *rapid.T) {
 	if len(m.extra) == 0 || rapid.Bool().Draw(t, "another") {
 		m.numbers++
@@ -108,7 +107,7 @@ func (m *model) Stage(t *rapid.T) {
 	var err error
 	switch rapid.IntRange(0, 2).Draw(t, "end") {
 	case 0:
-		err = s.Abort() // perhaps of a complete one
+		err = s.Abort() // perhaps of a complete stage
 		if !m.log.HasStage(id) {
 			delete(m.extra, id)
 		}
@@ -162,7 +161,7 @@ func (m *model) Read(t *rapid.T) {
 	}
 }
 
-// Reopen closes and opens the log, perhaps without the power between.
+// Reopen closes and opens the log, perhaps with a power loss between.
 func (m *model) Reopen(t *rapid.T) {
 	if err := m.log.Close(); err != nil {
 		t.Fatal(err)
@@ -173,7 +172,7 @@ func (m *model) Reopen(t *rapid.T) {
 	}
 	clear(m.extra)
 	m.open(t)
-	// A commit index alone may be lost.
+	// A commit index that was stored alone may be lost.
 	commit := m.log.HardState().Commit
 	if commit > m.hs.Commit {
 		t.Fatalf("commit index %d was never given", commit)
@@ -231,8 +230,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestReadersBesideTruncation reads all the time while entries are appended and
-// cut off: whatever a reader gets was in the log at one time, as a whole.
+// TestReadersBesideTruncation reads all the time while entries are appended and cut off: everything that a
+// reader gets was in the log at some time, as a whole.
 func TestReadersBesideTruncation(t *testing.T) {
 	l := mustOpen(t, Options{FS: vfs.OS{}, Dir: t.TempDir(), Identity: testIdentity(), SegmentBytesMax: 4000, CacheBytesMax: 2000})
 	done := make(chan struct{})

@@ -15,12 +15,12 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// laggards is a log whose cache holds next to nothing, of entries of 64 KiB,
-// with Run in a bubble: synctest.Wait returns once it has nothing to read.
+// laggards is a log with entries of 64 KiB and a cache of almost nothing. Run runs in a bubble: synctest.Wait
+// returns when Run has nothing to read.
 type laggards struct {
 	*Log
 	disk *vfs.Mem
-	// broken makes all reads fail, readTakes last so many nanoseconds.
+	// broken makes all reads fail. readTakes is how many nanoseconds a read lasts.
 	broken    atomic.Bool
 	readTakes atomic.Int64
 	want      []Entry
@@ -61,13 +61,13 @@ func newLaggards(t *testing.T, entries int, prefetchBytesMax int64) *laggards {
 	return l
 }
 
-// read is readBy the one reader.
+// read is readBy with the reader one.
 func (l *laggards) read(t *testing.T, lo uint64) uint64 {
 	t.Helper()
 	return l.readBy(t, l.one, lo)
 }
 
-// readBy has r read a chunk from lo on, checks it, and returns where the next begins.
+// readBy lets r read a chunk from lo on, checks it, and returns where the next chunk begins.
 func (l *laggards) readBy(t *testing.T, r *Reader, lo uint64) uint64 {
 	t.Helper()
 	got, err := r.Entries(lo, l.LastIndex()+1, chunkBytes)
@@ -81,7 +81,7 @@ func (l *laggards) readBy(t *testing.T, r *Reader, lo uint64) uint64 {
 	return next
 }
 
-// wantEntry compares without cmp, for which there is too much data.
+// wantEntry compares without cmp, because there is too much data for it.
 func wantEntry(t *testing.T, want, got Entry) {
 	t.Helper()
 	if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data) {
@@ -89,7 +89,7 @@ func wantEntry(t *testing.T, want, got Entry) {
 	}
 }
 
-// held is what the prefetch cache holds.
+// held returns how many bytes the prefetch cache holds.
 func (l *laggards) held() (bytes int64) {
 	l.prefetch.mu.Lock()
 	defer l.prefetch.mu.Unlock()
@@ -106,8 +106,8 @@ func (l *laggards) held() (bytes int64) {
 	return bytes
 }
 
-// TestReaderThatLagsIsServedFromMemory: with a disk that cannot be read any
-// more, as far as was read ahead.
+// TestReaderThatLagsIsServedFromMemory: even if the disk cannot be read any more, a reader gets everything that
+// was read ahead.
 func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
@@ -127,7 +127,7 @@ func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
 		if s := l.Stats(); s.PrefetchEntries != next-begin || s.MissedEntries != begin-1 || s.WastedBytes != 0 {
 			t.Fatalf("%d entries read from memory, stats %+v", next-begin, s)
 		}
-		// What could not be read ahead is read again by who needs it.
+		// Entries that could not be read ahead are read by the reader that needs them.
 		synctest.Wait()
 		if _, err := l.one.Entries(next, l.LastIndex()+1, chunkBytes); err == nil && l.held() == 0 {
 			t.Fatal("read from a broken disk")
@@ -143,8 +143,8 @@ func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
 	})
 }
 
-// TestPrefetchIsBounded: of more readers than there are places the first ones are read
-// ahead for, until they are closed.
+// TestPrefetchIsBounded: if there are more readers than places, only the first ones have chunks read ahead,
+// until they are closed.
 func TestPrefetchIsBounded(t *testing.T) {
 	const shares = readersMax + peersMax
 	for _, bytesMax := range []int64{shares * 3 << 20, shares * chunkBytes / 2} {
@@ -177,7 +177,8 @@ func TestPrefetchIsBounded(t *testing.T) {
 	}
 }
 
-// TestReaderThatHasCaughtUpKeepsNoPlace: what is new comes from the cache.
+// TestReaderThatHasCaughtUpKeepsNoPlace: a reader that has caught up gets new entries from the cache of the
+// log.
 func TestReaderThatHasCaughtUpKeepsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 40, 0)
@@ -191,7 +192,8 @@ func TestReaderThatHasCaughtUpKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// TestTruncationTakesWhatWasReadAhead: what was read ahead is of the old log.
+// TestTruncationTakesWhatWasReadAhead: a truncation drops the chunks that were read ahead, because they are of
+// the old log.
 func TestTruncationTakesWhatWasReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
@@ -213,7 +215,7 @@ func TestTruncationTakesWhatWasReadAhead(t *testing.T) {
 	})
 }
 
-// TestDamageIsFoundByTheReader: read ahead or not, the reader is told.
+// TestDamageIsFoundByTheReader: the reader gets the error, whether the entry was read ahead or not.
 func TestDamageIsFoundByTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
@@ -246,7 +248,7 @@ func TestDamageIsFoundByTheReader(t *testing.T) {
 	})
 }
 
-// TestPrefetchBesideConflicts: what a reader gets is one log's, whatever is
+// TestPrefetchBesideConflicts: everything that a reader gets is from one version of the log, whatever is
 // removed and purged at the same time.
 func TestPrefetchBesideConflicts(t *testing.T) {
 	l := newLaggards(t, 200, 0)
@@ -287,8 +289,8 @@ func TestPrefetchBesideConflicts(t *testing.T) {
 	readers.Wait()
 }
 
-// TestEntriesInMemory: who must not wait is told so, is called when there is
-// something, and gets everything in order.
+// TestEntriesInMemory: a caller that must not wait is told to come back, is called when there are entries, and
+// gets all of them in order.
 func TestEntriesInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 100, 0)
@@ -315,8 +317,8 @@ func TestEntriesInMemory(t *testing.T) {
 	})
 }
 
-// TestEntriesInMemoryReadsAtLast: where nothing can be read ahead, the one who must
-// not wait does, and finds out why.
+// TestEntriesInMemoryReadsAtLast: if nothing can be read ahead, the caller reads the disk itself after all, and
+// gets the error.
 func TestEntriesInMemoryReadsAtLast(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -349,7 +351,7 @@ func TestEntriesInMemoryReadsAtLast(t *testing.T) {
 	}
 }
 
-// TestPurgeFreesWhoWaits: entries that are purged will not be read ahead any more.
+// TestPurgeFreesWhoWaits: purged entries will never be read ahead, so a caller that waits for them is called.
 func TestPurgeFreesWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
@@ -378,13 +380,13 @@ func TestPauseAfter(t *testing.T) {
 		want              time.Duration
 	}{
 		{ms, 0, 10 * ms, 0, 0},                 // nothing is appended
-		{2 * ms, 10 * ms, 10 * ms, 0, 20 * ms}, // all the time: the most
+		{2 * ms, 10 * ms, 10 * ms, 0, 20 * ms}, // appends all the time: the longest pause
 		{ms / 10, 10 * ms, 10 * ms, 0, pauseShare * ms / 10},
 		{ms / 10, 5 * ms, 10 * ms, 0, pauseShare * ms / 20},
 		{ms / 10, 50 * ms, 10 * ms, 0, pauseShare * ms / 10},
 		{ms, ms, 0, 0, 0},
-		{ms, -ms, ms, 0, 0}, // the clock was set
-		// The log grows: a chunk each 2 ms is twice as much.
+		{ms, -ms, ms, 0, 0}, // the clock was set back
+		// The log grows: a chunk every 2 ms is twice the growth.
 		{ms, 10 * ms, 10 * ms, chunkBytes * 250, ms},
 		{3 * ms, 10 * ms, 10 * ms, chunkBytes * 250, 0}, // the disk is too slow for that
 		{ms / 10, 10 * ms, 10 * ms, chunkBytes, pauseShare * ms / 10},
@@ -395,8 +397,8 @@ func TestPauseAfter(t *testing.T) {
 	}
 }
 
-// TestReadingAheadGivesWay: beside an append that lasts, a chunk that takes 1 ms is
-// followed by a pause; but a log that grows is not run away with.
+// TestReadingAheadGivesWay: while an append lasts, a pause follows a chunk that took 1 ms. But the reader must
+// not fall behind a log that grows.
 func TestReadingAheadGivesWay(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -443,8 +445,8 @@ func TestReadingAheadGivesWay(t *testing.T) {
 	}
 }
 
-// TestReaderOfFailedChunkIsNotForgotten: the file cannot be opened for a moment, with the
-// chunk that a reader waits for, or the reader is closed meanwhile.
+// TestReaderOfFailedChunkIsNotForgotten: for a moment the file cannot be opened for the chunk that a reader
+// waits for. Or the reader is closed meanwhile.
 func TestReaderOfFailedChunkIsNotForgotten(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -460,13 +462,13 @@ func TestReaderOfFailedChunkIsNotForgotten(t *testing.T) {
 				l.one.Close()
 			}
 			time.Sleep(time.Minute)
-			reader.Wait() // or the bubble is dead
+			reader.Wait() // otherwise the bubble would be deadlocked
 		})
 	}
 }
 
-// TestManyPeersLag: more peers of raft than there are places get their entries all the same,
-// and none is read for at once.
+// TestManyPeersLag: if more raft peers lag than there are places, all still get their entries, and no entry is
+// read inside the call.
 func TestManyPeersLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
@@ -495,8 +497,8 @@ func TestManyPeersLag(t *testing.T) {
 	})
 }
 
-// TestProbesReadOneChunk: who asks for the same entries again and again, and goes
-// on nowhere, has no more read than it asks for.
+// TestProbesReadOneChunk: for a caller that asks for the same entries again and again, little more than those
+// entries is read.
 func TestProbesReadOneChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)

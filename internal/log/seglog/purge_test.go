@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestPurge: whole segments go, up to the index, and a committed entry stays.
+// TestPurge: only whole segments are removed, up to the index, and one committed entry stays.
 func TestPurge(t *testing.T) {
 	want := history() // segments from 1, 2, 5, 6, 7, 8, 9, 10, 11 and 12 on
 	for upTo := range uint64(len(want) + 3) {
@@ -36,7 +36,7 @@ func TestPurge(t *testing.T) {
 			if !errors.Is(err, ErrCompacted) {
 				t.Fatalf("entry %d: %v", first-1, err)
 			}
-			// Also after a power loss, which takes the commit index along.
+			// The same is true after a power loss, which may lose the commit index.
 			for _, l := range []*Log{l, mustOpen(t, smallOptions(fs.CrashClone(0)))} {
 				wantEntries(t, l, want[first-1:])
 				if err := checkSegments(l, want, l.HardState().Commit); err != nil {
@@ -48,7 +48,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestPurgedLogGoesOn: conflicts, epochs and more purges behind a purge.
+// TestPurgedLogGoesOn: conflicts, epochs and more purges after a purge.
 func TestPurgedLogGoesOn(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -73,8 +73,7 @@ func TestPurgedLogGoesOn(t *testing.T) {
 	}
 }
 
-// TestHoleIsCorruption: a purge takes the oldest; what lacks in the middle was
-// lost.
+// TestHoleIsCorruption: a purge takes the oldest segments. A segment that is missing in the middle was lost.
 func TestHoleIsCorruption(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -93,8 +92,8 @@ func TestHoleIsCorruption(t *testing.T) {
 	}
 }
 
-// TestFailedRemoval: what could not be removed stays in the log, and no later
-// segment goes before it.
+// TestFailedRemoval: a segment that could not be removed stays in the log, and no later segment is removed
+// before it.
 func TestFailedRemoval(t *testing.T) {
 	fs := vfs.NewMem()
 	errDisk := errors.New("input/output error")
@@ -126,8 +125,7 @@ func TestFailedRemoval(t *testing.T) {
 	}
 }
 
-// TestPurgeBesideAppend purges and reads all the time while entries come and
-// are cut off.
+// TestPurgeBesideAppend purges and reads all the time while entries are appended and cut off.
 func TestPurgeBesideAppend(t *testing.T) {
 	l := mustOpen(t, Options{FS: vfs.NewMem(), Dir: testDir, Identity: testIdentity(), SegmentBytesMax: 2000, CacheBytesMax: 2000})
 	done := make(chan struct{})

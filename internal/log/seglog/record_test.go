@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// encode is a whole record with right checksums.
+// encode returns a whole record with right checksums.
 func encode(r record, data []byte, offset int64, chain uint32) []byte {
 	r.dataBytes, r.inlineBytes = uint32(len(data)), uint32(len(data))
 	r.dataCRC = crc32.Checksum(data, castagnoli())
@@ -22,8 +22,8 @@ func encode(r record, data []byte, offset int64, chain uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// TestScanRefusesRecords puts a record behind two others that has right
-// checksums, but does not belong there.
+// TestScanRefusesRecords puts behind two records another one that has right checksums but does not belong
+// there.
 func TestScanRefusesRecords(t *testing.T) {
 	tests := map[string]func(r *record, offset *int64, chain *uint32){
 		"fits":             func(*record, *int64, *uint32) {},
@@ -66,8 +66,8 @@ func TestScanRefusesRecords(t *testing.T) {
 	}
 }
 
-// TestNewerRecord: a record of a later version is no damage, if its checksum says
-// so: nothing is cut, and the error says who wrote it.
+// TestNewerRecord: a record of a later version is no damage if its checksum is right. Nothing is cut, and the
+// error says who wrote the record.
 func TestNewerRecord(t *testing.T) {
 	for _, sound := range []bool{true, false} {
 		fs := vfs.NewMem()
@@ -123,7 +123,7 @@ func TestSplitTransactions(t *testing.T) {
 			if split != tc.split || (len(gtids) == 2) != split {
 				t.Fatalf("split %v, GTIDs %v", split, gtids)
 			}
-			// In whatever form, the data comes back as it was.
+			// In every form of the record, the data comes back unchanged.
 			l := mustOpen(t, smallOptions(vfs.NewMem()))
 			l.cache.bytesMax = 0
 			e := tc.e
@@ -134,8 +134,8 @@ func TestSplitTransactions(t *testing.T) {
 	}
 }
 
-// An epoch whose FORMAT_DESCRIPTION a file could not stand behind is stored
-// nevertheless: Raft has agreed on it.
+// TestUnusableFormatDescription: an epoch is stored even if its FORMAT_DESCRIPTION cannot begin a file, because
+// Raft has agreed on it.
 func TestUnusableFormatDescription(t *testing.T) {
 	fde := testFormatDescription("9.7.4")
 	noChecksum := bytes.Clone(fde)
@@ -162,8 +162,8 @@ func TestUnusableFormatDescription(t *testing.T) {
 	}
 }
 
-// TestSyncedSlotIsNeverOverwritten: the slot that was synced last may be the
-// only one on the disk that tells the vote.
+// TestSyncedSlotIsNeverOverwritten: the slot that was synced last may be the only one on the disk that holds
+// the vote.
 func TestSyncedSlotIsNeverOverwritten(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -171,7 +171,7 @@ func TestSyncedSlotIsNeverOverwritten(t *testing.T) {
 		b := readFile(t, fs, stateName)
 		return [stateSlots]string{string(b[stateSectorBytes:][:stateSectorBytes]), string(b[2*stateSectorBytes:])}
 	}
-	synced := 0 // as Open left it
+	synced := 0 // as Open has left it
 	save := func(hs HardState) {
 		t.Helper()
 		before, old := slots(), l.HardState()
@@ -192,7 +192,7 @@ func TestSyncedSlotIsNeverOverwritten(t *testing.T) {
 	save(HardState{Term: 2, Vote: 0, Commit: 3})
 	save(HardState{Term: 2, Vote: 3, Commit: 3})
 	save(HardState{Term: 2, Vote: 3, Commit: 4})
-	// The newest slot is not synced. Open makes it so, and leaves the other.
+	// The newest slot is not synced. Open syncs it, and leaves the other one.
 	before := slots()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

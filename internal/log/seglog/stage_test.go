@@ -78,7 +78,7 @@ func TestStageLife(t *testing.T) {
 	}
 }
 
-// TestAbortedStage: who reads on is told that no more will come.
+// TestAbortedStage: a reader of the stage is told that no more data will come.
 func TestAbortedStage(t *testing.T) {
 	for name, end := range map[string]func(*Log, *Stage) error{
 		"abort": func(_ *Log, s *Stage) error { return s.Abort() },
@@ -118,7 +118,7 @@ func TestAbortedStage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The end of the first one is not the end of the second.
+			// The end of the first stage is not the end of the second.
 			if err := s.Abort(); err != nil || len(l.stageIDs()) != 1 {
 				t.Fatalf("abort: %v, %v", err, l.stageIDs())
 			}
@@ -131,7 +131,7 @@ func TestAbortedStage(t *testing.T) {
 	}
 }
 
-// TestGrowingStageIsSynced: not more than stageSyncBytes are lost.
+// TestGrowingStageIsSynced: a crash loses at most stageSyncBytes.
 func TestGrowingStageIsSynced(t *testing.T) {
 	syncs := 0
 	l := mustOpen(t, smallOptions(vfs.Wrap(vfs.NewMem(), func(op vfs.Op, path string) error {
@@ -154,7 +154,7 @@ func TestGrowingStageIsSynced(t *testing.T) {
 	}
 }
 
-// stagedHistory is a log with stages among other entries.
+// stagedHistory appends stages among other entries, and returns both.
 func stagedHistory(t testing.TB, l *Log) (entries []Entry, stages map[entry.StageID][]byte) {
 	stages = map[entry.StageID][]byte{}
 	add := func(e Entry, raw []byte) {
@@ -229,8 +229,8 @@ func TestStagedEntries(t *testing.T) {
 	}
 }
 
-// TestMissingStage: nothing is written of a call that names a stage that is not
-// complete, or another one.
+// TestMissingStage: a call of Append writes nothing if it names a stage that is not complete, or one with other
+// content.
 func TestMissingStage(t *testing.T) {
 	e, raw := staged(2, 1, 1, 1, 100)
 	for name, prepare := range map[string]func(*Log) error{
@@ -252,8 +252,8 @@ func TestMissingStage(t *testing.T) {
 	}
 }
 
-// TestRemovedStageComesBack: a naming entry that a conflict removes may be
-// brought back by the next leader, beside readers or in the same call.
+// TestRemovedStageComesBack: the next leader may bring back a naming entry that a conflict removed, while
+// others read, or in the same call.
 func TestRemovedStageComesBack(t *testing.T) {
 	for at := uint64(3); at <= 11; at++ {
 		fs := vfs.NewMem()
@@ -283,8 +283,8 @@ func TestRemovedStageComesBack(t *testing.T) {
 	}
 }
 
-// TestSealedBeforeRemovedStage: a segment that was sealed, and perhaps copied,
-// does not grow again where a crash comes after the stage behind it was removed.
+// TestSealedBeforeRemovedStage: a segment that was sealed, and perhaps copied, does not grow again if a crash
+// comes after the stage behind it was removed.
 func TestSealedBeforeRemovedStage(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -313,7 +313,7 @@ func TestSealedBeforeRemovedStage(t *testing.T) {
 	}
 }
 
-// TestDropBesideAppend: what a call of Append is about to name is not dropped.
+// TestDropBesideAppend: a stage that a call of Append is about to name is not dropped.
 func TestDropBesideAppend(t *testing.T) {
 	var l *Log
 	fs := vfs.Wrap(vfs.NewMem(), func(op vfs.Op, _ string) error {
@@ -328,13 +328,13 @@ func TestDropBesideAppend(t *testing.T) {
 	if err := putStage(l, entry.StageID{Term: 1, Number: 3}, raw); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second removes it, and brings it back
+	for range 2 { // the second call removes it and brings it back
 		mustAppend(t, l, nil, epoch(2, 1, "9.7.4"), e)
 	}
 	wantEntries(t, l, []Entry{plain(1, 1, 1), epoch(2, 1, "9.7.4"), e})
 }
 
-// TestStagesAreGarbageAfterRestart: nobody relies on a stage that is not named.
+// TestStagesAreGarbageAfterRestart: nothing relies on a stage that no entry names.
 func TestStagesAreGarbageAfterRestart(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -351,7 +351,7 @@ func TestStagesAreGarbageAfterRestart(t *testing.T) {
 	}
 }
 
-// TestPurgedStage: a reader goes on, others are told.
+// TestPurgedStage: a reader that is open can go on. A new one gets an error.
 func TestPurgedStage(t *testing.T) {
 	l := mustOpen(t, smallOptions(vfs.NewMem()))
 	entries, stages := stagedHistory(t, l)
@@ -373,8 +373,8 @@ func TestPurgedStage(t *testing.T) {
 	checkStagedLog(t, l, entries, stages, 11)
 }
 
-// TestDamagedStage: a stage was durable before it was named, so that any damage
-// is corruption, also in the last segment.
+// TestDamagedStage: a stage was durable before an entry named it. So any damage in it is corruption, also in
+// the last segment.
 func TestDamagedStage(t *testing.T) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, smallOptions(fs))
@@ -405,7 +405,7 @@ func TestDamagedStage(t *testing.T) {
 	check("longer file", append(bytes.Clone(whole), 0))
 }
 
-// holeFS shows the file name as if zeros stood behind it up to size.
+// holeFS shows the file name with zeros behind its end, up to size.
 type holeFS struct {
 	vfs.FS
 	name string
@@ -439,7 +439,7 @@ func (h holeFile) ReadAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// TestStageBeyond4GiB: no offset is cut to 32 bits.
+// TestStageBeyond4GiB: no offset is shortened to 32 bits.
 func TestStageBeyond4GiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 8 GiB of zeros")

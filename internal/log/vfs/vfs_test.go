@@ -22,7 +22,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// write creates a file with this content, not synced.
+// write creates a file with this content and does not sync it.
 func write(t *testing.T, f FS, name, text string) File {
 	t.Helper()
 	file, err := f.Create(name)
@@ -137,8 +137,8 @@ func checkMoves(t *testing.T, f FS, dir string) {
 	must(t, f.RemoveAll(to))
 }
 
-// TestCrashMoves: a rename between directories is there as a whole or not at all, until one of
-// the two is synced.
+// TestCrashMoves: a rename between directories has happened fully or not at all, until one of the two
+// directories is synced.
 func TestCrashMoves(t *testing.T) {
 	for _, synced := range []string{"", "/a", "/b"} {
 		m := NewMem()
@@ -203,8 +203,8 @@ func checkLock(t *testing.T, f FS, dir string) {
 	must(t, lock.Close())
 }
 
-// outcomes are the contents that a file may have after a power loss, over many
-// seeds; "missing" if it is not there.
+// outcomes returns the contents that a file may have after a power loss, over many seeds; "missing" if the file
+// is not there.
 func outcomes(m *Mem, name string) map[string]int {
 	found := map[string]int{}
 	for seed := range uint64(400) {
@@ -258,7 +258,7 @@ func TestCrashContent(t *testing.T) {
 	wantOutcomes(t, m, "/f", "newer")
 }
 
-// Sectors survive each on its own, in any order.
+// TestCrashSectors: each sector survives or is lost on its own, in any order.
 func TestCrashSectors(t *testing.T) {
 	m := NewMem()
 	blank := string(make([]byte, SectorBytes))
@@ -269,7 +269,7 @@ func TestCrashSectors(t *testing.T) {
 	_, err := f.WriteAt([]byte(a+b), 0)
 	must(t, err)
 	wantOutcomes(t, m, "/f", blank+blank, a+blank, blank+b, a+b)
-	// Part of a sector is written with all of it.
+	// A sector is written as a whole, even if only a part of it changes.
 	must(t, f.Sync())
 	_, err = f.WriteAt([]byte("xy"), SectorBytes-1)
 	must(t, err)
@@ -286,7 +286,7 @@ func TestCrashTruncation(t *testing.T) {
 	_, err := f.WriteAt([]byte("AB"), 4)
 	must(t, err)
 	wantOutcomes(t, m, "/f", "0123456789", "0123", "0123AB", "0123AB6789")
-	// fdatasync promises nothing for a shorter length.
+	// fdatasync does not make a shorter length durable.
 	must(t, f.SyncData())
 	wantOutcomes(t, m, "/f", "0123456789", "0123", "0123AB", "0123AB6789")
 	must(t, f.Sync())
@@ -377,7 +377,7 @@ func TestFailNth(t *testing.T) {
 	}
 }
 
-// TestHookSeesEachCall: a call that no hook sees could not be made to fail.
+// TestHookSeesEachCall: tests can make only those calls fail that a hook sees.
 func TestHookSeesEachCall(t *testing.T) {
 	var seen []Op
 	errAll := errors.New("all")
@@ -450,7 +450,7 @@ func TestOSMkdirAllOverFile(t *testing.T) {
 	}
 }
 
-// TestOSOpensFilesAlone: no link is followed, and nobody waits for the writer of a FIFO.
+// TestOSOpensFilesAlone: no link is followed, and opening a FIFO does not wait for a writer.
 func TestOSOpensFilesAlone(t *testing.T) {
 	dir := t.TempDir()
 	file, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
-// content is what a file has; "-" = it is not there.
+// content returns the content of a file; "-" = there is no file.
 func content(t *testing.T, disk vfs.FS, path string) string {
 	t.Helper()
 	b, err := vfs.ReadFile(disk, path)
@@ -27,8 +27,8 @@ func content(t *testing.T, disk vfs.FS, path string) string {
 	return string(b)
 }
 
-// TestWritesAreWhole: wherever a write ends, there is what was before, or all of it; once it has
-// returned there is all of it.
+// TestWritesAreWhole: wherever a write is interrupted, the file has the old content or all of the new. After
+// the write has returned, it has the new content.
 func TestWritesAreWhole(t *testing.T) {
 	disk := func() *vfs.Mem {
 		m := vfs.NewMem()
@@ -69,7 +69,7 @@ func TestWritesAreWhole(t *testing.T) {
 	}
 }
 
-// TestWriteNewReplacesNothing: what is there stays, and nothing is left of the other file.
+// TestWriteNewReplacesNothing: an existing file stays, and nothing is left of the new one.
 func TestWriteNewReplacesNothing(t *testing.T) {
 	for name, f := range map[string]vfs.FS{"os": vfs.OS{}, "mem": vfs.NewMem()} {
 		dir := t.TempDir()
@@ -90,8 +90,8 @@ func TestWriteNewReplacesNothing(t *testing.T) {
 	}
 }
 
-// TestAs: a file has its mode and owner from the beginning, also through a wrapper, and what a link
-// leads to stays as it is.
+// TestAs: a file has its mode and owner from the beginning, also through a wrapper. The target of a link stays
+// as it is.
 func TestAs(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "file"), filepath.Join(dir, "target")
