@@ -26,7 +26,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// Adoption makes the data directory of a server this node's, in place. The node's agent does not run
+// Adoption makes the data of a server the data of this node, in place. The node's agent does not run
 // meanwhile. No server can start on the data until Close.
 type Adoption struct {
 	a       *Agent

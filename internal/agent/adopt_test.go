@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGiveAwayFollowsNoLink: root gives a data directory to its account, which exchanges a directory in it for a link meanwhile. What the link
-// shows stays root's.
+// TestGiveAwayFollowsNoLink: root gives a data directory to an account, which meanwhile replaces a directory in it by
+// a link. The target of the link stays root's.
 func TestGiveAwayFollowsNoLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -45,7 +45,7 @@ func TestGiveAwayFollowsNoLink(t *testing.T) {
 		}
 	})
 	for range 500 {
-		_ = giveTo(dir, account, account) // it may fail: what was there is a link now
+		_ = giveTo(dir, account, account) // it may fail: a link is there now
 	}
 	close(stop)
 	exchanges.Wait()

@@ -89,7 +89,7 @@ type Agent struct {
 
 	// Member is what takes part in the cluster.
 	member.Member
-	// ctx is Run's: operations and epochs live no longer than it.
+	// ctx is set by Run: operations and epochs live no longer than it.
 	ctx context.Context
 	// fail ends Run with an error; nil = there is nothing to end yet.
 	fail atomic.Pointer[context.CancelCauseFunc]

@@ -31,8 +31,8 @@ func testConfig(t *testing.T, dir string) config.Config {
 	return cfg
 }
 
-// openBoard gives an agent a new status table, where nobody is dialled. The board's clock
-// is the machine's, and goes on by what later is told.
+// openBoard gives an agent a new status table, where nobody is dialled. The board's clock is the machine's; later
+// moves it on.
 func openBoard(a *Agent) (later func(time.Duration)) {
 	if a.data == nil {
 		a.data = newDataDir("", a.self)
@@ -59,7 +59,7 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	return func(d time.Duration) { gone += d }
 }
 
-// hears has a peer connect, and say this.
+// hears has a peer connect, and send this status.
 func hears(t *testing.T, a *Agent, s status.Node) {
 	t.Helper()
 	a.board.PeerUp(s.ID, true)
@@ -133,8 +133,8 @@ func TestDataDirRefusesForeignFiles(t *testing.T) {
 	}
 }
 
-// TestPeerInstanceIsPinned: a node that lost its data directory may not come
-// back under its old name, also after we restarted.
+// TestPeerInstanceIsPinned: a node that lost its data directory may not come back under its old name, even after this
+// node was restarted.
 func TestPeerInstanceIsPinned(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	d := openTestDir(t, cfg)
@@ -186,8 +186,8 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	}
 }
 
-// TestLostLogIsRefused: a directory that has had a log and has none is not taken
-// for a new node's: that one would vote as if it had promised nothing.
+// TestLostLogIsRefused: a directory that has had a log and has none any more is not taken for the directory of a new
+// node: it would vote as if it had promised nothing.
 func TestLostLogIsRefused(t *testing.T) {
 	d := &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}
 	if err := d.CheckLog(); err != nil {
@@ -210,7 +210,7 @@ func TestLostLogIsRefused(t *testing.T) {
 	}
 }
 
-// TestNoAgentWhileAdopting: what was interrupted is taken up, or undone, before anything starts.
+// TestNoAgentWhileAdopting: an interrupted adoption is finished, or undone, before anything starts.
 func TestNoAgentWhileAdopting(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, dir)
@@ -229,7 +229,7 @@ func TestNoAgentWhileAdopting(t *testing.T) {
 	}
 }
 
-// TestDataDirIsNotWritableForOthers: what the agent reads there it believes.
+// TestDataDirIsNotWritableForOthers: the agent believes what it reads there.
 func TestDataDirIsNotWritableForOthers(t *testing.T) {
 	for mode, want := range map[os.FileMode]bool{0o755: true, 0o700: true, 0o775: false, 0o757: false} {
 		cfg := testConfig(t, t.TempDir())

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TestStopIsNoFailure: a stop ends a node's join, or the healing of its log, without an error. The
-// context's end may have a cause, as that of a signal has, and what waits by a clock returns it.
+// TestStopIsNoFailure: a stop ends a node's join, or the healing of its log, without an error. The context's end may
+// have a cause, such as a signal, and a wait by a clock returns that cause.
 func TestStopIsNoFailure(t *testing.T) {
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(errors.New("terminated signal received"))
@@ -34,8 +34,8 @@ func TestStopIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestEndOfAPart: what ends a part of the node is returned, and what fails while it ends is logged.
-// Nothing is both, and nothing is lost.
+// TestEndOfAPart: the error that ends a part of the node is returned, and an error while it ends is logged. No error
+// is both returned and logged, and none is lost.
 func TestEndOfAPart(t *testing.T) {
 	departure, broken := errors.New("this node is rebuilt"), errors.New("broken")
 	for _, c := range []struct {

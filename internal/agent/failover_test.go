@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/config"
 )
 
-// TestFailoverIsToWhoWouldBeChosen: by weight among those that are about as far, not
-// to the one with the least lag; and it says why to nobody.
+// TestFailoverIsToWhoWouldBeChosen: the estimate goes by weight among nodes that are about equally far, not to the
+// node with the least lag, and says why there is none.
 func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
 	a := &Agent{cfg: config.Config{Raft: config.Raft{Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}}}
 	primary := status.Node{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 9, Reachable: true, Role: status.RolePrimary, LogCommit: 100}
@@ -47,12 +47,11 @@ func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
 	}
 }
 
-// TestFailoverIsToWhoCouldOpen: in an upgrade out of order only those open that need no
-// lease, or get one.
+// TestFailoverIsToWhoCouldOpen: in an upgrade out of order only those nodes can open that need no lease, or get one.
 func TestFailoverIsToWhoCouldOpen(t *testing.T) {
 	a := &Agent{cfg: config.Config{Raft: config.Raft{Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}}}
 	for _, c := range []struct {
-		newer  string // who runs the newer quorate; d is away
+		newer  string // the nodes with the newer quorate; d is away
 		to     string
 		reason string
 	}{

@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// newcomers are the nodes of a cluster that has not begun, with empty directories.
+// newcomers are the nodes of a cluster that has not begun; their directories are empty.
 func newcomers(t *testing.T, bootstrap bool) (agents []*Agent) {
 	t.Helper()
 	var all []config.Config
@@ -39,7 +39,7 @@ func newcomers(t *testing.T, bootstrap bool) (agents []*Agent) {
 	return agents
 }
 
-// introducing has a node introduce itself; the result comes when it is through.
+// introducing has a node introduce itself; the result comes at the end.
 func introducing(t *testing.T, ctx context.Context, a *Agent) <-chan error {
 	t.Helper()
 	if err := a.listen(); err != nil {
@@ -51,7 +51,7 @@ func introducing(t *testing.T, ctx context.Context, a *Agent) <-chan error {
 	return ended
 }
 
-// awaitForming waits until a node says that it waits for one that does not answer.
+// awaitForming waits until a node says that it waits for another one that does not answer.
 func awaitForming(t *testing.T, a *Agent, silent string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -68,8 +68,7 @@ func awaitForming(t *testing.T, a *Agent, silent string) {
 	}
 }
 
-// TestNobodyBeginsAlone: two of three nodes that have nothing wait for the third, which
-// may have something.
+// TestNobodyBeginsAlone: two of three nodes have no data. They wait for the third, which may have some.
 func TestNobodyBeginsAlone(t *testing.T) {
 	nodes := newcomers(t, false)
 	ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
@@ -99,7 +98,7 @@ func TestNobodyBeginsAlone(t *testing.T) {
 	all.Wait()
 }
 
-// TestKnockWithoutAName: what a stranger calls itself is shown only if a node can be called so.
+// TestKnockWithoutAName: the name that a stranger shows is shown to people only if a node can have that name.
 func TestKnockWithoutAName(t *testing.T) {
 	i := introduced{Knocks: &join.Knocks{Self: "a"}}
 	for _, name := range []string{"", "b\n2026 all is well", "b; run this", strings.Repeat("b", 1000)} {
@@ -113,8 +112,8 @@ func TestKnockWithoutAName(t *testing.T) {
 	}
 }
 
-// TestMountedWhileItWaits: the disk of a node that waits is mounted. It starts again,
-// and nothing of what is there is changed.
+// TestMountedWhileItWaits: the disk of a node that waits is mounted. The node starts again, and changes nothing of
+// what is there.
 func TestMountedWhileItWaits(t *testing.T) {
 	a := newcomers(t, false)[0]
 	ended := introducing(t, t.Context(), a)
@@ -132,8 +131,8 @@ func TestMountedWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestUnusableDataDir: a mount point in which nobody can write, say. The node ends before
-// it tells anybody that it is empty: that would cost it what is on its disk.
+// TestUnusableDataDir: for example, nobody can write in a mount point. The node ends before it tells anybody that it
+// is empty: that would cost it what is on its disk.
 func TestUnusableDataDir(t *testing.T) {
 	inUse := func(t *testing.T, cfg config.Config) string {
 		d, err := prepareDataDir(cfg)
@@ -182,8 +181,8 @@ func TestUnusableDataDir(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfAStranger: what the lock has made goes with it, unless this node has
-// begun there, and nothing else does.
+// TestNothingStaysOfAStranger: what was made for the lock is removed with it, unless this node has begun there;
+// nothing else is removed.
 func TestNothingStaysOfAStranger(t *testing.T) {
 	top := t.TempDir()
 	cfg := testConfig(t, filepath.Join(top, "quorate", "data"))
@@ -237,8 +236,7 @@ func (removing) CheckPeer(transport.Identity) error {
 	return &transport.RejectedError{Code: transport.CodeRemoved, Text: "it was removed"}
 }
 
-// TestRemovedWithoutDataDir: whose directory was moved away notes that it was removed in
-// a new one.
+// TestRemovedWithoutDataDir: a node whose directory was moved away notes in a new one that it was removed.
 func TestRemovedWithoutDataDir(t *testing.T) {
 	nodes := newcomers(t, false)
 	a, b := nodes[0], nodes[1]
@@ -262,7 +260,7 @@ func TestRemovedWithoutDataDir(t *testing.T) {
 	}
 }
 
-// TestBootstrap: a person's word is enough, for a node that has nothing.
+// TestBootstrap: a person's word is enough, for a node that has no data.
 func TestBootstrap(t *testing.T) {
 	a := newcomers(t, true)[0]
 	if err := <-introducing(t, t.Context(), a); err != nil {
@@ -281,8 +279,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestRecoveryLooksAtEmptyNodes: a node whose disk may only not be mounted is not taken
-// for one that is gone.
+// TestRecoveryLooksAtEmptyNodes: a node whose disk may only be missing from its mount point does not count as gone.
 func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
 	h := asker{data: newDataDir("", cluster.Member{})}
 	h.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
@@ -298,8 +295,7 @@ func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
 	}
 }
 
-// TestFirstStartThatWasCut: a crash between the lock and the identity leaves a directory
-// that is empty still.
+// TestFirstStartThatWasCut: after a crash between the lock and the identity the directory still counts as empty.
 func TestFirstStartThatWasCut(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{datadir.LockFile, datadir.IdentityFile + ".tmp"} {

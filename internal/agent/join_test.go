@@ -24,7 +24,7 @@ func writeTestFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestNoSpace: which failures of a copy are for want of space.
+// TestNoSpace: which failures of a copy come from a lack of space.
 func TestNoSpace(t *testing.T) {
 	for err, want := range map[error]bool{
 		mysqld.ErrNoSpace: true, seglog.ErrFull: true, unix.ENOSPC: true,

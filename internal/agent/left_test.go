@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/config"
 )
 
-// TestLeftByRoot: an agent of another account than root says what to do where a command of root's was killed. It said "permission denied"
-// alone.
+// TestLeftByRoot: an agent of another account than root says what to do if a command of root's was killed. It only
+// said "permission denied".
 func TestLeftByRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root leaves what others may not read")

@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestLoggerNeedsNoMySQL: a logger is built where no MySQL is, and refuses the
-// directory of a node that has run one.
+// TestLoggerNeedsNoMySQL: a logger is built on a host without MySQL. It refuses the directory of a node that has run
+// a mysqld.
 func TestLoggerNeedsNoMySQL(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	cfg.MySQL.BaseDir = "/nonexistent"

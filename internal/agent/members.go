@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
-// memberRequests are the requests between members, and those of a node that joins.
+// memberRequests are the requests between members, and the requests of a node that joins.
 func (a *Agent) memberRequests() map[string]operate.Handler {
 	return map[string]operate.Handler{
 		recoverRequest:         {Apart: true, Run: a.controlRecoverReport},

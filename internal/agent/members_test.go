@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestRebuiltNodeIsNotPromotedBefore: a node that is rebuilt goes on for a moment over
-// its old data, and has caught up with these. With a vote it could not be seeded.
+// TestRebuiltNodeIsNotPromotedBefore: a node that is rebuilt runs on for a moment with its old data, and has caught
+// up with these. With a vote it could not be seeded.
 func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 	for _, c := range []struct {
 		ordered, runs string
@@ -40,9 +40,9 @@ func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 	}
 }
 
-// TestNodeThatHasJoinedIsWaitedFor: a node that was rebuilt, joined, and is away counts
-// for a purge as any other that was never heard, also with an agent that was started
-// meanwhile, or was away itself and hears of it; one that never began anew does not.
+// TestNodeThatHasJoinedIsWaitedFor: a node was rebuilt, has joined, and is away. A purge waits for it as for any
+// other node that was not heard, also on an agent that was started meanwhile, or was away itself and hears of it. A
+// node that never began anew is not waited for.
 func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	const instance = "02000000000000000000000000000000"
 	cfg := testConfig(t, t.TempDir())
@@ -94,8 +94,8 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin
-// anew because one peer says so; one that knows a state has something to judge by.
+// TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin anew because one peer says so.
+// A node that knows a state can judge by it.
 func TestJoinerIsToldByAllOfThem(t *testing.T) {
 	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 8, Instance: "02000000000000000000000000000000"}}
 	for _, c := range []struct {
@@ -117,8 +117,8 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 	}
 }
 
-// TestLeavingIsNotForgotten: a node that is told to go while its log is healed, or while
-// it joins, goes when it is through. Nothing tells it again.
+// TestLeavingIsNotForgotten: a node that is told to go while its log is healed, or while it joins, goes at the end of
+// that. Nothing tells it again.
 func TestLeavingIsNotForgotten(t *testing.T) {
 	a := &Agent{logger: slog.New(slog.DiscardHandler)}
 	a.departing = a.newDeparting()
@@ -132,8 +132,8 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestRemovedAnswers: a node that had the leader remove it answers before it ends, though
-// nobody tells it that its removal is committed.
+// TestRemovedAnswers: a node that had the leader remove it still answers before it ends, though nobody tells it that
+// its removal is committed.
 func TestRemovedAnswers(t *testing.T) {
 	a := fencedAgent(t, nil)
 	a.buildRequests()
@@ -145,7 +145,7 @@ func TestRemovedAnswers(t *testing.T) {
 	}
 }
 
-// TestSeedNote: who adds a node is told what it copies.
+// TestSeedNote: the operator who adds a node is told what the node copies.
 func TestSeedNote(t *testing.T) {
 	for _, c := range []struct {
 		kind  cluster.Kind

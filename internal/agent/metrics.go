@@ -247,7 +247,7 @@ func (p provider) routerMetrics() []metrics.Sample {
 	return append(m, p.peerMetrics()...)
 }
 
-// routerMetrics are those of one port for clients.
+// routerMetrics are the metrics of one port for clients.
 func routerMetrics(r router.Stats, port string) []metrics.Sample {
 	return []metrics.Sample{
 		metrics.Of("quorate_router_sessions", r.Sessions, port),

@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// TestLagMetrics: a lag that is not known is absent, as 0 would be the best of all.
+// TestLagMetrics: a lag that is not known is absent: 0 would be the best value of all.
 func TestLagMetrics(t *testing.T) {
 	n := status.Node{LagTransactions: 3, LagBytes: 7, LagSeconds: 1.5}
 	if m := lagMetrics(n); len(m) != 3 || m[0].Value != 3 || m[1].Value != 7 || m[2].Value != 1.5 {
@@ -31,8 +31,7 @@ func TestLagMetrics(t *testing.T) {
 	}
 }
 
-// TestLagIsUnknown: what mysqld has says nothing without what is committed, which takes a
-// leader and a log, and the other way round.
+// TestLagIsUnknown: the lag needs both what mysqld has and what is committed, and that takes a leader and a log.
 func TestLagIsUnknown(t *testing.T) {
 	a := openLone(t)
 	if !a.ownStatus().LagUnknown {
@@ -72,7 +71,7 @@ func TestStartingUntilItVotes(t *testing.T) {
 	}
 }
 
-// TestScrape: all that a node without a mysqld shows is in the list, whatever fails around it.
+// TestScrape: all metrics of a node without a mysqld are in the list, whatever fails around it.
 func TestScrape(t *testing.T) {
 	a := openLone(t)
 	registry := prometheus.NewRegistry()
@@ -136,7 +135,7 @@ func TestPrimaryKnown(t *testing.T) {
 	}
 }
 
-// TestChangeMetrics: openings are counted by what they are, and the newest one says its write gap.
+// TestChangeMetrics: openings are counted by kind, and the newest one has its write gap.
 func TestChangeMetrics(t *testing.T) {
 	row := cluster.HistoryRow{At: time.Unix(100, 0), What: cluster.HistoryFailover, LastWriteMs: 1500}
 	want := []metrics.Sample{
@@ -193,7 +192,7 @@ func TestKeyMetrics(t *testing.T) {
 	}
 }
 
-// TestStateMetrics: what pages somebody at night.
+// TestStateMetrics: the metrics that page somebody at night.
 func TestStateMetrics(t *testing.T) {
 	a := openLone(t)
 	check := func(what string, want ...string) {

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
-// TestNotify: the service manager is told of this node's role, that it lives while its loops turn, and
-// that it ends if the program does. The next life of a node is no end.
+// TestNotify: the service manager is told of this node's role, that it lives while its loops turn, and that it ends
+// if the program ends. The next life of a node is no end.
 func TestNotify(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenPacket("unixgram", socket)

@@ -24,8 +24,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// TestFenceIsKept: a fence is there again after a restart; a damaged one is no
-// reason to start mysqld.
+// TestFenceIsKept: a fence is still there after a restart. With a damaged fence mysqld is not started.
 func TestFenceIsKept(t *testing.T) {
 	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}}
 	openBoard(a)
@@ -48,14 +47,15 @@ func TestFenceIsKept(t *testing.T) {
 	}
 }
 
-// TestRestartDryRunIsJudgedAsTheDeed: the role machine judges both, by what it knows alone.
+// TestRestartDryRunIsJudgedAsTheDeed: the role machine judges the dry run and the restart itself, by what it alone
+// knows.
 func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	a := openLone(t)
 	a.ctx = t.Context()
 	a.local.Set(&mysqld.Process{})
 	n := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
 	n.Step(role.Tick{Now: time.Second})
-	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // it waits for a leader
+	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // the node waits for a leader
 	go func() { _ = a.Shell.Run(t.Context(), n, role.Tick{Now: time.Second}) }()
 	for _, dryRun := range []bool{false, true} {
 		args, err := json.Marshal(cluster.RestartRequest{Node: a.self.Name, DryRun: dryRun, MaxPause: time.Second})
@@ -70,7 +70,8 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	}
 }
 
-// TestAnswersAreWaitedFor: who asks waits as long as a request may take. The answer of a restart came too late.
+// TestAnswersAreWaitedFor: a client waits for the answer as long as a request may take. Once the answer of a restart
+// came too late.
 func TestAnswersAreWaitedFor(t *testing.T) {
 	a := openLone(t)
 	for _, all := range []map[string]operate.Handler{a.actions(), a.memberRequests(), a.variables.Handlers(), a.switchover.Handlers(), a.following.Handlers()} {
@@ -82,7 +83,7 @@ func TestAnswersAreWaitedFor(t *testing.T) {
 	}
 }
 
-// dying takes a request, and dies before it has answered.
+// dying takes a request, and dies before it answers.
 type dying struct{ stranger }
 
 func (dying) Call(_ context.Context, _ cluster.NodeID, conn net.Conn) {
@@ -90,7 +91,7 @@ func (dying) Call(_ context.Context, _ cluster.NodeID, conn net.Conn) {
 	_ = conn.Close()
 }
 
-// TestRequestOfANodeThatDied: who asked it writes the line, as nobody else does.
+// TestRequestOfANodeThatDied: the node that asked writes the line of the audit log, as no other node does.
 func TestRequestOfANodeThatDied(t *testing.T) {
 	nodes := newcomers(t, false)
 	a, b := nodes[0], nodes[1]

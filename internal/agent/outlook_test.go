@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestStatusSaysWhatIsSurvived: a node without a primary goes by what it hears of
-// itself; with one, by what the primary does.
+// TestStatusSaysWhatIsSurvived: a node that knows no primary uses what it hears itself; else it uses what the primary
+// says.
 func TestStatusSaysWhatIsSurvived(t *testing.T) {
 	a := openLone(t)
 	state := cluster.NewState([]cluster.Member{
@@ -49,11 +49,11 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 			t.Errorf("node %s says it again", n.Name)
 		}
 	}
-	says(status.Node{Role: status.RolePrimary}) // of an older version
+	says(status.Node{Role: status.RolePrimary}) // a primary of an older version
 	if st = (provider{a}).Status(); st.Quorum == nil || len(st.Quorum.Running) != 2 || st.Failover == nil {
 		t.Errorf("by what this node hears: %+v, %+v", st.Quorum, st.Failover)
 	}
-	says(status.Node{Role: status.RolePrimary, Quorum: primarys, Failover: failover}) // it knows nothing of leases
+	says(status.Node{Role: status.RolePrimary, Quorum: primarys, Failover: failover}) // a primary that knows nothing of leases
 	if st = (provider{a}).Status(); cmp.Equal(primarys, st.Quorum) || st.Failover.To == failover.To {
 		t.Errorf("an older primary is believed: %+v, %+v", st.Quorum, st.Failover)
 	}
@@ -69,7 +69,7 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 	}
 }
 
-// TestNoQuorumOutside: a node that takes no part does not advise whom to start.
+// TestNoQuorumOutside: a node that takes no part in the cluster does not advise which nodes to start.
 func TestNoQuorumOutside(t *testing.T) {
 	a := openLone(t)
 	state := cluster.NewState([]cluster.Member{
@@ -90,7 +90,7 @@ func TestNoQuorumOutside(t *testing.T) {
 	}
 }
 
-// TestWeightBeforeTheFirstState: a node knows its own from its configuration.
+// TestWeightBeforeTheFirstState: a node knows its own weight from its configuration.
 func TestWeightBeforeTheFirstState(t *testing.T) {
 	cfg := loneConfig(t)
 	cfg.Members[0].Weight = 7
@@ -100,8 +100,8 @@ func TestWeightBeforeTheFirstState(t *testing.T) {
 	}
 }
 
-// TestRefusedByPeers: a peer that refuses this node, or is refused, is heard of, whatever
-// the node waits for meanwhile, and is not to be started. One that has gone may be.
+// TestRefusedByPeers: a peer that refuses this node, or that this node refuses, is running, whatever the node waits
+// for meanwhile: nobody is advised to start it. A peer that has gone may have to be started.
 func TestRefusedByPeers(t *testing.T) {
 	a := orderedAgent(t, t.TempDir())
 	later := openBoard(a)
@@ -144,7 +144,7 @@ func TestRefusedByPeers(t *testing.T) {
 	}
 	later(time.Minute)
 	h.PeerDown(id("c"), true)
-	h.Rejected(id("c"), tells(apart)) // nobody is told to rebuild what may be the only data
+	h.Rejected(id("c"), tells(apart)) // nobody is told to rebuild a node that may have the only data
 	if away, start, refusals = shown(); away != "b and c are not heard of" || start != 2 || len(refusals) > 0 {
 		t.Errorf("later: away: %s; %d sets to start, %+v", away, start, refusals)
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// TestNodeOutsideSaysWhy: who asks a node that takes no part in the cluster learns what
-// it is, and its metrics are there.
+// TestNodeOutsideSaysWhy: a node that takes no part in the cluster says in its status what it is, and has metrics.
 func TestNodeOutsideSaysWhy(t *testing.T) {
 	for role, reason := range map[status.Role]string{
 		status.RoleRemoved: "it was removed from the cluster", status.RoleJoining: "copying the log of node b", status.RoleStarting: "",
@@ -26,12 +25,12 @@ func TestNodeOutsideSaysWhy(t *testing.T) {
 		if len((provider{a}).Metrics()) == 0 {
 			t.Errorf("%s: it has no metrics", role)
 		}
-		a.peers = nil // of one that was removed
+		a.peers = nil // as on a node that was removed
 		_ = provider{a}.Metrics()
 	}
 }
 
-// TestPeerMetrics: what the transport drops is counted where somebody looks.
+// TestPeerMetrics: what the transport drops is counted in the metrics.
 func TestPeerMetrics(t *testing.T) {
 	a := openLone(t)
 	a.peers.Send([]*pb.Message{{To: new(uint64(77))}})

@@ -28,7 +28,7 @@ func (a *Agent) acksStatus(s *status.Node) {
 	}
 }
 
-// acksMetrics are a leader's; on other nodes all are 0.
+// acksMetrics are about the ACKs of a leader; on other nodes all are 0.
 func (p provider) acksMetrics() []metrics.Sample {
 	st := p.Raft.Acks()
 	if st == nil {

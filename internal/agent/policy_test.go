@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestAckEventsAreAudited: whose require-ack is dropped or taken back is in the
-// audit log, each once, beside what the log's entries brought; and counted.
+// TestAckEventsAreAudited: the audit log says once that the require-ack of a member was dropped or is back, beside
+// the lines of the log's entries; both are counted.
 func TestAckEventsAreAudited(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	a := &Agent{self: cluster.Member{Name: "a"}, logger: quiet, records: history.New(vfs.OS{}, dir, "a", quiet)}

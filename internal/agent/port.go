@@ -119,7 +119,7 @@ func (a *Agent) leaseChanged() {
 // asksLeader tells whether clients read replicas here: a replica has to know whether its leader still leads.
 func (a *Agent) asksLeader() bool { return a.port.Open() || a.cfg.Router.ReadOnly != "" }
 
-// clients are those of this node's mysqld. It implements primary.Clients.
+// clients are the clients of this node's mysqld. It implements primary.Clients.
 type clients struct{ *Agent }
 
 // Wake and what follows implement primary.Clients.

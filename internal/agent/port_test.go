@@ -14,12 +14,12 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// fakeFence takes states, but for as long as held is not closed, and fails with err.
+// fakeFence takes states, but waits until held is closed, and fails with err.
 type fakeFence struct {
 	took     []netfence.State
 	held     chan struct{}
 	err      error
-	calledAt time.Time // first
+	calledAt time.Time // of the first call
 }
 
 func (f *fakeFence) Set(s netfence.State) error {
@@ -37,8 +37,7 @@ func (f *fakeFence) Set(s netfence.State) error {
 
 func (f *fakeFence) Close() error { return nil }
 
-// fencedAgent is an agent whose node has no loop: whatever is asked of it takes as long as
-// it may.
+// fencedAgent is an agent whose node has no loop: each request to the node takes as long as it may take.
 func fencedAgent(t *testing.T, f ownport.Fence) *Agent {
 	t.Helper()
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{1}})
@@ -57,7 +56,7 @@ func fencedAgent(t *testing.T, f ownport.Fence) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It may be open.
+	// The port may be open.
 	a.port.Take(&fakeFence{}, nil, func() netfence.State {
 		return netfence.State{Requests: netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}}
 	})
@@ -68,14 +67,14 @@ func fencedAgent(t *testing.T, f ownport.Fence) *Agent {
 	return a
 }
 
-// TestAwaitPort: whoever gives a lease up, or opens mysqld, tells the kernel before. It goes
-// on at once when the kernel has closed the windows, and not before they are over by
-// themselves when it does not answer, or fails.
+// TestAwaitPort: the kernel is told before a lease is given up, and before mysqld is opened. The agent goes on at
+// once when the kernel has closed the windows. If the kernel does not answer, or fails, the agent goes on when the
+// windows are over by themselves.
 func TestAwaitPort(t *testing.T) {
 	const longest = time.Second // the election timeout
 	for who, run := range map[string]struct {
 		f     func(a *Agent)
-		later time.Duration // what it takes afterwards
+		later time.Duration // how long the action takes afterwards
 	}{
 		"await":       {func(a *Agent) { clients{a}.AwaitPort() }, 0},
 		"transfer":    {func(a *Agent) { a.Duties.Transfer(a.ctx, 1, 2) }, longest},

@@ -24,7 +24,7 @@ func loopback() string {
 	return fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet())
 }
 
-// loneConfig is a cluster of one whose ports are free.
+// loneConfig is the configuration of a cluster of one whose ports are free.
 func loneConfig(t testing.TB) config.Config {
 	t.Helper()
 	cfg := config.Default()
@@ -36,7 +36,7 @@ func loneConfig(t testing.TB) config.Config {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // at the end: none of them is given out twice
+		defer l.Close() // at the end, so that no port is given out twice
 		addrs = append(addrs, l.Addr().String())
 	}
 	cfg.Members = []config.Member{{Name: "a", Peer: addrs[0], Kind: cluster.KindFull}}
@@ -62,7 +62,8 @@ func loneAgent(t testing.TB, cfg config.Config) *Agent {
 	return a
 }
 
-// TestOpenPasswordFileIsSaid: an agent starts though its group may read a password, as the group may be its own, and says so.
+// TestOpenPasswordFileIsSaid: an agent starts although its group may read a password, because the group may be its
+// own; it logs a warning.
 func TestOpenPasswordFileIsSaid(t *testing.T) {
 	cfg := loneConfig(t)
 	path := filepath.Join(t.TempDir(), "password")
@@ -82,7 +83,7 @@ func TestOpenPasswordFileIsSaid(t *testing.T) {
 	}
 }
 
-// TestReadersPortIsOpenedOnce: after a node has joined, it opens its ports again.
+// TestReadersPortIsOpenedOnce: a node opens its ports again after it has joined.
 func TestReadersPortIsOpenedOnce(t *testing.T) {
 	cfg := loneConfig(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
@@ -98,7 +99,7 @@ func TestReadersPortIsOpenedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.unlisten()
-	a.peers.Unlisten() // what served while it joined has ended
+	a.peers.Unlisten() // the servers of the time of the join have ended
 	a.router.Unlisten()
 	a.reads.Unlisten()
 	a.api.Unlisten()
@@ -107,8 +108,8 @@ func TestReadersPortIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestFailedStartFreesItsPorts: a log that was healed and is damaged again when it
-// is opened, for one, ends the agent, and the process goes on with another.
+// TestFailedStartFreesItsPorts: an agent may end while its process goes on with another agent, for example if a log
+// that was healed is damaged again when it is opened.
 func TestFailedStartFreesItsPorts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, cfg config.Config)
@@ -133,7 +134,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := loneConfig(t)
 			a := loneAgent(t, cfg)
-			if err := a.data.open(); err != nil { // it is not empty any more
+			if err := a.data.open(); err != nil { // the directory is not empty any more
 				t.Fatal(err)
 			}
 			if err := a.data.Close(); err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/quorate/quorate/internal/front/router"
 )
 
-// hearsLeader has a's leader say that all is committed up to an index, for an hour, and nothing else.
+// hearsLeader has a's leader say that all is committed up to an index. This holds for an hour.
 func hearsLeader(a *Agent, index uint64) {
 	a.heard = reading.Heard{}
 	a.heard.Hear(context.Background(), time.Hour, func(context.Context) (uint64, error) { return index, nil }, func() uint64 { return 0 })
 }
 
-// readReplica makes a a replica that may be read.
+// readReplica makes agent a a replica that may be read.
 func readReplica(a *Agent) {
 	a.local.LagAt.Store(new(time.Now()))
 	hearsLeader(a, 0)
@@ -25,14 +25,14 @@ func readReplica(a *Agent) {
 	a.reads.Look(time.Now())
 }
 
-// TestReadsOfThisNode: it is read as a replica that knows its lag, and by nobody any more, whatever is asked when,
-// once mysqld is to take writes.
+// TestReadsOfThisNode: a node is read as a replica while it knows its lag. Once its mysqld is to take writes it is
+// not, in whatever order it is asked.
 func TestReadsOfThisNode(t *testing.T) {
 	here, none := router.Target{Local: true}, func(cluster.NodeID) int { return 0 }
 	for name, c := range map[string]struct {
 		change func(*Agent)
 		takes  bool
-		serves bool // those who are connected
+		serves bool // the clients that are connected
 	}{
 		"a replica": {func(*Agent) {}, true, true},
 		"it lags":   {func(a *Agent) { a.board.Update(func(s *status.Node) { s.LagSeconds = 3 }) }, false, true},
@@ -70,8 +70,8 @@ func TestReadsOfThisNode(t *testing.T) {
 	}
 }
 
-// TestReadsRefusedByThePrimary: the primary's other port, which takes nobody any more, tells a client of this port, and
-// does not keep it.
+// TestReadsRefusedByThePrimary: the primary's other port lets no client in any more. A client of this port is told
+// that, and is not kept.
 func TestReadsRefusedByThePrimary(t *testing.T) {
 	a := openLone(t)
 	a.board.SetRole(status.RolePrimary, "")

@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestRebuildForgetsItsPeersLast: a node that crashes on its way to a rebuild either is
-// the one of before, which knows its peers, or is one that joins.
+// TestRebuildForgetsItsPeersLast: a node that crashes on its way to a rebuild is either the former node, which knows
+// its peers, or a node that joins.
 func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	d := openTestDir(t, cfg)
@@ -65,7 +65,7 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsItsOwners: what another user writes would be of no use to the agent.
+// TestRecoveryIsItsOwners: files that another user writes would be of no use to the agent.
 func TestRecoveryIsItsOwners(t *testing.T) {
 	cfg := testConfig(t, t.TempDir())
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {

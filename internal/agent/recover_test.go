@@ -21,8 +21,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestRecoverySupersedes: a node believes that the cluster was recovered without it
-// only where that is news.
+// TestRecoverySupersedes: a node believes that the cluster was recovered without it only if that is newer than what
+// it knows.
 func TestRecoverySupersedes(t *testing.T) {
 	order := cluster.Recovery{Version: 1_000_000, Cluster: "x", Node: "b"}
 	for _, tc := range []struct {
@@ -51,8 +51,8 @@ func TestRecoverySupersedes(t *testing.T) {
 	}
 }
 
-// TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
-// members of before; what it is now is in cluster.json alone.
+// TestRecoveredStateIsNotMadeUp: the log of a recovered cluster knows only the former members; the present ones are
+// in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
 	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{State: true, Recovered: true}, false))}}
 	openBoard(a)
@@ -129,8 +129,7 @@ func recoverTest(t *testing.T, cfg config.Config, accepted string) cluster.Recov
 	return done
 }
 
-// TestRecoverAgain: each recovery is later than all that the node knows of, so those
-// of before believe the newest.
+// TestRecoverAgain: each recovery is later than all that the node knows of, so the former members believe the newest.
 func TestRecoverAgain(t *testing.T) {
 	cfg := lastLogger(t)
 	first := recoverTest(t, cfg, "")
@@ -145,7 +144,7 @@ func TestRecoverAgain(t *testing.T) {
 	if err != nil || len(point.State.Members) != 1 || point.State.Members[0].Instance != a.data.Own().Instance || point.Index != 1 {
 		t.Errorf("it keeps %+v, %v; its instance is %s", point, err, a.data.Own().Instance)
 	}
-	// Then another node of before was recovered, and told this one so.
+	// Then another former member was recovered, and told this node so.
 	if err := a.data.Supersede(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +170,7 @@ func TestRecoverAgain(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsFinishedAtStart: what was begun is done before the node does anything.
+// TestRecoveryIsFinishedAtStart: a recovery that was begun is finished before the node does anything else.
 func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	cfg := lastLogger(t)
 	record := quorumloss.Record{Format: quorumloss.Format, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new"}.AsMember(true)}
@@ -200,8 +199,8 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	}
 }
 
-// TestAskerTakesNoOtherDataDirectory: a node that came back empty under its old name
-// elects nobody here, and does not count for a majority.
+// TestAskerTakesNoOtherDataDirectory: a node that came back empty under its old name does not count for a majority
+// here, and elects nobody.
 func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
 	known := transport.Identity{Node: 2, Instance: [16]byte{1}}
 	h := asker{data: newDataDir("", cluster.Member{})}
@@ -217,9 +216,8 @@ func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
 	}
 }
 
-// TestRecoverBesideWhoRefuses: a majority that answers is there, also if it does not talk
-// to this node, which has the wrong data perhaps. Another cluster at the address of a
-// voter is not that voter.
+// TestRecoverBesideWhoRefuses: a majority that answers is there, even if it does not talk to this node, which perhaps
+// has the wrong data. A node of another cluster at the address of a voter is not that voter.
 func TestRecoverBesideWhoRefuses(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		cfg := lastLogger(t)

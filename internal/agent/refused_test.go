@@ -32,8 +32,8 @@ func tells(r cluster.Recovery) *transport.RejectedError {
 	return &transport.RejectedError{Code: transport.CodeRecovered, Text: r.Sentence("a"), Order: transport.Order{Recovery: &r}}
 }
 
-// orderedAgent is node a over a directory that has had a log, before it hears of anybody.
-// Nobody else answers.
+// orderedAgent is node a over a directory that has had a log. The node has heard of no other node yet, and none
+// answers.
 func orderedAgent(t *testing.T, dir string) *Agent {
 	t.Helper()
 	cfg := testConfig(t, dir)
@@ -62,14 +62,14 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 	return a
 }
 
-// obeyed tells whether a node goes by a recovery without it.
+// obeyed tells whether a node obeys a recovery that was made without it.
 func obeyed(a *Agent) bool {
 	left := a.departing.Because()
 	return left != nil && left.Superseded != nil
 }
 
-// TestRunningMajorityObeysNobody: one node was recovered by mistake, apart from a
-// majority that runs. It must not end that.
+// TestRunningMajorityObeysNobody: one node was recovered by mistake, apart from a majority that runs. It must not end
+// that majority.
 func TestRunningMajorityObeysNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		before         func(b *board.Board, later func(time.Duration))
@@ -104,9 +104,9 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 	}
 }
 
-// TestRefusedRecoveryStaysRefused: what a majority that ran has refused it refuses
-// after a restart, too, without a leader, and while a log is healed: none of them has
-// one. A person's word ends that: a rebuild on the other side, or a later recovery.
+// TestRefusedRecoveryStaysRefused: a recovery that a running majority has refused stays refused after a restart,
+// without a leader, and while a log is healed, when there is no leader either. A person's word ends the refusal: a
+// rebuild on the other side, or a later recovery.
 func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	dir := t.TempDir()
 	first := orderedAgent(t, dir)
@@ -130,9 +130,9 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	}
 }
 
-// TestOrdersOfARecoveredCluster: to be rebuilt, or removed, by a cluster that was
-// recovered without it, a node takes as it takes the recovery. So a majority that runs
-// goes on, and what a person has ordered on the wrong side deletes nothing.
+// TestOrdersOfARecoveredCluster: a node takes an order of a cluster that was recovered without it, to be rebuilt or
+// removed, as it takes the recovery itself. So a majority that runs goes on, and a person's order on the wrong side
+// deletes nothing.
 func TestOrdersOfARecoveredCluster(t *testing.T) {
 	const instance = "abababababababababababababababab"
 	rebuild := func(r *cluster.Recovery, version uint64) *transport.RejectedError {
@@ -165,7 +165,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 		name   string
 		before func(*Agent)
 		order  *transport.RejectedError
-		want   *membership.Departure // nil: it stays
+		want   *membership.Departure // nil: the node stays
 	}{
 		{"a rebuild, with a leader", led, rebuild(&apart, 1_000_001), nil},
 		{"a removal, with a leader", led, removed(&apart), nil},
@@ -197,8 +197,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 	}
 }
 
-// TestOrderIsJudgedAgainAtTheEnd: there was a leader after all, before the node had
-// ended.
+// TestOrderIsJudgedAgainAtTheEnd: if a leader came before the node had ended, the order no longer holds.
 func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 	for _, led := range []bool{false, true} {
 		a := orderedAgent(t, t.TempDir())
@@ -215,10 +214,10 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestWordOfARecovery: what a former member answers that is asked what it says of it.
+// TestWordOfARecovery: a former member is asked what it says of a recovery.
 func TestWordOfARecovery(t *testing.T) {
 	silent, refused := recovery.Word{}, recovery.Word{Refuses: true}
-	// What an agent answers that has no node yet: its log is being healed.
+	// First an agent that has no node yet, because its log is being healed.
 	a := orderedAgent(t, t.TempDir())
 	later := openBoard(a)
 	ask := func() (w recovery.Word) {
@@ -247,15 +246,14 @@ func TestWordOfARecovery(t *testing.T) {
 	if w := ask(); w != refused {
 		t.Errorf("later it says %+v", w)
 	}
-	a.board.SetState(cluster.State{Version: apart.Version + 1}) // it has joined that side
+	a.board.SetState(cluster.State{Version: apart.Version + 1}) // the node has joined that side
 	if w := ask(); w != silent {
 		t.Errorf("having joined it says %+v", w)
 	}
 }
 
-// TestRecoveredNodeIsNotToBeRebuilt: a node of before refuses whoever speaks to it, also
-// one of the recovered cluster. That one does not tell people to rebuild itself, which
-// may have the only data that there are.
+// TestRecoveredNodeIsNotToBeRebuilt: a former member refuses every node that speaks to it, also a node of the
+// recovered cluster. The recovered node does not tell people to rebuild it: it may have the only data that there are.
 func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a := orderedAgent(t, t.TempDir())
 	s := a.board.State()

@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// refuser is a peer that refuses whoever asks.
+// refuser is a peer that refuses every node.
 type refuser struct {
 	stranger
 	code atomic.Uint32
@@ -28,8 +28,8 @@ func (h *refuser) CheckPeer(id transport.Identity) error {
 	return &transport.RejectedError{Code: transport.Code(h.code.Load()), Text: "node " + id.NodeName + " has an empty data directory"}
 }
 
-// TestWaitingForItsRebuild: a node that has lost its data directory says so in its
-// status until it is told what becomes of it, and leaves no port bound.
+// TestWaitingForItsRebuild: a node that has lost its data directory says so in its status until it is told what to
+// do. It leaves no port bound.
 func TestWaitingForItsRebuild(t *testing.T) {
 	cfg := loneConfig(t)
 	peer := loneConfig(t).Members[0].Peer

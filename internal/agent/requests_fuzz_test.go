@@ -25,10 +25,10 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// requestedFor is the time that a request has: what would wait longer is told to end.
+// requestedFor is the time that a request has. A request that would wait longer is told to end.
 const requestedFor = 20 * time.Millisecond
 
-// leads is a node that says it leads. Its changes reach no majority, and it has no role machine.
+// leads is a node that says that it leads. Its changes reach no majority, and it has no role machine.
 type leads struct{ operated }
 
 func (n leads) Raft() operate.Raft              { return n }
@@ -43,7 +43,7 @@ func (leads) ProposeState(context.Context, cluster.Change) (consensus.StateOutco
 	return consensus.StateOutcome{}, errors.New("no majority")
 }
 
-// asked returns a node that may be asked, and a member that it knows; nothing runs there.
+// asked returns a node that takes requests, and a member that it knows. Nothing runs on the node.
 func asked(t testing.TB) (*Agent, cluster.Member) {
 	t.Helper()
 	cfg := loneConfig(t)
@@ -59,8 +59,9 @@ func asked(t testing.TB) (*Agent, cluster.Member) {
 	return a, cfg.ClusterMembers()[1]
 }
 
-// FuzzRequests gives a node any request from a member, of all that agents serve: it is answered once and soon, whatever it is,
-// and an order that is for one node alone is not carried out. FuzzCall has the requests that are committed.
+// FuzzRequests gives a node any request from a member, of all that agents serve. The request is answered once and
+// soon, whatever it is. An order that a member may not give is not carried out. FuzzCall has the requests that are
+// committed.
 func FuzzRequests(f *testing.F) {
 	var wire bytes.Buffer
 	for args, names := range map[string]string{

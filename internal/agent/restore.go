@@ -81,7 +81,7 @@ func (r *Restoration) MakeLog(t archive.Target, items restoring.Items, progress 
 }
 
 // MakeData unpacks the data of the full backup: a tar, as package archive has it. progress is called
-// with the bytes of files so far.
+// with the number of bytes of files that are unpacked.
 func (r *Restoration) MakeData(ctx context.Context, from io.Reader, progress func(bytes int64)) (err error) {
 	server := r.a.mysqldConfig()
 	server.OSUser = mysqldAccount(r.a.cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// TestControlSessions: clients of both ports are given, the newest of them.
+// TestControlSessions: the newest clients of both ports are listed.
 func TestControlSessions(t *testing.T) {
 	a := openLone(t)
 	ctx, end := context.WithCancel(t.Context())
@@ -71,7 +71,8 @@ func TestControlSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsFitIntoAnAnswer: as many as may be asked for, each as long as it may be.
+// TestSessionsFitIntoAnAnswer: an answer has room for as many sessions as may be asked for, each as long as it may
+// be.
 func TestSessionsFitIntoAnAnswer(t *testing.T) {
 	name := strings.Repeat("n", 64)
 	address := "[2001:0db8:1111:2222:3333:4444:5555:6666%eth0.1234567]:65535"

@@ -10,8 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// openLone is an agent of a cluster of one with everything built, and nothing
-// running.
+// openLone is an agent of a cluster of one. All parts are built, and none runs.
 func openLone(t *testing.T) *Agent {
 	t.Helper()
 	return openWith(t, loneConfig(t))

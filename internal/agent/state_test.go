@@ -35,7 +35,7 @@ func keeper(t *testing.T, disk vfs.FS) *Agent {
 	return a
 }
 
-// outcome is a committed change that made the state of point.
+// outcome is a committed change of the state from, at index.
 func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consensus.StateOutcome, cluster.StatePoint) {
 	t.Helper()
 	c := cluster.Change{ID: "1", By: "ann@db1", Node: &cluster.NodeChange{Name: "b", Weight: &weight}}
@@ -47,8 +47,8 @@ func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consen
 	return o, cluster.StatePoint{State: state, Index: index, Through: index}
 }
 
-// TestStateIsKept: what was written comes back, with one audit line for each
-// change, also where a change is replayed.
+// TestStateIsKept: the state that was written is read again. Each change has one audit line, even if the change is
+// replayed.
 func TestStateIsKept(t *testing.T) {
 	disk := vfs.NewMem()
 	k := keeper(t, disk)
@@ -102,8 +102,7 @@ func TestStateIsKept(t *testing.T) {
 	}
 }
 
-// TestStateOfVersion0: until a change was committed the configuration counts, as
-// it is now.
+// TestStateOfVersion0: until a change is committed, the present configuration counts.
 func TestStateOfVersion0(t *testing.T) {
 	disk := vfs.NewMem()
 	k := keeper(t, disk)
@@ -121,7 +120,7 @@ func TestStateOfVersion0(t *testing.T) {
 	}
 }
 
-// TestStateRefuses: a state that may lack changes is not taken for the newest.
+// TestStateRefuses: a state that may lack changes is not taken as the newest.
 func TestStateRefuses(t *testing.T) {
 	dir := datadir.New(vfs.OS{}, t.TempDir())
 	load := func(had bool, first uint64) error {
@@ -150,8 +149,8 @@ func TestStateRefuses(t *testing.T) {
 	}
 }
 
-// TestStateHoldsThePurgeBack: what cluster.json does not cover is looked for in
-// the log at the next start, so it stays.
+// TestStateHoldsThePurgeBack: the next start looks in the log for what cluster.json does not cover, so those entries
+// stay.
 func TestStateHoldsThePurgeBack(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}}
 	openBoard(a)

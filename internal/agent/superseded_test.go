@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestSupersededNodeSaysWhatItHas: it is left out, and what it has may be all that there
-// is of a transaction. It elects nobody.
+// TestSupersededNodeSaysWhatItHas: the cluster was recovered without this node, and the node may have the only copy
+// of a transaction. It elects nobody.
 func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 	cfg := lastLogger(t)
 	for _, addr := range []*string{&cfg.Members[0].Peer, &cfg.API.Listen} {

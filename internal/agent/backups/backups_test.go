@@ -74,7 +74,7 @@ func (d *disk) CloneTo(_ context.Context, dir string) error {
 	return errors.Join(os.MkdirAll(filepath.Join(dir, "shop"), 0o750), os.WriteFile(filepath.Join(dir, "shop", "t.ibd"), []byte("rows"), 0o640), d.err)
 }
 
-// source is a replica that is well; change makes it another one.
+// source is a healthy replica; change changes it.
 func source(t *testing.T, change func(*Config)) *Source {
 	log := &memLog{commit: 12}
 	c := Config{
@@ -90,8 +90,8 @@ func source(t *testing.T, change func(*Config)) *Source {
 	return New(c)
 }
 
-// TestArchive: the archive lacks nothing while it has all that is committed; it lags from its last report on, and on a node
-// that has no leader from when it last knew, whatever is reported there.
+// TestArchive: the archive lacks nothing while it has all that is committed. It lags from its last report on. On a
+// node without a leader it lags from when the node last knew what is committed, whatever is reported there.
 func TestArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commit, current := uint64(7), true
@@ -111,7 +111,7 @@ func TestArchive(t *testing.T) {
 			{time.Minute, func() { commit = 9 }, 7, time.Minute, false},
 			{time.Minute, func() { s.Reached(8) }, 8, 2 * time.Minute, false}, // what is behind may be as old
 			{time.Minute, func() { commit = 10 }, 8, 3 * time.Minute, false},
-			{time.Minute, func() { s.Reached(9) }, 9, 2 * time.Minute, false}, // 9 was all a minute before 10 was
+			{time.Minute, func() { s.Reached(9) }, 9, 2 * time.Minute, false}, // 9 was the last entry until a minute before 10 came
 			{time.Minute, func() { s.Reached(10) }, 10, 0, false},
 			{time.Minute, func() { s.Reached(4) }, 4, time.Minute, false}, // pieces were lost
 			{time.Minute, func() { s.Reached(4) }, 4, 2 * time.Minute, false},
@@ -129,8 +129,8 @@ func TestArchive(t *testing.T) {
 	})
 }
 
-// TestArchiveStuck: an archive that can store nothing reports again and again what it has, and its lag grows all the same. So
-// does that of an archive which ships slower than the log grows.
+// TestArchiveStuck: an archive that can store nothing reports the same entry again and again, and its lag still
+// grows. So does the lag of an archive that ships slower than the log grows.
 func TestArchiveStuck(t *testing.T) {
 	for what, shipped := range map[string]uint64{"stuck": 0, "slow": 10} { // entries each minute; 60 are committed
 		synctest.Test(t, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestArchiveStuck(t *testing.T) {
 	}
 }
 
-// TestFull: who has looked last says when the newest full backup was taken, also where that is an older one.
+// TestFull: the newest caller says when the newest full backup was taken, even if that is an older backup.
 func TestFull(t *testing.T) {
 	s := source(t, func(*Config) {})
 	if !s.Full().IsZero() {
@@ -177,7 +177,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestData: the copy has the data, where the log goes on, and up to where they may go; nothing is left.
+// TestData: the copy has the data, says where the log goes on, and up to which entry the data may go; nothing is left
+// behind.
 func TestData(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*Config)
@@ -232,7 +233,7 @@ func TestDataOfPrimary(t *testing.T) {
 	}
 }
 
-// TestDataRefused: nothing is copied where that would be of no use, or harm.
+// TestDataRefused: nothing is copied if that would be of no use, or would do harm.
 func TestDataRefused(t *testing.T) {
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
@@ -260,8 +261,8 @@ func TestDataRefused(t *testing.T) {
 	}
 }
 
-// TestNewest: an idle cluster's full backup knows how new its data are, also where the log from its beginning
-// on has no transaction: else it would be taken for a point before that.
+// TestNewest: the full backup of an idle cluster knows how new its data are, even if the log from its beginning on
+// has no transaction. Otherwise the backup would count as older than it is.
 func TestNewest(t *testing.T) {
 	at := time.Unix(99, 0)
 	for commit, want := range map[uint64]int64{12: 12, 10: 9, 5: 99, 4: 99} {
@@ -275,7 +276,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestDataFollowsNoLink: what mysqld's account has put there in place of a file is not read.
+// TestDataFollowsNoLink: if mysqld's account has put a link in place of a file, its target is not read.
 func TestDataFollowsNoLink(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
@@ -308,7 +309,7 @@ func (l linked) CloneTo(_ context.Context, dir string) error {
 	return errors.Join(os.MkdirAll(dir, 0o750), os.Symlink(l.to, filepath.Join(dir, "ibdata1")))
 }
 
-// TestLog: all that is committed comes, and then what is committed later, with a point behind it.
+// TestLog: first all comes that is committed, then what is committed later, with a point behind it.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &memLog{commit: 12}

@@ -43,8 +43,8 @@ func (w *world) hear(s status.Node) {
 	}
 }
 
-// TestOlderStateIsIgnored: while a node's log catches up it says what the members were
-// long ago; who they are now the node was told by another one.
+// TestOlderStateIsIgnored: a node whose log catches up reads there who the members were long ago. Another node has
+// already told it who they are now.
 func TestOlderStateIsIgnored(t *testing.T) {
 	w := newWorld(t)
 	for _, version := range []uint64{3, 2, 3} {
@@ -57,8 +57,8 @@ func TestOlderStateIsIgnored(t *testing.T) {
 	}
 }
 
-// TestForRole: the role machine hears of every member, what it is by the cluster state and how it
-// stands by its own word.
+// TestForRole: the role machine hears of every member: what the cluster state says of it, and what it says of its own
+// condition.
 func TestForRole(t *testing.T) {
 	w := newWorld(t)
 	s := w.State()
@@ -122,8 +122,8 @@ func TestPrimary(t *testing.T) {
 	is("removed", 0)
 }
 
-// TestNodesShowTheState: what the cluster has agreed on counts, not what a peer says of
-// itself; this node's status is as its caller has it.
+// TestNodesShowTheState: what the cluster has agreed on counts, not what a peer says of itself; this node's status is
+// the one that its caller gives.
 func TestNodesShowTheState(t *testing.T) {
 	w := newWorld(t)
 	s := w.State()
@@ -152,8 +152,8 @@ func TestNodesShowTheState(t *testing.T) {
 	}
 }
 
-// TestUnreached: a node that is heard and cannot be connected to is said to be, by both
-// sides, with the address that the cluster has and its own; one that is down is not.
+// TestUnreached: if a node is heard but cannot be connected to, both sides say so, with the address that the cluster
+// has and the node's own. A node that is down is not reported.
 func TestUnreached(t *testing.T) {
 	w := newWorld(t)
 	s := w.State()
@@ -171,7 +171,7 @@ func TestUnreached(t *testing.T) {
 		}
 	}
 	hear("d:7400")
-	says(3, "") // it has not been dialled so far
+	says(3, "") // it has not been dialled yet
 	w.dialing = "connection refused"
 	says(3, `a cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: "quorate node set d --peer d:7400"`)
 	says(1, "") // never heard
@@ -198,9 +198,8 @@ func TestUnreached(t *testing.T) {
 	says(0, "") // they are down
 }
 
-// TestLastPrimary: a primary that says that it hands over was the primary until then, and
-// an agent that starts again was not; what another term's primary says later is no sign of
-// it. This node's own terms count, too.
+// TestLastPrimary: a primary that says that it hands over was the primary until then; an agent that starts again was
+// not. What the primary of another term says later is no sign of it. This node's own terms count, too.
 func TestLastPrimary(t *testing.T) {
 	w := newWorld(t)
 	say := func(role status.Role, term uint64) {
@@ -241,7 +240,7 @@ func TestLastPrimary(t *testing.T) {
 	is("node b again", "b", 0, "b was not heard")
 }
 
-// TestWoken: what matters to routing or to peers wakes, and a figure does not.
+// TestWoken: a change that matters to routing or to peers wakes those that wait; a change of a figure does not.
 func TestWoken(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
@@ -277,8 +276,7 @@ func TestWoken(t *testing.T) {
 	}
 }
 
-// TestShown: nobody hands over to a replica that does not vote so far, or routes to a
-// primary whose lease has run out.
+// TestShown: nobody hands over to a replica that does not vote yet, or routes to a primary whose lease has run out.
 func TestShown(t *testing.T) {
 	for _, c := range []struct {
 		role    status.Role
@@ -299,7 +297,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestCutOffIsShown: why the others do not hear a node is said beside whatever its role says.
+// TestCutOffIsShown: the status says why the others do not hear a node, whatever its role says.
 func TestCutOffIsShown(t *testing.T) {
 	w := newWorld(t)
 	w.SetTrouble("x", "a trouble")

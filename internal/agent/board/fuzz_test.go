@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// FuzzStatus has node b say anything of itself: the status page can show it, who b is stays what the cluster
-// state says, and so does what c has said.
+// FuzzStatus has node b say anything of itself. The status page can show it; the identity of b stays as in the
+// cluster state, and the status of c stays as c has sent it.
 func FuzzStatus(f *testing.F) {
 	add := func(s status.Node) {
 		text, err := json.Marshal(s)

@@ -12,7 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestGossip: the status goes out at each change, and at intervals from the start, which no change puts off.
+// TestGossip: the status is sent at each change, and at intervals that count from the start: a change does not put
+// them off.
 func TestGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

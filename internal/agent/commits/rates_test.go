@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestCommitRates: rates are of the last seconds, of one epoch alone.
+// TestCommitRates: rates are those of the last seconds, and of one epoch only.
 func TestCommitRates(t *testing.T) {
 	var r rates
 	at := func(seconds float64, transactions uint64, sum float64, count uint64) commitsSample {

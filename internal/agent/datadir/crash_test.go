@@ -90,9 +90,9 @@ func text(t *testing.T, v any, err error) string {
 	return string(b)
 }
 
-// TestCrashEverywhere ends the process at each operation of each write, with the power or
-// without, and reads what each legal disk has: all steps that returned are there, and the
-// one under way is there as a whole or not at all. Nothing goes back.
+// TestCrashEverywhere ends the process at each operation of each write, with a loss of power or without, and reads
+// what each legal disk has. All steps that returned are there; the step under way is there as a whole or not at all.
+// Nothing goes back.
 func TestCrashEverywhere(t *testing.T) {
 	for i, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {

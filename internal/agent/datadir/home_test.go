@@ -16,7 +16,7 @@ import (
 
 const anInstance = "02000000000000000000000000000000"
 
-// home is a node's over a directory with a log, unless empty.
+// home is a node's home in a directory with a log, unless empty.
 func home(t *testing.T, fs vfs.FS, id Identity, empty bool) *Home {
 	t.Helper()
 	if !empty {
@@ -27,7 +27,7 @@ func home(t *testing.T, fs vfs.FS, id Identity, empty bool) *Home {
 	return NewHome(New(fs, "."), id, false)
 }
 
-// TestWhatIsGivenUp: what an earlier try to join has left is nobody's, and is not kept.
+// TestWhatIsGivenUp: what is left of an earlier try to join is not kept.
 func TestWhatIsGivenUp(t *testing.T) {
 	now := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -56,9 +56,8 @@ func TestWhatIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestLifeIsOnDiskFirst: where the disk fails, at whatever operation, a node stays in the
-// life that it is in, and what it is to become is written when it is asked for again. Then
-// a start finds the same.
+// TestLifeIsOnDiskFirst: if the disk fails, at any operation, a node stays in its life. The new life is written when
+// it is asked for again. Then a start finds the same life.
 func TestLifeIsOnDiskFirst(t *testing.T) {
 	broken := errors.New("broken")
 	all := identities()
@@ -118,8 +117,8 @@ func TestLifeIsOnDiskFirst(t *testing.T) {
 	}
 }
 
-// TestJoinCrashes: a node is a member only with the mark of the data that it has copied. Wherever it ends before, it
-// joins again from the beginning, and nothing of the copy counts.
+// TestJoinCrashes: a node becomes a member only together with the mark of the data that it has copied. If it ends
+// before that, at any point, it joins again from the beginning, and nothing of the copy counts.
 func TestJoinCrashes(t *testing.T) {
 	before := Identity{Instance: anInstance, Joining: true, Recovered: true}
 	disk := func() *vfs.Mem {

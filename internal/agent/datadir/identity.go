@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// IdentityFile is identity.json. A directory without it is not quorate's.
+	// IdentityFile is identity.json. A directory without it does not belong to quorate.
 	IdentityFile = "identity.json"
 	// The versions of the data directory's layout. A directory has the first version until
 	// it holds something that a quorate of that version does not know.
@@ -65,7 +65,7 @@ func (GivenUp) Files() []string {
 // Life is what a data directory is to its node.
 type Life string
 
-// The lives. Unborn is that of a directory without identity.json.
+// The lives. Unborn is the life of a directory without identity.json.
 const (
 	Unborn     Life = "unborn"
 	Begun      Life = "begun"      // it belongs to the node, and has had no log yet

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// identities has one of each life.
+// identities has one identity for each life.
 func identities() map[Life]Identity {
 	return map[Life]Identity{
 		Begun:      {Instance: "1"},
@@ -22,7 +22,7 @@ func identities() map[Life]Identity {
 	}
 }
 
-// TestLives: from each life only what can follow is written.
+// TestLives: after each life only a life that may follow it is written.
 func TestLives(t *testing.T) {
 	for from, before := range identities() {
 		for to, next := range identities() {
@@ -43,8 +43,8 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestLostDirectoryIsNoMember: a node that runs does not make its directory a member's where there is no identity: its disk is gone from the
-// mount point. One that is adopted, or restored, does.
+// TestLostDirectoryIsNoMember: a node that runs does not make its directory a member's if there is no identity: its
+// disk is gone from the mount point. A node that is adopted or restored does.
 func TestLostDirectoryIsNoMember(t *testing.T) {
 	d, member := New(vfs.NewMem(), "."), identities()[Member]
 	if err := d.WriteIdentity(member); err == nil || d.Has(IdentityFile) {
@@ -60,8 +60,8 @@ func TestLostDirectoryIsNoMember(t *testing.T) {
 	}
 }
 
-// TestImpossibleLives: of all combinations those that no agent has written are neither
-// read nor written; each other one is read as what it is.
+// TestImpossibleLives: combinations that no agent has written are neither read nor written; every other combination
+// is read as its life.
 func TestImpossibleLives(t *testing.T) {
 	possible := 0
 	for bits := range 128 {
@@ -94,8 +94,8 @@ func TestImpossibleLives(t *testing.T) {
 	}
 }
 
-// TestLifeCrashes ends the process at each operation of a change of life: the node is in
-// one life or in the other.
+// TestLifeCrashes ends the process at each operation of a change of life: the node is in the old life or in the new
+// one.
 func TestLifeCrashes(t *testing.T) {
 	broken := errors.New("broken")
 	all := identities()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMakeDir: a data directory comes with its missing parents; one that is there
-// stays as it is; what is no directory is refused.
+// TestMakeDir: a data directory is made with its missing parents. A directory that is there stays as it is. Anything
+// else at the path is refused.
 func TestMakeDir(t *testing.T) {
 	base := t.TempDir()
 	path := filepath.Join(base, "a", "b", "c")

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
-// tree returns the files below a directory, whose name is not a part of theirs.
+// tree returns the files below a directory, by their names in it.
 func tree(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -38,7 +38,7 @@ func tree(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// livedIn is the disk of a node that has lived, and is to be rebuilt: with all that it gives up.
+// livedIn is the disk of a node that has lived and is to be rebuilt, with all that it gives up.
 func livedIn(t *testing.T, id Identity) (mem *vfs.Mem, lived map[string]string) {
 	t.Helper()
 	mem = vfs.NewMem()
@@ -65,9 +65,8 @@ func livedIn(t *testing.T, id Identity) (mem *vfs.Mem, lived map[string]string) 
 	return mem, lived
 }
 
-// TestSetAsideCrashes: whatever is given up is in old/ afterwards, as it was, at whatever
-// operation the node is killed, or loses its power, and starts again. A start in between
-// writes a met.json of its own.
+// TestSetAsideCrashes: all that is given up is in old/ afterwards, unchanged, at whatever operation the node is
+// killed, or loses its power, and starts again. A start in between writes a met.json of its own.
 func TestSetAsideCrashes(t *testing.T) {
 	before := Identity{Format: FormatFirst, Node: "a", Log: true}
 	setAside := func(fs vfs.FS) error {
@@ -128,8 +127,8 @@ func TestSetAsideCrashes(t *testing.T) {
 	check(t, whole.CrashClone(0))
 }
 
-// TestSetAsideTwiceAtOneTime: what is given up at a time that has come before, by a wall clock
-// that was set back, is moved beside what was given up then.
+// TestSetAsideTwiceAtOneTime: the wall clock was set back, so the same time comes a second time. What is given up
+// then is moved beside what was given up the first time.
 func TestSetAsideTwiceAtOneTime(t *testing.T) {
 	mem, _ := livedIn(t, Identity{Format: FormatFirst, Node: "a", Log: true})
 	for _, want := range []string{"19700101T000000Z-rebuild", "19700101T000000Z-rebuild-2"} {
@@ -157,9 +156,8 @@ func TestSetAsideTwiceAtOneTime(t *testing.T) {
 	}
 }
 
-// TestRebuildOnASilentDisk: where the disk does not say what is there, a node that is to be rebuilt gives up
-// nothing, and keeps its life. What it has must neither be deleted as nobody's, nor be moved over what was
-// given up before.
+// TestRebuildOnASilentDisk: if the disk does not say what is there, a node that is to be rebuilt gives up nothing,
+// and keeps its life. Its data must neither be deleted as leftovers, nor be moved over what was given up before.
 func TestRebuildOnASilentDisk(t *testing.T) {
 	broken := errors.New("broken")
 	begun := Identity{Format: FormatFirst, Node: "a"}

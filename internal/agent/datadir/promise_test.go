@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the longer one
-// counts, until it is over. A file that cannot be read may have said the longest that there is.
+// TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the longer one counts, until it is
+// over. A file that cannot be read may have said the longest possible one.
 func TestPromisesOutliveTheAgent(t *testing.T) {
 	mem, quiet := vfs.NewMem(), slog.New(slog.DiscardHandler)
 	d := New(mem, ".")
@@ -47,8 +47,8 @@ func (r restless) Wait(ctx context.Context, d time.Duration, changed <-chan stru
 	return r.Machine.Wait(ctx, max(1, d/3), changed)
 }
 
-// TestPromiseOnAFullDisk: a disk that takes nothing ends no agent, unless what it has
-// would promise less than the configuration; what is not noted is, once it can be.
+// TestPromiseOnAFullDisk: a disk that takes nothing ends no agent, unless the promise on it is shorter than the
+// configured one. What could not be noted is noted once that is possible.
 func TestPromiseOnAFullDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string // "" = none

@@ -113,7 +113,7 @@ type hookRecord struct {
 	HookNote
 }
 
-// HookNote reads what the hook was told; zero = nothing so far.
+// HookNote reads what the hook was told; zero = nothing yet.
 func (d Dir) HookNote() (HookNote, error) {
 	var r hookRecord
 	_, err := d.Load(File{Name: Hook, Format: hookFormat, Remedy: "remove it: the hook is told the state again"}, &r)

@@ -56,8 +56,7 @@ func setOf(numbers ...uint64) *gtid.Set {
 	return set
 }
 
-// savedIn returns the numbers of the transactions in a save's file, which is read as
-// any binlog file is.
+// savedIn returns the numbers of the transactions in a file of a save, which it reads like any binlog file.
 func savedIn(t *testing.T, path string) (numbers []uint64) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -125,7 +124,7 @@ func TestSaveHasNoBinlog(t *testing.T) {
 	}
 }
 
-// TestSaveIsBounded: the oldest stay, and nothing is left of what is refused.
+// TestSaveIsBounded: the oldest saves stay, and nothing is left of a save that is refused.
 func TestSaveIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.bytesMax = int64(len(f.transactions[0]))
@@ -147,8 +146,8 @@ func TestSaveIsBounded(t *testing.T) {
 	}
 }
 
-// TestSaveOfDamagedBinlogs: what is whole is saved, what is not is told,
-// unless it is the end that a killed mysqld leaves.
+// TestSaveOfDamagedBinlogs: whole transactions are saved, and damage is reported, unless it is the end that a killed
+// mysqld leaves.
 func TestSaveOfDamagedBinlogs(t *testing.T) {
 	f := newFixture(t)
 	first, err := os.ReadFile(f.files[0])
@@ -182,8 +181,8 @@ func TestSaveOfDamagedBinlogs(t *testing.T) {
 	}
 }
 
-// TestSaveOfForeignFiles: what mysqld's account put in a binlog's place, a link to another
-// account's file or a FIFO without a writer, is neither read nor waited for.
+// TestSaveOfForeignFiles: mysqld's account may put a link to another account's file, or a FIFO without a writer, in
+// place of a binlog. That is neither read nor waited for.
 func TestSaveOfForeignFiles(t *testing.T) {
 	f := newFixture(t)
 	fifo, link := f.files[0]+".fifo", f.files[0]+".link"

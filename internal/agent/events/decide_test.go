@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s, started %t: %q, want %q", c.what, started, got, want)
 			}
 			late := c.started
-			if c.event.Status == elsewhere { // what could not be set at the promotion is as it was then
+			if c.event.Status == elsewhere { // an event that could not be set at the promotion is decided as then
 				late = c.first
 			}
 			if got := text(Decide(look, true, func(n mysqld.EventName) bool { return n == c.event.EventName })); started && got != late {
@@ -107,8 +107,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideOnce: whatever is found at a promotion, what may have run is not run, and the plan changes nothing
-// that is as it should be.
+// TestDecideOnce: whatever is found at a promotion, an event that may have run is not run, and the plan changes
+// nothing that is already as it should be.
 func TestDecideOnce(t *testing.T) {
 	statuses := []mysqld.EventStatus{mysqld.EventEnabled, mysqld.EventDisabled, mysqld.EventElsewhere}
 	for _, is := range statuses {

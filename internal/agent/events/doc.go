@@ -1,6 +1,6 @@
 // Package events decides which events of the server's scheduler run on a primary.
 //
-// A server that replicates an event stores it as one that runs elsewhere, whether it was enabled or
+// A server that replicates an event stores it as an event that runs elsewhere, whether it was enabled or
 // disabled before. So the primary keeps a table of what each event is to be (mysqld.EventsSchema),
 // which is replicated with the rest, and the next primary gives its events that status before it
 // starts its scheduler. Elsewhere the scheduler is off.

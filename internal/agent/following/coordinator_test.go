@@ -75,7 +75,8 @@ func recorded(t *testing.T, r *recorder, logger *slog.Logger, runs ...[][]byte) 
 	})
 }
 
-// TestSerialIsGivenBack: what a conflict has left of running one by one is not lost with a connection.
+// TestSerialIsGivenBack: after a conflict, transactions run one after the other. How many still have to is not lost
+// with a connection.
 func TestSerialIsGivenBack(t *testing.T) {
 	w := binlogtest.New("b")
 	file := [][]byte{w.FormatDescription(1)}
@@ -98,7 +99,8 @@ func TestSerialIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestFormatBeforeTransactions: a session has a file's FORMAT_DESCRIPTION before the GTID of its first transaction, alone.
+// TestFormatBeforeTransactions: a session gets the FORMAT_DESCRIPTION of a file before the GTID of its first
+// transaction, in a statement of its own.
 func TestFormatBeforeTransactions(t *testing.T) {
 	w, r := binlogtest.New("b"), &recorder{}
 	file, ends := [][]byte{w.FormatDescription(1)}, []byte{6: 1, 9: 0}
@@ -116,7 +118,8 @@ func TestFormatBeforeTransactions(t *testing.T) {
 	}
 }
 
-// TestRoutineIsTold: who has made a routine at the source is named in the log: it has no privileges on it here.
+// TestRoutineIsTold: the log names the account that has made a routine at the source: it has no privileges on it
+// here.
 func TestRoutineIsTold(t *testing.T) {
 	w, r := binlogtest.New("b"), &recorder{}
 	const text = "CREATE DEFINER=`ann`@`%` PROCEDURE `p`() SELECT 1"

@@ -21,10 +21,10 @@ type pair struct {
 	follower       *Follower
 }
 
-// sourceBaseVariable names the MySQL of which sources are; without it they are of the same version as who follows them.
+// sourceBaseVariable names the MySQL of the sources; without it they have the same version as their followers.
 const sourceBaseVariable = "QUORATE_SOURCE_BASE"
 
-// newPair starts both. The target takes no other engine than InnoDB, as a cluster's mysqld.
+// newPair starts both. Like a cluster's mysqld, the target takes no other engine than InnoDB.
 func newPair(t *testing.T, options ...string) *pair {
 	t.Helper()
 	p := &pair{
@@ -101,7 +101,8 @@ func (p *pair) mustFollow(t *testing.T) {
 	}
 }
 
-// TestFollower: what a source writes arrives, with its GTIDs; what cannot be carried over ends it.
+// TestFollower: what a source writes arrives, with its GTIDs. A transaction that cannot be carried over ends the
+// following.
 func TestFollower(t *testing.T) {
 	p := newPair(t, "character_set_server=latin1", "binlog_rows_query_log_events=ON")
 	t.Run("Statements", p.statements)
@@ -144,7 +145,8 @@ func (p *pair) statements(t *testing.T) {
 	}
 }
 
-// definers: an event goes to who alters it, as at the source; a schema has its name, whatever the character set.
+// definers: an event belongs to the account that alters it, as at the source; a schema has its name, whatever the
+// character set.
 func (p *pair) definers(t *testing.T) {
 	p.source.do(t, "CREATE USER ev@'%' IDENTIFIED BY 'x'", "CREATE DATABASE shop5", "GRANT ALL ON shop5.* TO ev@'%'", "CREATE USER old@'%'", "CREATE DEFINER = old@'%' EVENT shop5.e ON SCHEDULE EVERY 1 YEAR DO DELETE FROM shop5.t")
 	db, err := sql.Open("mysql", "ev:x@tcp("+p.source.addr+")/shop5")
@@ -183,7 +185,7 @@ func (p *pair) large(t *testing.T) {
 	p.mustFollow(t)
 }
 
-// parallel: sessions that write at the same time, of whom some are in each other's way.
+// parallel: sessions write at the same time, and some of their transactions conflict.
 func (p *pair) parallel(t *testing.T) {
 	p.source.do(t, "CREATE DATABASE shop4", "CREATE TABLE shop4.t (id INT PRIMARY KEY, v INT, UNIQUE (v))")
 	const writers, each = 8, 100
@@ -209,7 +211,8 @@ func (p *pair) parallel(t *testing.T) {
 	p.mustFollow(t)
 }
 
-// unsupported: what cannot be carried over ends it, in one line that says what to do, and again.
+// unsupported: a transaction that cannot be carried over ends the following, in one line that says what to do, and
+// does so again.
 func (p *pair) unsupported(t *testing.T) {
 	p.source.do(t, "CREATE TABLE shop.n (id INT PRIMARY KEY)")
 	for _, c := range []struct {
@@ -231,7 +234,7 @@ func (p *pair) unsupported(t *testing.T) {
 		p.source.do(t, "TRUNCATE TABLE shop.n", "DROP TABLE IF EXISTS shop.m")
 		lacks := p.source.executed(t)
 		lacks.Subtract(p.target.executed(t))
-		for of, interval := range lacks.Intervals() { // as if somebody had found a way
+		for of, interval := range lacks.Intervals() { // as if an operator had solved it
 			for n := interval.Start; n < interval.End; n++ {
 				p.target.do(t, fmt.Sprintf("SET gtid_next = '%v'", gtid.GTID{UUID: of.UUID, Tag: of.Tag, N: n}), "BEGIN", "COMMIT")
 			}

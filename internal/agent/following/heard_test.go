@@ -40,7 +40,7 @@ func (n hearingNode) ShowHeard(h *cluster.SiteHeard) {
 func (n hearingNode) SiteHeard() (cluster.SiteHeard, error)    { return n.dir.SiteHeard() }
 func (n hearingNode) WriteSiteHeard(h cluster.SiteHeard) error { return n.dir.WriteSiteHeard(h) }
 
-// newHearer returns the node of a number, whose disk fs is. It runs until it is stopped.
+// newHearer returns the node with this id, whose disk is fs. It runs until it is stopped.
 func newHearer(t *testing.T, id cluster.NodeID, fs vfs.FS) hearer {
 	members := []cluster.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}}
 	state := cluster.NewState(members)
@@ -60,8 +60,9 @@ func newHearer(t *testing.T, id cluster.NodeID, fs vfs.FS) hearer {
 	return h
 }
 
-// TestHeardIsKept: what the other site was heard to have is known after the end of the agent that heard it, after a loss of power, and to
-// the other nodes. It stood in one agent's memory: a promotion after a disaster said that nothing is known.
+// TestHeardIsKept: what the other site was heard to have is known after the end of the agent that heard it, after a
+// loss of power, and to the other nodes. It was kept in one agent's memory only: a promotion after a disaster said
+// that nothing is known.
 func TestHeardIsKept(t *testing.T) {
 	const there, more = "aaaaaaaa-0000-0000-0000-000000000001:1-7", "aaaaaaaa-0000-0000-0000-000000000001:1-9"
 	set := func(text string) *gtid.Set {
@@ -143,7 +144,8 @@ func (n lateNode) State() cluster.State {
 	return n.hearingNode.State()
 }
 
-// TestHeardBeforeItsSite: what the disk has of a site was forgotten where the node did not know yet that it is followed.
+// TestHeardBeforeItsSite: a node forgot what its disk has of the other site, if it did not know yet that this site is
+// followed.
 func TestHeardBeforeItsSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := datadir.New(vfs.NewMem(), ".")

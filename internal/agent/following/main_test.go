@@ -38,13 +38,13 @@ type server struct {
 	db   *sql.DB
 }
 
-// newServer starts a server; the test is skipped where there is none.
+// newServer starts a server; the test is skipped if there is no MySQL.
 func newServer(t *testing.T, name string, options ...string) *server {
 	t.Helper()
 	return newServerOf(t, "", name, options...)
 }
 
-// newServerOf starts one of the MySQL in base; "" = of the one that all tests use.
+// newServerOf starts a server of the MySQL in base; "" = of the MySQL that all tests use.
 func newServerOf(t *testing.T, base, name string, options ...string) *server {
 	t.Helper()
 	if testing.Short() {
@@ -81,7 +81,7 @@ func newServerOf(t *testing.T, base, name string, options ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.SetMaxIdleConns(-1) // no session has what another one has set
+	db.SetMaxIdleConns(-1) // no session inherits what another one has set
 	t.Cleanup(func() { _ = db.Close() })
 	return &server{p, addr.String(), db}
 }

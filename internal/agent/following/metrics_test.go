@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// stateNode is a node of which the cluster state alone is asked.
+// stateNode is a node that is asked only for the cluster state.
 type stateNode struct {
 	Node
 	follow  *cluster.Follow
@@ -21,7 +21,7 @@ type stateNode struct {
 func (n stateNode) Committed() (*cluster.Follow, uint64) { return n.follow, 1 }
 func (n stateNode) State() cluster.State                 { return cluster.State{Follow: n.follow, Closing: n.closing} }
 
-// TestMetrics: a lag that is not known is absent, as 0 would be the best of all.
+// TestMetrics: a lag that is not known is absent: 0 would be the best value of all.
 func TestMetrics(t *testing.T) {
 	now := time.Unix(1000, 0)
 	source := &cluster.Follow{Source: "db0:3306"}

@@ -47,8 +47,8 @@ func (n sitedNode) Changed() <-chan struct{}             { return nil }
 func (n sitedNode) Wake()                                {}
 func (n sitedNode) Nodes() []status.Node                 { return n.nodes }
 
-// TestClosedForWhom: a site says that it is closed for a request only if its mysqld was closed for that very request last. It was found by
-// a review: a yield right behind a resume was answered with closed, while clients were let in.
+// TestClosedForWhom: a site says that it is closed for a request only if its mysqld was last closed for that very
+// request. A review found it: a yield right after a resume was answered with closed, while clients were let in.
 func TestClosedForWhom(t *testing.T) {
 	process, admin := new(mysqld.Process), (*mysqld.Admin)(nil)
 	asked := &cluster.Follow{Site: "west", Token: "two"}
@@ -84,7 +84,7 @@ func TestClosedForWhom(t *testing.T) {
 	}
 }
 
-// TestNobodyElsesSite: only the site that the configuration names is reached, and may ask.
+// TestNobodyElsesSite: only the site that the configuration names is asked, and may ask.
 func TestNobodyElsesSite(t *testing.T) {
 	s := NewService(sitedNode{access: cluster.Follow{Site: "west", Source: "w1:1", User: "site"}}, nil, nil)
 	for _, name := range []string{"", "north", "east"} {
@@ -106,8 +106,8 @@ func TestNobodyElsesSite(t *testing.T) {
 	}
 }
 
-// TestSilent: a site may be gone only if nothing is wrong here, and none of its nodes has refused. A password's file that was not there
-// was taken for a site that is gone: the errno in its error is a net.Error.
+// TestSilent: a site may be gone only if nothing is wrong on this side, and none of its nodes has refused. A missing
+// password file was taken for a site that is gone: the errno in its error is a net.Error.
 func TestSilent(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	gone := fmt.Errorf("ask w1:1: %w", dial)
@@ -133,8 +133,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestPromotionAsksOnce: a promotion asks the other site both of its questions at once. A node that is gone costs each of them
-// askTimeout: one after the other they took 13.5 s.
+// TestPromotionAsksOnce: a promotion asks the other site both of its questions at once. A node that is gone costs
+// askTimeout for each question: one after the other they took 13.5 s.
 func TestPromotionAsksOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,7 +152,7 @@ func TestPromotionAsksOnce(t *testing.T) {
 		_, err := s.sitePromote(t.Context(), control.Request{Name: "site.promote", Args: []byte(`{}`)})
 		ended <- err
 	}()
-	var asked [2]net.Conn // none of them is answered before the other one is there
+	var asked [2]net.Conn // neither is answered before the other one is there
 	for i := range asked {
 		if asked[i], err = l.Accept(); err != nil {
 			t.Fatal(err)
@@ -204,7 +204,8 @@ type barred struct {
 
 func (b barred) Barrier(context.Context) error { return b.err }
 
-// TestTookOver: what is asked for again was done before, if a majority says so. A primary that was replaced does not know.
+// TestTookOver: a request that is asked for again was carried out before only if a majority says so. A primary that
+// was replaced does not know.
 func TestTookOver(t *testing.T) {
 	west := &cluster.OtherSite{Site: "west", Fence: true}
 	for name, c := range map[string]struct {
@@ -229,12 +230,13 @@ func TestTookOver(t *testing.T) {
 	}
 }
 
-// TestSwitchedBefore: a switch that is asked for again was done, if clients can write. It was refused: who had no answer could not tell.
+// TestSwitchedBefore: a switch that is asked for again is answered as done, if clients can write. It was refused: an
+// operator who had no answer could not tell.
 func TestSwitchedBefore(t *testing.T) {
 	doneBefore(t, (*Service).siteSwitch, cluster.State{Site: &cluster.OtherSite{Site: "west"}}, cluster.Cutover{Source: "west", Node: "a", Already: true})
 }
 
-// TestCutOverBefore: likewise a cutover.
+// TestCutOverBefore: the same for a cutover.
 func TestCutOverBefore(t *testing.T) {
 	at := time.Date(2026, 11, 29, 21, 0, 0, 0, time.UTC)
 	doneBefore(t, (*Service).takeOver, cluster.State{CutOver: &cluster.CutOver{Source: "db0:3306", At: at}},
@@ -272,8 +274,9 @@ func doneBefore(t *testing.T, ask func(*Service, context.Context, control.Reques
 	}
 }
 
-// TestHeardBehindTakeOver: a node that begins anew knows from its disk, and from the others, what the site was heard to have from which its
-// own took over. A promotion that is asked for a second time, of a new primary, said that nothing was lost that is known.
+// TestHeardBehindTakeOver: a node that starts again knows, from its disk and from the others, what the site was heard
+// to have from which its own has taken over. When a promotion was asked for a second time, a new primary said that no
+// loss is known.
 func TestHeardBehindTakeOver(t *testing.T) {
 	heard := cluster.SiteHeard{Site: "west", Term: 2, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}
 	state := cluster.State{Site: &cluster.OtherSite{Site: "west"}}
@@ -288,8 +291,8 @@ func TestHeardBehindTakeOver(t *testing.T) {
 	}
 }
 
-// TestHeardInAnEarlierRound: the sites were switched there and back. What was heard of the other one before is not what it has now: a promotion
-// right after the second "site follow" named it as lost.
+// TestHeardInAnEarlierRound: the sites were switched there and back. What the other site was heard to have before
+// that is not what it has now: a promotion right after the second "site follow" named it as lost.
 func TestHeardInAnEarlierRound(t *testing.T) {
 	at := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
 	heard := cluster.SiteHeard{Site: "west", Term: 2, At: at, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}

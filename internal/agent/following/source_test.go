@@ -27,7 +27,7 @@ func (s *server) readOnly(t *testing.T) string {
 	return s.query(t, "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)")
 }
 
-// followAccount makes the account by which a server is followed, and closed.
+// followAccount makes the account by which a server is followed and closed.
 func followAccount() []string {
 	return []string{"CREATE USER 'fol'@'127.0.0.1' IDENTIFIED BY 'secret'", "GRANT SELECT ON performance_schema.* TO fol@'127.0.0.1'",
 		"GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, PROCESS, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO fol@'127.0.0.1'"}
@@ -43,7 +43,7 @@ func followOf(t *testing.T, s *server) cluster.Follow {
 	return cluster.Follow{Source: s.addr, User: "fol", PasswordFile: file, ServerUUID: s.query(t, "SELECT @@server_uuid")}
 }
 
-// holdOf holds a server, and what is to be noted before it is closed.
+// holdOf holds a server, and returns what is to be noted before it is closed.
 func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.Closing) {
 	t.Helper()
 	h, err := s.Hold(t.Context(), "cutover")
@@ -62,8 +62,8 @@ func holdOf(t *testing.T, s *Source, earlier *cluster.Closing) (*Hold, *cluster.
 	return h, was
 }
 
-// TestShut: a source is closed, and opened again as it was. Of one that is closed already nothing is changed, so there is
-// nothing to undo. Another server than the noted one is neither closed nor opened.
+// TestShut: a source is closed, and opened again as it was. A source that is closed already is not changed, so there
+// is nothing to undo. A server other than the noted one is neither closed nor opened.
 func TestShut(t *testing.T) {
 	server := newServer(t, "source")
 	s := sourceOf(server)
@@ -88,7 +88,7 @@ func TestShut(t *testing.T) {
 	if err := errors.Join(h.OpenAgain(t.Context(), other), h.Shut(t.Context(), other)); err == nil || strings.Count(err.Error(), "another server") != 2 || server.readOnly(t) != "11" {
 		t.Errorf("another server: %v: %s", err, server.readOnly(t))
 	}
-	for range 2 { // it is undone once more where it is not known whether it was
+	for range 2 { // it is undone once more if it is not known whether it was undone
 		if err := h.OpenAgain(t.Context(), *was); err != nil || server.readOnly(t) != "00" {
 			t.Errorf("opened again: %v: %s", err, server.readOnly(t))
 		}
@@ -105,7 +105,7 @@ func TestShut(t *testing.T) {
 	}
 }
 
-// TestHold: who holds a source ends what an earlier one was about to do there, and does not wait for it.
+// TestHold: a new holder of a source ends what an earlier one was about to do there, and does not wait for it.
 func TestHold(t *testing.T) {
 	server := newServer(t, "source")
 	s := sourceOf(server)
@@ -149,8 +149,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestKeepShut: a source that stays closed after a cutover is closed after its restart, too. Where the cutover comes to nothing, it is open
-// after its restart as before: what was persisted there is again.
+// TestKeepShut: a source that stays closed after a cutover is closed after a restart, too. If the cutover comes to
+// nothing, it is open after a restart as before, and what was persisted there is restored.
 func TestKeepShut(t *testing.T) {
 	server := newServer(t, "source")
 	restart := func() {
@@ -188,7 +188,7 @@ func TestKeepShut(t *testing.T) {
 	}
 }
 
-// TestLeftClosed: what somebody else has closed since is not opened.
+// TestLeftClosed: a source that somebody else has closed since is not opened.
 func TestLeftClosed(t *testing.T) {
 	server := newServer(t, "source")
 	server.do(t, followAccount()...)
@@ -231,8 +231,8 @@ func TestLeftClosed(t *testing.T) {
 	}
 }
 
-// TestClosedByOthers: what others have set since a cutover began is theirs, in whatever order a clock shows it. What nobody has set since is the
-// cutover's, as one that is ended half-way through its SET leaves no trace there.
+// TestClosedByOthers: what others have set since a cutover began is theirs, in whatever order a clock shows it. What
+// nobody has set since belongs to the cutover: if it is ended half-way through its SET, it leaves no trace there.
 func TestClosedByOthers(t *testing.T) {
 	was := cluster.Closing{Account: "fol", SuperSet: "DYNAMIC root@h 5", ReadSet: "COMPILED"}
 	before, ours, others := setter{"DYNAMIC root@h 5", "root"}, setter{"DYNAMIC fol@h 9", "fol"}, setter{"DYNAMIC orc@h 1", "orc"}
@@ -252,7 +252,8 @@ func TestClosedByOthers(t *testing.T) {
 	}
 }
 
-// TestClosedByConfiguration: a file that says another thing since leaves no moment: its word is the same before and after.
+// TestClosedByConfiguration: a configuration file that has changed since leaves no time of change: the setter is the
+// same before and after.
 func TestClosedByConfiguration(t *testing.T) {
 	file := setter{"GLOBAL", ""}
 	was := cluster.Closing{Account: "fol", SuperSet: "GLOBAL", ReadSet: "GLOBAL"}
@@ -267,7 +268,7 @@ func TestClosedByConfiguration(t *testing.T) {
 	}
 }
 
-// TestApplies: a source that applies what another server has may lack what that has acknowledged.
+// TestApplies: a source that applies the transactions of another server may lack what that server has acknowledged.
 func TestApplies(t *testing.T) {
 	s := newServer(t, "source")
 	if why, err := sourceOf(s).Applies(t.Context()); err != nil || why != "" {
@@ -283,8 +284,8 @@ func TestApplies(t *testing.T) {
 	}
 }
 
-// TestFilterAndEngines: what a source's binlog leaves out, and its tables of other engines than InnoDB, are seen at a real server, and speak
-// against following it.
+// TestFilterAndEngines: at a real server it is seen what the binlog leaves out, and which tables have other engines
+// than InnoDB. Both speak against following it.
 func TestFilterAndEngines(t *testing.T) {
 	server := newServer(t, "source", "binlog_ignore_db=x")
 	server.do(t, "CREATE DATABASE shop", "CREATE TABLE shop.i (id INT)", "CREATE TABLE shop.m (id INT) ENGINE = MyISAM")
@@ -304,8 +305,8 @@ func TestFilterAndEngines(t *testing.T) {
 	}
 }
 
-// TestXAAtSource: read-only does not stop what is in an XA transaction, so it is seen: of a session, prepared or not, and of none. What
-// cannot be seen is an error.
+// TestXAAtSource: read-only does not stop an XA transaction, so all are seen: in a session, prepared or not, and
+// without one. If they cannot be seen, that is an error.
 func TestXAAtSource(t *testing.T) {
 	server := newServer(t, "source")
 	s := sourceOf(server)
@@ -317,7 +318,7 @@ func TestXAAtSource(t *testing.T) {
 	}
 	looks("")
 	server.do(t, "UPDATE performance_schema.setup_instruments SET ENABLED = 'NO' WHERE NAME = 'transaction'")
-	looks("") // nobody has begun one
+	looks("") // no transaction was begun
 	server.do(t, "UPDATE performance_schema.setup_instruments SET ENABLED = 'YES' WHERE NAME = 'transaction'")
 	server.do(t, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
 	conn, err := s.db.Conn(t.Context())
@@ -357,7 +358,8 @@ func TestXAAtSource(t *testing.T) {
 	}
 }
 
-// TestXANeedsPrivileges: an account that must not see what is prepared gets an error, and not that there is nothing.
+// TestXANeedsPrivileges: an account that must not see what is prepared gets an error, not the answer that there is
+// nothing.
 func TestXANeedsPrivileges(t *testing.T) {
 	server := newServer(t, "source")
 	server.do(t, "CREATE USER fol IDENTIFIED BY 'p'", "GRANT SELECT ON performance_schema.* TO fol")
@@ -379,12 +381,12 @@ func TestXANeedsPrivileges(t *testing.T) {
 	}
 }
 
-// TestReopen: a source that cannot be opened again at once is tried for a while, until the cutover is over.
+// TestReopen: if a source cannot be opened again at once, that is tried for a while, until the cutover is over.
 func TestReopen(t *testing.T) {
 	broken := errors.New("the connection is broken")
 	for name, c := range map[string]struct {
 		stands time.Duration // for how long it cannot be opened
-		over   time.Duration // when somebody else has made an end of it
+		over   time.Duration // when somebody else has ended the cutover
 		err    bool
 	}{
 		"at once":       {0, time.Hour, false},
@@ -433,7 +435,7 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
-// TestBrief: what the server says of a row stays on the node.
+// TestBrief: the server's own text, which may quote a row, stays on the node.
 func TestBrief(t *testing.T) {
 	err := &mysql.MySQLError{Number: 1062, Message: "Duplicate entry 'ann@example.org' for key 't.mail'"}
 	if got := brief(err); got != "error 1062, see the agent's log there" {
@@ -444,7 +446,8 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-// TestStartKeepsWhatWasAccepted: the state has which server it was, and what the cluster had of its own.
+// TestStartKeepsWhatWasAccepted: the cluster state says which server it was, and which transactions only the cluster
+// had.
 func TestStartKeepsWhatWasAccepted(t *testing.T) {
 	set := func(text string) *gtid.Set {
 		s, err := gtid.ParseSet(text)

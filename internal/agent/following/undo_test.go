@@ -15,12 +15,12 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// undoing is a primary whose cluster follows a server, and where its changes are committed.
+// undoing is a primary whose cluster follows a server; it commits the changes itself.
 type undoing struct {
 	sitedNode
 	mu    sync.Mutex
 	state cluster.State
-	// atBarrier is done at the next barrier.
+	// atBarrier is called at the next barrier.
 	atBarrier func()
 }
 
@@ -85,7 +85,7 @@ func (u *undoing) change(t *testing.T, c cluster.FollowChange) {
 	}
 }
 
-// shut begins a cutover, as far as the source is closed.
+// shut begins a cutover, up to where the source is closed.
 func (u *undoing) shut(t *testing.T, s *Service, f cluster.Follow) *cutover {
 	t.Helper()
 	source, err := Open(f)
@@ -138,8 +138,8 @@ func TestUndo(t *testing.T) {
 	t.Run("Stop", func(t *testing.T) { stopOpens(t, server, f) })
 }
 
-// undoInterrupted: the primary opens the source of a cutover that was interrupted, whatever that still does there, and what was persisted is as before.
-// It takes over no more.
+// undoInterrupted: the primary opens the source of a cutover that was interrupted, whatever the cutover still does
+// there, and restores what was persisted. The cutover cannot take over any more.
 func undoInterrupted(t *testing.T, server *server, f cluster.Follow) {
 	for name, at := range map[string]string{
 		"before it is closed": "", "while it is closed": "LOCK TABLES d.t WRITE", "when it is closed": "",
@@ -201,7 +201,7 @@ func undoInterrupted(t *testing.T, server *server, f cluster.Follow) {
 	}
 }
 
-// lateTakesNoLock: who acts on an older cluster state ends nobody's session at the source.
+// lateTakesNoLock: a node that acts on an older cluster state ends no session at the source.
 func lateTakesNoLock(t *testing.T, f cluster.Follow) {
 	u, s := newUndoing(t, f, &cluster.Closing{ServerUUID: f.ServerUUID})
 	source, err := Open(f)
@@ -223,7 +223,7 @@ func lateTakesNoLock(t *testing.T, f cluster.Follow) {
 	}
 }
 
-// calledOffAnswers: the answer says how the source is.
+// calledOffAnswers: the answer says in which state the source is.
 func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 	why := errors.New("it took too long")
 	for name, c := range map[string]struct {
@@ -260,8 +260,8 @@ func calledOffAnswers(t *testing.T, server *server, f cluster.Follow) {
 	}
 }
 
-// leftIsLeft: a source that was once left closed is opened by an operator alone. Who goes on with --source-closed closes it for an undo, too, and
-// is called off like any other.
+// leftIsLeft: once a source was left closed, only an operator opens it. A cutover with --source-closed is noted so
+// that an undo leaves the source closed, too, and is called off like any other.
 func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 	server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 	u, s := newUndoing(t, f, nil)
@@ -301,11 +301,12 @@ func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 	u.undoes(t, s)
 }
 
-// stopOpens: who ends the following has the source of an interrupted cutover opened first, or is told that it may be closed.
+// stopOpens: an operator who ends the following has the source of an interrupted cutover opened first, or is told
+// that it may be closed.
 func stopOpens(t *testing.T, server *server, f cluster.Follow) {
 	for _, want := range []string{"00", "11"} { // the source answers, and does not
 		t.Run(want, func(t *testing.T) {
-			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF") // one before has left it closed
+			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF") // an earlier test has left it closed
 			closes, err := Open(f)
 			if err != nil {
 				t.Fatal(err)

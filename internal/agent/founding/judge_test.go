@@ -23,7 +23,7 @@ func sound() Situation {
 	}
 }
 
-// TestJudgeReplicationsVariables: what SET PERSIST has kept of replication is no loss.
+// TestJudgeReplicationsVariables: replication variables that SET PERSIST has kept are no loss.
 func TestJudgeReplicationsVariables(t *testing.T) {
 	s := sound()
 	s.Files.Persisted = []string{"group_replication_group_name", "rpl_semi_sync_source_enabled"}
@@ -49,7 +49,7 @@ func TestJudgeSound(t *testing.T) {
 	}
 }
 
-// TestJudge changes one thing of a sound situation: that alone is found.
+// TestJudge changes one thing in a sound situation: only that is found.
 func TestJudge(t *testing.T) {
 	many := strings.Split("a b c d e f g", " ")
 	for name, c := range map[string]struct {
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// wantOne wants one finding that is not OK; the texts of want are parts of its own.
+// wantOne wants one finding that is not OK; the texts of want are parts of the finding's texts.
 func wantOne(t *testing.T, all []cluster.Check, want cluster.Check) {
 	t.Helper()
 	if got := cluster.Worst(all); got != want.State {

@@ -102,7 +102,7 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return all
 }
 
-// wantAdopted holds that the data are a node's, which an agent can start on.
+// wantAdopted checks that the data belong to a node, on which an agent can start.
 func wantAdopted(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	if there, err := find(fs, "srv/db"); err != nil || there {
@@ -147,7 +147,7 @@ func wantAdopted(t *testing.T, fs vfs.FS) {
 	}
 }
 
-// wantAsBefore holds that nothing has happened.
+// wantAsBefore checks that nothing has happened.
 func wantAsBefore(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	want := map[string]string{}
@@ -158,13 +158,13 @@ func wantAsBefore(t *testing.T, fs vfs.FS) {
 		t.Fatalf("the data differ (-want +got):\n%s", diff)
 	}
 	left := contents(t, fs, "node")
-	delete(left, File+".tmp") // an empty directory may have what was never given its name
+	delete(left, File+".tmp") // an empty directory may have a file that never got its name
 	if len(left) > 0 {
 		t.Fatalf("left in the node's directory: %v", left)
 	}
 }
 
-// TestAdoptionIsTakenUp: what was interrupted anywhere is finished, or has not begun.
+// TestAdoptionIsTakenUp: an adoption that was interrupted at any point is finished, or has not begun.
 func TestAdoptionIsTakenUp(t *testing.T) {
 	r, made, not := adoption(t), 0, 0
 	vfstest.Interruptions(t, func() *vfs.Mem { return server(t) }, func(fs vfs.FS) error { return r.Make(fs, "node", logAt(fs)) },
@@ -194,7 +194,8 @@ func TestAdoptionIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestAdoptionIsUndone: so is what was interrupted anywhere, and what was interrupted in that.
+// TestAdoptionIsUndone: an adoption can be undone after an interruption at any point, and so can an undoing that was
+// interrupted.
 func TestAdoptionIsUndone(t *testing.T) {
 	r, undone := adoption(t), 0
 	undo := func(fs vfs.FS) error { return Undo(fs, "node", refuse) }
@@ -232,11 +233,11 @@ func TestAdoptionIsUndone(t *testing.T) {
 	})
 }
 
-// refuse says of a start of mysqld that it has changed the data.
+// refuse says that a start of mysqld has changed the data.
 func refuse(Record) error { return ErrStarted }
 
-// TestUndoneBehindAFailedStart: a first start of mysqld that has changed nothing is no reason not to undo, also where that was
-// interrupted.
+// TestUndoneBehindAFailedStart: an adoption can be undone after a first start of mysqld that has changed nothing,
+// even if the undoing is interrupted.
 func TestUndoneBehindAFailedStart(t *testing.T) {
 	r := adoption(t)
 	adopted := func() *vfs.Mem {
@@ -312,7 +313,7 @@ func TestNotUndoneAfterRebuild(t *testing.T) {
 	}
 }
 
-// TestAdoptionRefuses: what is not as it was is left alone.
+// TestAdoptionRefuses: data that are not as they were are left alone.
 func TestAdoptionRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(fs *vfs.Mem) error

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// TestChronicle: what of the role machine's life is worth a line.
+// TestChronicle: which steps of the role machine are worth a line.
 func TestChronicle(t *testing.T) {
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	kill := func(why string) []role.Effect { return []role.Effect{{Kind: role.KillMysqld, Reason: why}} }
@@ -84,8 +84,8 @@ func TestChronicle(t *testing.T) {
 	}
 }
 
-// TestElectedIsStampedAsElected: an event that is told when it is over has the time when
-// it began, also where the next one begins at once.
+// TestElectedIsStampedAsElected: an event that is told at its end has the time of its beginning, even if the next one
+// begins at once.
 func TestElectedIsStampedAsElected(t *testing.T) {
 	begin, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), &Chronicle{}
 	var got []cluster.Event

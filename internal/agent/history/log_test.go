@@ -34,8 +34,8 @@ func auditWhats(t *testing.T, a *Log) (whats []string) {
 	return whats
 }
 
-// TestAuditIsCopied: a node's own lines come to the others once, in the order of
-// their times, and not those of the log, which all have.
+// TestAuditIsCopied: a node's own lines come to the others once, in the order of their times. Lines of log entries
+// are not copied: all nodes have them.
 func TestAuditIsCopied(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 1, 2, 12, 0, s, 0, time.UTC) }
 	diskB := vfs.NewMem()
@@ -66,7 +66,7 @@ func TestAuditIsCopied(t *testing.T) {
 	if lines, err := b.Since(0); err != nil || len(lines) != 1 || lines[0].Node != "b" {
 		t.Errorf("b passes on what is not its own: %+v, %v", lines, err)
 	}
-	// a's data are lost and made anew: what it does from now on is new to b.
+	// a's data are lost, and a is rebuilt: what it does from now on is new to b.
 	a = openLog(t, vfs.NewMem(), "a")
 	if err := a.Append(cluster.AuditEntry{At: at(9), What: "fence a again"}); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestAuditIsCopied(t *testing.T) {
 	}
 }
 
-// TestAuditOfANodeThatJoins: it has all lines of the node that it copies, and of its own
-// from before it was rebuilt, each once; what comes later is new.
+// TestAuditOfANodeThatJoins: it has all lines of the node that it copies, and its own lines from before it was
+// rebuilt, each once; what comes later is new.
 func TestAuditOfANodeThatJoins(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 1, 2, 12, 0, s, 0, time.UTC) }
 	fenced := cluster.AuditEntry{At: at(1), What: "fence b", Node: "b", Seq: 11}
@@ -107,8 +107,8 @@ func TestAuditOfANodeThatJoins(t *testing.T) {
 	}
 }
 
-// TestAuditKnowsWhatRotatedOut: what a node has copied it does not copy again after a
-// restart, although the lines are gone from its files; nor what a replay brings.
+// TestAuditKnowsWhatRotatedOut: after a restart, a node does not copy again what it has copied, although the lines
+// are gone from its files; nor does it write again what a replay brings.
 func TestAuditKnowsWhatRotatedOut(t *testing.T) {
 	disk := vfs.NewMem()
 	b := openLog(t, disk, "b")
@@ -135,7 +135,7 @@ func TestAuditKnowsWhatRotatedOut(t *testing.T) {
 	}
 }
 
-// TestAuditCopyIsBounded: one answer has so many lines, the next one the rest.
+// TestAuditCopyIsBounded: one answer has at most sinceMax lines, the next one has the rest.
 func TestAuditCopyIsBounded(t *testing.T) {
 	a := openLog(t, vfs.NewMem(), "a")
 	lines := make([]cluster.AuditEntry, sinceMax+1)
@@ -154,8 +154,7 @@ func TestAuditCopyIsBounded(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsBounded: old lines go, a line that a crash has cut does not take
-// the next one with it.
+// TestAuditLogIsBounded: old lines are dropped. A line that a crash has cut does not spoil the next one.
 func TestAuditLogIsBounded(t *testing.T) {
 	disk := vfs.NewMem()
 	a := openLog(t, disk, "a")
@@ -193,9 +192,8 @@ func TestAuditLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestLogCrashes ends the process at each operation of each Append, also of those that
-// begin a new file, and looks at each legal disk: a line whose Append returned is there,
-// once, and its number is known.
+// TestLogCrashes ends the process at each operation of each Append, also of those that begin a new file, and looks at
+// each legal disk: a line whose Append returned is there, once, and its number is known.
 func TestLogCrashes(t *testing.T) {
 	broken := errors.New("broken")
 	entry := func(i uint64) cluster.AuditEntry {
@@ -241,7 +239,7 @@ func TestLogCrashes(t *testing.T) {
 	}
 }
 
-// TestStatusWaitsForNoDisk: how far the log of lines goes is told while its disk hangs.
+// TestStatusWaitsForNoDisk: how far a log of lines goes can be told while its disk hangs.
 func TestStatusWaitsForNoDisk(t *testing.T) {
 	a := openLog(t, vfs.NewMem(), "a")
 	a.files.Lock() // a write that does not come back

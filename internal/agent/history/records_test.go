@@ -68,8 +68,8 @@ func TestAuditIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestHistoryIsInNobodysWay: a history that cannot be written keeps the audit log not from
-// the disk, and no line is written twice; its lines are there as soon as it can.
+// TestHistoryIsInNobodysWay: a history that cannot be written does not keep the audit log from the disk, and no line
+// is written twice; its lines are there as soon as that is possible.
 func TestHistoryIsInNobodysWay(t *testing.T) {
 	disk := &brokenFile{FS: vfs.NewMem(), name: File, broken: true}
 	r := New(disk, ".", "a", slog.New(slog.DiscardHandler))
@@ -117,8 +117,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestHealedIsNoted: that a log was healed is on disk at once. An agent that starts later
-// knows when it was, whatever others tell of theirs.
+// TestHealedIsNoted: that a log was healed is on disk at once. An agent that starts later knows when that was,
+// whatever others say of their own logs.
 func TestHealedIsNoted(t *testing.T) {
 	disk := vfs.NewMem()
 	start := func() *Records {

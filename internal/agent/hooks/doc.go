@@ -1,5 +1,5 @@
-// Package hooks tells a program of the operator's, after each change, what this node's role is and
-// who the primary is.
+// Package hooks tells the operator's program, after each change, what this node's role is and who
+// the primary is.
 //
 //	board ──► Look ──► Teller.Run: differs from what was told? ──► note ──► run ──► note
 //

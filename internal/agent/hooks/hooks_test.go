@@ -159,7 +159,7 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
-// TestNewestIsTold: one run at a time, and what came and went meanwhile is not told.
+// TestNewestIsTold: one run at a time; a state that came and went meanwhile is not told.
 func TestNewestIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(status.RoleReplica, "b")
@@ -230,7 +230,7 @@ func TestFailuresAreRetried(t *testing.T) {
 	})
 }
 
-// TestTimeLimit: what hangs is killed, and tried again.
+// TestTimeLimit: a program that hangs is killed, and tried again.
 func TestTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(status.RoleReplica, "b")
@@ -276,7 +276,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestNoteIsBroken: without a note there is no run that could be forgotten.
+// TestNoteIsBroken: if no note can be written, the program is not run: the run could be forgotten.
 func TestNoteIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(status.RoleReplica, "b")
@@ -298,7 +298,8 @@ func TestNoteIsBroken(t *testing.T) {
 	})
 }
 
-// TestToldNoteIsBroken: where it cannot be noted that the hook was told, it is told again, and the status says why as long as that is so.
+// TestToldNoteIsBroken: if it cannot be noted that the hook was told, the hook is told again, and the status says why
+// for as long as that lasts.
 func TestToldNoteIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(status.RoleReplica, "b")

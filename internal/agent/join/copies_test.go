@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDataCopies: a password is of one node and one copy, a copy has a bounded number of
-// connections, and what is not used is forgotten.
+// TestDataCopies: a password belongs to one node and one copy; a copy has a bounded number of connections; a copy
+// that is not used is forgotten.
 func TestDataCopies(t *testing.T) {
 	var s DataCopies
 	now := time.Now()
@@ -52,7 +52,7 @@ func TestDataCopies(t *testing.T) {
 	}
 }
 
-// TestDataCopiesAreForgotten: copies of nodes that are gone leave nothing behind, and one that is under way stays.
+// TestDataCopiesAreForgotten: copies of nodes that are gone leave nothing behind; a copy that is under way stays.
 func TestDataCopiesAreForgotten(t *testing.T) {
 	var s DataCopies
 	now := time.Now()

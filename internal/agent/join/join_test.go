@@ -116,8 +116,8 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 	return err
 }
 
-// TestJoin: a node copies the data where no log goes back to the beginning, from the
-// replica that lags least, and begins anew where that was cut off.
+// TestJoin: a node copies the data if no log goes back to the beginning, from the replica that lags least, and begins
+// anew if the copy was cut off.
 func TestJoin(t *testing.T) {
 	begin := replay.LogBegin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
 	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Offer{
@@ -131,8 +131,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinTwoDirectories: a member that knows this node by another data directory gives it
-// nothing.
+// TestJoinTwoDirectories: a member that knows this node with another data directory gives it nothing.
 func TestJoinTwoDirectories(t *testing.T) {
 	n := &fakeNode{plans: map[cluster.NodeID]Offer{1: {Node: "a", Begin: replay.LogBegin{First: 1}}}}
 	j := New(Config{Node: n, Self: cluster.Member{ID: 9}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
@@ -167,7 +166,7 @@ func TestJoinRejected(t *testing.T) {
 	}
 }
 
-// TestPlanBarrier: who does not know what is committed gives nothing.
+// TestPlanBarrier: a member that does not know what is committed gives nothing.
 func TestPlanBarrier(t *testing.T) {
 	m := Member{Clock: clock.Machine{}, Barrier: func(context.Context) error { return errors.New("no majority") }}
 	if p, err := m.Plan(t.Context(), "new"); err == nil || !strings.Contains(err.Error(), "no majority") {
@@ -175,8 +174,7 @@ func TestPlanBarrier(t *testing.T) {
 	}
 }
 
-// TestNodeOfBeforeIsNotToBeAdded: with an empty directory it is told to be rebuilt, which
-// works.
+// TestNodeOfBeforeIsNotToBeAdded: a former member with an empty directory is told to be rebuilt, which works.
 func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
 	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}
 	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown, Text: "no member"}
@@ -191,7 +189,8 @@ func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
 	}
 }
 
-// TestTakeIn: what a person is told to run has the key that the node shows, and adds no member a second time.
+// TestTakeIn: the command that a person is told to run has the key that the node shows, and adds no member a second
+// time.
 func TestTakeIn(t *testing.T) {
 	self := cluster.Member{ID: 9, Name: "d", Peer: "h:1", Kind: cluster.KindFull}
 	keyed := self

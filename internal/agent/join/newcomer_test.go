@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestJudgeEmpty: what a node with an empty directory makes of the answers.
+// TestJudgeEmpty: what a node with an empty directory does about the answers.
 func TestJudgeEmpty(t *testing.T) {
 	refused := func(c ...transport.Code) (all []*transport.RejectedError) {
 		for _, c := range c {
@@ -83,7 +83,7 @@ func TestJudgeEmpty(t *testing.T) {
 	}
 }
 
-// empty is a node whose peers all welcome it, also empty, until told is called.
+// empty is a node whose peers all welcome it. They are empty, too, until told is called.
 type empty struct{ asked func(ctx context.Context) }
 
 func (e empty) Introduce(ctx context.Context) transport.Introduction {
@@ -93,7 +93,7 @@ func (e empty) Introduce(ctx context.Context) transport.Introduction {
 func (empty) Begun() bool               { return false }
 func (empty) Waits(status.Role, string) {}
 
-// TestListensBeforeItBegins: a member that is named nowhere here has the time to dial.
+// TestListensBeforeItBegins: a member that the configuration does not name has the time to dial.
 func TestListensBeforeItBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := func(knocks *Knocks, asked func(ctx context.Context)) (took time.Duration, err error) {
@@ -140,7 +140,7 @@ func TestKnocks(t *testing.T) {
 	}
 }
 
-// several are nodes of the first list, whose directories are all empty.
+// several are initial members, whose directories are all empty.
 type several struct {
 	self  string
 	doors map[string]*Knocks
@@ -150,7 +150,7 @@ type several struct {
 func (several) Begun() bool               { return false }
 func (several) Waits(status.Role, string) {}
 
-// Introduce implements Newcomer: who is in doors answers.
+// Introduce implements Newcomer: the nodes in doors answer.
 func (s several) Introduce(ctx context.Context) (got transport.Introduction) {
 	s.asked(ctx)
 	for _, name := range []string{"a", "b", "c"} {
@@ -163,8 +163,9 @@ func (s several) Introduce(ctx context.Context) (got transport.Introduction) {
 	return got
 }
 
-// TestKnockAtAnotherNode: a cluster of a, b, c has grown, and their disks are not mounted. A member that is named
-// nowhere reaches a alone, 5 s after b has begun to ask, and within the time in which it must have dialled a.
+// TestKnockAtAnotherNode: a cluster of a, b, c has grown, and their disks are not mounted. A member that no
+// configuration names reaches only a, 5 s after b has begun to ask, and within the time in which it must have dialled
+// a.
 func TestKnockAtAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const listen = 2 * time.Second
@@ -200,8 +201,8 @@ func TestAddedAnswers(t *testing.T) {
 	}
 }
 
-// TestNewestWordCounts: a peer that is silent now has said what it said; one that says something else, or
-// lets the node in, has not.
+// TestNewestWordCounts: what a peer has said counts while it is silent. It counts no more once the peer says
+// something else, or lets the node in.
 func TestNewestWordCounts(t *testing.T) {
 	words := map[string]*transport.RejectedError{}
 	says := func(by string, c transport.Code) transport.Introduction {

@@ -54,7 +54,7 @@ type Member struct {
 	Log       *seglog.Log
 	// Known are the data directories that it has pinned.
 	Known func() membership.Known
-	// Nodes has the status of every member as it is now, Own this one's.
+	// Nodes has the status of every member as it is now, Own has this member's.
 	Nodes func() []status.Node
 	Own   func() status.Node
 	// StateNeed is what its cluster state needs of its log.

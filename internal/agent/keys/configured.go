@@ -103,11 +103,11 @@ func (s *Service) Run(ctx context.Context) error {
 // file is a node's configuration as its file has it now. One goroutine may use it.
 type file struct {
 	cfg config.Config
-	// read is the file as it was when cfg was read from it; nil = cfg is that of the agent's start.
+	// read is the file as it was when cfg was read from it; nil = cfg is from the agent's start.
 	read fs.FileInfo
 }
 
-// now reads the file again if it has changed. A file that cannot be read now, or is another node's, changes
+// now reads the file again if it has changed. A file that cannot be read now, or is of another node, changes
 // nothing.
 func (f *file) now() config.Config {
 	path := f.cfg.File()

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// TestCorrectedKeys: the alarm about keys that node.toml has not goes once the file has them, without a restart. A
-// file that cannot be read, or is another node's, ends no alarm, and begins none.
+// TestCorrectedKeys: the alarm about keys that node.toml lacks ends once the file has them, without a restart. A file
+// that cannot be read, or is of another node, ends no alarm, and begins none.
 func TestCorrectedKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.toml")
 	write := func(node string, key cluster.Key) {
@@ -57,8 +57,8 @@ func TestCorrectedKeys(t *testing.T) {
 	}
 }
 
-// TestUnusableKey: who has to mend a key's file is told how, in one sentence for each case; the agent ends as with any
-// mistake in its configuration. What the disk fails to read may be there after a restart.
+// TestUnusableKey: one sentence for each case says how to mend the file of a key; the agent ends as with any mistake
+// in its configuration. What the disk fails to read may be there after a restart.
 func TestUnusableKey(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "node.key")
 	if err := os.WriteFile(there, []byte("no key"), 0o600); err != nil {

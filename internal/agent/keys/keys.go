@@ -88,7 +88,7 @@ func (f Files) next() (*nodekey.Key, error) {
 	return nodekey.Load(NextFile(f.Own))
 }
 
-// Keys is a node's own key. Only Shown may be called from other goroutines than Look's.
+// Keys is a node's own key. Only Shown may be called from other goroutines than the one that calls Look.
 type Keys struct {
 	files  Files
 	self   cluster.NodeID

@@ -108,7 +108,7 @@ func TestRotation(t *testing.T) {
 			t.Fatalf("all know it: %s, shows %s, %v", w.trouble, k.Shown().Name(), w.changed)
 		}
 		if restarts {
-			continue // it begins again with the former key, which is as good, and waits for all anew
+			continue // it begins again with the former key, which is as good, and waits for all nodes again
 		}
 		w.fails = true
 		look()
@@ -120,7 +120,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestAnotherNextKey: who has the state with one next key does not know the one that takes its place.
+// TestAnotherNextKey: a node that has the state with one next key does not know the key that replaces it.
 func TestAnotherNextKey(t *testing.T) {
 	file, k, w, first, next := begun(t)
 	w.set(first, newName(t))
@@ -150,8 +150,8 @@ func newName(t *testing.T) cluster.Key {
 	return k.Name()
 }
 
-// TestNextOfAuthority: a node shows its authority's key once all nodes know that authority, and its own again
-// when it is told so.
+// TestNextOfAuthority: a node shows the key from its authority once all nodes know that authority, and its own key
+// again when it is told so.
 func TestNextOfAuthority(t *testing.T) {
 	file, _, w, first, _ := begun(t)
 	dir := filepath.Dir(file)
@@ -194,7 +194,7 @@ func TestNextOfAuthority(t *testing.T) {
 	}
 }
 
-// TestRestartedDuringRotation: which of two keys is shown goes by what the others know.
+// TestRestartedDuringRotation: of two keys, the node shows the one that the others know.
 func TestRestartedDuringRotation(t *testing.T) {
 	file, _, w, first, next := begun(t)
 	if err := next.Save(NextFile(file), nil); err != nil {
@@ -205,7 +205,7 @@ func TestRestartedDuringRotation(t *testing.T) {
 			t.Errorf("known by %s, shows %s", known, k.Shown().Name())
 		}
 	}
-	// The command has given the new key its place, and the leader has not made it the only one so far.
+	// The command has given the new key its place, and the leader has not made it the only one yet.
 	if err := TakeNext(vfs.OS{}, file); err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +233,8 @@ func TestTakenKeyStays(t *testing.T) {
 	}
 }
 
-// TestSaidByAnOperator: a key that somebody has said to be this node's is shown, if it is here; else the
-// status says what the others go by.
+// TestSaidByAnOperator: a key that an operator has named as this node's is shown, if the node has it; else the status
+// says which key the others know.
 func TestSaidByAnOperator(t *testing.T) {
 	file, k, w, first, next := begun(t)
 	w.set(next.Name(), "")
@@ -252,7 +252,7 @@ func TestSaidByAnOperator(t *testing.T) {
 	}
 }
 
-// TestOutdated: of whom a configuration has another key than the cluster.
+// TestOutdated: for which nodes a configuration has another key than the cluster.
 func TestOutdated(t *testing.T) {
 	members := func(keys ...cluster.Key) (all []cluster.Member) {
 		for i, k := range keys {
@@ -298,8 +298,8 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// TestIssuedAnew: a node changes from its own key to its authority's, and takes each certificate that is
-// issued anew; that one ends is told.
+// TestIssuedAnew: a node changes from its own key to the key from its authority, and takes each certificate that is
+// issued anew. It says that a certificate ends.
 func TestIssuedAnew(t *testing.T) {
 	dir := t.TempDir()
 	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca"))

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestSlowStart: the status says for what a mysqld waits that does not come up, and no more once that is over.
+// TestSlowStart: the status says what a mysqld that does not come up waits for, until that is over.
 func TestSlowStart(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestTimingsAreJudged: a node whose heartbeat is too long for another's election timeout
-// says so, and the role machine is told that it could get no lease beside agents of before.
+// TestTimingsAreJudged: a node whose heartbeat is too long for another's election timeout says so, and the role
+// machine is told that it could get no lease beside older agents.
 func TestTimingsAreJudged(t *testing.T) {
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull}, {ID: 2, Name: "b", Kind: cluster.KindFull}, {ID: 3, Name: "c", Kind: cluster.KindFull}}
 	own := status.Node{ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}
@@ -57,7 +57,7 @@ func TestTimingsAreJudged(t *testing.T) {
 	}
 }
 
-// TestHealingNodeSaysWhatItNeeds: a node whose log is being healed needs of the others what its log has, and not
+// TestHealingNodeSaysWhatItNeeds: a node whose log is being healed needs from the others what its log lacks, not
 // everything from the first entry on.
 func TestHealingNodeSaysWhatItNeeds(t *testing.T) {
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Logger: slog.New(slog.DiscardHandler), Begin: &seglog.Begin{First: 1000}})

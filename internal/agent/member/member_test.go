@@ -21,13 +21,13 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// clients are nobody.
+// clients stands for no clients.
 type clients struct{ primary.Clients }
 
 func (clients) Wake() {}
 
-// TestObserversComeFirst: the world sees what raft has become, and how full the log's disk is, before the
-// parts do; and they do.
+// TestObserversComeFirst: the world is told of Raft's new role, and of a full disk of the log, before the parts are;
+// and the parts are told, too.
 func TestObserversComeFirst(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	self := cluster.Member{ID: 1, Name: "a", Kind: cluster.KindFull}

@@ -44,8 +44,8 @@ func (l *leaver) Rebuild(instance string, at time.Time) error {
 	return l.note("rebuilt as %s at %d", instance, at.Unix())
 }
 
-// TestDeparting: the first departure wins, ends what runs, with a grace unless nobody waits for
-// an answer, and is what the node is from then on, once that is on disk.
+// TestDeparting: only the first departure counts. It ends what runs, after a grace unless nobody waits for an answer.
+// Once it is on disk, it is what the node is from then on.
 func TestDeparting(t *testing.T) {
 	superseded := Departure{Superseded: &cluster.Recovery{}}
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ func (s *memStore) WriteMet(k Known) error {
 	return s.err
 }
 
-// rejection is what a node is told that is refused in words for its agent.
+// rejection is what a node is told that is refused with a reason for its agent.
 func rejection(t *testing.T, d *Directories, id transport.Identity) *transport.RejectedError {
 	t.Helper()
 	r, ok := errors.AsType[*transport.RejectedError](d.Check(id))
@@ -46,8 +46,8 @@ func rejection(t *testing.T, d *Directories, id transport.Identity) *transport.R
 	return r
 }
 
-// answers is what nodes with these data directories are told; where that is to begin
-// anew, with the instance, by state 7.
+// answers is what nodes with these data directories are told. If that is to begin anew, it has the instance, by state
+// 7.
 func answers(t *testing.T, d *Directories, asking []transport.Identity, instance string) (codes []transport.Code) {
 	for _, id := range asking {
 		err := d.Check(id)
@@ -68,9 +68,8 @@ func answers(t *testing.T, d *Directories, asking []transport.Identity, instance
 	return codes
 }
 
-// TestRebuiltPeer: once its vote is gone a node's old data directory is refused, with
-// word of the new one, and no other is taken for that. The word goes to one directory:
-// once that was here no other gets it, also after a restart.
+// TestRebuiltPeer: once a node's vote is gone, its old data directory is refused, and the answer names the new
+// instance. That instance goes to one directory: once it was met, no other directory gets it, even after a restart.
 func TestRebuiltPeer(t *testing.T) {
 	old, next := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{2}}
 	empty, other := transport.Identity{Node: 2, NodeName: "b"}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{3}}
@@ -119,7 +118,7 @@ func TestRebuiltPeer(t *testing.T) {
 		if step.name == "while it is under way" {
 			under = rejection(t, d, empty)
 		}
-		if step.name == "complete" { // who has asked before, and asks again, begins anew
+		if step.name == "complete" { // a node that has asked before, and asks again, begins anew
 			if got := Weightiest([]*transport.RejectedError{under, rejection(t, d, empty)}); got.Code != rebuild {
 				t.Errorf("a node that asked while it was under way goes by %v, then by %v", under, got)
 			}
@@ -134,7 +133,7 @@ func TestRebuiltPeer(t *testing.T) {
 	}
 }
 
-// TestNothingCountsThatIsNotDurable: what cannot be written is not known.
+// TestNothingCountsThatIsNotDurable: what cannot be written does not count.
 func TestNothingCountsThatIsNotDurable(t *testing.T) {
 	store := &memStore{err: errors.New("no space")}
 	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
@@ -152,8 +151,8 @@ func TestNothingCountsThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// TestEmpty: the leader has a node rebuilt that came a moment ago with an empty
-// directory, not one that came long ago, or that has begun anew since.
+// TestEmpty: the leader has a node rebuilt that came a moment ago with an empty directory; not a node that came long
+// ago, or that has begun anew since.
 func TestEmpty(t *testing.T) {
 	now := time.Second
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
@@ -185,7 +184,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestHearsOfMembers: what a peer says is noted of members alone, and written once.
+// TestHearsOfMembers: what a peer says is noted only of members, and written once.
 func TestHearsOfMembers(t *testing.T) {
 	store := &memStore{}
 	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
@@ -250,8 +249,9 @@ func TestRebuiltNodeVouchesForNobody(t *testing.T) {
 	}
 }
 
-// TestJoinerLearnsWhoWasThere: a node that joins knows nobody's data directory, so who comes with an empty
-// one does not begin by its word. A member tells it; then it refuses who was away since, and lost the data.
+// TestJoinerLearnsWhoWasThere: a node that joins knows no data directories. So a node with an empty directory does
+// not begin by its word. Once a member has told it the directories, it refuses a node that was away and has lost its
+// data.
 func TestJoinerLearnsWhoWasThere(t *testing.T) {
 	store := &memStore{}
 	d := New(Config{Self: 5, Name: "e", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})

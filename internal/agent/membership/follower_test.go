@@ -134,8 +134,7 @@ func voters(version uint64, ids ...cluster.NodeID) (s cluster.State) {
 	return s
 }
 
-// TestFollowerKeepsFirst: others are told that they are members no more once the state is
-// on this node's disk, and not before.
+// TestFollowerKeepsFirst: others are told that they are no longer members only once the state is on this node's disk.
 func TestFollowerKeepsFirst(t *testing.T) {
 	p := cluster.StatePoint{State: voters(2, 1, 2), Index: 7}
 	p.State.Removed = []cluster.NodeID{3}
@@ -151,8 +150,8 @@ func TestFollowerKeepsFirst(t *testing.T) {
 	}
 }
 
-// TestFollowerLearns: a node that knows of an older state talks to the members that
-// another node names, tells nobody to go, and starts again from it if it has no leader.
+// TestFollowerLearns: a node that knows an older state talks to the members that another node names, and tells nobody
+// to go. It starts again from the newer state if it has no leader.
 func TestFollowerLearns(t *testing.T) {
 	told := cluster.StatePoint{State: voters(3, 1, 2), Index: 9}
 	told.State.Removed = []cluster.NodeID{3}
@@ -176,7 +175,7 @@ func TestFollowerLearns(t *testing.T) {
 	}
 }
 
-// TestFollowerPromotes: the leader alone gives a vote, to who joined for one.
+// TestFollowerPromotes: only the leader gives a vote, and only to nodes that joined for one.
 func TestFollowerPromotes(t *testing.T) {
 	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7, Through: 7}
 	p.State.Members[1].Kind, p.State.Members[1].Becomes = cluster.KindLearner, cluster.KindFull
@@ -198,8 +197,8 @@ func TestFollowerPromotes(t *testing.T) {
 	}
 }
 
-// TestRemindsWhoIsToldToGo: while the voters change nobody is told to go, so nobody is reminded; what could not be noted is tried again,
-// until then the node is told nothing.
+// TestRemindsWhoIsToldToGo: while the voters change nobody is told to go, so nobody is reminded. Directories that
+// could not be noted are tried again; until then the node is told nothing.
 func TestRemindsWhoIsToldToGo(t *testing.T) {
 	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7, Outgoing: []cluster.NodeID{2}}
 	p.State.Members[1].Kind, p.State.Members[1].Instance = cluster.KindLearner, "new"
@@ -226,7 +225,7 @@ func TestRemindsWhoIsToldToGo(t *testing.T) {
 	}
 }
 
-// TestOtherKind: a node that was added as what it is not says so, and what to do.
+// TestOtherKind: a node that was added as another kind than it is says so, and what to do.
 func TestOtherKind(t *testing.T) {
 	for _, c := range []struct {
 		kind, becomes cluster.Kind

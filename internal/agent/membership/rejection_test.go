@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestWeightiestRejection: a node that knows nothing goes by the newest state that is
-// spoken of, and takes no instance that has been used.
+// TestWeightiestRejection: a node that knows nothing goes by the newest state that others name, and takes no instance
+// that has been used.
 func TestWeightiestRejection(t *testing.T) {
 	r := func(c transport.Code, version uint64) *transport.RejectedError {
 		return &transport.RejectedError{Code: c, Order: transport.Order{StateVersion: version}}
@@ -55,8 +55,8 @@ func TestWeightiestRejection(t *testing.T) {
 	}
 }
 
-// TestReact: what a node makes of a rejection. It obeys its own cluster alone, and only a
-// newer state than its own, or the same one.
+// TestReact: what a node does about a rejection. It obeys only its own cluster, and only by the state that it knows
+// or a newer one.
 func TestReact(t *testing.T) {
 	const next, other = "02000000000000000000000000000000", "03000000000000000000000000000000"
 	known := func(own string) cluster.State {
@@ -147,8 +147,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestForPurge: what a node has that is to begin anew is needed by nobody, but while the
-// voters change, and by the node itself.
+// TestForPurge: nobody needs what a node has that is to begin anew, except the node itself, and the others while the
+// voters change.
 func TestForPurge(t *testing.T) {
 	nodes := []status.Node{{ID: 1, Leaving: true}, {ID: 2, Leaving: true}, {ID: 3}}
 	for _, c := range []struct {
@@ -170,7 +170,7 @@ func TestForPurge(t *testing.T) {
 	}
 }
 
-// TestEmptyWeighsNothing: a node with an empty directory does not outweigh those who know.
+// TestEmptyWeighsNothing: a node with an empty directory does not outweigh nodes that know something.
 func TestEmptyWeighsNothing(t *testing.T) {
 	empty := &transport.RejectedError{Code: transport.CodeEmpty}
 	for _, c := range []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodeRemoved, transport.CodeUnknown} {

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestReminder: a node that is to begin anew, and is still there as it was, is told again
-// and again; not one that learns it from the log at once.
+// TestReminder: a node that is to begin anew, and is still there unchanged, is told again and again; a node that soon
+// learns it from the log is not.
 func TestReminder(t *testing.T) {
 	node := func(leaving, reachable bool) []status.Node {
 		return []status.Node{{ID: 1, Reachable: true}, {ID: 2, Leaving: leaving, Reachable: reachable}}

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// TestRepairer: a leader has a node rebuilt that has come with an empty directory and was
-// not heard for a while, once; what it was refused, or would be too soon again, it says.
+// TestRepairer: a leader has a node rebuilt, once, that has come with an empty directory and was not heard for a
+// while. It says what it was refused, and what would be too soon again.
 func TestRepairer(t *testing.T) {
 	now := time.Hour
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
@@ -66,8 +66,8 @@ func TestRepairer(t *testing.T) {
 	}
 }
 
-// TestRepairerHears: a leader that has begun anew, and never met the node, hears of another
-// one that it comes with an empty directory.
+// TestRepairerHears: a leader that has begun anew, and never met the node, hears from another node that it comes with
+// an empty directory.
 func TestRepairerHears(t *testing.T) {
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
 	in := Repairs{Self: 1, Known: d, First: 1, Holder: func(func(string) bool) (string, int64) { return "", 0 }}

@@ -14,7 +14,7 @@ var ErrNoSource = errors.New("no log goes back to the beginning, and no member h
 
 // Offer is what a member can give to a node that joins.
 type Offer struct {
-	// First is the first entry of the log that it gives, Through the last one that its
+	// First is the first entry of the log that it gives, Through is the last entry that its
 	// cluster state takes into account.
 	First, Through uint64
 	// Data: its mysqld's data can be copied.

@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestSeedIsChosen: the log alone where it goes back to the beginning, else the data of
-// the replica that lags least; the primary last.
+// TestSeedIsChosen: only the log if it goes back to the beginning, else the data of the replica that lags least; the
+// primary last.
 func TestSeedIsChosen(t *testing.T) {
 	offer := func(first uint64, data, primary bool, backlog float64) Offer {
 		return Offer{First: first, Data: data, Primary: primary, Backlog: backlog}
@@ -46,8 +46,8 @@ func TestSeedIsChosen(t *testing.T) {
 	}
 }
 
-// TestSeedable: a voter has promised what its data directory holds, and nobody is copied
-// to while the voters change.
+// TestSeedable: a voter is not seeded, because it has promised what its data directory holds; nobody is seeded while
+// the voters change.
 func TestSeedable(t *testing.T) {
 	p := cluster.StatePoint{State: cluster.State{Members: []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull}, {ID: 2, Name: "b", Kind: cluster.KindLearner}}}}
 	under := p

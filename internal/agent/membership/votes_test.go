@@ -36,7 +36,7 @@ func TestCaughtUp(t *testing.T) {
 	}
 }
 
-// TestShort: whoever lacks what the leader's log has no more gets nothing ever again.
+// TestShort: a node that lacks entries which the leader has purged never gets anything again.
 func TestShort(t *testing.T) {
 	n := status.Node{Reachable: true, Instance: "new", Role: status.RoleReplica, LogState: status.LogOK, LogLast: 98}
 	for name, c := range map[string]struct {

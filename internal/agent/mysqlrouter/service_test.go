@@ -58,7 +58,7 @@ func (n *node) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// TestServiceWritesWhileItServes: what Router reads is written once, by a primary alone.
+// TestServiceWritesWhileItServes: what Router reads is written once, and only by a primary.
 func TestServiceWritesWhileItServes(t *testing.T) {
 	n := newNode()
 	n.serves = false

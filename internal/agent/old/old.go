@@ -72,7 +72,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 func (k *Keeper) path(dir string) string { return filepath.Join(k.Dir, datadir.OldDir, dir) }
 
-// list returns the directories below old/, oldest first. Other names there are not the agent's.
+// list returns the directories below old/, oldest first. Other names there do not belong to the agent.
 func (k *Keeper) list() (all []given, err error) {
 	names, err := k.fs.List(k.path(""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

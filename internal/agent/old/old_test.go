@@ -40,8 +40,8 @@ func TestToGo(t *testing.T) {
 	}
 }
 
-// TestTidy: the oldest goes first, wherever a crash has ended that; what a
-// person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
+// TestTidy: the oldest is deleted first, also after a crash in between; what a person keeps there, or deletes, is
+// left to that person. A copy that needs the space gets all of it.
 func TestTidy(t *testing.T) {
 	var shown []status.OldData
 	var noted []string
@@ -86,8 +86,8 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// TestDeletedUnderItsOtherName: a directory loses its first file when its name says so on the disk, also
-// where an agent was killed between the renaming and the sync.
+// TestDeletedUnderItsOtherName: a directory loses its first file only once its new name is on disk, even if an agent
+// was killed between the renaming and the sync.
 func TestDeletedUnderItsOtherName(t *testing.T) {
 	const dir = "20261102T000000Z-rebuild"
 	for _, renamed := range []bool{false, true} {

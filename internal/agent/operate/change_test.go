@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
-// until there is none; any other does not.
+// TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits until there is no older one;
+// any other change does not wait.
 func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	s, n := serve(t)
 	weight := cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(7)}}
@@ -81,8 +81,8 @@ func TestRefusedWhileInMaintenance(t *testing.T) {
 	}
 }
 
-// TestIgnoredChanges: the operator of a change that was overtaken is told to look, and to ask again. The
-// operator of a change that Raft cannot follow is told not to.
+// TestIgnoredChanges: if a change was overtaken, its operator is told to look, and to ask again. If Raft cannot make
+// a change, its operator is told not to ask again.
 func TestIgnoredChanges(t *testing.T) {
 	for _, c := range []struct {
 		ignored error

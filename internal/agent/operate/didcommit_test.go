@@ -34,8 +34,8 @@ func TestUnknownServerIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestTokenOfNobodyIsNotAnswered: a session gets its token with an OK, so one that
-// is not in the log was never given here, and says nothing of any session.
+// TestTokenOfNobodyIsNotAnswered: a session gets its token with an OK. So a token that is not in the log was never
+// given here, and says nothing of any session.
 func TestTokenOfNobodyIsNotAnswered(t *testing.T) {
 	if got := notAToken(false); got.Outcome != cluster.OutcomeUnknown || !strings.Contains(got.Reason, "no transaction of this cluster has this token") {
 		t.Errorf("%+v", got)
@@ -45,8 +45,8 @@ func TestTokenOfNobodyIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestEpochOver: an epoch can commit nothing more once a later one is committed,
-// or a leader of a later term has answered; until then nothing is said.
+// TestEpochOver: an epoch can commit nothing more once a later epoch is committed, or a leader of a later term has
+// answered; until then the outcome is unknown.
 func TestEpochOver(t *testing.T) {
 	for _, c := range []struct {
 		state epochState

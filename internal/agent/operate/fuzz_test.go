@@ -23,8 +23,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// leading is a node that takes part in its cluster, and leads it. Nothing runs: what it commits is what it
-// is asked for.
+// leading is a node that takes part in its cluster, and leads it. Nothing runs: every change that it is asked for is
+// committed.
 type leading struct {
 	*apart
 	node    *consensus.Runner
@@ -78,8 +78,8 @@ func serveLeading(t *testing.T) *Server {
 	return s
 }
 
-// FuzzCall gives a node any request from another one: it is answered once, whatever it is, and the audit log
-// has it in a line.
+// FuzzCall gives a node any request from another node: it is answered once, whatever it is, and the audit log has it
+// in one line.
 func FuzzCall(f *testing.F) {
 	var wire bytes.Buffer
 	add := func(name, by, args string) {

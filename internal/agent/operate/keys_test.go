@@ -49,8 +49,8 @@ func TestStepsOfPeerSecurity(t *testing.T) {
 	}
 }
 
-// TestWhoChangesKeys: a member's agent changes its own key, an operator on the leader's host any node's, and nobody
-// else's word counts: who has one member's key becomes no other member by it.
+// TestWhoChangesKeys: a member's agent changes its own key, an operator on the leader's host the key of any node.
+// Nobody else can: a stolen key of one member does not make its thief another member.
 func TestWhoChangesKeys(t *testing.T) {
 	s, _ := serve(t) // node a
 	key := cluster.KeyOf([]byte("k"))

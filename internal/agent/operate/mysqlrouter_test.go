@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// TestRouterOn is refused while a node that is heard of has its mysqld on loopback alone, also as a dry run.
+// TestRouterOn: router on is refused while a node that is heard has its mysqld on loopback alone, also as a dry run.
 func TestRouterOn(t *testing.T) {
 	s, n := serve(t)
 	hear := func(addr string) {
@@ -36,7 +36,7 @@ func TestRouterOn(t *testing.T) {
 	if err := s.routable(); err != nil {
 		t.Error(err)
 	}
-	n.board.PeerUp(2, false) // who is away is looked at when it is back
+	n.board.PeerUp(2, false) // a node that is away is looked at when it is back
 	hear("")
 	if err := s.routable(); err != nil {
 		t.Error(err)

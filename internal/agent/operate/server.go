@@ -64,7 +64,7 @@ type Done struct {
 	Result any
 	// Index is the log entry that brought a change; 0 = none.
 	Index uint64
-	// What says in a line what it was, for the audit log; "" = the request as it is.
+	// What says in a line what the request was, for the audit log; "" = the request itself is described.
 	What string
 	// ReadOnly: nothing was to be changed.
 	ReadOnly bool

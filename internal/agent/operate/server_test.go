@@ -61,8 +61,8 @@ func serve(t *testing.T) (*Server, *apart) {
 	return s, n
 }
 
-// TestAudited: what was done, refused and called off has a line; what changed nothing, or
-// was committed, has none here.
+// TestAudited: a request that did something, was refused or was called off gets a line. A request that changed
+// nothing, or whose change was committed, gets none here.
 func TestAudited(t *testing.T) {
 	s, _ := serve(t)
 	h, r := Handler{Audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
@@ -104,7 +104,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestFromAfar: what changes something, and what no agent passes on, is taken from this host alone.
+// TestFromAfar: a request that changes something, and that no agent passes on, is taken from this host only.
 func TestFromAfar(t *testing.T) {
 	s := serveLeading(t)
 	done := func(context.Context, control.Request) (Done, error) { return Done{}, nil }
@@ -126,8 +126,8 @@ func TestFromAfar(t *testing.T) {
 	}
 }
 
-// TestFence: it is on disk before the role machine hears of it, and goes as it came; a primary is not
-// fenced but by force.
+// TestFence: the fence is on disk before the role machine hears of it, and is removed the same way. A primary is
+// fenced only by force.
 func TestFence(t *testing.T) {
 	s, n := serve(t)
 	var heard []role.Input

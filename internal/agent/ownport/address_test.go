@@ -2,8 +2,8 @@ package ownport
 
 import "testing"
 
-// TestMysqldBind: mysqld is on an address that clients reach if that is fenced, or if the
-// operator takes stale reads there. The agent reaches it on loopback.
+// TestMysqldBind: mysqld listens on an address that clients reach only if that address is fenced, or if the operator
+// accepts stale reads there. The agent reaches mysqld on loopback.
 func TestMysqldBind(t *testing.T) {
 	for name, c := range map[string]struct {
 		bind     string

@@ -42,8 +42,7 @@ func TestStateOf(t *testing.T) {
 func TestWindowLasts(t *testing.T) {
 	const now = time.Hour
 	wall := time.Unix(1_800_000_000, 0)
-	// window has so much left by the boot clock, and ends so much later on the wall clock
-	// than that says.
+	// window returns a window that is open for left by the boot clock. By the wall clock it ends later, by set.
 	window := func(left, set time.Duration) netfence.Window {
 		return netfence.Window{Boot: now + left, Wall: wall.Add(left + set)}
 	}
@@ -70,7 +69,7 @@ func TestWindowLasts(t *testing.T) {
 	}
 }
 
-// fakeFence takes states, but for as long as held is not closed, and fails with err.
+// fakeFence takes states, but waits until held is closed, and fails with err.
 type fakeFence struct {
 	took []netfence.State
 	held chan struct{}
@@ -89,13 +88,13 @@ func (f *fakeFence) Set(s netfence.State) error {
 
 func (f *fakeFence) Close() error { return nil }
 
-// TestTold: whoever is cancelled does not wait for the kernel.
+// TestTold: a call that is cancelled does not wait for the kernel.
 func TestTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFence{held: make(chan struct{})}
 		var p Port
 		p.Take(f, nil, func() netfence.State { return netfence.State{} })
-		p.set.Requests = netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)} // it may be open
+		p.set.Requests = netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)} // the port may be open
 		var work sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -110,7 +109,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestRefresh: what the kernel has is not set again, unless a call has failed.
+// TestRefresh: a state that the kernel has is not set again, unless a call has failed.
 func TestRefresh(t *testing.T) {
 	f := &fakeFence{}
 	wants := netfence.State{Requests: netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}}
@@ -130,10 +129,10 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	f.err = nil
-	wants = p.set // as before the failure, but the kernel may not have it
+	wants = p.set // as before the failure, but the kernel may not have this state
 	refresh(2)
 	refresh(2)
-	wants = netfence.State{Requests: netfence.Window{Boot: 1, Wall: time.Now().Add(time.Hour)}} // that is over
+	wants = netfence.State{Requests: netfence.Window{Boot: 1, Wall: time.Now().Add(time.Hour)}} // this window is over
 	refresh(3)
 	refresh(3)
 }

@@ -18,7 +18,7 @@ type world struct {
 	ended            bool // the applier has ended it, by entry 2
 	noted            bool
 	err              error // of a question to mysqld
-	// after changes the world once that long has passed.
+	// after: the world changes once this much time has passed.
 	after  time.Duration
 	change func(*world)
 	began  time.Time
@@ -71,8 +71,8 @@ func (w *world) PreparedIn(from uint64, executed *gtid.Set, open map[binlog.XID]
 	return nil
 }
 
-// TestForeign: a client's commit is told from the applier's and from a client's rollback, is noted, and counts from then
-// on whatever mysqld says.
+// TestForeign: a client's commit is told from the applier's commit and from a client's rollback. It is noted, and
+// from then on counts whatever mysqld says.
 func TestForeign(t *testing.T) {
 	broken := errors.New("connection lost")
 	for name, c := range map[string]struct {
@@ -127,7 +127,7 @@ func poll(ctx context.Context, t *testing.T, f *Foreign, w *world, stopped bool)
 	return f.Poll(ctx, w, stopped)
 }
 
-// TestNotPromoted: without a promotion mysqld is not asked, and the note alone counts.
+// TestNotPromoted: without a promotion mysqld is not asked, and only the note counts.
 func TestNotPromoted(t *testing.T) {
 	for _, noted := range []bool{false, true} {
 		w := &world{foreign: true, commits: true, noted: noted}

@@ -16,9 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// TestWatch: an XA transaction is named after a minute, and rolled back only once it
-// is too old and this agent has known it for as long: the clock of the server that
-// prepared it may be wrong.
+// TestWatch: an XA transaction is named after a minute. It is rolled back only if it is too old, and if this agent
+// has known it for as long: the clock of the server that prepared it may be wrong.
 func TestWatch(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	xa := func(gtrid string, index uint64, at time.Duration) replay.PreparedXA {
@@ -29,7 +28,7 @@ func TestWatch(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		open    []replay.PreparedXA
-		after   time.Duration // since they were seen first
+		after   time.Duration // since the transactions were seen first
 		ageMax  time.Duration
 		why     string
 		overdue []replay.PreparedXA
@@ -64,7 +63,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// server is a primary's mysqld that says what it was asked to roll back, and fails as it is told.
+// server is a primary's mysqld that records what it was asked to roll back, and fails if it is told to.
 type server struct {
 	asked []string
 	err   error
@@ -75,8 +74,8 @@ func (s *server) RollbackXA(_ context.Context, gtrid, bqual string) error {
 	return s.err
 }
 
-// TestLook: what is overdue is rolled back on a primary whose writes are open, and on no other node; each has a line in
-// the audit log, and a failure is named until it is over.
+// TestLook: an overdue transaction is rolled back only on a primary whose writes are open. Each rollback has a line
+// in the audit log, and a failure is named until it is over.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		serving, noted := true, []string(nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// TestApplierStopped: what has stopped counts as stopped until it has got somewhere, also
-// while it is started again and again.
+// TestApplierStopped: an applier that has stopped counts as stopped until it has made progress, also while it is
+// started again and again.
 func TestApplierStopped(t *testing.T) {
 	runs := ReplicaStatus{Receives: true, Applies: true, Executed: "u:1-5"}
 	with := func(f func(*ReplicaStatus)) ReplicaStatus { s := runs; f(&s); return s }
@@ -47,8 +47,8 @@ func TestApplierStopped(t *testing.T) {
 	}
 }
 
-// TestApplyRate: one poll each half second; what is applied in between, and the
-// lag, in MB and seconds.
+// TestApplyRate: there is one poll each half second. Given are the MB that are applied in between, and the lag in MB
+// and seconds.
 func TestApplyRate(t *testing.T) {
 	type poll struct {
 		applied float64

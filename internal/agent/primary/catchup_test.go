@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// replicaWorld is a replica that applies. At first it has everything, and runs.
+// replicaWorld is a replica that applies. At first it has all entries, and its applier runs.
 type replicaWorld struct {
 	executed, committed *gtid.Set
 	status              ReplicaStatus
@@ -22,7 +22,7 @@ type replicaWorld struct {
 	failing             string // this question fails
 	stopped             bool
 
-	// during is called by each look, before it does anything.
+	// during is called by each look before the look does anything.
 	during func(look int)
 	looks  int
 
@@ -87,8 +87,8 @@ type catchUpCase struct {
 	did     [3]int // started again, ended blockers, progressed
 }
 
-// TestCatchUp: what a catch-up does about an applier that gets on, stands still, or stops.
-// Writes may be opened only once mysqld has everything and its replication has stopped.
+// TestCatchUp: what a catch-up does about an applier that makes progress, stands still, or stops. Writes may be
+// opened only once mysqld has all transactions and its replication has stopped.
 func TestCatchUp(t *testing.T) {
 	for _, c := range []catchUpCase{
 		{what: "it has everything", spoil: func(*replicaWorld, *gtid.Set) {}},
@@ -165,7 +165,7 @@ func (c catchUpCase) run(t *testing.T) {
 	}
 }
 
-// TestCatchUpLacked: it tells how many transactions it has applied.
+// TestCatchUpLacked: a catch-up tells how many transactions it has applied.
 func TestCatchUpLacked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &replicaWorld{executed: gtids(t, "1-3"), committed: gtids(t, "1-5")}
@@ -178,7 +178,7 @@ func TestCatchUpLacked(t *testing.T) {
 	})
 }
 
-// TestCatchUpWatch: the status tells a catch-up that gets on from one that does not.
+// TestCatchUpWatch: the status tells a catch-up that makes progress from a catch-up that does not.
 func TestCatchUpWatch(t *testing.T) {
 	w, now := catchUpWatch{}, time.Duration(0)
 	for _, c := range []struct {

@@ -7,7 +7,7 @@
 //	what happens        what follows
 //
 //	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge
-//	 it has all  nothing   mysqld waits  epoch entry              what is let go (I2)
+//	 it has all  nothing   mysqld waits  epoch entry              what gets its ACK (I2)
 //	             else (I3) for the tap   is committed
 //
 //	Epoch: opened ◄──► served ──► deposed ──► Settling ──────────► Judge ──► Replicate

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// dutiful is a node that notes what its duties ask of its clients, its mysqld and consensus. At first mysqld
-// runs, and this node leads in term 3.
+// dutiful is a node that records what its duties ask of its clients, its mysqld and consensus. At first mysqld runs,
+// and this node leads in term 3.
 type dutiful struct {
 	*tappedWorld
 	*noted
@@ -42,7 +42,7 @@ func onDuty(t *testing.T) (*Duties, *dutiful) {
 	return &Duties{Process: d.noted, Slot: s, Orders: &Orders{}, ElectionTimeout: time.Second}, d
 }
 
-// dutyRaft is consensus, as they ask it.
+// dutyRaft is consensus as the duties ask it.
 type dutyRaft struct {
 	*tappedWorld
 	noted *noted
@@ -95,7 +95,7 @@ func (d *dutiful) InCommit(context.Context) (bool, error)          { return fals
 func (d *dutiful) NextBinlog(context.Context) error                { return nil }
 func (d *dutiful) GTIDExecuted(context.Context) (*gtid.Set, error) { return &gtid.Set{}, nil }
 
-// expect looks at what was done since the last time.
+// expect compares what was done since the last call.
 func (d *dutiful) expect(t *testing.T, what string, want ...string) {
 	t.Helper()
 	if !slices.Equal(d.did, want) {
@@ -104,14 +104,15 @@ func (d *dutiful) expect(t *testing.T, what string, want ...string) {
 	d.did = nil
 }
 
-// TestDutiesGiveUp: who gives leadership away has nobody served before, also past the router.
+// TestDutiesGiveUp: a node stops to serve its clients before it gives leadership away, also the clients that are past
+// the router.
 func TestDutiesGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, d := onDuty(t)
 		defer o.Close()
 		o.Serve(3)
 		o.Resign(t.Context(), 3)
-		d.expect(t, "resigned", "raft: resign 3") // its lease ends with it
+		d.expect(t, "resigned", "raft: resign 3") // the lease ends with leadership
 		d.ownPort = true
 		o.Resign(t.Context(), 3)
 		d.expect(t, "resigned with a port", "close all", "await port", "raft: resign 3")
@@ -124,8 +125,8 @@ func TestDutiesGiveUp(t *testing.T) {
 	})
 }
 
-// TestDutiesWrites: writes open with the tap of their epoch alone; they close within a plan's limit, and at once
-// where no mysqld runs.
+// TestDutiesWrites: writes open only with the tap of their epoch. They close within a plan's limit, and at once if no
+// mysqld runs.
 func TestDutiesWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, d := onDuty(t)
@@ -173,7 +174,8 @@ func (willingHost) MayOpen() error                { return nil }
 func (willingHost) CatchingUp(string)             {}
 func (willingHost) CaughtUp(int64, time.Duration) {}
 
-// TestDutiesEndReads: the sessions that only read end while mysqld is read-only, where an error kills nothing; and not for long.
+// TestDutiesEndReads: the sessions that only read end while mysqld is read-only, where an error kills no mysqld. This
+// does not take long.
 func TestDutiesEndReads(t *testing.T) {
 	for name, c := range map[string]struct {
 		set   func(*dutiful)
@@ -201,7 +203,7 @@ func TestDutiesEndReads(t *testing.T) {
 	}
 }
 
-// TestDutiesReplicate: a mysqld that was opened is tidied, once; one that was settled counts as kept once it
+// TestDutiesReplicate: a mysqld that was opened is tidied, once. A mysqld that was settled counts as kept once it
 // replicates.
 func TestDutiesReplicate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +223,7 @@ func TestDutiesReplicate(t *testing.T) {
 	})
 }
 
-// TestDutiesSettle: no mysqld is settled but that of the epoch, with its tap; its port is closed first.
+// TestDutiesSettle: only the mysqld of the epoch is settled, with the tap of the epoch; its port is closed first.
 func TestDutiesSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, d := onDuty(t)
@@ -248,7 +250,7 @@ func TestDutiesSettle(t *testing.T) {
 	})
 }
 
-// TestDutiesWithoutMysqld: what needs a mysqld says that there is none.
+// TestDutiesWithoutMysqld: a duty that needs a mysqld says that there is none.
 func TestDutiesWithoutMysqld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, d := onDuty(t)

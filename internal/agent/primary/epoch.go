@@ -9,7 +9,7 @@ import (
 // nil Epoch stands for no epoch: it has ended, or its tap is not connected yet. Its owner holds a
 // lock around each call.
 type Epoch struct {
-	// Term names it; Incarnation is the mysqld's.
+	// Term names the epoch; Incarnation is that of its mysqld.
 	Term, Incarnation uint64
 
 	phase phase

@@ -6,8 +6,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// TestAcknowledge: what is committed in the epoch is let go where the policy allows it,
-// once; no mark of another term and no policy lets anything go, and nothing does once it is
+// TestAcknowledge: what is committed in the epoch is acknowledged if the policy allows it, once. A mark of another
+// term acknowledges nothing, nor does any mark without a policy, and nothing is acknowledged once the epoch is
 // deposed.
 func TestAcknowledge(t *testing.T) {
 	e := &Epoch{Term: 3}
@@ -39,9 +39,8 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// TestRoleChanged: what is lost with the role. An epoch that was served is deposed and
-// keeps its tap, unless an ACK needs more than the commit; whatever else is not the
-// leader's of its term is closed.
+// TestRoleChanged: what is lost with the role. An epoch that was served is deposed and keeps its tap, unless an ACK
+// needs more than the commit. Any other epoch is closed if this node does not lead in the epoch's term.
 func TestRoleChanged(t *testing.T) {
 	leads := func(term uint64) consensus.RoleState { return consensus.RoleState{Term: term, Leading: true} }
 	follows := func(term uint64) consensus.RoleState { return consensus.RoleState{Term: term} }
@@ -75,8 +74,8 @@ func TestRoleChanged(t *testing.T) {
 	}
 }
 
-// TestServed: clients are served in the epoch's own term alone, and never once it is deposed, which they
-// stay until its end, whoever asks for what.
+// TestServed: clients are served only in the epoch's own term, and never once the epoch is deposed. It stays deposed
+// until its end, whatever is asked.
 func TestServed(t *testing.T) {
 	e := &Epoch{Term: 3}
 	if e.Serve(4); e.Serving() || e.Answering() {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// TestInboxKeepsWhatMatters: of Raft's states the newest, of doubts the first about the newest mysqld.
+// TestInboxKeepsWhatMatters: of Raft's states the newest is kept, of doubts the first about the newest mysqld.
 func TestInboxKeepsWhatMatters(t *testing.T) {
 	shell, _ := operating(&noted{})
 	b := shell.Inbox
@@ -37,7 +37,7 @@ func TestInboxKeepsWhatMatters(t *testing.T) {
 	}
 }
 
-// TestInboxPicks: what is taken is the choice of whoever is asked: of all sources that have something.
+// TestInboxPicks: the picker chooses among all sources that have an input.
 func TestInboxPicks(t *testing.T) {
 	for pick, want := range [][]role.Input{nil, {role.Stop{}}, {role.RaftChanged{Term: 1}}} {
 		shell, _ := operating(&noted{})
@@ -57,8 +57,8 @@ func TestInboxPicks(t *testing.T) {
 	}
 }
 
-// TestInboxIsBounded: who brings an input waits while the queue is full, until there is room or its
-// context ends. Each gets in once, in order.
+// TestInboxIsBounded: while the queue is full, a caller that brings an input waits until there is room or its context
+// ends. Each input gets in once, in order.
 func TestInboxIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shell, told := operating(&noted{})
@@ -91,8 +91,8 @@ func TestInboxIsBounded(t *testing.T) {
 	})
 }
 
-// TestShellTicks: the role machine sees the time before each input, ten times a second while time alone
-// may change something, and else only at the end of the lease, or once a minute.
+// TestShellTicks: the role machine is told the time before each input. While time alone may change something it is
+// told ten times a second; else only at the end of the lease, or once a minute.
 func TestShellTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shell, _ := operating(&noted{})
@@ -141,7 +141,7 @@ func TestShellTicks(t *testing.T) {
 	})
 }
 
-// TestShellEnds: it ends with the role machine.
+// TestShellEnds: the shell ends with the role machine.
 func TestShellEnds(t *testing.T) {
 	shell, _ := operating(&noted{})
 	m := role.New(role.Config{Self: 1, Kind: cluster.KindLogger})

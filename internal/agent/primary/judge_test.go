@@ -23,7 +23,7 @@ func gtids(t *testing.T, intervals string) *gtid.Set {
 	return set
 }
 
-// judgedWorld is a mysqld and what it is held against. At first all is in order.
+// judgedWorld is a mysqld and what it is compared with. At first all is in order.
 type judgedWorld struct {
 	replay.CommittedLog
 	did []string
@@ -68,8 +68,8 @@ func (w *judgedWorld) JudgeForeignXA(context.Context, bool) error {
 	return w.step("foreign xa")
 }
 
-// TestJudgePromotion: a mysqld in order serves, after these questions in this order. With one
-// thing out of order it does not, and what comes after that is not asked.
+// TestJudgePromotion: a mysqld in order may serve, after these questions in this order. If one thing is out of order,
+// it may not serve, and the questions after that are not asked.
 func TestJudgePromotion(t *testing.T) {
 	looks := []string{"foreign xa", "barrier", "executed", "drifts", "grants"}
 	for _, c := range []struct {

@@ -30,11 +30,11 @@ func TestLagBoundWait(t *testing.T) {
 		got = append(got, took(t.Context()), took(t.Context()))
 		l.set(pace)
 		got = append(got, took(t.Context()), took(t.Context()), took(t.Context()))
-		// A limit that ends lets go at once what waits.
+		// The end of the limit lets all that waits go at once.
 		time.AfterFunc(100*time.Millisecond, func() { l.set(tap.Pace{}) })
 		got = append(got, took(t.Context()), took(t.Context()))
 		l.set(pace)
-		// So does the end of writes, and of the epoch.
+		// So does the end of writes, and the end of the epoch.
 		got = append(got, took(t.Context()))
 		time.AfterFunc(200*time.Millisecond, func() { l.SetOpen(false) })
 		got = append(got, took(t.Context()), took(t.Context()))
@@ -53,8 +53,7 @@ func TestLagBoundWait(t *testing.T) {
 	})
 }
 
-// TestLagBoundTryPass: what would have to wait is not proposed, what is not proposed does
-// not count.
+// TestLagBoundTryPass: a batch that would have to wait is not proposed. A batch that is not proposed does not count.
 func TestLagBoundTryPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLagBound(10*time.Second, clock.Machine{})
@@ -94,8 +93,7 @@ func TestCommittedBefore(t *testing.T) {
 	}
 }
 
-// TestLags: a replica whose log is behind has no lag to speak of in what it has;
-// it could not take over.
+// TestLags: a replica whose log is behind has no meaningful lag in what its log has; it could not take over.
 func TestLags(t *testing.T) {
 	node := func(id cluster.NodeID, f func(*status.Node)) status.Node {
 		n := status.Node{ID: id, Name: string(rune('a' + id - 1)), Kind: cluster.KindFull, Reachable: true, Weight: 5,
@@ -115,7 +113,7 @@ func TestLags(t *testing.T) {
 	if d := cmp.Diff(want, lags(nodes, 1, 90)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	for i, can := range []bool{false, true, true, true, false, true} { // one that is away will be back
+	for i, can := range []bool{false, true, true, true, false, true} { // a replica that is away will be back
 		if got := othersCanLead([]status.Node{nodes[0], nodes[i]}, 1); got != can {
 			t.Errorf("with node %s: %t", nodes[i].Name, got)
 		}

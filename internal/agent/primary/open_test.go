@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestAwaitTap: the tap has to be mysqld's only semi-sync replica. One of an earlier
-// attempt may go on for a while.
+// TestAwaitTap: the tap has to be mysqld's only semi-sync replica. The tap of an earlier attempt may still be there
+// for a while.
 func TestAwaitTap(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -49,7 +49,7 @@ type waiter struct {
 // Wait implements clock.Clock.
 func (w waiter) Wait(context.Context, time.Duration, <-chan struct{}) error { return w.wait() }
 
-// TestOpen: an epoch is open once its entry is committed, not when it is proposed.
+// TestOpen: an epoch is open when its entry is committed, not when its entry is proposed.
 func TestOpen(t *testing.T) {
 	committed, proposed := uint64(2), 0
 	open := func(wait func() error) error {

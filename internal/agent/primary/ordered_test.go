@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestOrders: one plan at a time, until the role machine has answered. The time to open again is within
-// the limit that was asked for, and writes are closed once.
+// TestOrders: there is one plan at a time, until the role machine has answered. The plan leaves time to open again
+// within the limit that was asked for, and closes writes once.
 func TestOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Orders
@@ -56,7 +56,7 @@ func TestOrders(t *testing.T) {
 	})
 }
 
-// followed is a target that notes what it is asked for, and fails at one of these.
+// followed is a target that records what it is asked for, and fails at one of these requests.
 type followed struct {
 	did   []string
 	fails string

@@ -44,9 +44,9 @@ func (w *formerPrimary) ShutOut(context.Context) (func(context.Context) error, e
 	return func(context.Context) error { return w.step("let in") }, w.step("shut out")
 }
 
-// TestReplicate: a former primary replicates after these steps in this order. If one fails,
-// or somebody has committed beside the log, it has to be killed before it has a new binlog,
-// which would have that written down for good.
+// TestReplicate: a former primary replicates after these steps in this order. If a step fails, or if somebody has
+// committed beside the log, mysqld has to be killed before it begins a new binlog: that would make the commit
+// permanent.
 func TestReplicate(t *testing.T) {
 	tidy := []string{"shut out", "begin", "restart", "in commit", "executed", "binlog", "let in"}
 	all := append(slices.Clone(tidy), "configure", "start")

@@ -32,7 +32,7 @@ type deposedWorld struct {
 	received uint64 // by the tap
 	at       tap.Position
 	acksWait bool
-	// during is called by each step, before it does anything.
+	// during is called by each step before the step does anything.
 	during func(step string)
 }
 
@@ -99,8 +99,8 @@ func (w *deposedWorld) settle(ctx context.Context) error {
 	return err
 }
 
-// TestSettling: a primary in order settles, in this order of steps; with one thing out
-// of order it does not, and if that can be known before, nothing is acknowledged.
+// TestSettling: a primary in order settles, in this order of steps. With one thing out of order it does not settle.
+// If that can be known before, nothing is acknowledged.
 func TestSettling(t *testing.T) {
 	inOrder := []string{"end waiters", "end waiters", "acknowledge", "read-only true"}
 	at := func(step string, do func()) func(string) {
@@ -157,8 +157,8 @@ func TestSettling(t *testing.T) {
 	}
 }
 
-// TestSettlingWaits: what the tap has received is committed only later; then mysqld's
-// sessions end, and its binlog is read, one after the other.
+// TestSettlingWaits: what the tap has received is committed only later. Then mysqld's sessions end, and then its
+// binlog is read.
 func TestSettlingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), SettleTimeout)

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// noted are operations that note their begin, take a second each unless they are cancelled, and fail
-// if fails is set.
+// noted are operations that record their begin, take a second each unless they are cancelled, and fail if fails is
+// set.
 type noted struct {
 	did   []string
 	fails error
@@ -68,8 +68,7 @@ func (s *noted) Transfer(_ context.Context, term uint64, to cluster.NodeID) {
 }
 func (s *noted) Resign(_ context.Context, term uint64) { s.at("resign %d", term) }
 
-// operating is a shell on a node that leads in term 3, without clients. told returns what the role machine
-// would be told.
+// operating is a shell on a node that leads in term 3, without clients. told returns the inputs for the role machine.
 func operating(s *noted) (shell *Shell, told func() []role.Input) {
 	inbox := NewInbox(InboxConfig{Clock: clock.Machine{}, Pick: func(int) int { return 0 }, Serving: func() bool { return false }})
 	return &Shell{
@@ -79,7 +78,7 @@ func operating(s *noted) (shell *Shell, told func() []role.Input) {
 	}, func() []role.Input { return inbox.queue }
 }
 
-// TestOperations: each kind of operation does what it is for, with its arguments.
+// TestOperations: each kind of operation calls its own function, with its arguments.
 func TestOperations(t *testing.T) {
 	const lost = "this node does not lead in term 2"
 	for _, c := range []struct {
@@ -120,17 +119,17 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestOperationsOneAtATime: an operation begins once the one before has ended. The signal that kills
-// mysqld goes at once.
+// TestOperationsOneAtATime: an operation begins when the operation before it has ended. The signal that kills mysqld
+// is sent at once.
 func TestOperationsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &noted{}
 		shell, told := operating(s)
-		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // none was begun so far
+		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // no operation was begun so far
 		shell.execute(t.Context(), role.Effect{Kind: role.CatchUp, Op: 1})
 		synctest.Wait()
 		shell.execute(t.Context(), role.Effect{Kind: role.CloseWrites, Op: 2})
-		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // it is not the newest
+		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // operation 1 is not the newest
 		shell.execute(t.Context(), role.Effect{Kind: role.KillMysqld, Op: 3})
 		synctest.Wait()
 		if d := cmp.Diff([]string{"catch up", "closing", "signal"}, s.did); d != "" {
@@ -152,7 +151,7 @@ func TestOperationsOneAtATime(t *testing.T) {
 	})
 }
 
-// TestEffectsAtOnce: the other effects do what they are for, with their arguments.
+// TestEffectsAtOnce: each of the other effects calls its own function, with its arguments.
 func TestEffectsAtOnce(t *testing.T) {
 	s := &noted{}
 	shell, _ := operating(s)

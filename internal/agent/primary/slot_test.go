@@ -97,14 +97,14 @@ func (w *tappedWorld) send(events [][]byte) {
 	_, _ = w.sources[len(w.sources)-1].Write(out)
 }
 
-// closed tells whether the tap of a source is, or else has sent something.
+// closed tells whether the tap of a source is closed. If it is not, the tap has sent something.
 func closed(source net.Conn) (closed, acked bool) {
 	_ = source.SetReadDeadline(time.Now().Add(time.Second))
 	n, err := source.Read(make([]byte, 100))
 	return errors.Is(err, io.EOF), n > 0
 }
 
-// open opens the tap of a term, and fails the test if that fails.
+// open opens the tap of a term, and fails the test if that is not possible.
 func (w *tappedWorld) open(t *testing.T, s *Slot, term uint64) *mysqlwire.Tap {
 	t.Helper()
 	w.role.Term = term
@@ -118,7 +118,7 @@ func (w *tappedWorld) open(t *testing.T, s *Slot, term uint64) *mysqlwire.Tap {
 	return tap
 }
 
-// TestOpenTapLooksAgain: where the promotion ended while the tap connected, nothing stays open.
+// TestOpenTapLooksAgain: if the promotion ends while the tap connects, nothing stays open.
 func TestOpenTapLooksAgain(t *testing.T) {
 	for what, after := range map[string]consensus.RoleState{
 		"it does not lead": {Term: 3}, "it leads in another term": {Term: 4, Leading: true}, "it is cancelled": {Term: 3, Leading: true},
@@ -146,7 +146,8 @@ func TestOpenTapLooksAgain(t *testing.T) {
 	}
 }
 
-// TestOneEpoch: a tap that does not connect leaves the epoch of before alone, the next that does ends it.
+// TestOneEpoch: a tap that does not connect leaves the earlier epoch alone. The next tap that connects ends that
+// epoch.
 func TestOneEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := tapped()
@@ -194,7 +195,8 @@ func TestCommitEpochWithoutTap(t *testing.T) {
 	})
 }
 
-// TestAcknowledgeAfterClose: what may be let go is acknowledged while the epoch is open, and never after it.
+// TestAcknowledgeAfterClose: what may be acknowledged is acknowledged while the epoch is open, and never after its
+// end.
 func TestAcknowledgeAfterClose(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -218,9 +220,9 @@ func TestAcknowledgeAfterClose(t *testing.T) {
 	}
 }
 
-// TestService: clients are served in a term while its lease holds. A turn of consensus that ends the service
-// wakes the router, and leaves the connections to it: there may be thousands, and to close them panics here.
-// ACKs wait for more than the commit here: so a deposed primary is not settled, and its tap is closed.
+// TestService: clients are served in a term while its lease holds. A turn of consensus that ends the service wakes
+// the router, and leaves the connections to the router: there may be thousands, and to close them panics here. ACKs
+// wait for more than the commit here, so a deposed primary is not settled, and its tap is closed.
 func TestService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := tapped()
@@ -252,7 +254,8 @@ func TestService(t *testing.T) {
 	})
 }
 
-// TestEndOfTap: a tap that ends by itself is a doubt about its mysqld, and says why; one that we end is none.
+// TestEndOfTap: a tap that ends by itself raises a doubt about its mysqld, with the reason. A tap that we end raises
+// none.
 func TestEndOfTap(t *testing.T) {
 	fails := func(err error) func(*Slot, *tappedWorld) {
 		return func(_ *Slot, w *tappedWorld) {

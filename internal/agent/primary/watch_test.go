@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// polled is a mysqld that notes what it is asked. What is in hangs does not answer.
+// polled is a mysqld that records what it is asked. It does not answer the questions in hangs.
 type polled struct {
 	*dutiful
 	own     status.Node
@@ -75,7 +75,7 @@ func watched(t *testing.T, is status.Role) (*Watch, *polled) {
 	return &Watch{Slot: o.Slot, Board: p, Lag: &consensus.LagTracker{}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, p
 }
 
-// TestWatchAsksOnce: a poll is one question, two where mysqld is held up, and ends in time.
+// TestWatchAsksOnce: a poll is one question, or two if mysqld is held up, and ends in time.
 func TestWatchAsksOnce(t *testing.T) {
 	for _, c := range []struct {
 		role  status.Role
@@ -102,7 +102,7 @@ func TestWatchAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWatchDoubts: what a poll of mysqld finds that must not be.
+// TestWatchDoubts: a poll of mysqld finds what must not be.
 func TestWatchDoubts(t *testing.T) {
 	for what, c := range map[string]struct {
 		role  status.Role

@@ -11,11 +11,11 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// writtenServer is a mysqld whose writes take their time to be closed.
+// writtenServer is a mysqld that takes time to close its writes.
 type writtenServer struct {
 	takes    time.Duration // SET super_read_only
 	xa       int           // sessions in XA transactions: one ends at each look
-	ended    int           // of these
+	ended    int           // of these sessions
 	pending  int
 	readOnly bool
 	fails    error
@@ -50,8 +50,8 @@ func (w *writtenServer) NotClosed(err error) error {
 	return errors.Join(err, errors.New("by session 7"))
 }
 
-// TestWrites: writes are open only if this node still leads once they are, and closed only
-// within their time; before a move no XA transaction may go on.
+// TestWrites: writes are open only if this node still leads after they were opened, and are closed only within their
+// time. Before a move no XA transaction may go on.
 func TestWrites(t *testing.T) {
 	open := func(leads bool) func(context.Context, *writtenServer) error {
 		return func(ctx context.Context, w *writtenServer) error {
@@ -95,7 +95,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestAwaitTarget: the other node has to answer in time, and nothing may be prepared.
+// TestAwaitTarget: the other node has to answer in time, and no transaction may be prepared.
 func TestAwaitTarget(t *testing.T) {
 	for _, c := range []struct {
 		what    string

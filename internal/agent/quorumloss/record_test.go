@@ -67,7 +67,7 @@ func filesBefore() map[string]string {
 	}
 }
 
-// look tells whether a directory is as before, or as the recovery makes it.
+// look tells whether a directory is as before, or is as the recovery makes it.
 func look(t *testing.T, fs vfs.FS, r *Record) (before, after bool, why string) {
 	t.Helper()
 	before, after = true, true
@@ -108,8 +108,8 @@ func look(t *testing.T, fs vfs.FS, r *Record) (before, after bool, why string) {
 	return before, after, why
 }
 
-// TestRecoveryCrashes has the power go, or a call fail, at each step of a recovery:
-// after the next start it was made, or it was not, whole.
+// TestRecoveryCrashes has the power go, or a call fail, at each step of a recovery. After the next start the recovery
+// was made in full, or not at all.
 func TestRecoveryCrashes(t *testing.T) {
 	made, not := 0, 0
 	var record *Record
@@ -148,8 +148,8 @@ func TestRecoveryCrashes(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsBehindAllLines: nodes that have copies of this node's lines take that of
-// the recovery, too, also if it comes within the same second, or the clock was set back.
+// TestRecoveryIsBehindAllLines: a node that has copies of this node's lines also takes the line of the recovery, even
+// if that line comes within the same second, or the clock was set back.
 func TestRecoveryIsBehindAllLines(t *testing.T) {
 	at := time.Unix(1000, 0).Add(300 * time.Millisecond).UTC()
 	for _, c := range []struct {
@@ -176,7 +176,7 @@ func TestRecoveryIsBehindAllLines(t *testing.T) {
 			t.Errorf("%s, a line %v from it: number %d, want %d", c.file, c.line, seq, c.want)
 		}
 		line := cluster.AuditEntry{At: at, Node: "a", Seq: seq, What: "recover"}
-		for range 2 { // what was interrupted is done again
+		for range 2 { // a step that was interrupted is done again
 			if err := appendLine(disk, ".", c.file, line); err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func TestRecoveryIsBehindAllLines(t *testing.T) {
 			t.Fatalf("%+v, %v", lines, err)
 		}
 		copied := history.NewLog(vfs.NewMem(), ".", c.file, "b")
-		for _, l := range lines { // one after the other, as they are copied
+		for _, l := range lines { // as they are copied: in turn
 			if err := errors.Join(copied.Open(), copied.Append(l)); err != nil {
 				t.Fatal(err)
 			}

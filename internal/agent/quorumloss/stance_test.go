@@ -20,8 +20,8 @@ import (
 // apart is a recovery on c, apart from a and b.
 var apart = cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c", At: time.Unix(1000, 0).UTC()}
 
-// TestRefusers: who was recovered by mistake learns who refuses it; one that obeys, or
-// whose host has another node now, does not.
+// TestRefusers: a node that was recovered by mistake learns which nodes refuse it. A node that obeys it, or whose
+// host has another node now, is not among them.
 func TestRefusers(t *testing.T) {
 	elsewhere := apart
 	elsewhere.Node = "b"
@@ -59,7 +59,7 @@ func (r restless) Wait(ctx context.Context, _ time.Duration, changed <-chan stru
 	return r.Machine.Wait(ctx, time.Millisecond, changed)
 }
 
-// slowNode asks nodes that answer after a second.
+// slowNode is a node whose peers answer after a second.
 type slowNode struct{ Node }
 
 func (slowNode) AsSelf() membership.Self { return membership.Self{ID: 1} }
@@ -87,7 +87,7 @@ func TestWordsOfOthers(t *testing.T) {
 	})
 }
 
-// leaver is a node that has a disk which it may lose.
+// leaver is a blank node that counts how often it is to leave.
 type leaver struct {
 	Node
 	left int
@@ -98,7 +98,7 @@ func (*leaver) AsSelf() membership.Self { return membership.Self{ID: 1, Blank: t
 // Leave implements Node.
 func (l *leaver) Leave(membership.Departure) { l.left++ }
 
-// blind is the table of a node that joins, and of the cluster knows nothing, or something.
+// blind is the table of a node that joins, and knows nothing of the cluster, or something.
 type blind struct {
 	three
 	is bool
@@ -106,8 +106,8 @@ type blind struct {
 
 func (b blind) JoinsBlind() bool { return b.is }
 
-// TestBlindJoinerWeighsOrders: a node that joins and knows no state of the cluster does not obey one peer that has it
-// rebuilt. What join.Joiner has weighed, it obeys, and so does a node that knows a state.
+// TestBlindJoinerWeighsOrders: a node that joins and knows no state of the cluster does not obey a single peer that
+// orders its rebuild. It obeys what join.Joiner has weighed. A node that knows a state obeys.
 func TestBlindJoinerWeighsOrders(t *testing.T) {
 	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 7, Instance: "new"}}
 	for _, c := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// TestCertificate: the port shows what the files hold now, and what they held before where they
-// cannot be read. Only where the operator has named none it makes one.
+// TestCertificate: the port shows what the files hold now, or what they held before if they cannot be read. It makes
+// a certificate only if the operator has named none.
 func TestCertificate(t *testing.T) {
 	var read *tls.Certificate
 	var fault error

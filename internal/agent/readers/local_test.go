@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLocal: what a reader has open in mysqld ends with its node's role, and nobody comes while it has none.
+// TestLocal: a reader's connections to mysqld end with the role of the node. While the node has no role, no reader is
+// let in.
 func TestLocal(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	mysqld, err := net.Listen("unix", socket)

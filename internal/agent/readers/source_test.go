@@ -68,8 +68,7 @@ func (l *memLog) source() *Source {
 	})
 }
 
-// newMemLog makes a log of ten entries, of which the last two, a rotation and
-// a transaction, are not committed.
+// newMemLog makes a log of ten entries. The last two, a rotation and a transaction, are not committed.
 func newMemLog() *memLog {
 	w := binlogtest.New("q.000001")
 	first, other := w.FormatDescription(1), w.Event(15, append(w.FormatDescription(1)[19:117], 0, 1))
@@ -95,7 +94,8 @@ func newMemLog() *memLog {
 	return l
 }
 
-// readerFiles are files of the given indexes, lengths and numbers of transactions before, in turn.
+// readerFiles returns files. Each has three numbers, in turn: its index, its length and the number of transactions
+// before it.
 func readerFiles(numbers ...uint64) (files []mysqlwire.ReaderFile) {
 	for i := 0; i < len(numbers); i += 3 {
 		before := &gtid.Set{}
@@ -132,7 +132,7 @@ func TestReaderFiles(t *testing.T) {
 	}
 }
 
-// A reader gets what is committed from where it asks on, and the format in force
+// TestReaderCursor: a reader gets the committed entries from where it asks on, and the format that was in force
 // before, whatever an entry that may still be replaced would bring.
 func TestReaderCursor(t *testing.T) {
 	l := newMemLog()
@@ -172,7 +172,7 @@ func TestReaderCursor(t *testing.T) {
 	}
 }
 
-// A reader that is ahead waits at the beginning, too.
+// TestReaderCursorWaits: a reader that is ahead waits, also at the beginning.
 func TestReaderCursorWaits(t *testing.T) {
 	l := newMemLog()
 	c, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 10})

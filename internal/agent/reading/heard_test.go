@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/front/netfence"
 )
 
-// answers says after a time that all is committed up to index.
+// answers says, after a time, that all is committed up to index.
 func answers(index uint64, after time.Duration) func(context.Context) (uint64, error) {
 	return func(ctx context.Context) (uint64, error) {
 		select {
@@ -21,7 +21,7 @@ func answers(index uint64, after time.Duration) func(context.Context) (uint64, e
 	}
 }
 
-// TestHear: what a replica may read for counts from when it asked, not from the answer.
+// TestHear: the time for which a replica may be read counts from when it asked, not from the answer.
 func TestHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Second
@@ -45,8 +45,9 @@ func TestHear(t *testing.T) {
 	})
 }
 
-// TestLagOfAReplicaThatMissedSomething: a replica that was down or cut off knows its lag again once its mysqld has
-// what it has missed. What it gets of that is committed here a moment ago, and elsewhere an hour ago.
+// TestLagOfAReplicaThatMissedSomething: a replica that was down or cut off knows its lag again when its mysqld has
+// what it has missed. An entry that it gets meanwhile was committed a moment ago by this node's clock, and an hour
+// ago elsewhere.
 func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
 	var h Heard
 	commit := uint64(10)
@@ -99,7 +100,7 @@ func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
 	expect("the wall clock was set forward since", 2000, 0, false)
 }
 
-// TestHeardIsBounded: what is over goes.
+// TestHeardIsBounded: what is over is removed.
 func TestHeardIsBounded(t *testing.T) {
 	var h Heard
 	for range 100 {
@@ -113,7 +114,7 @@ func TestHeardIsBounded(t *testing.T) {
 	}
 }
 
-// TestLasted: neither clock is believed alone.
+// TestLasted: neither clock alone is believed.
 func TestLasted(t *testing.T) {
 	open := WindowOf(time.Hour)
 	for name, c := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestLeaving: sessions leave a node when it could not be read for the grace, all of it at a time.
+// TestLeaving: sessions leave a node that could not be read for the whole of the grace, without a break.
 func TestLeaving(t *testing.T) {
 	l := leaving{grace: 30 * time.Second}
 	policy, began := status.Reads{LagMax: 2 * time.Second}, time.Now()

@@ -41,7 +41,7 @@ type Port struct {
 	cfg    Config
 	router *router.Router // nil: there is no such port
 	turn   atomic.Uint64
-	// open: mysqld here is a replica's, which takes no writes.
+	// open: this node is a replica, so its mysqld takes no writes.
 	open atomic.Bool
 
 	mu sync.Mutex

@@ -39,7 +39,7 @@ func newReplica(t *testing.T) (*node, *Port) {
 	return n, p
 }
 
-// TestEndBeforeWrites: a look that comes late does not open the port again, which a promotion has closed.
+// TestEndBeforeWrites: a late look does not open the port again after a promotion has closed it.
 func TestEndBeforeWrites(t *testing.T) {
 	n, p := newReplica(t)
 	n.is.Role = status.RolePromoting
@@ -60,8 +60,8 @@ func TestEndBeforeWrites(t *testing.T) {
 	}
 }
 
-// TestLetInBeforeTheEnd: a client is let in before the end of the sessions, which then looks for it; or it is refused.
-// Where sessions could not be ended, that is done again.
+// TestLetInBeforeTheEnd: a client is let in before the sessions are ended, and is then ended with them; or it is
+// refused. If sessions could not be ended, that is tried again.
 func TestLetInBeforeTheEnd(t *testing.T) {
 	n, p := newReplica(t)
 	if err := p.End(t.Context()); err != nil || n.ended != 0 {
@@ -84,8 +84,9 @@ func TestLetInBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestPassesNobodyOn: with router.forward = false a node sends its clients away at once where another one may be read, and serves them
-// as the primary, where no replica may. It held the first for hold_timeout, and sent the second away.
+// TestPassesNobodyOn: a node with router.forward = false sends its clients away at once if another node may be read.
+// A primary serves them if no replica may be read. It once held the first clients for hold_timeout, and sent the
+// second away.
 func TestPassesNobodyOn(t *testing.T) {
 	replica := func(id cluster.NodeID, lag float64) status.Node {
 		return status.Node{ID: id, Role: status.RoleReplica, Mysqld: status.MysqldRunning, Leader: 7, Reachable: true, LagSeconds: lag, ReadOnly: "x"}

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestDecide: one that has just started, or is being healed, goes by what the others say.
+// TestDecide: a node that has just started, or whose log is being healed, uses what the others say.
 func TestDecide(t *testing.T) {
 	silent, led, refuses := Word{}, Word{Led: true}, Word{Refuses: true}
 	own := func(since time.Duration) Own { return Own{News: true, SinceLeader: since} }
@@ -52,7 +52,7 @@ type town struct {
 	names []string
 }
 
-// citizen is one of them. What is durable: known, superseded, rejected.
+// citizen is one of the former members. These fields are durable: known, superseded, rejected.
 type citizen struct {
 	known      uint64
 	superseded *cluster.Recovery
@@ -218,11 +218,11 @@ func failed(err error) string {
 	return ", not noted: " + err.Error()
 }
 
-// TestNotices drives former members by chance, and wants the invariants of package doc.
+// TestNotices drives former members by chance, and checks the invariants of package doc.
 func TestNotices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown("b", "c", "d", "e")
-		// Two that exclude each other, and one that knew of the first.
+		// Two recoveries that exclude each other, and a third whose node knew of the first.
 		recoveries := []cluster.Recovery{
 			{Version: 1_000_000, Node: "a", At: time.Unix(1, 0)}, {Version: 1_000_000, Node: "x", At: time.Unix(2, 0)},
 			{Version: 2_000_000, Node: "y", At: time.Unix(3, 0)},
@@ -282,7 +282,7 @@ func TestNotices(t *testing.T) {
 	})
 }
 
-// mustHear wants what a node decides to follow from what it and those in reach know.
+// mustHear checks that a node's decision follows from what it and the nodes in reach know.
 func (w *town) mustHear(t *rapid.T, name string, r cluster.Recovery, reach []string) {
 	led, rejects := false, false
 	for _, n := range append(slices.Clone(reach), name) {
@@ -304,7 +304,7 @@ func (w *town) mustHear(t *rapid.T, name string, r cluster.Recovery, reach []str
 	}
 }
 
-// TestRejectedIsBounded: the newest are kept.
+// TestRejectedIsBounded: the newest rejected recoveries are kept.
 func TestRejectedIsBounded(t *testing.T) {
 	var l Rejected
 	r := cluster.Recovery{Node: "c", GTIDs: u1 + ":1-9", Without: []cluster.Member{{Name: "a"}}}

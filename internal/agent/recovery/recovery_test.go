@@ -13,7 +13,7 @@ const (
 	u2 = "22222222-2222-2222-2222-222222222222"
 )
 
-// reports makes a node that answers; of is what it has beside u1's first ten.
+// reports makes a node that answers. of is what it has beside u1's first ten transactions.
 func reports(name string, term, last uint64, of string, change ...func(*Report)) Finding {
 	r := &Report{Node: name, Log: Log{First: 1, Last: last, Term: term, GTIDs: strings.TrimSuffix(u1+":1-10,"+of, ",")}}
 	for _, c := range change {
@@ -22,7 +22,7 @@ func reports(name string, term, last uint64, of string, change ...func(*Report))
 	return Finding{Name: name, Voter: true, Reachable: true, Report: r}
 }
 
-// refuses makes a node that answers, and does not talk to the survivor.
+// refuses makes a node that answers, but does not talk to the survivor.
 func refuses(name string) Finding {
 	return Finding{Name: name, Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
 }
@@ -31,22 +31,22 @@ func silent(name string) Finding {
 	return Finding{Name: name, Voter: true, Problem: "connection refused"}
 }
 
-// judgeCase is one line of the table of who may go on, and what is lost. The survivor
-// is a, with a log of 20 entries, the last of term 3.
+// judgeCase is one line of the table: may the survivor go on, and what is lost? The survivor is a, with a log of 20
+// entries, the last of term 3.
 type judgeCase struct {
 	name   string
 	voters []string
 	change func(*Situation)
 	nodes  []Finding
-	// accept is what a person names; refused is a part of why it is refused all the
-	// same, "" = it may be done.
+	// accept is what a person names. refused is a part of the reason why the recovery is refused nevertheless; "" if
+	// it is allowed.
 	accept, refused string
 	loss            string
 }
 
 func voters(names ...string) []string { return names }
 
-// gone are nodes that do not answer, behind those that do.
+// gone returns the nodes of there, and behind them nodes that do not answer.
 func gone(names string, there ...Finding) []Finding {
 	for name := range strings.FieldsSeq(names) {
 		there = append(there, silent(name))
@@ -54,7 +54,7 @@ func gone(names string, there ...Finding) []Finding {
 	return there
 }
 
-// whoIsThere: a majority needs no recovery.
+// whoIsThere: if a majority is there, no recovery is needed.
 func whoIsThere() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	hearsC := func(r *Report) { r.Hears = []string{"c"} }
@@ -96,8 +96,7 @@ func whoIsThere() []judgeCase {
 	}
 }
 
-// whoRefuses: voters that answer may be a majority, whether they say what they have or
-// not.
+// whoRefuses: voters that answer may be a majority, whether or not they say what they have.
 func whoRefuses() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	older := func(name string) Finding {
@@ -125,7 +124,7 @@ func whoRefuses() []judgeCase {
 	}
 }
 
-// whatIsLost: a node that has more is the one to recover on.
+// whatIsLost: the recovery has to be on the node that has the most.
 func whatIsLost() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	healing := Finding{Name: "b", Voter: true, Reachable: true, Problem: "its log is being healed"}
@@ -147,7 +146,7 @@ func whatIsLost() []judgeCase {
 			refused: "what is known to be lost is " + u2 + ":1-3", loss: u2 + ":1-3"},
 		{name: "a longer log is given up", voters: five, nodes: longer, accept: strings.ToUpper(u2) + ":3:1-2", loss: u2 + ":1-3"},
 		{name: "an older log has more transactions", voters: five, nodes: gone("c d e", reports("b", 2, 99, u2+":7")),
-			refused: "1 transactions of other nodes would be lost: " + u2 + ":7; --accept-loss", loss: u2 + ":7"}, // of a term that came to nothing
+			refused: "1 transactions of other nodes would be lost: " + u2 + ":7; --accept-loss", loss: u2 + ":7"}, // of a term of which nothing was committed
 		{name: "one answers and does not say", voters: three, nodes: gone("c", healing),
 			refused: "node b answers, but does not say what it has: its log is being healed", loss: None},
 		{name: "one answers and does not say, and is given up", voters: three, nodes: gone("c", healing), accept: None, loss: None},
@@ -157,7 +156,7 @@ func whatIsLost() []judgeCase {
 	}
 }
 
-// TestJudge goes through the table.
+// TestJudge checks each line of the table.
 func TestJudge(t *testing.T) {
 	for _, tc := range slices.Concat(whoIsThere(), whoRefuses(), whatIsLost()) {
 		t.Run(tc.name, func(t *testing.T) {
@@ -184,7 +183,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRecord: what nobody knows is not written down as nothing.
+// TestRecord: what is unknown is not written down as nothing.
 func TestRecord(t *testing.T) {
 	for _, c := range []struct {
 		nodes []Finding
@@ -207,7 +206,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestChanged: what a person has agreed to is what is done.
+// TestChanged: what is done is what a person has agreed to.
 func TestChanged(t *testing.T) {
 	three := []string{"a", "b", "c"}
 	judge := func(nodes []Finding) Verdict {
@@ -236,7 +235,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestRefusalReadsWhatIsAccepted: what is no set is no acceptance.
+// TestRefusalReadsWhatIsAccepted: a text that is no GTID set is no acceptance.
 func TestRefusalReadsWhatIsAccepted(t *testing.T) {
 	v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Finding{silent("b"), silent("c")}})
 	if err != nil {

@@ -46,8 +46,9 @@ func (c *chain) Next() (archive.Item, error) {
 	return item, nil
 }
 
-// backup is a full backup whose data need the log from entry 5 on, and a log from there to entry 11: an epoch,
-// two entries with two transactions each, a change of the policy, a transaction beside the log, and one more.
+// backup returns a full backup whose data need the log from entry 5 on, and a log from there to entry 11: an epoch,
+// two entries with two transactions each, a change of the policy, a transaction beside the log, and one more
+// transaction.
 func backup(t testing.TB) (archive.Manifest, *chain) {
 	t.Helper()
 	w := binlogtest.New("q.000001")
@@ -68,7 +69,8 @@ func backup(t testing.TB) (archive.Manifest, *chain) {
 	state := cluster.NewState(members)
 	state.Version, state.MySQLRouter = 3, true
 	state.Variables = map[string]string{"innodb_buffer_pool_size": "64G", "max_connections": "500"}
-	// What is restored follows nobody: it once followed the live source again, and got the DROP that it was to be without.
+	// What is restored follows no source. Once it followed the live source again, and got the DROP that the restore
+	// was to undo.
 	state.Follow, state.Site = &cluster.Follow{Source: "h:1", User: "u"}, &cluster.OtherSite{Site: "west"}
 	state.SiteBallot = cluster.Ballot{Number: 2, Site: "east"}
 	c := &chain{}
@@ -108,7 +110,7 @@ func disk(t testing.TB) *vfs.Mem {
 
 func quiet(uint64, time.Time) {}
 
-// TestMakeLog: the log has what the point says, and no more.
+// TestMakeLog: the log has exactly what the point says.
 func TestMakeLog(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -146,7 +148,7 @@ func TestMakeLog(t *testing.T) {
 	}
 }
 
-// TestMakeLogRefuses: a log that lacks something of the data, or does not reach the point, is none.
+// TestMakeLogRefuses: a log that lacks a part of the data, or does not reach the point, is refused.
 func TestMakeLogRefuses(t *testing.T) {
 	for what, c := range map[string]struct {
 		t      archive.Target
@@ -168,7 +170,7 @@ func TestMakeLogRefuses(t *testing.T) {
 	}
 }
 
-// node makes all of a node, as an agent does.
+// node makes all files of a node, as an agent does.
 func node(t *testing.T, fs vfs.FS) error {
 	m, items := backup(t)
 	r := Record{By: "x", At: time.Unix(1, 0).UTC(), Full: "full", Target: "all"}
@@ -192,7 +194,7 @@ func node(t *testing.T, fs vfs.FS) error {
 	})
 }
 
-// wantNode holds that the node is there, whole.
+// wantNode checks that the node is there as a whole.
 func wantNode(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	d := datadir.New(fs, "node")
@@ -221,8 +223,8 @@ func wantNode(t *testing.T, fs vfs.FS) {
 	}
 }
 
-// TestInterrupted: wherever a restore ends, no agent takes what is there for a node unless it is whole,
-// and the next one begins anew.
+// TestInterrupted: wherever a restore is interrupted, an agent takes what is there for a node only if it is whole.
+// The next restore begins anew.
 func TestInterrupted(t *testing.T) {
 	whole, part := 0, 0
 	for n := int64(1); ; n++ {

@@ -39,7 +39,7 @@ const (
 // Sight is what the primary sees.
 type Sight struct {
 	Now time.Duration
-	// Term is that of its epoch, Self its id.
+	// Term is the term of its epoch, Self is its id.
 	Term uint64
 	Self cluster.NodeID
 	// ClusterID and Cluster name the cluster.
@@ -160,7 +160,7 @@ func (k *Keeper) instance(s Sight, m cluster.Member, found routermeta.Metadata) 
 	return i, true
 }
 
-// former tells whether another node was the primary until now, and keeps clients out until its mysqld is a replica's.
+// former tells whether another node was the primary until now, and keeps clients out until its mysqld replicates.
 func former(s Sight) bool {
 	return slices.ContainsFunc(s.Nodes, func(n status.Node) bool {
 		leaves := n.Role == status.RolePrimary || n.Role == status.RoleDemoting || n.Role == status.RoleUnverified

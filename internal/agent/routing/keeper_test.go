@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/routermeta"
 )
 
-// world is a cluster of which node a is the primary, and what Router is told there.
+// world is a cluster whose primary is node a, and what Router is told there.
 type world struct {
 	t      testing.TB
 	keeper Keeper
@@ -37,7 +37,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// look is one look of the primary's agent; it tells whether that wrote.
+// look is one look of the primary's agent. It tells whether the look wrote.
 func (w *world) look() (wrote bool) {
 	if !w.keeper.Look(w.sight) {
 		return false
@@ -65,14 +65,14 @@ func (w *world) pass(d time.Duration) (writes int) {
 	return writes
 }
 
-// promote makes a node the primary, and the former one what it is then.
+// promote makes a node the primary. former says what becomes of the former primary.
 func (w *world) promote(id cluster.NodeID, former func(*status.Node)) {
 	former(&w.sight.Nodes[w.sight.Self-1])
 	w.sight.Term, w.sight.Self = w.sight.Term+1, id
 	w.sight.Nodes[id-1].Role = status.RolePrimary
 }
 
-// told is what Router is told: 1000 a* b c- is view 1000, a the primary, c hidden.
+// told returns what Router is told: "1000 a* b c-" is view 1000, with a the primary and c hidden.
 func (w *world) told() string {
 	text := []string{fmt.Sprint(w.there.View)}
 	for _, i := range w.there.Instances {
@@ -148,8 +148,9 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestOffIsNotWritten: what another cluster has told Router, and a backup has brought here, is left as it is while router is off. Its
-// removal would be a transaction of this cluster's own, which could then follow no site.
+// TestOffIsNotWritten: while router is off, what another cluster has told Router, and a backup has brought here, is
+// left as it is. To remove it would be a transaction of this cluster's own, and then the cluster could not follow a
+// site.
 func TestOffIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.look()
@@ -164,7 +165,7 @@ func TestOffIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestMembers: who is no member for Router, and what is known of a node that is away.
+// TestMembers: which nodes are no members for Router, and what is known of a node that is away.
 func TestMembers(t *testing.T) {
 	w := newWorld(t)
 	w.sight.State.Members = append(w.sight.State.Members,
@@ -195,7 +196,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestTampered: what somebody else writes is put right within a minute, and no faster than all else.
+// TestTampered: what somebody else writes is put right within a minute, and no more often than any other change.
 func TestTampered(t *testing.T) {
 	w := newWorld(t)
 	w.look()
@@ -212,7 +213,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestFailed: what fails is tried again, not at once.
+// TestFailed: a write that failed is tried again, but not at once.
 func TestFailed(t *testing.T) {
 	w := newWorld(t)
 	tries := 0
@@ -231,9 +232,9 @@ func TestFailed(t *testing.T) {
 	w.want("1000 a* b c")
 }
 
-// TestNoLoop: whatever the replicas do, and whoever becomes the primary, an epoch has one write at its beginning, and no
-// more than one in writeEvery then; the primary is told at once, or formerMax later, and is never hidden; and after half a minute of peace
-// Router is told the truth.
+// TestNoLoop: whatever the replicas do, and whichever node becomes the primary: an epoch has one write at its
+// beginning, and then at most one per writeEvery. The primary is told at once, or at most formerMax later, and is
+// never hidden. After half a minute of peace Router is told the truth.
 func TestNoLoop(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t)
@@ -275,8 +276,9 @@ func TestNoLoop(t *testing.T) {
 	})
 }
 
-// TestFormerFirst: Router learns of a new primary once the former one lets clients in again, or is not heard, or takes too long. It was found
-// where clients connected anew while the primary moved: Router stood still for 20 s.
+// TestFormerFirst: Router is told of a new primary only when the former primary lets clients in again, is not heard,
+// or takes too long. Before, clients that connected anew while the primary moved found Router standing still for 20
+// s.
 func TestFormerFirst(t *testing.T) {
 	leaves := func(role status.Role) func(*status.Node) { return func(n *status.Node) { n.Role = role } }
 	for name, c := range map[string]struct {

@@ -18,14 +18,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// server is a mysqld with one event, and notes what it is told.
+// server is a mysqld with one event. It records what it is told.
 type server struct {
 	event mysqld.EventStatus
-	// refuses is why it does not set the event "nightly"; two: there is another one behind it, "hourly".
+	// refuses is the error of setting the event "nightly". two: behind nightly there is another event, "hourly".
 	refuses error
 	two     bool
 	hourly  mysqld.EventStatus
-	// recorded is what nightly is to be, if not enabled.
+	// recorded is the status that nightly is to have, if that is not enabled.
 	recorded mysqld.EventStatus
 	err      error
 	runs     bool
@@ -72,7 +72,7 @@ func (s *server) RecordEvents(context.Context, []mysqld.EventRow, []mysqld.Event
 	return s.err
 }
 
-// node is a Service and what it sees.
+// node is a Service, and what the Service sees.
 type node struct {
 	*Service
 	server *server
@@ -115,7 +115,8 @@ func (n *node) expect(t *testing.T, what, want string) {
 	}
 }
 
-// TestSchedulerFollowsThePrimary: the scheduler starts once in each epoch, after the events have their status, and stops with it.
+// TestSchedulerFollowsThePrimary: the scheduler starts once in each epoch, after the events have their status. It
+// stops with the epoch.
 func TestSchedulerFollowsThePrimary(t *testing.T) {
 	n := newNode()
 	n.expect(t, "a replica", "")
@@ -131,7 +132,8 @@ func TestSchedulerFollowsThePrimary(t *testing.T) {
 	n.expect(t, "an epoch ended and another began between two looks", "scheduler false, scheduler true")
 }
 
-// TestSchedulerOfAnotherMysqld: a mysqld that has started anew is told again, and the one that has ended is not told anything.
+// TestSchedulerOfAnotherMysqld: a mysqld that has started anew is told again. A mysqld that has ended is told
+// nothing.
 func TestSchedulerOfAnotherMysqld(t *testing.T) {
 	n := newNode()
 	n.serves = true
@@ -148,7 +150,8 @@ func TestSchedulerOfAnotherMysqld(t *testing.T) {
 	}
 }
 
-// TestSchedulerIsOff: where the cluster has events off, or follows a source, none runs; the status names those that wait.
+// TestSchedulerIsOff: if the cluster has events off, or follows a source, no event runs. The status names the events
+// that wait.
 func TestSchedulerIsOff(t *testing.T) {
 	for name, off := range map[string]func(*cluster.State){
 		"events off": func(s *cluster.State) { s.EventsOff = true },
@@ -165,7 +168,7 @@ func TestSchedulerIsOff(t *testing.T) {
 		n.expect(t, name, "")
 		want := int64(1)
 		if state.Follow != nil {
-			want = 0 // the source's run there
+			want = 0 // the events of the source run there
 		}
 		if own := n.Board.Own(); own.Events != want {
 			t.Errorf("%s: the status has %d events that wait, want %d", name, own.Events, want)
@@ -173,7 +176,7 @@ func TestSchedulerIsOff(t *testing.T) {
 	}
 }
 
-// TestSchedulerTriesAgain: what failed is done at the next look, and the status says it until then.
+// TestSchedulerTriesAgain: what failed is tried again at the next look. Until it succeeds the status says so.
 func TestSchedulerTriesAgain(t *testing.T) {
 	n := newNode()
 	fails := func(what, says string) {
@@ -200,8 +203,8 @@ func TestSchedulerTriesAgain(t *testing.T) {
 	n.expect(t, "deposed, and it did not stop at once", "scheduler false")
 }
 
-// TestOneEventCannotBeSet: it keeps no other one from running, is named, and is tried again. It kept all of them from running after a
-// promotion, and no status said which one.
+// TestOneEventCannotBeSet: an event that cannot be set keeps no other event from running, is named, and is tried
+// again. Once such an event kept all events from running after a promotion, and no status named it.
 func TestOneEventCannotBeSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -238,7 +241,7 @@ func TestOneEventCannotBeSet(t *testing.T) {
 	})
 }
 
-// TestEventThatMustNotRun: while one cannot be set that would run, and must not, none runs.
+// TestEventThatMustNotRun: if an event would run and must not, and this cannot be set, no event runs.
 func TestEventThatMustNotRun(t *testing.T) {
 	n := newNode()
 	n.serves, n.server.two, n.server.hourly, n.server.refuses = true, true, mysqld.EventElsewhere, errors.New("it is locked")

@@ -17,7 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestProbeWritesItsOwnFile: what mysqld's account put in its place is not written, and goes.
+// TestProbeWritesItsOwnFile: a file that mysqld's account has put in the place of the probe's is not written, and is
+// removed.
 func TestProbeWritesItsOwnFile(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "probe"), filepath.Join(dir, "other")
@@ -47,9 +48,8 @@ func TestProbeWritesItsOwnFile(t *testing.T) {
 	}
 }
 
-// TestDiskProbe: a disk that answers is well; a write that does not end is seen
-// after Patience, whether or not anybody asks for more writes, and no more once
-// it has ended; nothing waits for it when the agent stops.
+// TestDiskProbe: a disk that answers is well. A write that does not end is noticed after Patience, whether or not
+// more writes are asked for, and no more once it has ended. A stop of the agent waits for nothing.
 func TestDiskProbe(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeProbe(filepath.Join(dir, "probe")); err != nil {
@@ -73,7 +73,7 @@ func TestDiskProbe(t *testing.T) {
 		if took := p.hangs(time.Now()); took != Patience+probeEvery {
 			t.Errorf("it hangs for %s, want %s", took, Patience+probeEvery)
 		}
-		next := time.Now().Add(-2 * Patience) // another one, as after a second stop
+		next := time.Now().Add(-2 * Patience) // another write, as after a second stop
 		p.began.Store(&next)
 		if took := p.hangs(time.Now()); took != 0 {
 			t.Errorf("at the first look at another write it hangs for %s", took)
@@ -85,8 +85,8 @@ func TestDiskProbe(t *testing.T) {
 	})
 }
 
-// TestDiskProbeOfADiskThatHangs: a write that does not end hangs, keeps no stop waiting, and is
-// over once it ends.
+// TestDiskProbeOfADiskThatHangs: a write that does not end means that the disk hangs. It keeps no stop waiting, and
+// the disk is well once it ends.
 func TestDiskProbeOfADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -132,9 +132,8 @@ func (b *board) SetTrouble(about, text string) bool {
 	return news
 }
 
-// TestWhomABadDiskFences: a primary and a node that is being promoted, on a disk
-// that is full or hangs; a replica says so and goes on, and says so no more once its
-// disk is well.
+// TestWhomABadDiskFences: a disk that is full or hangs fences a primary, and a node that is being promoted. A replica
+// only says so, and says so no more once its disk is well.
 func TestWhomABadDiskFences(t *testing.T) {
 	for _, c := range []struct {
 		role  status.Role
@@ -179,8 +178,8 @@ func TestWhomABadDiskFences(t *testing.T) {
 
 func writers(n int) func() (int, error) { return func() (int, error) { return n, nil } }
 
-// TestADiskThatHangsUnderOneWhoCommits: mysqld stands still only where nothing was
-// committed for as long as its disk may take, and something should have been.
+// TestADiskThatHangsUnderOneWhoCommits: mysqld stands still only if nothing was committed for as long as its disk may
+// take, and something should have been committed.
 func TestADiskThatHangsUnderOneWhoCommits(t *testing.T) {
 	none := writers(0)
 	silent := func() (int, error) { return 0, errors.New("it does not answer") }
@@ -213,7 +212,7 @@ func TestADiskThatHangsUnderOneWhoCommits(t *testing.T) {
 	}
 }
 
-// TestSpace: what mysqld says of its disk reaches the status, and its end takes that away.
+// TestSpace: what mysqld says of its disk is in the status until mysqld ends.
 func TestSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &board{own: status.Node{Role: status.RoleReplica}, about: map[string]string{}}
@@ -236,8 +235,8 @@ func TestSpace(t *testing.T) {
 	})
 }
 
-// TestGreets: a mysqld that takes connections and says nothing is doubted where clients may wait for it; one that greets,
-// or is not there, is not.
+// TestGreets: a mysqld that takes connections and says nothing is doubted if clients may wait for it. A mysqld that
+// greets, or is not there, is not doubted.
 func TestGreets(t *testing.T) {
 	dir := t.TempDir()
 	listen := func(name string, greets bool) string {

@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// node is a leader, a, that knows what its board has.
+// node is a leader, a, that knows only what its board has.
 type node struct {
 	Node
 	board *board.Board
@@ -56,8 +56,8 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 	}
 }
 
-// TestPlanOfNobody: in maintenance without a primary nothing is waited for,
-// however far the node that is to open is behind.
+// TestPlanOfNobody: in maintenance without a primary the plan waits for nothing, however far behind the node to open
+// is.
 func TestPlanOfNobody(t *testing.T) {
 	v := newService(t)
 	b := v.self.ID + 1
@@ -80,8 +80,8 @@ func TestPlanOfNobody(t *testing.T) {
 	}
 }
 
-// TestJudgeWriters: a statement of half of the pause keeps a switchover from beginning;
-// a dry run names the shorter ones.
+// TestJudgeWriters: a switchover does not begin while a statement has run for half of the pause or longer. A dry run
+// names the shorter statements.
 func TestJudgeWriters(t *testing.T) {
 	of := func(seconds ...int64) (all []mysqld.Session) {
 		for i, s := range seconds {
@@ -111,7 +111,7 @@ func TestJudgeWriters(t *testing.T) {
 	}
 }
 
-// slow is a node that has everything after a while.
+// slow is a node that has all entries after a while.
 type slow struct {
 	Node
 	after time.Duration
@@ -122,7 +122,8 @@ func (n slow) Follow(context.Context, uint64, uint64) error {
 	return nil
 }
 
-// TestFarTarget: how far the target is behind is what it has waited, not what the way to it takes.
+// TestFarTarget: the lag of a target is the time that it has waited, without the time that the answer takes on its
+// way.
 func TestFarTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const way, limit = time.Second, 10 * time.Second
@@ -154,7 +155,7 @@ func TestFarTarget(t *testing.T) {
 	}
 }
 
-// TestCalledOff: it says that writes are open again, where they are.
+// TestCalledOff: the answer says that writes are open again, if they are.
 func TestCalledOff(t *testing.T) {
 	v := newService(t)
 	var orders primary.Orders

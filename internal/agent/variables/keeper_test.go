@@ -13,13 +13,13 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// server is a mysqld that takes what it is given, but for what its fields say.
+// server is a mysqld that takes every value, except as its fields say.
 type server struct {
 	said   []string
 	static map[string]bool
 	wrong  map[string]bool
 	broken bool
-	// passing: what is wrong is not so for ever. badTLS: TLS cannot be loaded anew.
+	// passing: what is wrong passes. badTLS: TLS cannot be loaded anew.
 	passing, badTLS bool
 }
 
@@ -110,15 +110,15 @@ func TestKeeper(t *testing.T) {
 	step("it did not start with them", 9, vars{"c": "best"}, nil, cluster.VariablesOf{Error: "mysqld has ended: exit status 1"})
 }
 
-// trier leaves what it tried.
+// trier is a trial that leaves what it tried.
 type trier []string
 
 func (left trier) TryGlobals(context.Context, map[string]string) ([]string, map[string]string, error) {
 	return nil, nil, fmt.Errorf("try: %w", &mysqld.PutBackError{Names: left, Err: errors.New("bad connection")})
 }
 
-// TestTrialLeavesNothing: what a trial could not put back is set anew, to the cluster's value, the
-// configuration's or the default.
+// TestTrialLeavesNothing: what a trial could not put back is set anew: to the cluster's value, the configuration's
+// value or the default.
 func TestTrialLeavesNothing(t *testing.T) {
 	s, k := &server{}, New("b", vars{"own": "1"})
 	k.Started(7, vars{"a": "1", "same": "x"}, nil)
@@ -143,7 +143,7 @@ func TestTrialLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedForNow: what the server refuses for now is tried again.
+// TestRefusedForNow: a value that the server refuses for now is tried again.
 func TestRefusedForNow(t *testing.T) {
 	s, k := &server{wrong: map[string]bool{"a=2": true}, passing: true}, New("b", nil)
 	k.Started(7, nil, nil)
@@ -158,7 +158,7 @@ func TestRefusedForNow(t *testing.T) {
 	}
 }
 
-// TestUnsetWhileRefused: a value that the server has refused, and that the cluster has no more, is no trouble any more.
+// TestUnsetWhileRefused: a refused value that the cluster does not have any more is no longer reported.
 func TestUnsetWhileRefused(t *testing.T) {
 	s, k := &server{wrong: map[string]bool{"a=2": true}, passing: true}, New("b", nil)
 	k.Started(7, nil, nil)
@@ -169,7 +169,7 @@ func TestUnsetWhileRefused(t *testing.T) {
 	}
 }
 
-// TestReloadsTLS: variables of TLS are loaded once all of them are set, and again while that fails.
+// TestReloadsTLS: TLS is loaded anew once all its variables are set, and again while that fails.
 func TestReloadsTLS(t *testing.T) {
 	s, k := &server{}, New("b", nil)
 	k.Started(7, nil, nil)

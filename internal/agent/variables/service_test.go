@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestNotesOfVariables: the answer says what does not hold at once.
+// TestNotesOfVariables: the answer says which values do not hold at once.
 func TestNotesOfVariables(t *testing.T) {
 	set := map[string]string{"slave_parallel_workers": "8", "max_connections": "5", "innodb_read_io_threads": "8", "sql_mode": "ansi"}
 	want := []string{
