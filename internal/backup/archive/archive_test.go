@@ -21,10 +21,10 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// aStage is as long as a transaction is at least.
+// aStage has the least length of a staged transaction.
 var aStage = bytes.Repeat([]byte("stage"), 50)
 
-// batch is an entry with transactions, one committed each second from at on.
+// batch is an entry with transactions, one committed in each second from at on.
 func batch(index uint64, w *binlogtest.Writer, count int, at time.Time) seglog.Entry {
 	data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: uint32(count), Term: 2, Number: index})
 	for i := range count {
@@ -94,7 +94,7 @@ func TestPiece(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	// A reader that leaves the stage out reads on behind it.
+	// A reader that does not read the stage goes on behind it.
 	r, err := NewReader(bytes.NewReader(piece))
 	for n := 0; err == nil; n++ {
 		if _, err = r.Next(); errors.Is(err, io.EOF) && n != 2*len(want) {
@@ -106,7 +106,8 @@ func TestPiece(t *testing.T) {
 	}
 }
 
-// TestPieceDamaged: no part of a piece is taken for a whole one, and no changed one for what it was.
+// TestPieceDamaged: a part of a piece is never taken for a whole one, and a change is always
+// noticed.
 func TestPieceDamaged(t *testing.T) {
 	_, piece := aPiece(t, aStage)
 	for at := range piece {
@@ -169,7 +170,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestChain: the pieces of a chain have every entry, and none goes further without a gap.
+// TestChain: the pieces of a chain have every entry, and no other pieces go further without a
+// gap.
 func TestChain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var names []string
@@ -201,7 +203,7 @@ func TestChain(t *testing.T) {
 	})
 }
 
-// TestPrunable: what the kept full backups need stays.
+// TestPrunable: everything that the kept full backups need stays.
 func TestPrunable(t *testing.T) {
 	var names []string
 	for i := range 3 {
@@ -226,7 +228,8 @@ func TestPrunable(t *testing.T) {
 	}
 }
 
-// TestAbandoned: what was interrupted long ago goes, and what may be under way stays.
+// TestAbandoned: data of a backup that was interrupted long ago are removed; those of one that
+// may be under way stay.
 func TestAbandoned(t *testing.T) {
 	newest := FullName(noon, "b")
 	old, young := FullName(noon.Add(-49*time.Hour), "b"), FullName(noon.Add(-47*time.Hour), "b")
@@ -237,7 +240,7 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// TestCut: what of an entry belongs to a point.
+// TestCut: which part of an entry belongs to a target.
 func TestCut(t *testing.T) {
 	w := binlogtest.New("q.000001")
 	e := batch(8, w, 3, noon) // transactions 1 to 3, at 12:00:00, :01 and :02
@@ -277,7 +280,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestChoose: a full backup is taken that has nothing of what is left out.
+// TestChoose: it returns a full backup that has nothing of what the target leaves out.
 func TestChoose(t *testing.T) {
 	uuid := binlogtest.GTID(1).UUID.String()
 	var all []Manifest

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// dataTar is a backup's tar with these files; what has no content is a directory.
+// dataTar is a backup's tar with these files; a name without content is a directory.
 func dataTar(t testing.TB, files ...[2]string) []byte {
 	t.Helper()
 	start, _ := json.Marshal(Start{Format: Format, Cluster: "c", Begin: replay.LogBegin{First: 3}}) // it cannot fail

@@ -49,13 +49,13 @@ func getText(ctx context.Context, s Store, name string) (string, error) {
 	return string(b), errors.Join(err, r.Close())
 }
 
-// inDirectory is commands that reach a directory.
+// inDirectory returns commands that store in a directory.
 func inDirectory(dir string) Commands {
 	f := "'" + dir + "'/\"$QUORATE_OBJECT\""
 	return Commands{Put: "cat >" + f + ".part && mv " + f + ".part " + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f}
 }
 
-// TestStore: both kinds of repositories do the same.
+// TestStore: both kinds of repositories behave the same.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	directory, err := NewDirectory(vfs.OS{}, dir)
@@ -109,7 +109,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestPutIsWhole: after a crash anywhere there is the object of before, or the new one, whole.
+// TestPutIsWhole: after a crash anywhere, the earlier object or the new one is there, whole.
 func TestPutIsWhole(t *testing.T) {
 	for n := int64(1); ; n++ {
 		base := vfs.NewMem()
@@ -141,7 +141,8 @@ func TestPutIsWhole(t *testing.T) {
 	}
 }
 
-// TestTwoWriters: two who write the same object at a time leave a whole one, of either.
+// TestTwoWriters: two writers of the same object at the same time leave a whole object of one
+// of them.
 func TestTwoWriters(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := fs.MkdirAll("b"); err != nil {
@@ -160,7 +161,7 @@ func TestTwoWriters(t *testing.T) {
 	}
 }
 
-// TestPartsAge: where nothing is known of who writes a part, it is left once it is old.
+// TestPartsAge: a part whose writer cannot be checked counts as left once it is old.
 func TestPartsAge(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := fs.MkdirAll("b"); err != nil {
@@ -182,7 +183,7 @@ func TestPartsAge(t *testing.T) {
 	}
 }
 
-// renames has another one look at the parts before each rename.
+// renames lets another process look at the parts before each rename.
 type renames struct {
 	vfs.FS
 	before func()
@@ -193,7 +194,7 @@ func (r renames) Rename(from, to string) error {
 	return r.FS.Rename(from, to)
 }
 
-// TestPartUntilItsName: nobody takes an object that is whole, and has not its name so far, for one that was left.
+// TestPartUntilItsName: an object that is whole but does not have its name yet is not taken for one that is left.
 func TestPartUntilItsName(t *testing.T) {
 	dir := t.TempDir()
 	d := directory{vfs.OS{}, dir, -1, -1}
@@ -213,8 +214,9 @@ func TestPartUntilItsName(t *testing.T) {
 	}
 }
 
-// TestPartOfKilled: what a Put that was killed has left is seen at once, and the next Put removes it; what is written stays, however old
-// it is, and so does what another host may write. It stayed for two days, as large as a full backup.
+// TestPartOfKilled: what a Put that was killed has left is seen at once, and the next Put removes it; a part that is
+// being written stays, however old it is, and so does one that another host may write. Before, it stayed for two
+// days, as large as a full backup.
 func TestPartOfKilled(t *testing.T) {
 	const putsHere = "QUORATE_TEST_PUTS_HERE"
 	half := func(then func() error) func(io.Writer) error {
@@ -273,7 +275,7 @@ func TestPartOfKilled(t *testing.T) {
 	}
 }
 
-// early is a file system in which somebody removes the first file as soon as it is made.
+// early is a file system in which another process removes the first file as soon as it is made.
 type early struct {
 	vfs.FS
 	done bool
@@ -288,7 +290,7 @@ func (e *early) Create(name string) (vfs.File, error) {
 	return f, err
 }
 
-// TestPartGoneBeforeItsLock: a part that somebody took for one that is left, before it was locked, is made again.
+// TestPartGoneBeforeItsLock: a part that was removed as left before it was locked is made again.
 func TestPartGoneBeforeItsLock(t *testing.T) {
 	s := directory{&early{FS: vfs.OS{}}, t.TempDir(), -1, -1}
 	putText(t, s, "x", "whole")
@@ -303,7 +305,8 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// TestCommandsFail: what a command says is told, and half of what it gives is never a whole object.
+// TestCommandsFail: the error has the command's output, and half of an object is never taken for a
+// whole one.
 func TestCommandsFail(t *testing.T) {
 	s := NewCommands(Commands{Put: "echo no bucket >&2; exit 3", Get: "printf half; echo broken off >&2; exit 1", List: "echo a; exit 4"})
 	err := s.Put(t.Context(), "x", func(w io.Writer) error {
@@ -326,7 +329,8 @@ func TestCommandsFail(t *testing.T) {
 	if err := s.Delete(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "backup.delete_command is not set") {
 		t.Errorf("delete: %v", err)
 	}
-	// One that is closed before its end ends, with what it has started.
+	// A reader that is closed before its end ends its command, with everything that the command
+	// has started.
 	r, err := NewCommands(Commands{Get: "yes | cat"}).Get(t.Context(), "x")
 	if err == nil {
 		_, err = io.ReadFull(r, make([]byte, 10))
@@ -336,7 +340,8 @@ func TestCommandsFail(t *testing.T) {
 	}
 }
 
-// TestPutOtherPipe: a pipe of fill's own that breaks is not the command's, which still reads.
+// TestPutOtherPipe: if a pipe of fill itself breaks, that is not taken for the pipe to the
+// command.
 func TestPutOtherPipe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -346,7 +351,8 @@ func TestPutOtherPipe(t *testing.T) {
 	}
 }
 
-// TestPutNotRead: a command that leaves some of the object unread has not stored it, whatever fill says.
+// TestPutNotRead: a command that leaves a part of the object unread has not stored it, whatever fill
+// returns.
 func TestPutNotRead(t *testing.T) {
 	err := NewCommands(Commands{Put: "head -c 10 >/dev/null"}).Put(t.Context(), "x", func(w io.Writer) error {
 		for range 100 {
@@ -359,7 +365,8 @@ func TestPutNotRead(t *testing.T) {
 	}
 }
 
-// TestCommandLeavesSomethingRunning: what a command has started, and left running with its output open, does not make it fail.
+// TestCommandLeavesSomethingRunning: a process that a command has started and left running, with the output open,
+// does not make the command fail.
 func TestCommandLeavesSomethingRunning(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
@@ -374,7 +381,8 @@ func TestCommandLeavesSomethingRunning(t *testing.T) {
 	}
 }
 
-// TestIdle: what a command does in time is waited for, however long it takes together, and so is what the other side does for its part.
+// TestIdle: a command that makes progress in time may take as long as it likes, and the time of the other side does
+// not count.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var killed error
@@ -398,8 +406,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestIdleCommandIsKilled: a command that hangs ends, with all that it has started, and the error says why. One whose store did not
-// answer held the archive until somebody ended it.
+// TestIdleCommandIsKilled: a command that hangs is ended, with everything that it has started, and the error says
+// why. Before, a command whose store did not answer held the archive up until somebody ended it.
 func TestIdleCommandIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	hangs := "sleep 1000 & echo $! >" + dir + "/$$.pid; wait"
@@ -445,7 +453,8 @@ func TestIdleCommandIsKilled(t *testing.T) {
 // putsForEver names the directory of a command of which only the first bytes ever come.
 const putsForEver = "QUORATE_TEST_PUTS_FOR_EVER"
 
-// TestPutIsKilled: who is killed in the middle of an object leaves no command that takes what came for all of it.
+// TestPutIsKilled: a process that is killed in the middle of an object leaves no command that takes the part for
+// the whole.
 func TestPutIsKilled(t *testing.T) {
 	if dir := os.Getenv(putsForEver); dir != "" {
 		put := fmt.Sprintf("echo $$ >%[1]s/pid.part && mv %[1]s/pid.part %[1]s/pid; cat >%[1]s/part; sleep 0.2; mv %[1]s/part %[1]s/whole", dir)
@@ -490,7 +499,7 @@ func TestPutIsKilled(t *testing.T) {
 	}
 }
 
-// TestListNoLines: a command that prints no lines is ended, and told of.
+// TestListNoLines: a command that prints no lines is ended, and gives an error.
 func TestListNoLines(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -500,7 +509,7 @@ func TestListNoLines(t *testing.T) {
 	}
 }
 
-// TestSealCutAnywhere: at each byte, the end of age's header among them.
+// TestSealCutAnywhere: a cut at any byte is noticed, also at the end of age's header.
 func TestSealCutAnywhere(t *testing.T) {
 	own, err := age.GenerateX25519Identity()
 	if err != nil {

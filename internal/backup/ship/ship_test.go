@@ -34,15 +34,16 @@ type node struct {
 	first   uint64
 	entries []seglog.Entry // all that there ever were, from 1 on
 	w       *binlogtest.Writer
-	// grow is how many entries come while the data are copied; broken: the copy breaks off.
+	// grow is how many entries are added while the data are copied. broken says that the copy
+	// breaks off.
 	grow   int
 	broken bool
 	newest time.Time
 	// cluster is its id.
 	cluster string
-	// generation is that of its history.
+	// generation is the generation of its history.
 	generation uint64
-	// sent is called when all up to an entry was taken; nil = it is not.
+	// sent is called when everything up to an entry was read; it may be nil.
 	sent func(index uint64)
 }
 
@@ -62,7 +63,7 @@ func (n *node) add(count int) {
 	}
 }
 
-// Log implements Agent: all that there is, with a point, and then points until ctx ends.
+// Log implements Agent: it gives all entries, a point, and then points until ctx ends.
 func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,7 +148,7 @@ func newConfig(t *testing.T) Config {
 	return Config{Store: store, Interval: time.Hour, New: true}
 }
 
-// entries are those that a restore of all that there is would read.
+// entries returns the entries that a restore of everything would read.
 func entries(t *testing.T, c Config) (all []seglog.Entry) {
 	t.Helper()
 	contents, manifests, _, err := Usable(t.Context(), c.Store)
@@ -208,7 +209,7 @@ func TestFullAndArchive(t *testing.T) {
 		t.Errorf("shipped %+v", shipped)
 	}
 	wantAll(t, c, n)
-	// The next full backup needs no piece that is there.
+	// The next full backup does not ship pieces again that are there.
 	shipped, n.grow = nil, 0
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil || len(shipped) != 0 {
 		t.Errorf("shipped again %+v, %v", shipped, err)
@@ -219,7 +220,7 @@ func TestFullAndArchive(t *testing.T) {
 	}
 }
 
-// TestStopped: an archive that is stopped ships what it has before it ends.
+// TestStopped: an archive that is stopped first ships the entries that it has.
 func TestStopped(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
@@ -240,7 +241,8 @@ func TestStopped(t *testing.T) {
 	wantAll(t, c, n)
 }
 
-// TestIdle: a full backup without a transaction in its log is as new as what was before.
+// TestIdle: a full backup without a transaction in its log has the time of the transaction
+// before.
 func TestIdle(t *testing.T) {
 	c, n := newConfig(t), newNode(1)
 	n.newest = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -257,7 +259,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestTwoArchives: while one ships, the other has nothing to do; when it is gone the other goes on.
+// TestTwoArchives: while one archive ships, the other has nothing to do; when the first ends, the
+// other goes on.
 func TestTwoArchives(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
@@ -296,7 +299,7 @@ func TestTwoArchives(t *testing.T) {
 	wantAll(t, c, n)
 }
 
-// TestCommands: a repository that commands reach gets the same.
+// TestCommands: a repository reached by commands gets the same.
 func TestCommands(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	f := "'" + t.TempDir() + "'/\"$QUORATE_OBJECT\""
@@ -349,14 +352,14 @@ func TestOtherHistory(t *testing.T) {
 		t.Errorf("another cluster, behind a gap: %v", err)
 	}
 	gap.cluster = "1f"
-	// A full backup begins anew behind a gap.
+	// A full backup may begin again behind a gap.
 	if _, _, err := Full(t.Context(), c, gap, silent{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestGeneration: a cluster that was restored with all that there was, or recovered, has the same last entry, and
-// the same name; it begins another history, and gets no further into the repository of before.
+// TestGeneration: a cluster that was recovered, or restored from everything, has the same last entry and the same
+// name. But it begins another history, and the repository of the old one refuses it.
 func TestGeneration(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
@@ -376,7 +379,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// TestNew: an empty repository, whose disk may not be mounted, is not taken for a new one.
+// TestNew: an empty repository is not taken for a new one, because its disk may not be mounted.
 func TestNew(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	c.New = false
@@ -394,7 +397,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestLostPiece: a piece that is lost shows, and is shipped again while the nodes have it.
+// TestLostPiece: a lost piece is noticed, and is shipped again if the nodes still have its
+// entries.
 func TestLostPiece(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
@@ -426,7 +430,7 @@ func TestLostPiece(t *testing.T) {
 	}
 }
 
-// TestPieceIsNotWhatItsNameSays: a piece under another's name is noticed.
+// TestPieceIsNotWhatItsNameSays: a piece under the name of another is noticed.
 func TestPieceIsNotWhatItsNameSays(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
@@ -461,7 +465,7 @@ func TestPieceIsNotWhatItsNameSays(t *testing.T) {
 	}
 }
 
-// TestFullBroken: what breaks off is no backup.
+// TestFullBroken: a copy that breaks off is no backup.
 func TestFullBroken(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	n.broken = true
@@ -476,7 +480,7 @@ func TestFullBroken(t *testing.T) {
 	}
 }
 
-// backUp takes full backups, an hour apart, each with more of the log behind it.
+// backUp takes full backups, an hour apart, and ships more of the log after each.
 func backUp(t *testing.T, c Config, n *node, fulls int) {
 	t.Helper()
 	for i := range fulls {
@@ -484,7 +488,7 @@ func backUp(t *testing.T, c Config, n *node, fulls int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Under a name of its own: all are of one second.
+		// Give each a name of its own: all were taken in one second.
 		rename(t, c.Store, name, archive.FullName(m.At.Add(time.Duration(i+1)*time.Hour), "b"))
 		n.add(5)
 		if err := Follow(t.Context(), c, n, true); err != nil {
@@ -494,7 +498,7 @@ func backUp(t *testing.T, c Config, n *node, fulls int) {
 	}
 }
 
-// TestPrune: what goes is only what nobody needs, and what stays can be restored.
+// TestPrune: only objects that no kept backup needs are removed, and the rest can be restored.
 func TestPrune(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	backUp(t, c, n, 3)
@@ -513,7 +517,7 @@ func TestPrune(t *testing.T) {
 	wantAll(t, c, n)
 }
 
-// withParts is a repository in which full backups have not ended.
+// withParts is a repository with unfinished full backups.
 type withParts struct {
 	repository.Store
 	removed bool
@@ -530,7 +534,8 @@ func (p *withParts) Parts(_ context.Context, remove bool) ([]repository.Part, er
 	}, nil
 }
 
-// TestPartsOfFulls: full backups that have not ended are shown, and pruned where nobody writes them. They were seen in no list.
+// TestPartsOfFulls: unfinished full backups are listed, and pruned if no process writes them. Before, no list showed
+// them.
 func TestPartsOfFulls(t *testing.T) {
 	store := &withParts{Store: newConfig(t).Store}
 	all, err := Fulls(t.Context(), store)
@@ -545,7 +550,7 @@ func TestPartsOfFulls(t *testing.T) {
 	}
 }
 
-// dying is a store whose owner dies at the nth deletion.
+// dying is a store whose process dies at the nth deletion.
 type dying struct {
 	repository.Store
 	left int
@@ -560,8 +565,8 @@ func (d *dying) Delete(ctx context.Context, name string) error {
 
 var errDead = errors.New("dead")
 
-// TestPruneInterrupted: what was interrupted at any deletion the same command takes up. The manifest went first, and then nothing said
-// any more that its data are too many.
+// TestPruneInterrupted: if prune is interrupted at any deletion, the same command finishes the work. Before, it
+// deleted the manifest first, and then nothing showed any more that the data could be deleted.
 func TestPruneInterrupted(t *testing.T) {
 	for n := 0; ; n++ {
 		c, node := newConfig(t), newNode(5)
@@ -587,7 +592,8 @@ func TestPruneInterrupted(t *testing.T) {
 	}
 }
 
-// TestPruneKeepsUsable: full backups that cannot be restored do not count: the older ones that can stay.
+// TestPruneKeepsUsable: full backups that cannot be restored do not count, so older ones that can be
+// restored stay.
 func TestPruneKeepsUsable(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	var names []string
@@ -629,7 +635,7 @@ func TestPruneKeepsUsable(t *testing.T) {
 	}
 }
 
-// stuck is a repository that stores no manifest, and does not say so.
+// stuck is a repository whose Put of a manifest hangs.
 type stuck struct{ repository.Store }
 
 // Put implements repository.Store.
@@ -641,7 +647,7 @@ func (s stuck) Put(ctx context.Context, name string, fill func(io.Writer) error)
 	return context.Cause(ctx)
 }
 
-// TestFullManifestHangs: a full backup ends also where its last object is never stored.
+// TestFullManifestHangs: a full backup ends even if the Put of its last object hangs.
 func TestFullManifestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, n := newConfig(t), newNode(5)

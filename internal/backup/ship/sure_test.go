@@ -19,8 +19,8 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 )
 
-// shortNode has a repository that commands reach, with a full backup and a piece behind it, of which a command that was killed in the
-// middle has left a part.
+// shortNode has a repository reached by commands, with a full backup and, behind it, a piece of which a killed
+// command has left only a part.
 func shortNode(t *testing.T, recipients ...string) (c Config, n *node, cut string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func cutShort(t *testing.T, file string) {
 	}
 }
 
-// wantAllFor is wantAll of a repository that may be encrypted.
+// wantAllFor is wantAll for a repository that may be encrypted.
 func wantAllFor(t *testing.T, c Config, n *node, own age.Identity) {
 	t.Helper()
 	contents, err := list(t.Context(), c.Store)
@@ -76,9 +76,9 @@ func wantAllFor(t *testing.T, c Config, n *node, own age.Identity) {
 	}
 }
 
-// TestCutPiece: a piece of which a command that was killed has left a part is stored again before anything goes on behind it, by an
-// archive and by a full backup; where it can be read also if there is nothing to go on with. It was taken for the end of the log, and a
-// restore ended there.
+// TestCutPiece: a killed command has left a part of a piece. An archive or a full backup stores the piece again
+// before it stores another behind it; a piece that can be read is stored again even if no other follows. Before, the
+// part was taken for the end of the log, and a restore ended there.
 func TestCutPiece(t *testing.T) {
 	own, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -113,7 +113,7 @@ func TestCutPiece(t *testing.T) {
 	}
 }
 
-// TestCutPieceIdle: an archive that runs, and has nothing to store, finds it as well.
+// TestCutPieceIdle: an archive that has nothing to store finds the part, too.
 func TestCutPieceIdle(t *testing.T) {
 	c, n, _ := shortNode(t)
 	c.Interval = time.Millisecond
@@ -125,8 +125,8 @@ func TestCutPieceIdle(t *testing.T) {
 	wantAll(t, c, n)
 }
 
-// TestCutManifest: a manifest that a killed command has left a part of is no full backup: the archive and the next full backup go on behind the one
-// before. They ended, until somebody deleted it.
+// TestCutManifest: a part of a manifest that a killed command has left is no full backup: the archive and the next
+// full backup go on behind the backup before. Before, they failed until somebody deleted the part.
 func TestCutManifest(t *testing.T) {
 	c, n, cut := shortNode(t)
 	contents, err := list(t.Context(), c.Store)
@@ -163,7 +163,8 @@ func TestCutManifest(t *testing.T) {
 	}
 }
 
-// TestUnreadablePiece: a piece of which the store gives nothing now is no broken one: it is not stored again, and no one is told to delete it.
+// TestUnreadablePiece: a piece that the store cannot deliver now does not count as broken: it is not stored again,
+// and no error tells anybody to delete it.
 func TestUnreadablePiece(t *testing.T) {
 	c, n, cut := shortNode(t)
 	if err := Follow(t.Context(), c, n, true); err != nil { // the piece that was cut is whole now
@@ -180,7 +181,7 @@ func TestUnreadablePiece(t *testing.T) {
 	}
 }
 
-// TestCutPieceSealedIdle: an archive of encrypted pieces that has nothing to store looks once.
+// TestCutPieceSealedIdle: an archive of encrypted pieces that has nothing to store checks once.
 func TestCutPieceSealedIdle(t *testing.T) {
 	own, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -216,8 +217,8 @@ func (s *countedStore) Get(ctx context.Context, name string) (io.ReadCloser, err
 	return s.Store.Get(ctx, name)
 }
 
-// TestCutPiecePurged: where the nodes have the log of it no more, the way out is said; where nobody can tell whether it is whole, all
-// goes on as it stands.
+// TestCutPiecePurged: if the nodes no longer have the log of the piece, the error says what to do. If nobody can tell
+// whether the piece is whole, the archive goes on.
 func TestCutPiecePurged(t *testing.T) {
 	own, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -235,7 +236,7 @@ func TestCutPiecePurged(t *testing.T) {
 	}
 }
 
-// TestWholePieceStays: one that is whole is not stored again.
+// TestWholePieceStays: a whole piece is not stored again.
 func TestWholePieceStays(t *testing.T) {
 	c, n, _ := shortNode(t)
 	var stored []archive.Piece

@@ -160,7 +160,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 }
 
-// TestHealthForStrangers: who may not read is told the node's name and role, and nothing that would have to be invented.
+// TestHealthForStrangers: a client that may not read gets the node's name and role, and no other field.
 func TestHealthForStrangers(t *testing.T) {
 	s := start(t, &fakeProvider{status: statusOf(status.RolePrimary, status.MysqldRunning)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/primary", nil)
@@ -295,7 +295,7 @@ func TestLimit(t *testing.T) {
 		accepted <- conn
 	}()
 	first.Close()
-	first.Close() // twice gives one place back
+	first.Close() // closing twice gives only one place back
 	second := <-accepted
 	if second == nil || len(l.places) != 1 {
 		t.Fatalf("second = %v, %d places taken, want 1", second, len(l.places))

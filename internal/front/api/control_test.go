@@ -26,8 +26,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// asksVariable makes this test program send one request to the socket that it names,
-// as whoever runs it.
+// asksVariable makes this test program send one request to the socket that it names, as the
+// account that runs it.
 const asksVariable = "QUORATE_TEST_ASKS"
 
 func asks() {
@@ -47,7 +47,7 @@ func asks() {
 	os.Exit(0)
 }
 
-// socketDir is a directory that everybody may enter.
+// socketDir returns a directory that everybody may enter.
 func socketDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "qs")
@@ -61,7 +61,7 @@ func socketDir(t *testing.T) string {
 	return dir
 }
 
-// askAs runs this program as somebody else.
+// askAs runs this program as another account.
 func askAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) string {
 	t.Helper()
 	program := filepath.Join(socketDir(t), "asks") // one that everybody may run
@@ -136,8 +136,9 @@ func (c refusals) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestControlOfACommandThatEnded: the agent stood still, and the command was given up meanwhile. Its request was carried out once the agent went on: the
-// primary moved, or a node was fenced, when nobody expected it any more. A command that has only ended its request is there.
+// TestControlOfACommandThatEnded: the agent stood still, and the command was given up meanwhile. Before, its request
+// was carried out once the agent went on: the primary moved, or a node was fenced, when nobody expected it any more.
+// A command that has only ended its request (half-close) still waits.
 func TestControlOfACommandThatEnded(t *testing.T) {
 	socket := filepath.Join(socketDir(t), "s")
 	ends := make(chan string, 2)
@@ -173,7 +174,7 @@ func TestControlOfACommandThatEnded(t *testing.T) {
 	}
 }
 
-// TestWhoMayAsk: the kernel says who it is, whatever the request says.
+// TestWhoMayAsk: the kernel names the account, whatever the request says.
 func TestWhoMayAsk(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
@@ -206,8 +207,8 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// TestGroupMayAsk: with a group its members may, by any of their groups, and nobody
-// else.
+// TestGroupMayAsk: with a group, its members may ask, whichever of their groups it is, and
+// nobody else may.
 func TestGroupMayAsk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can ask as somebody else")
@@ -240,8 +241,7 @@ func TestGroupMayAsk(t *testing.T) {
 	}
 }
 
-// TestControlSocketInTheWay: what a killed agent has left is replaced, and nothing
-// else.
+// TestControlSocketInTheWay: the socket of a killed agent is replaced, and no other file is.
 func TestControlSocketInTheWay(t *testing.T) {
 	dir := socketDir(t)
 	socket := filepath.Join(dir, "s")
@@ -277,8 +277,8 @@ func TestControlSocketInTheWay(t *testing.T) {
 	}
 }
 
-// TestControlSocketOfOneWhoIsBusy: a socket that does not take a connection is not one
-// that nobody has.
+// TestControlSocketOfOneWhoIsBusy: a socket that accepts no connection now may still have an
+// owner.
 func TestControlSocketOfOneWhoIsBusy(t *testing.T) {
 	socket := filepath.Join(socketDir(t), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -289,7 +289,7 @@ func TestControlSocketOfOneWhoIsBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waits, err := net.Dial("unix", socket) // the one place that there is to wait in
+	waits, err := net.Dial("unix", socket) // the only place in the kernel's queue
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,8 +302,8 @@ func TestControlSocketOfOneWhoIsBusy(t *testing.T) {
 	}
 }
 
-// TestControlSocketInOthersDirectory: where others could put something else in its
-// place, none is opened.
+// TestControlSocketInOthersDirectory: no socket is opened where other accounts could replace
+// it.
 func TestControlSocketInOthersDirectory(t *testing.T) {
 	dir := socketDir(t)
 	for mode, want := range map[fs.FileMode]bool{0o755: true, 0o775: false, 0o757: false, 0o777: false, 0o777 | fs.ModeSticky: true} {
@@ -335,8 +335,8 @@ func TestControlRefusesWhatIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestProfilesAreForThisHost: nor for a page in a browser whose name points here. And there
-// are none unless they are asked for.
+// TestProfilesAreForThisHost: profiles are neither for other hosts nor for a foreign page whose
+// name points here. Without Config.Pprof there are none.
 func TestProfilesAreForThisHost(t *testing.T) {
 	s := New(Config{Pprof: true, Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{})
 	off := httptest.NewRecorder()

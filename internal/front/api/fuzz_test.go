@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// handed is a listener of connections that a test hands to it.
+// handed is a listener that accepts the connections that a test hands to it.
 type handed struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -40,7 +40,7 @@ func (h *handed) Close() error {
 
 func (*handed) Addr() net.Addr { return &net.TCPAddr{} }
 
-// noted is a log that notes panics, from which package http recovers.
+// noted is a log that notes panics, which package http recovers from.
 type noted struct {
 	slog.Handler
 	mu     sync.Mutex
@@ -64,13 +64,14 @@ func (n *noted) found() []string {
 	return n.panics
 }
 
-// post is a request as it goes over a connection.
+// post returns the bytes of a request.
 func post(path, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: agent\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
 
-// FuzzRequest gives the API's port, or the control socket, anything: the port takes no request of an
-// operator's and shows no profile to another host; on the socket a request is of whom the kernel names.
+// FuzzRequest gives the API's port, or the control socket, anything. The port carries out no operator's
+// request and shows no profile to another host. On the socket a request always has the account that the
+// kernel names.
 func FuzzRequest(f *testing.F) {
 	log := &noted{Handler: slog.DiscardHandler}
 	port, socket := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}, &handed{conns: make(chan net.Conn), closed: make(chan struct{})}

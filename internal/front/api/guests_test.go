@@ -12,7 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// Connections that ask for nothing make room for a balancer, and who asks again stays.
+// Connections without requests make room for a load balancer, and a connection that sends
+// requests again stays.
 func TestSilentConnectionsKeepNoCheckOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -29,7 +29,7 @@ var rewrite = flag.Bool("rewrite", false, "write openapi.json anew")
 // object is a JSON object.
 type object = map[string]any
 
-// operation is what openapi.json says of a route beside its path.
+// operation is what openapi.json has of a route beside its path.
 type operation struct {
 	summary, text string
 	params        []object
@@ -39,7 +39,7 @@ type operation struct {
 	required      []string // fields of the body
 }
 
-// operations describe the routes. A failure has the one form of errors.
+// operations describes the routes. All failures have the same form.
 func operations() map[string]operation {
 	last := object{"name": "last", "in": "query", "required": false, "description": "How many rows, the newest.",
 		"schema": object{"type": "integer", "minimum": 1, "maximum": historyMax, "default": historyDefault}}
@@ -57,7 +57,7 @@ func operations() map[string]operation {
 	}
 }
 
-// bounds are what the agent refuses of a request's fields, and which figures of an answer may be null.
+// bounds are the limits of a request's fields, and the figures of an answer that may be null.
 func bounds() map[string]object {
 	return map[string]object{
 		"SwitchoverRequest.max_pause_ns": {"minimum": 5e8, "maximum": 2e10, "default": cluster.MaxPauseDefault},
@@ -91,10 +91,10 @@ func enums() map[reflect.Type][]any {
 type schemas struct {
 	docs    map[string]string // by "package.Type" or "package.Type.Field"
 	made    object
-	request bool // what is being made is asked with: nothing else may be there
+	request bool // the schema is of a request: unknown fields are not allowed
 }
 
-// comments reads what packages say of their types.
+// comments reads the comments of packages' types.
 func comments(t *testing.T, dirs ...string) map[string]string {
 	docs := map[string]string{}
 	for _, dir := range dirs {
@@ -129,8 +129,8 @@ func comments(t *testing.T, dirs ...string) map[string]string {
 	return docs
 }
 
-// noteFields notes the comments of a struct's fields; a comment is about those that follow it, too,
-// up to an empty line or another one: then they have none of their own, and get none.
+// noteFields notes the comments of a struct's fields. A comment may be about several fields, up to
+// an empty line or the next comment; only the first of these fields gets it.
 func noteFields(docs map[string]string, name string, s *ast.TypeSpec) {
 	if st, ok := s.Type.(*ast.StructType); ok {
 		for _, f := range st.Fields.List {
@@ -276,7 +276,8 @@ func document(t *testing.T) object {
 	}
 }
 
-// TestOpenAPI holds openapi.json against the routes and the types, both ways: -rewrite makes it anew.
+// TestOpenAPI compares openapi.json with the routes and the types, both ways; -rewrite makes it
+// again.
 func TestOpenAPI(t *testing.T) {
 	want, err := json.MarshalIndent(document(t), "", " ")
 	if err != nil {
@@ -303,7 +304,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// misfits says where a value is not what a schema of the document wants.
+// misfits says where a value violates a schema of the document.
 func misfits(doc, schema object, value any, at string) (said []string) {
 	if ref, ok := schema["$ref"].(string); ok {
 		named := doc["components"].(object)["schemas"].(object)[path.Base(ref)].(object)
@@ -350,7 +351,7 @@ func misfits(doc, schema object, value any, at string) (said []string) {
 	return said
 }
 
-// objectMisfits wants what is required, and nothing that the document does not know.
+// objectMisfits expects the required fields, and no field that the document does not know.
 func objectMisfits(doc, schema, value object, at string) (said []string) {
 	properties, _ := schema["properties"].(object)
 	more, _ := schema["additionalProperties"].(object)
@@ -374,7 +375,7 @@ func objectMisfits(doc, schema, value object, at string) (said []string) {
 	return said
 }
 
-// fits wants an answer that the document describes.
+// fits expects an answer that the document describes.
 func fits(t *testing.T, method, route string, code int, body string) {
 	t.Helper()
 	var doc object
@@ -437,8 +438,8 @@ func full(t reflect.Type, depth int) reflect.Value {
 	return v
 }
 
-// TestAnswersAreDescribed: what the handlers answer is what openapi.json says, with everything set
-// and with nothing.
+// TestAnswersAreDescribed: the handlers' answers are as openapi.json describes them, with every
+// field set and with none.
 func TestAnswersAreDescribed(t *testing.T) {
 	const depth = 8
 	rows := []cluster.HistoryRow{full(reflect.TypeFor[cluster.HistoryRow](), depth).Interface().(cluster.HistoryRow), {}}

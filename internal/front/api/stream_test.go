@@ -13,7 +13,7 @@ import (
 
 var errCopy = errors.New("the disk\nis gone")
 
-// TestStream: a copy comes whole, or its reader is told why not.
+// TestStream: a copy comes whole, or its reader gets the error.
 func TestStream(t *testing.T) {
 	long := strings.Repeat("0123456789", 100_000)
 	socket := filepath.Join(socketDir(t), "s")
@@ -54,7 +54,8 @@ func TestStream(t *testing.T) {
 	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodePurged || e.Text != "it is gone" {
 		t.Errorf("refused: %v", err)
 	}
-	// All places are taken: one more is refused, and there are places again once readers have gone.
+	// When all places are taken, one more copy is refused; there are places again once readers have
+	// left.
 	ctx, cancel := context.WithCancel(t.Context())
 	var open []io.ReadCloser
 	for range copiesMax {

@@ -40,7 +40,7 @@ func tokensFile(t *testing.T, lines ...string) string {
 	return path
 }
 
-// answering carries out what the versioned API asks for.
+// answering is a provider that carries out the requests of the versioned API.
 func answering(t *testing.T, rows []cluster.HistoryRow) func(context.Context, control.Request) control.Answer {
 	return func(_ context.Context, r control.Request) control.Answer {
 		var result any
@@ -63,7 +63,7 @@ func answering(t *testing.T, rows []cluster.HistoryRow) func(context.Context, co
 	}
 }
 
-// send asks with a token, and whatever headers, written NAME: VALUE.
+// send sends a request with a token and headers, written NAME: VALUE.
 func send(t *testing.T, s *Server, method, path, token, body string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr().String()+path, strings.NewReader(body))
@@ -103,8 +103,8 @@ func failureCode(t *testing.T, body string) control.Code {
 	return f.Code
 }
 
-// TestWhoMayRead: anybody, unless there is a token with the role read; a name that is none of this
-// host's is not answered over loopback.
+// TestWhoMayRead: everybody may read, unless there is a token with the role read. Over loopback a
+// request with a foreign name in Host is refused.
 func TestWhoMayRead(t *testing.T) {
 	open := startWith(t, Config{TokensFile: tokensFile(t, "operate ann "+operateToken)}, &fakeProvider{status: statusOf("replica", "running"), control: answering(t, nil)})
 	socket := filepath.Join(socketDir(t), "s")
@@ -163,7 +163,8 @@ func TestWhoMayRead(t *testing.T) {
 	}
 }
 
-// TestWhoMayOperate: a token with the role operate, on this host, from no foreign page.
+// TestWhoMayOperate: a request needs a token with the role operate, and must come from this
+// host and from no foreign page.
 func TestWhoMayOperate(t *testing.T) {
 	provider := &fakeProvider{status: statusOf("replica", "running"), control: answering(t, nil)}
 	none := startWith(t, Config{}, provider)
@@ -258,8 +259,8 @@ func TestMaintenanceSaysWhat(t *testing.T) {
 	}
 }
 
-// TestForeignNames: a foreign page whose name points here by DNS learns nothing but a name and a role,
-// also where the port is at an address of a network and the browser is on this host.
+// TestForeignNames: a foreign page whose name points here by DNS learns only a name and a role, also
+// where the port has an address of a network and the browser is on this host.
 func TestForeignNames(t *testing.T) {
 	s := New(Config{Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{status: statusOf("replica", "running")})
 	h := s.handler()
@@ -312,8 +313,8 @@ func TestOperateFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestRefusedRequestsAreLogged: who asks for what it may not have leaves a line that says why, a few a minute
-// of one address, and no line has a token.
+// TestRefusedRequestsAreLogged: a refused request leaves a line with the reason, a few a minute for one
+// address. No line has a token.
 func TestRefusedRequestsAreLogged(t *testing.T) {
 	var log strings.Builder
 	s := New(Config{Socket: "/s", Pprof: true, TokensFile: tokensFile(t, "read prom "+readToken, "operate ann "+operateToken),
@@ -377,8 +378,8 @@ func TestOtherPathsAndMethods(t *testing.T) {
 	}
 }
 
-// TestTokensFile: what is wrong in it is told by its line, without the token; who deletes a line takes
-// a token back within a second; a file that others may read lets nobody in.
+// TestTokensFile: an error names the line, without the token. A deleted line withdraws its token
+// within a second. A file that others may read lets nobody in.
 func TestTokensFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"read prom":                          "line 1 has 2 words",
@@ -427,8 +428,8 @@ func TestTokensFile(t *testing.T) {
 	expect("it is as it should be", operateToken, 200)
 }
 
-// TestTokensAreReadBeside: no request waits for the disk of the tokens' file, and a FIFO in its place
-// holds nobody up.
+// TestTokensAreReadBeside: no request waits for the disk of the tokens' file, or for a FIFO in its
+// place.
 func TestTokensAreReadBeside(t *testing.T) {
 	path := tokensFile(t, "read prom "+readToken)
 	s := New(Config{TokensFile: path, Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{status: statusOf("replica", "running")})
@@ -472,7 +473,7 @@ func stream(t *testing.T, s *Server) (*http.Response, *bufio.Reader) {
 	return streamFrom(t, s, "127.0.0.1")
 }
 
-// streamFrom opens it from an address.
+// streamFrom opens a stream from an address.
 func streamFrom(t *testing.T, s *Server, address string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -504,7 +505,7 @@ func nextEvent(t *testing.T, r *bufio.Reader) (name, data string) {
 	}
 }
 
-// TestEvents: a stream tells the status again and again, and the history when it has grown.
+// TestEvents: a stream sends the status again and again, and the history when it has grown.
 func TestEvents(t *testing.T) {
 	st := statusOf(status.RoleReplica, status.MysqldRunning)
 	st.LastChange = &cluster.HistoryRow{At: time.Unix(1, 0)}
@@ -528,7 +529,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestStreamLivesLong: longer than a request may, and no longer than a stream may.
+// TestStreamLivesLong: a stream lives longer than a request may, and ends after streamTime.
 func TestStreamLivesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{control: answering(t, nil)})
@@ -543,7 +544,8 @@ func TestStreamLivesLong(t *testing.T) {
 	})
 }
 
-// TestStreamsAreBounded: one too many is refused, of one address and of all, and there is a place again once one has ended.
+// TestStreamsAreBounded: one stream too many is refused, of one address and of all. There is a place again once a
+// stream has ended.
 func TestStreamsAreBounded(t *testing.T) {
 	s := start(t, &fakeProvider{control: answering(t, nil)})
 	var first *http.Response
@@ -577,7 +579,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPageIsGuarded: the page may load what this port has, and nothing else.
+// TestPageIsGuarded: the page may load only files of this port.
 func TestPageIsGuarded(t *testing.T) {
 	s := start(t, &fakeProvider{})
 	for _, path := range []string{"/", "/app.js", "/style.css", "/icon.svg"} {
@@ -606,7 +608,7 @@ func newRequest(t *testing.T, method, path, host, remote string) *http.Request {
 	return r
 }
 
-// recorder is an answer that takes deadlines.
+// recorder is a response writer that accepts deadlines.
 type recorder struct {
 	code        int
 	header      http.Header

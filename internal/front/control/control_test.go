@@ -36,7 +36,8 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFrameGolden: two versions of agents talk to each other.
+// TestFrameGolden: the bytes must not change, because two versions of agents talk to each
+// other.
 func TestFrameGolden(t *testing.T) {
 	var wire bytes.Buffer
 	if err := WriteRequest(&wire, Request{Name: "x", By: "y"}); err != nil {
@@ -56,7 +57,7 @@ func TestFrameGolden(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreSkipped: a later agent may say more.
+// TestUnknownFieldsAreSkipped: a later agent may send more fields.
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	var wire bytes.Buffer
 	later := struct {
@@ -107,7 +108,7 @@ func TestAnswerErr(t *testing.T) {
 	}
 }
 
-// FuzzRead reads anything as a request, and as an answer: what is read can be sent on.
+// FuzzRead reads anything as a request, and as an answer. What was read can be sent on.
 func FuzzRead(f *testing.F) {
 	var wire bytes.Buffer
 	if err := WriteRequest(&wire, Request{Name: "x", By: "y", Args: json.RawMessage(`{}`)}); err != nil {

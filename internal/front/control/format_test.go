@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFramesOfVersion1: a request and an answer as agents of protocol version 2 wrote
-// them first, to the byte. The files are never made again; fields may be added.
+// TestFramesOfVersion1: a request and an answer, to the byte as agents of protocol version 2
+// first wrote them. The files are never made again; fields may be added.
 func TestFramesOfVersion1(t *testing.T) {
 	request := Request{Name: "node.set", By: "alice@db1", Args: json.RawMessage(`{"name":"b","weight":3}`), From: "c"}
 	answer := Answer{Code: CodeFailed, Error: "no", Node: "a", Index: 7, Result: json.RawMessage(`{"changed":true}`)}

@@ -24,11 +24,12 @@ import (
 )
 
 const (
-	// long is a window that no test outlives, soon one that ends while it looks on.
+	// long is longer than any test. soon is a window that ends during its test.
 	long, soon = time.Minute, 700 * time.Millisecond
-	// patience bounds what has to happen, silence is for how long nothing may.
+	// patience bounds the wait for what must happen. silence is for how long nothing may
+	// happen.
 	patience, silence = 20 * time.Second, 300 * time.Millisecond
-	// busy is how late an answer may be that has left the server.
+	// busy is how late an answer may come after it has left the server.
 	busy = 2 * time.Second
 )
 
@@ -124,7 +125,7 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// ask sends a word and waits for it to come back.
+// ask sends a word and waits until it comes back.
 func ask(conn net.Conn, word string, patience time.Duration) error {
 	if _, err := conn.Write([]byte(word)); err != nil {
 		return err
@@ -153,9 +154,9 @@ func families(t *testing.T, f func(t *testing.T, server string)) {
 	}
 }
 
-// TestWindowEnds lets a window run out, as it does under a frozen agent: on a connection
-// that is there no answer comes, a new one is refused at once, and all goes on after
-// renewal. Each of the two clocks ends it.
+// TestWindowEnds lets a window run out, as it does under a frozen agent. An open connection
+// gets no answer, a new one is refused at once, and all goes on after a renewal. Each of the
+// two clocks ends the window.
 func TestWindowEnds(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
 		for name, window := range map[string]func() Window{
@@ -171,7 +172,7 @@ func TestWindowEnds(t *testing.T) {
 				set(t, f, State{Requests: w, Answers: w})
 				conn := dial(t, server)
 				answers := 0
-				var last time.Time // when was asked what was answered last
+				var last time.Time // when the request of the last answer was sent
 				for {
 					asked := time.Now()
 					if err := ask(conn, "ping", max(0, time.Until(end))+busy); silent(err) {
@@ -204,8 +205,8 @@ func TestWindowEnds(t *testing.T) {
 	})
 }
 
-// TestLateOrder sets a window whose end has passed, as an agent does that was frozen
-// between the look at the clock and the call.
+// TestLateOrder sets a window whose end has passed, as an agent does that was frozen between
+// reading the clock and the call.
 func TestLateOrder(t *testing.T) {
 	server := net.JoinHostPort(address4, "3306")
 	newEcho(t, server)
@@ -220,7 +221,7 @@ func TestLateOrder(t *testing.T) {
 	}
 }
 
-// TestSlowCallCloses has the call take longer than a window allows for.
+// TestSlowCallCloses makes a call take longer than the window allows.
 func TestSlowCallCloses(t *testing.T) {
 	server := net.JoinHostPort(address4, "3306")
 	newEcho(t, server)
@@ -236,7 +237,7 @@ func TestSlowCallCloses(t *testing.T) {
 	}
 }
 
-// unheard has the kernel's answers not arrive on the fence's socket.
+// unheard keeps the kernel's answers away from the fence's socket.
 func unheard(t *testing.T, f *Fence) (heard func()) {
 	t.Helper()
 	socket, err := f.File()
@@ -255,7 +256,7 @@ func unheard(t *testing.T, f *Fence) (heard func()) {
 	}
 }
 
-// TestNoAnswerIsNotAwaited has the kernel take a state without saying so, and slowly. The call
+// TestNoAnswerIsNotAwaited makes the kernel take a state slowly and without an answer. The call
 // ends, and closes what it may have opened.
 func TestNoAnswerIsNotAwaited(t *testing.T) {
 	server := net.JoinHostPort(address4, "3306")
@@ -281,9 +282,9 @@ func TestNoAnswerIsNotAwaited(t *testing.T) {
 	dial(t, server)
 }
 
-// TestRenewalKeepsOneHalf looks at what is in a window's sets: a renewal leaves that alone
-// which the kernel compares packets with meanwhile. What is shorter, or closed, is gone from
-// both.
+// TestRenewalKeepsOneHalf looks into a window's sets: a renewal does not touch the half with
+// which the kernel compares packets meanwhile. If the window becomes shorter or is closed, the
+// old one is removed from both.
 func TestRenewalKeepsOneHalf(t *testing.T) {
 	f := open(t, Config{Server: netip.MustParseAddrPort(address4 + ":3306")})
 	wall := time.Now().Add(long)
@@ -292,7 +293,7 @@ func TestRenewalKeepsOneHalf(t *testing.T) {
 	}
 	for _, c := range []struct {
 		later time.Duration
-		want  [2]time.Duration // what the halves end with, relative to wall; 0 = not there
+		want  [2]time.Duration // when the halves end, relative to wall; 0 = empty
 	}{
 		{1, [2]time.Duration{0, 1}}, {2 * time.Second, [2]time.Duration{2 * time.Second, 1}},
 		{3 * time.Second, [2]time.Duration{2 * time.Second, 3 * time.Second}},
@@ -307,7 +308,7 @@ func TestRenewalKeepsOneHalf(t *testing.T) {
 			t.Errorf("renewed by %v: the halves end at %v, want %v", c.later, got, c.want)
 		}
 	}
-	// The kernel takes this, and the agent does not hear of it.
+	// The kernel takes this, but the agent does not get the answer.
 	heard := unheard(t, f)
 	if err := f.Set(State{Requests: window(time.Hour)}); !errors.Is(err, ErrSilent) {
 		t.Fatalf("got %v, want ErrSilent", err)
@@ -322,8 +323,8 @@ func TestRenewalKeepsOneHalf(t *testing.T) {
 	}
 }
 
-// halvesEnd tells what the halves of the window of requests end with on the wall clock,
-// relative to a moment; 0 = such a half is empty.
+// halvesEnd returns when the halves of the window of requests end by the wall clock, relative
+// to a moment; 0 = that half is empty.
 func halvesEnd(t *testing.T, f *Fence, wall time.Time) (ends [2]time.Duration) {
 	t.Helper()
 	for i, half := range f.sets[0] {
@@ -340,7 +341,7 @@ func halvesEnd(t *testing.T, f *Fence, wall time.Time) (ends [2]time.Duration) {
 	return ends
 }
 
-// TestAnswersAlone keeps requests out and lets answers to earlier ones go.
+// TestAnswersAlone keeps requests out and lets answers to earlier requests pass.
 func TestAnswersAlone(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
 		l, err := net.Listen("tcp", server)
@@ -445,8 +446,8 @@ func TestLargeStreamWaits(t *testing.T) {
 	}
 }
 
-// TestRedirect sends new connections of the router's port to the server, with their own
-// address, while the window is open; else the router has them.
+// TestRedirect: while the window is open, new connections to the router's port go to the
+// server, with the client's own address; else the router gets them.
 func TestRedirect(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
 		host, _, _ := net.SplitHostPort(server)
@@ -531,8 +532,8 @@ func tables(t *testing.T) (names []string) {
 	return names
 }
 
-// TestLife looks at what keeps the table, and what removes it: nobody else's flush, only
-// the end of the last descriptor.
+// TestLife: a flush by another process does not remove the table; the end of the last
+// descriptor does.
 func TestLife(t *testing.T) {
 	other := &nftables.Conn{}
 	other.AddTable(&nftables.Table{Name: "of_others", Family: nftables.TableFamilyINet})
@@ -564,7 +565,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("the table fences no more, though mysqld lives: %v", err)
 	}
 	inherited.Close()
-	for end := time.Now().Add(patience); len(tables(t)) > 0; { // its removal is the kernel's, in the background
+	for end := time.Now().Add(patience); len(tables(t)) > 0; { // the kernel removes it in the background
 		if time.Now().After(end) {
 			t.Fatalf("tables after the last descriptor was closed: %q", tables(t))
 		}
@@ -575,7 +576,7 @@ func TestLife(t *testing.T) {
 func TestNotAllowed(t *testing.T) {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread is given up, with what it has lost
+		runtime.LockOSThread() // the thread ends, because it has lost capabilities
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var have [2]unix.CapUserData
 		if err := unix.Capset(&header, &have[0]); err != nil {
@@ -624,7 +625,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// shown is an expression's name, with the fields that are set.
+// shown returns an expression's name with the fields that are set.
 func shown(e expr.Any) string {
 	v := reflect.ValueOf(e).Elem()
 	text := v.Type().Name()

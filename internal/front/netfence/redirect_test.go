@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// primary and replica are what a node lets pass in these roles.
+// primary and replica are the windows of a node in these roles.
 func primary() State {
 	w := until(long, long)
 	return State{Requests: w, Answers: w, Redirected: w, Redirect: w}
@@ -25,7 +25,7 @@ func replica() State {
 	return State{Requests: w, Answers: w}
 }
 
-// fullServer listens, and has one connection more than it wants.
+// fullServer listens, and has one connection more than its queue takes.
 func fullServer(t *testing.T, address string) net.Listener {
 	t.Helper()
 	at := netip.MustParseAddrPort(address)
@@ -48,7 +48,7 @@ func fullServer(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// notAccepted counts the connections that this namespace's listeners had no room for.
+// notAccepted returns how many connections this namespace's listeners had no room for.
 func notAccepted(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/netstat")
@@ -66,8 +66,8 @@ func notAccepted(t *testing.T) string {
 	return ""
 }
 
-// refusedOrRouter fails if a client of the router's port has got to the server, which is a
-// replica's now: only the router says something.
+// refusedOrRouter fails if a client of the router's port has reached the server, which belongs
+// to a replica now: only the router may answer.
 func refusedOrRouter(t *testing.T, conn net.Conn, err error) {
 	t.Helper()
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -90,7 +90,7 @@ func refusedOrRouter(t *testing.T, conn net.Conn, err error) {
 	}
 }
 
-// TestRedirectedSYNComesAgain has a server with a full queue drop the first packet of a
+// TestRedirectedSYNComesAgain: a server with a full queue drops the first packet of a
 // redirected connection. The client's kernel sends it again when the node is a replica, and
 // connection tracking still redirects it.
 func TestRedirectedSYNComesAgain(t *testing.T) {
@@ -134,9 +134,9 @@ func TestRedirectedSYNComesAgain(t *testing.T) {
 	<-greeted
 }
 
-// TestRedirectedPortIsUsedAgain has the server reset a redirected connection, and the client
-// connect from the same port when the node is a replica: connection tracking has not
-// forgotten.
+// TestRedirectedPortIsUsedAgain: the server resets a redirected connection, and the client
+// connects from the same port when the node is a replica. Connection tracking still has the old
+// connection.
 func TestRedirectedPortIsUsedAgain(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
 		host, _, _ := net.SplitHostPort(server)
@@ -183,9 +183,9 @@ func TestRedirectedPortIsUsedAgain(t *testing.T) {
 	})
 }
 
-// TestForgottenConnection has connection tracking forget a redirected connection, as for
-// "conntrack -F": the primary's goes on with the client's next request, which is redirected
-// anew; a replica's server gets nothing of it.
+// TestForgottenConnection: connection tracking forgets a redirected connection, as after
+// "conntrack -F". On the primary it goes on with the client's next request, which is redirected
+// again. On a replica the server gets nothing of it.
 func TestForgottenConnection(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
 		for name, state := range map[string]func() State{"primary": primary, "replica": replica} {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outOfWindow sends a packet of a connection that is far from what the other side expects,
-// as a late retransmission is. Connection tracking does not know it for one of the
-// connection's, so it is not translated: whoever got it would answer with a reset.
+// outOfWindow sends a packet of a connection that is far from what the other side expects, as a
+// late retransmission is. Connection tracking does not assign it to the connection, so it is
+// not translated: whoever got it would answer with a reset.
 func outOfWindow(t *testing.T, conn net.Conn) {
 	t.Helper()
 	local, remote := conn.LocalAddr().(*net.TCPAddr), conn.RemoteAddr().(*net.TCPAddr)
@@ -30,7 +30,8 @@ func outOfWindow(t *testing.T, conn net.Conn) {
 	packet[12], packet[13] = 5<<4, 0x18 // PSH, ACK
 	binary.BigEndian.PutUint16(packet[14:], 1000)
 	copy(packet[20:], "late")
-	// The length and the protocol have other places in IPv6's, which the sum does not see.
+	// In IPv6's pseudo header, the length and the protocol have other places, which does not
+	// change the sum.
 	pseudo := slices.Concat(from, to, []byte{0, unix.IPPROTO_TCP, 0, byte(len(packet))})
 	binary.BigEndian.PutUint16(packet[16:], checksum(append(pseudo, packet...)))
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
@@ -64,7 +65,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// The kernel tells the sequence numbers of a socket that is in repair mode.
+// In repair mode the kernel shows the sequence numbers of a socket.
 const receiveQueue, sendQueue = 1, 2
 
 func nextReceived(t *testing.T, conn net.Conn) uint32 { return sequence(t, conn, receiveQueue) }

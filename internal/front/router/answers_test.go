@@ -17,12 +17,12 @@ func newPipedPrimary(t *testing.T) (*node, <-chan net.Conn) {
 		server <- mysqlds
 		return routers, nil
 	}
-	n.backend.set(Target{Node: 1, Local: true}, true) // who dials has seen it
+	n.backend.set(Target{Node: 1, Local: true}, true) // the dialling side has seen it
 	return n, server
 }
 
-// TestAnswersOutliveTheLease: when the lease has ended, who waits for an answer gets
-// it, if there may be one, and is closed then; who waits for none is closed at once.
+// TestAnswersOutliveTheLease: when the lease has ended, a session that waits for an answer gets
+// it, if there may be one, and is closed then. A session that waits for none is closed at once.
 func TestAnswersOutliveTheLease(t *testing.T) {
 	n, server := newPipedPrimary(t)
 	open := func() (client, mysqld net.Conn) {
@@ -55,8 +55,8 @@ func TestAnswersOutliveTheLease(t *testing.T) {
 	}
 }
 
-// TestNoRequestAfterTheLease: a session that waits for an answer passes no further
-// byte; one whose answer cannot come any more ends.
+// TestNoRequestAfterTheLease: a session that waits for an answer passes no further byte of the
+// client. If the answer cannot come any more, the session ends.
 func TestNoRequestAfterTheLease(t *testing.T) {
 	n, server := newPipedPrimary(t)
 	for _, asks := range []bool{true, false} {
@@ -82,8 +82,8 @@ func TestNoRequestAfterTheLease(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoAnswer: a session that has only closed statements, or sent parts of
-// parameters, waits for nothing; whatever else it sent, it waits.
+// TestWhatHasNoAnswer: a session that has only closed statements, or sent parts of parameters,
+// does not wait. After anything else it waits.
 func TestWhatHasNoAnswer(t *testing.T) {
 	const (
 		closes   = "\x05\x00\x00\x00\x19\x01\x00\x00\x00"

@@ -12,9 +12,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// FuzzSession has a client and mysqld say anything to each other, through the router: of a client of this
-// node's, or of one that another node passes on. Each hears what the other one says, and nothing is left of
-// either.
+// FuzzSession lets a client and mysqld send anything to each other through the router. The client is one of
+// this node, or one that another node passes on. Each gets what the other sends, and nothing of the session
+// stays behind.
 func FuzzSession(f *testing.F) {
 	denied := []byte("\x17\x00\x00\x02\xff\x15\x04#28000Access denied")
 	login := []byte("\x05\x00\x00\x01login")

@@ -39,7 +39,7 @@ func TestHoldTimeout(t *testing.T) {
 }
 
 // TestRefuse: a node that passes no clients on holds them while there is no primary, and
-// refuses them once another node is.
+// refuses them once another node is the primary.
 func TestRefuse(t *testing.T) {
 	n := newNode(t, Config{Refuse: true})
 	held := dial(t, n)

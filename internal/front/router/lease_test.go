@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLeaseStopsClientBytes: I5. What a client sends after the lease ended
-// does not reach mysqld, and the connection is closed.
+// TestLeaseStopsClientBytes: I5. Bytes that a client sends after the lease has ended do not
+// reach mysqld, and the connection is closed.
 func TestLeaseStopsClientBytes(t *testing.T) {
 	n, m := newPrimary(t, Config{})
 	client := dial(t, n)
@@ -21,7 +21,7 @@ func TestLeaseStopsClientBytes(t *testing.T) {
 	expect(t, client, "before")
 	seen := m.received.Load()
 
-	n.backend.serving.Store(false) // nobody is told: only the check can notice
+	n.backend.serving.Store(false) // no change is announced: only the check can notice
 	say(t, client, "after")
 	if rest := expectEnd(t, client); rest != "" {
 		t.Errorf("read %q after the lease", rest)
@@ -42,7 +42,7 @@ func TestServerBytesPassWithoutLease(t *testing.T) {
 	client := dial(t, n)
 	expect(t, client, greeting)
 	n.backend.set(Target{Node: 1, Local: true}, true)
-	eventually(t, "the router has looked", n.backend.watched) // or it would close the session by a late look
+	eventually(t, "the router has looked", n.backend.watched) // else a late check would close the session
 	n.backend.serving.Store(false)
 	if _, err := io.WriteString(<-m.conns, "OK"); err != nil {
 		t.Fatal(err)
@@ -62,8 +62,8 @@ func TestIdleSessionsEndWhenNotServingAnyMore(t *testing.T) {
 	expectEnd(t, client)
 }
 
-// TestCloseAll: fencing closes what is connected to the local mysqld, own
-// clients and routed ones, and leaves held and forwarded clients alone.
+// TestCloseAll: fencing closes all clients of the local mysqld, own and routed ones, and leaves
+// held and forwarded clients alone.
 func TestCloseAll(t *testing.T) {
 	a, _ := newPrimary(t, Config{})
 	b := newNode(t, Config{})
@@ -92,8 +92,8 @@ func TestCloseAll(t *testing.T) {
 	expect(t, held, greeting)
 }
 
-// TestLeaseWarnings: what is closed for want of a lease is told once for all that
-// came together, and nothing is left out.
+// TestLeaseWarnings: sessions that are closed together for lack of a lease share one warning,
+// and none is left out.
 func TestLeaseWarnings(t *testing.T) {
 	var said bytes.Buffer
 	r := New(Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, &fakeBackend{})

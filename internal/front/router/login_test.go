@@ -15,7 +15,7 @@ import (
 // sslRequest asks for TLS, as a client does after the greeting.
 var sslRequest = append([]byte{32, 0, 0, 1, 0x05, 0xae, 0xff, 0x01}, make([]byte, 28)...)
 
-// serverTLS is what a mysqld has that makes its own certificate.
+// serverTLS is the TLS of a mysqld that makes its own certificate.
 func serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -88,8 +88,8 @@ func (a answeredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestLoginBegins: a client that has only made the handshake of TLS has not begun its login. Each message may come
-// in any pieces.
+// TestLoginBegins: a client that has only done the TLS handshake has not begun its login. Each message may come in
+// any pieces.
 func TestLoginBegins(t *testing.T) {
 	for name, client := range map[string]*tls.Config{
 		"TLS 1.3":                           {},

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// readFrom makes clients of n read from other nodes, the first of them first.
+// readFrom makes clients of n read from other nodes, in this order.
 func readFrom(n *node, others map[cluster.NodeID]*node, order ...cluster.NodeID) {
 	n.backend.dialPeer = func(_ context.Context, id cluster.NodeID) (net.Conn, error) {
 		if others[id] == nil {
@@ -29,7 +29,7 @@ func readFrom(n *node, others map[cluster.NodeID]*node, order ...cluster.NodeID)
 	n.backend.set(Target{Node: order[0]}, true)
 }
 
-// A client goes to the next node if one is dead, or does not take it.
+// A client goes to the next node if a node is dead or does not take it.
 func TestNextNodeIsTried(t *testing.T) {
 	refuses, _ := newPrimary(t, Config{ReadOnly: true})
 	refuses.backend.serving.Store(false)
@@ -51,7 +51,7 @@ func TestNextNodeIsTried(t *testing.T) {
 	eventually(t, "it counts no more", func() bool { return n.sessionsWith(4) == 0 })
 }
 
-// Sessions end with a node that they have to leave, here or elsewhere, and the others go on.
+// Sessions end if they must leave their node, this one or another, and the others go on.
 func TestSessionsLeaveANode(t *testing.T) {
 	far, _ := newPrimary(t, Config{ReadOnly: true})
 	n, _ := newPrimary(t, Config{ReadOnly: true})
@@ -78,7 +78,7 @@ func TestSessionsLeaveANode(t *testing.T) {
 	eventually(t, "both count", func() bool { return n.Stats().ClosedByChange == 2 }) // a client hears first
 }
 
-// Who may read nowhere waits, and is told then what for.
+// A client that may read nowhere waits, and then gets an error that says for what.
 func TestReadersAreHeld(t *testing.T) {
 	n := newNode(t, Config{ReadOnly: true, HoldTimeout: 20 * time.Millisecond})
 	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
@@ -92,7 +92,7 @@ func TestReadersAreHeld(t *testing.T) {
 	}
 }
 
-// Where nobody is passed on, a client is not passed on either when this node has refused it.
+// A router that passes nobody on does not pass a client on when this node has refused it.
 func TestRefuseTriesNoOther(t *testing.T) {
 	n, _ := newPrimary(t, Config{ReadOnly: true, Refuse: true})
 	n.backend.dialPeer = func(context.Context, cluster.NodeID) (net.Conn, error) {

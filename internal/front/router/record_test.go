@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// TestRecord: who was connected, from where and as what mysqld saw it, is in the log, and
-// a refused login is counted.
+// TestRecord: the log has each client, its address, and the address at which mysqld saw it. A
+// refused login is counted.
 func TestRecord(t *testing.T) {
 	var text bytes.Buffer
 	r := New(Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}, nil)
@@ -54,8 +54,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRefusedLoginsHaveTheirOwnLines: an application that connects for each statement does not hide who
-// guesses passwords, nor that one what the application does.
+// TestRefusedLoginsHaveTheirOwnLines: the lines of an application that connects for each statement do
+// not hide a client that guesses passwords, and the other way round.
 func TestRefusedLoginsHaveTheirOwnLines(t *testing.T) {
 	for _, deniedFirst := range []bool{false, true} {
 		var text bytes.Buffer

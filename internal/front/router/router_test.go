@@ -75,14 +75,14 @@ func (b *fakeBackend) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// watched tells whether the router, with sessions and no held clients, has looked at the newest change.
+// watched tells whether the router, with sessions and no held clients, has checked the newest change.
 func (b *fakeBackend) watched() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.looked
 }
 
-// set changes the answer and tells everybody.
+// set changes the answers and announces the change.
 func (b *fakeBackend) set(t Target, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -315,7 +315,7 @@ func TestForwarded(t *testing.T) {
 		t.Errorf("routed = %d, want 1", s.Routed)
 	}
 
-	// The lease is the primary's: it ends the client of the other node too.
+	// The lease of the primary counts: its end ends also the client of the other node.
 	seen := m.received.Load()
 	a.backend.serving.Store(false)
 	say(t, client, "select 2")
@@ -334,7 +334,7 @@ func TestForwardedEndsWhenThePrimaryChanges(t *testing.T) {
 	client := dial(t, b)
 	expect(t, client, greeting)
 
-	b.backend.set(Target{}, false) // not knowing a primary proves nothing
+	b.backend.set(Target{}, false) // without a known primary, that proves nothing
 	say(t, client, "x")
 	expect(t, client, "x")
 	b.backend.set(Target{Node: 2}, true)
@@ -363,7 +363,7 @@ func TestRefusedIsHeldAndTriedAgain(t *testing.T) {
 	b.forwardTo(a)
 	client := dial(t, b)
 	eventually(t, "the client is held", func() bool { return b.Stats().Held == 1 })
-	// B is told nothing: it must find out by trying.
+	// No change is announced to b: it must find out by trying.
 	a.backend.serving.Store(true)
 	expect(t, client, greeting)
 	eventually(t, "the place is free", func() bool { return b.Stats().Held == 0 })
@@ -433,8 +433,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestMovedDuringRegistration: a target that was the primary when it was read,
-// and is not any more when the session can be seen, is not dialled.
+// TestMovedDuringRegistration: a target that was the primary when it was chosen, but is not any
+// more when the session is registered, is not dialled.
 func TestMovedDuringRegistration(t *testing.T) {
 	n := newNode(t, Config{})
 	n.backend.set(Target{Node: 2}, true)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// seen says what a router knows of its clients, whose names are by address.
+// seen returns what a router shows of its clients; names has the clients' names by address.
 func (n *node) seen(names map[string]string) (all []string) {
 	for _, s := range n.Sessions() {
 		text := names[s.Client.String()]
@@ -30,13 +30,15 @@ func (n *node) seen(names map[string]string) (all []string) {
 	return all
 }
 
-// stream is what the transport gives for a routed client: a value that cannot be a key of a map.
+// stream is the connection of a routed client, as the transport gives it: it cannot be the key
+// of a map.
 type stream struct {
 	net.Conn
 	_ func()
 }
 
-// TestSessions: who is held, who is connected to which node, who came through another node. Each client is there once.
+// TestSessions: it shows which clients are held, to which node others are connected, and who came through another
+// node. Each client is there once.
 func TestSessions(t *testing.T) {
 	far, m := newPrimary(t, Config{})
 	n := newNode(t, Config{})
@@ -80,8 +82,8 @@ func TestSessions(t *testing.T) {
 	compare("one has gone", n, "client1 to 4 from 0")
 }
 
-// TestSessionsOfAttempts: a held client is there once, also while it is tried to connect it, and one that is
-// being connected at once waits, too.
+// TestSessionsOfAttempts: a held client is there once, also during an attempt to connect it. A client whose
+// first attempt is under way is shown as waiting, too.
 func TestSessionsOfAttempts(t *testing.T) {
 	n := newNode(t, Config{})
 	dialing, goOn := make(chan struct{}), make(chan struct{})

@@ -21,8 +21,8 @@ func dialFrom(t *testing.T, n *node, ip string) net.Conn {
 	return conn
 }
 
-// Clients that say nothing, or nothing but the handshake of TLS, take half of the places at most, and none of
-// those who log in, on the primary's node and on another.
+// Clients that send nothing, or only the TLS handshake, take at most half of the places, and none from
+// clients that log in, on the primary's node and on another.
 func TestSilentClientsKeepNobodyOut(t *testing.T) {
 	primary, _ := newPrimary(t, Config{})
 	other := newNode(t, Config{ConnMax: 8})
@@ -71,7 +71,7 @@ func TestHeldClientsOfOneAddressKeepNobodyOut(t *testing.T) {
 	expect(t, real, greeting)
 }
 
-// From where no client may come nobody gets a byte, and the log says who came.
+// A client from an address that is not allowed gets no byte, and the log has its address.
 func TestAllow(t *testing.T) {
 	var text bytes.Buffer
 	n, _ := newPrimary(t, Config{
@@ -85,7 +85,7 @@ func TestAllow(t *testing.T) {
 	if s := n.Stats(); s.Refused != 1 || s.Open != 1 {
 		t.Errorf("%+v", s)
 	}
-	n.stop() // nobody writes to the log any more
+	n.stop() // nothing writes to the log any more
 	if got := text.String(); strings.Count(got, "router.allow") != 1 || !strings.Contains(got, "remote=127.0.0.1:") {
 		t.Errorf("the log: %s", got)
 	}

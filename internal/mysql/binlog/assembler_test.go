@@ -40,7 +40,7 @@ const (
 	controls       = `[FHK]*`
 )
 
-// modelSteps says what each event of a stream is, up to the first that does not
+// modelSteps returns the step of each event of a stream, up to the first event that does not
 // fit. A prefix fits if one of a few ends makes it whole.
 func modelSteps(stream string) []Step {
 	whole := regexp.MustCompile(`^(` + controls + oneTransaction + `)*` + controls + `$`)
@@ -145,8 +145,8 @@ func TestAssemblerErrors(t *testing.T) {
 	}
 }
 
-// TestAssemblerLength: a transaction that is not as long as its GTID event says
-// is refused, at its end or as soon as it is too long.
+// TestAssemblerLength: a transaction that is shorter than its GTID event says is refused at its
+// end, a longer one as soon as it is too long.
 func TestAssemblerLength(t *testing.T) {
 	whole := transaction(5, rows(10)...)
 	info, err := ParseGTID(Event(whole[:len(whole)-len(concat(rows(10)...))]))
@@ -175,8 +175,8 @@ func TestAssemblerLength(t *testing.T) {
 	}
 }
 
-// TestTransactionsRoundTrip: what was put together comes apart in the same
-// places, and a cut anywhere is noticed.
+// TestTransactionsRoundTrip: joined transactions come apart in the same places, and a cut
+// anywhere is noticed.
 func TestTransactionsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var body []byte
@@ -240,8 +240,8 @@ func TestTransactionsStops(t *testing.T) {
 	}
 }
 
-// A head is placed as the whole event is, by type and by the length that it
-// announces; what is placed by its content is refused.
+// A head is placed like the whole event, by its type and announced length. Events that are
+// placed by their content are refused.
 func TestAssemblerHeads(t *testing.T) {
 	id := simpleGTID(1)
 	var events []Event

@@ -60,7 +60,7 @@ func TestChecksum(t *testing.T) {
 		i := rapid.IntRange(0, len(e)-1).Draw(t, "byte")
 		bit := byte(1) << rapid.IntRange(0, 7).Draw(t, "bit")
 		if e.Type() == TypeFormatDescription && i == offsetFlags && bit == byte(FlagInUse) || i == offsetType {
-			return // not covered; or may turn the event into one where it is not
+			return // not covered; or it may turn the event into one where it is not covered
 		}
 		e[i] ^= bit
 		if err := VerifyChecksum(e); !errors.Is(err, ErrChecksum) {
@@ -245,8 +245,7 @@ func TestIsACLStatement(t *testing.T) {
 	}
 }
 
-// However an event is cut into parts, its checksum is right if it was, and wrong
-// if a bit is.
+// However an event is cut into parts, a right checksum is accepted, and a flipped bit is found.
 func TestChecksumOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := event(TypeWriteRows, rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "body")...)

@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Each target is seeded with the events of the golden files and some built ones,
-// and wants no panic, and of what parses that it holds together.
+// Each target is seeded with the events of the golden files and some built ones. It expects no
+// panic, and that the parts of a parsed event are consistent.
 
 func addGolden(f *testing.F, take func(e Event) bool) {
 	for n := 1; n <= 2; n++ {
@@ -150,7 +150,7 @@ func FuzzHeartbeat(f *testing.F) {
 	})
 }
 
-// FuzzParseSessionQuery: the session of a QUERY event is said in settings of which none is empty, or the event is refused.
+// FuzzParseSessionQuery: a QUERY event gives settings, none of them empty, or is refused.
 func FuzzParseSessionQuery(f *testing.F) {
 	addGolden(f, func(e Event) bool { return e.Type() == TypeQuery })
 	f.Add([]byte(query("BEGIN")))

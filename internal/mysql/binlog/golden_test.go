@@ -45,7 +45,7 @@ func eachGolden(t *testing.T, check func(t *testing.T, events []byte, printed st
 	}
 }
 
-// goldenEvent is what both mysqlbinlog and this package say of an event.
+// goldenEvent is what both mysqlbinlog and this package find of an event.
 type goldenEvent struct {
 	LogPos int
 	CRC    string
@@ -101,7 +101,7 @@ func number(t *testing.T, s string) uint64 {
 	return n
 }
 
-// nameOf is what mysqlbinlog calls a type.
+// nameOf returns mysqlbinlog's name of a type.
 func nameOf(t Type) string {
 	return map[Type]string{
 		TypeQuery: "Query", TypeRotate: "Rotate", TypeIntvar: "Intvar", TypeRand: "Rand", TypeUserVar: "User_var",
@@ -154,9 +154,8 @@ func TestGoldenAgainstMysqlbinlog(t *testing.T) {
 	})
 }
 
-// TestGoldenTransactions: the transactions are those that the GTIDs begin, each
-// as long as its GTID event says, and PREVIOUS_GTIDS of the second file holds
-// exactly those of the first.
+// TestGoldenTransactions: each GTID begins a transaction, which is as long as its GTID event
+// says, and PREVIOUS_GTIDS of the second file has exactly the GTIDs of the first.
 func TestGoldenTransactions(t *testing.T) {
 	executed := &gtid.Set{}
 	eachGolden(t, func(t *testing.T, events []byte, printed string) {

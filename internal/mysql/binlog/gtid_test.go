@@ -52,7 +52,8 @@ func TestParseGTIDMalformed(t *testing.T) {
 	}
 	body := gtidEvent(clock{n: 1, immediate: 2, first: 3, length: 70000}).Body()
 	for n := range body {
-		// Cut between fields it is an older layout, else it is malformed.
+		// An event that is cut between fields has an older layout; cut elsewhere it is
+		// malformed.
 		_, err := ParseGTID(event(TypeGTID, body[:n]...))
 		whole := n == gtidTimestamps || n == gtidTimestamps+2*timestampBytes
 		older := n > gtidTimestamps && n < gtidTimestamps+timestampBytes // ignored, as mysqld does

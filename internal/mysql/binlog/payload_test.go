@@ -35,8 +35,8 @@ func TestHasRowEvents(t *testing.T) {
 	}
 }
 
-// TestHasRowEventsUnknown: whatever cannot be read to its end, or to a row
-// event, is an error and never "no rows".
+// TestHasRowEventsUnknown: a transaction that cannot be read to its end, or to a row event, is
+// an error and never "no rows".
 func TestHasRowEventsUnknown(t *testing.T) {
 	long := bytes.Repeat(query("x"), 100)
 	compressed := payloadEvent(t, compressionZSTD, query("BEGIN"), query(string(long)), event(TypeXID, 1))
@@ -68,8 +68,8 @@ func TestHasRowEventsUnknown(t *testing.T) {
 	}
 }
 
-// TestScanBound: a stream longer than the bound is unknown, also where the bound
-// is at the border of two events.
+// TestScanBound: a stream longer than the bound is an error, also where the bound is at the
+// border of two events.
 func TestScanBound(t *testing.T) {
 	stream := concat(query("a"), query("b"), event(TypeWriteRows, 1))
 	edge := int64(2 * len(query("a")))
@@ -183,9 +183,8 @@ func TestWrapPayloadRefuses(t *testing.T) {
 	}
 }
 
-// TestGoldenWrap wraps what can be wrapped of the server's own transactions.
-// The result was once put before a replica's applier (9.7.4), which made the
-// same tables of it.
+// TestGoldenWrap wraps what can be wrapped of the server's own transactions. The applier of a
+// replica (9.7.4) was once given the result, and made the same tables.
 func TestGoldenWrap(t *testing.T) {
 	wrapped := 0
 	eachGolden(t, func(t *testing.T, events []byte, _ string) {

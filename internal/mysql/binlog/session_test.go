@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestParseSessionQueryInvoker: who executed a statement at its origin is told, where its event says so.
+// TestParseSessionQueryInvoker: it returns who executed a statement at its origin, if the event has
+// that.
 func TestParseSessionQueryInvoker(t *testing.T) {
 	parse := func(vars ...byte) (SessionQuery, error) {
 		body := make([]byte, queryPostHeaderBytes)

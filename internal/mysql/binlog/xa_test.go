@@ -83,7 +83,7 @@ func TestParseXAPrepare(t *testing.T) {
 		if got != c.want || found != c.found || errors.Is(err, ErrMalformed) != c.bad {
 			t.Errorf("%s: got %q, %t, %v", c.name, got, found, err)
 		}
-		// As a stream it is the same, of what is compressed.
+		// Read as a stream, a compressed transaction gives the same.
 		if c.events[0].Type() == TypeTransactionPayload {
 			got, found, err = ReadXAPrepare(bytes.NewReader(concat(append([]Event{simpleGTID(1)}, c.events...)...)))
 			if got != c.want || found != c.found || errors.Is(err, ErrMalformed) != c.bad {
@@ -132,8 +132,8 @@ func TestParseXAEnd(t *testing.T) {
 	}
 }
 
-// TestXAPrepareInLongPayload: 600 rows of a MB that differ in a number alone are 1.2 GB in a payload of 280 KB. That was called malformed, no durable
-// mark passed it, and no node purged its log any more.
+// TestXAPrepareInLongPayload: 600 rows of 1 MB that differ only in a number are 1.2 GB in a payload of 280 KB.
+// Before, that counted as malformed, no durable mark passed it, and no node purged its log any more.
 func TestXAPrepareInLongPayload(t *testing.T) {
 	const rowsBytes = 64 << 20
 	var data bytes.Buffer

@@ -31,7 +31,7 @@ func rows(w *binlogtest.Writer, kind binlog.Type, ends bool, bytes int) []byte {
 	return w.Event(kind, body)
 }
 
-// steps feeds events, and tells each step in a line.
+// steps feeds events, and returns each step in a line.
 func steps(t *testing.T, withheld func(string) bool, events ...[]byte) (said []string, err error) {
 	t.Helper()
 	translator := Translator{Withheld: withheld}
@@ -67,7 +67,7 @@ func steps(t *testing.T, withheld func(string) bool, events ...[]byte) (said []s
 	return said, nil
 }
 
-// translation is what becomes of events.
+// translation is the result of translating events.
 type translation struct {
 	events func(w *binlogtest.Writer) [][]byte
 	want   []string
@@ -107,7 +107,8 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be carried over is refused, in a line that says what to do.
+// TestRefused: a transaction that cannot be carried over is refused, with a line that says what
+// to do.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]translation{
 		"a statement for rows": {func(w *binlogtest.Writer) [][]byte {

@@ -7,9 +7,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 )
 
-// FuzzTranslator: whatever a source sends, there is no panic, and what is handed on is whole: a transaction begins before
-// it has a step, and ends once; each piece of rows is events with checksums, the last of which ends a statement; a session
-// makes statements of it all.
+// FuzzTranslator: whatever a source sends, there is no panic, and the steps are complete. A transaction begins before
+// its other steps, and ends once. Each piece of rows has events with checksums, and the last of them ends a
+// statement. A session can make SQL of every step.
 func FuzzTranslator(f *testing.F) {
 	w := binlogtest.New("binlog.000001")
 	start := binlogtest.Join(w.FormatDescription(byte(binlog.ChecksumCRC32)))

@@ -72,7 +72,7 @@ func payload(w *binlogtest.Writer, events ...[]byte) [][]byte {
 	})
 }
 
-// TestPayloadEnds: a compressed transaction has an end, and nothing behind it.
+// TestPayloadEnds: a compressed transaction must have an end, and nothing behind it.
 func TestPayloadEnds(t *testing.T) {
 	w := binlogtest.New("b")
 	begin, xid, drop := w.Query("BEGIN"), w.Event(binlog.TypeXID, make([]byte, 8)), w.Query("DROP TABLE t")
@@ -101,7 +101,7 @@ func TestPayloadEnds(t *testing.T) {
 	}
 }
 
-// TestFormatWithinTransaction: a file does not begin within a transaction.
+// TestFormatWithinTransaction: a file that begins within a transaction is an error.
 func TestFormatWithinTransaction(t *testing.T) {
 	w := binlogtest.New("b")
 	if got, err := steps(t, nil, w.Statement("DROP TABLE t")[0], w.FormatDescription(1)); !errors.Is(err, binlog.ErrStream) {

@@ -23,7 +23,8 @@ func rowsOf(w *binlogtest.Writer, id byte, ends bool) []byte {
 	return w.Event(binlog.TypeWriteRows, body)
 }
 
-// TestOwn: what each cluster has of its own is left out, and the rest of its transaction is not; the transaction stays.
+// TestOwn: changes to the schema of which each cluster has its own are left out. The rest of the transaction is not,
+// and the transaction itself stays.
 func TestOwn(t *testing.T) {
 	updated := func(schemas ...string) []byte { // Q_UPDATED_DB_NAMES
 		vars := []byte{12, byte(len(schemas))}

@@ -18,7 +18,8 @@ func sessionQuery(t *testing.T, schema, text string) binlog.SessionQuery {
 	return q
 }
 
-// TestTimestampBehindRows: row events set the session's timestamp, so it is set again for what follows.
+// TestTimestampBehindRows: row events set the session's timestamp, so it is set again for the next
+// statement.
 func TestTimestampBehindRows(t *testing.T) {
 	var s Session
 	open := Step{Kind: Open, Query: sessionQuery(t, "", "BEGIN")}
@@ -32,7 +33,8 @@ func TestTimestampBehindRows(t *testing.T) {
 	}
 }
 
-// TestFormatOutsideOfTransactions: mysqld skips a BINLOG statement whose GTID is there already. It must not skip a FORMAT_DESCRIPTION.
+// TestFormatOutsideOfTransactions: mysqld skips a BINLOG statement whose GTID exists already. It must not skip a
+// FORMAT_DESCRIPTION.
 func TestFormatOutsideOfTransactions(t *testing.T) {
 	var s Session
 	ours, text := s.SQL(Step{Kind: Format, Events: []byte("abc")})

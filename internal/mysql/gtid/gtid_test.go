@@ -96,8 +96,8 @@ func TestParseSet(t *testing.T) {
 	}
 }
 
-// TestAddInPlaceOfRemoved: the place that Add remembers may be gone or hold
-// another source after Subtract.
+// TestAddInPlaceOfRemoved: after Subtract the place that Add remembers may be gone, or have
+// another source.
 func TestAddInPlaceOfRemoved(t *testing.T) {
 	s := mustParse(t, uuidA+":1,"+uuidB+":1")
 	a, _ := ParseGTID(uuidA + ":2")

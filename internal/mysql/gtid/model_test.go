@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the slow set against which Set is judged.
+// model is the slow set with which Set is compared.
 type model map[GTID]bool
 
 func modelOf(s *Set) model {

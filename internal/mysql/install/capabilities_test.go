@@ -13,7 +13,8 @@ import (
 )
 
 // ambient runs f on a thread with three capabilities for its children to inherit, as systemd's
-// AmbientCapabilities gives them to the agent. The thread is given up, with what it has.
+// AmbientCapabilities gives them to the agent. The thread ends afterwards, with its
+// capabilities.
 func ambient(t *testing.T, f func() error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,9 +45,9 @@ func ambient(t *testing.T, f func() error) {
 	}
 }
 
-// TestWithoutNetCapabilities asks a server for its version, as Discover does: it has the
-// capabilities that the agent has for it, but for those of the agent and its hook. The thread
-// has all of them afterwards: a hook could be started from it.
+// TestWithoutNetCapabilities asks a server for its version, as Discover does. The child has the
+// thread's capabilities, except those for the agent and its hook. Afterwards the thread has all
+// of them, because a hook could be started from it.
 func TestWithoutNetCapabilities(t *testing.T) {
 	dir := t.TempDir()
 	server, said := filepath.Join(dir, "mysqld"), filepath.Join(dir, "said")
@@ -72,8 +73,8 @@ func TestWithoutNetCapabilities(t *testing.T) {
 	}
 }
 
-// TestServerIsAskedAsItRuns: root asks a server for its version as the account that it will run
-// as, to which the program may belong.
+// TestServerIsAskedAsItRuns: root runs a server's program, to ask its version, as the account
+// that mysqld will run as: the program may belong to that account.
 func TestServerIsAskedAsItRuns(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another account")

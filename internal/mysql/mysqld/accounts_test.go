@@ -14,15 +14,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDBAPrivileges checks on the real server that the operator's account can
-// do an operator's work, and nothing that avoids or fakes an ACK.
+// TestDBAPrivileges checks on a real server that the operator's account can do an operator's
+// work, but nothing that avoids or fakes an ACK.
 func TestDBAPrivileges(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	start(t, s).Kill()
 	p := start(t, s) // The second init file repeats what the first one did.
 	open(t, p)
-	// No tap here: let commits through, to see what is allowed.
+	// There is no tap here: let commits pass, to see what is allowed.
 	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,7 @@ func TestDBAPrivileges(t *testing.T) {
 	}
 }
 
-// mustBeForbidden executes statements that have to be refused for lack of a
-// privilege.
+// mustBeForbidden executes statements that must be refused for lack of a privilege.
 func mustBeForbidden(t *testing.T, db *sql.DB, queries ...string) {
 	t.Helper()
 	for _, q := range queries {
@@ -58,8 +57,8 @@ func mustBeForbidden(t *testing.T, db *sql.DB, queries ...string) {
 	}
 }
 
-// TestDBARole: a person's account with the role can do what dba can, over the
-// network too, and what it gives to others opens no way around the ACK either.
+// TestDBARole: a person's account with the role can do what dba can, also over the network.
+// What it grants to others opens no way around the ACK either.
 func TestDBARole(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -83,7 +82,8 @@ func TestDBARole(t *testing.T) {
 		"GRANT ALL ON *.* TO bob@'%'", "GRANT RELOAD ON *.* TO bob@'%'", "INSERT INTO mysql.func VALUES ('f', 0, 'f.so', 'function')",
 		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', '%', 'ann', 'N')", "GRANT SYSTEM_USER ON *.* TO quorate_dba",
 	)...)
-	// Who has the role can have dba for a role, and for a definer: that is no more.
+	// An account with the role can use dba as a role and as a definer, which gives it nothing
+	// more.
 	mustExec(t, ann, "CREATE USER dora@'%' IDENTIFIED BY 'Aa1-dora'", "GRANT dba@localhost, quorate_dba TO dora@'%' WITH ADMIN OPTION", "SET DEFAULT ROLE ALL TO dora@'%'",
 		"CREATE DEFINER = dba@localhost PROCEDURE app.blind() UPDATE performance_schema.setup_instruments SET enabled = 'NO'")
 	dora := login(t, s, "dora", "Aa1-dora")
@@ -133,8 +133,8 @@ func forbiddenToDBA() []string {
 	}
 }
 
-// TestPasswordsAreReset: whatever mysql.user says (another node's, after a
-// CLONE), a start makes the accounts this node's own again.
+// TestPasswordsAreReset: whatever mysql.user has (another node's content, after a CLONE), a
+// start gives the accounts this node's passwords again.
 func TestPasswordsAreReset(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -173,8 +173,8 @@ func TestPasswordsAreReset(t *testing.T) {
 	}
 }
 
-// seesEachDrift changes one thing after the other, and back: CheckGuarded, which looks
-// at less once all was well, sees it.
+// seesEachDrift makes one change after the other, and undoes it: CheckGuarded sees each,
+// although it reads less once all was well.
 func seesEachDrift(t *testing.T, p *Process) {
 	t.Helper()
 	for _, c := range []struct{ name, drift, back string }{
@@ -210,7 +210,8 @@ func seesEachDrift(t *testing.T, p *Process) {
 	}
 }
 
-// tooMuch gives accounts what only quorate's own may have, and two what anybody may.
+// tooMuch gives accounts privileges that only quorate's own may have, and gives two accounts
+// privileges that are allowed.
 func tooMuch() []string {
 	return []string{
 		"CREATE USER foreign_replica IDENTIFIED BY 'Aa1-x'", "GRANT REPLICATION SLAVE ON *.* TO foreign_replica",
@@ -234,7 +235,7 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 	s := newServer(t)
 	p := start(t, s)
 	a := p.Admin()
-	// Sessions of ours may do all this; none of it is logged.
+	// Our own sessions may do all this, and the binlog gets none of it.
 	if err := a.SetSuperReadOnly(ctx(t), false, time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +292,8 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 	})
 }
 
-// TestEveryPrivilegeIsExplained: what the operator's account does not have of a
-// server's privileges stands in docs/dba.md, with the reason.
+// TestEveryPrivilegeIsExplained: docs/dba.md names every privilege of the server that the
+// operator's account does not have, with the reason.
 func TestEveryPrivilegeIsExplained(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/dba.md")

@@ -13,8 +13,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestAnswering: a session over TCP counts from when mysqld has its statement until the
-// answer is written; an idle one does not, nor does one over the socket.
+// TestAnswering: a session over TCP counts from the arrival of its statement until the answer
+// is written. An idle session does not count, nor does a session over the socket.
 func TestAnswering(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -77,7 +77,7 @@ func TestClone(t *testing.T) {
 		const p = "Aa1-fedcba9876543210-"
 		c.Secrets = Secrets{Admin: p + "admin", Tap: p + "tap", DBA: p + "dba"}
 	}
-	seed := newServer(t, own, asOther(t)) // it makes its copy where it may, and root takes that over
+	seed := newServer(t, own, asOther(t)) // mysqld makes its copy where it may write, and root takes the copy over
 	s := start(t, seed)
 	from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
 	cloneNeedsSpace(t, s, from)
@@ -119,7 +119,7 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// TestCloneTakesPlainPasswords: it comes from another node, and into a statement.
+// TestCloneTakesPlainPasswords: the password comes from another node and goes into a statement.
 func TestCloneTakesPlainPasswords(t *testing.T) {
 	from := CloneSource{Addr: "127.0.0.1:1", Password: "x' REQUIRE NO SSL; SET GLOBAL x='"}
 	if err := new(Admin).Clone(t.Context(), from, "/nonexistent"); !errors.Is(err, ErrSecrets) {
@@ -127,7 +127,7 @@ func TestCloneTakesPlainPasswords(t *testing.T) {
 	}
 }
 
-// cloneNeedsSpace: what the server says of a disk that is too small.
+// cloneNeedsSpace: the error for a disk that is too small.
 func cloneNeedsSpace(t *testing.T, p *Process, from CloneSource) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -143,7 +143,8 @@ func cloneNeedsSpace(t *testing.T, p *Process, from CloneSource) {
 	}
 }
 
-// TestCloneAccountMay: what a node that joins could do at the server whose data it copies, if it said SQL there: docs/security.md has it.
+// TestCloneAccountMay: what a joining node could do at the server whose data it copies, if it could send SQL there.
+// docs/security.md describes it.
 func TestCloneAccountMay(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

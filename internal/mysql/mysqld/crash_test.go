@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
-// onDisk is a server of which only its durable files are looked at.
+// onDisk is a server of which only the durable files are used.
 func onDisk(fs vfs.FS) *Server {
 	s := New(Config{DataDir: "mysql"})
 	s.fs = fs
@@ -54,7 +54,8 @@ func TestIncarnationCrashes(t *testing.T) {
 	}
 }
 
-// TestForeignXACrashes: a note is there or not; it is there once it was made.
+// TestForeignXACrashes: the note is there, whole, or not; once NoteForeignXA returned it is
+// there.
 func TestForeignXACrashes(t *testing.T) {
 	vfstest.Interruptions(t, func() *vfs.Mem { return disk(t) }, func(fs vfs.FS) error { return onDisk(fs).NoteForeignXA() }, func(t *testing.T, disk *vfs.Mem) {
 		if _, err := onDisk(disk).ForeignXANoted(); err != nil {
@@ -70,7 +71,8 @@ func TestForeignXACrashes(t *testing.T) {
 	}
 }
 
-// TestPublishCrashes: a data directory is there with its UUID, or it is still at its other name.
+// TestPublishCrashes: the data directory is there with its UUID, or still has its temporary
+// name.
 func TestPublishCrashes(t *testing.T) {
 	published, not := 0, 0
 	publish := func(fs vfs.FS) error {
@@ -106,7 +108,7 @@ func TestPublishCrashes(t *testing.T) {
 	}
 }
 
-// TestSecretsCrashes: wherever a step ends, the file has the passwords that hold, or the next ones, as a whole.
+// TestSecretsCrashes: wherever a step ends, the file has all of the present passwords, or all of the next ones.
 func TestSecretsCrashes(t *testing.T) {
 	const file = "secrets.toml"
 	read := func(t *testing.T, fs vfs.FS, path string) string {

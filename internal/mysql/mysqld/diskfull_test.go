@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDiskFullIsSeen: the line of a server that waits for space is passed on, and
-// nobody has to be there to take it.
+// TestDiskFullIsSeen: the line of a server that waits for space is passed on, and the server's
+// log goes on if nobody reads it.
 func TestDiskFullIsSeen(t *testing.T) {
 	p := &Process{server: &Server{paths: paths{tmp: "/m/tmp"}}, diskFull: make(chan string, 1)}
 	e := &errorLog{logger: slog.New(slog.DiscardHandler), diskFull: p.noteDiskFull}

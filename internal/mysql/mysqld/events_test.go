@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEvents: an event gets a status on this server alone, and nothing else about it changes; the table of what
-// events are to be is written as a client's, by an account that can do little else.
+// TestEvents: an event gets a status on this server alone, and nothing else of the event changes. The table of
+// events is written like a client's transaction, by an account that can do little else.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -62,7 +62,7 @@ func TestEvents(t *testing.T) {
 		nightly.Status = status
 		gone := nightly
 		gone.Name = "gone"
-		not, err := p.SetEvents(ctx(t), []Event{gone, nightly}) // one that cannot be set keeps nobody else from it
+		not, err := p.SetEvents(ctx(t), []Event{gone, nightly}) // an event that cannot be set does not stop the others
 		if err != nil || len(not) != 1 || not[gone.EventName] == nil {
 			t.Fatalf("%v, %v", not, err)
 		}
@@ -82,7 +82,7 @@ func TestEvents(t *testing.T) {
 	runsOnce(t, a, dba)
 }
 
-// recordsEvents: the table is what was written last, by transactions.
+// recordsEvents: the table has what was written last, in transactions.
 func recordsEvents(t *testing.T, p *Process, e Event) {
 	t.Helper()
 	executed := gtidsOf(t, p.Admin())
@@ -110,7 +110,7 @@ func recordsEvents(t *testing.T, p *Process, e Event) {
 	}
 }
 
-// runsOnce: a recurring event that begins to run goes on with the next time of its schedule.
+// runsOnce: a recurring event that is enabled goes on with the next time of its schedule.
 func runsOnce(t *testing.T, a *Admin, dba *sql.DB) {
 	t.Helper()
 	mustExec(t, dba, "SET SESSION sql_mode = '', timestamp = DEFAULT",

@@ -7,8 +7,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestOpenFor: while a cluster follows a source, that is written, and clients do not write; nor does anybody while it is Nobody. A server
-// that was closed since is not opened by letting clients write.
+// TestOpenFor: while a cluster follows a source, the agent writes and clients cannot. With Nobody, nobody can.
+// LetWrite does not open a server that was closed meanwhile.
 func TestOpenFor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

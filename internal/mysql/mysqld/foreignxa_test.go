@@ -10,8 +10,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestForeignXAOfOurName: an account that has the agent's name, at another host, is a
-// client. Its XA COMMIT is not taken for the applier's, which runs as the agent.
+// TestForeignXAOfOurName: an account with the agent's name at another host is a client. Its XA
+// COMMIT is not taken for one of the applier, which runs as the agent.
 func TestForeignXAOfOurName(t *testing.T) {
 	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})

@@ -22,7 +22,7 @@ func TestLiterals(t *testing.T) {
 	}
 }
 
-// TestCheckGlobal: what the guard refuses in a node's configuration is refused here, too; and what
+// TestCheckGlobal: it refuses what the guard refuses in a node's configuration, and variables that
 // must not have one value on all nodes.
 func TestCheckGlobal(t *testing.T) {
 	for name, want := range map[string]error{
@@ -57,7 +57,8 @@ func TestCheckGlobals(t *testing.T) {
 	}
 }
 
-// TestCompressionIsNoDuty: sessions that are not compressed must be let in, as quorate's are.
+// TestCompressionIsNoDuty: the server must accept sessions that are not compressed, because
+// quorate's are not.
 func TestCompressionIsNoDuty(t *testing.T) {
 	const name = "protocol_compression_algorithms"
 	for value, want := range map[string]error{
@@ -88,8 +89,8 @@ func boolText(b bool) string {
 	return "false"
 }
 
-// TestRenderOfCluster: the cluster's variables stand above the node's own, below what is guarded,
-// and a server that does not know one starts.
+// TestRenderOfCluster: the cluster's variables override the node's own, guarded ones override
+// them, and a server that does not know one of them still starts.
 func TestRenderOfCluster(t *testing.T) {
 	c, err := goldenConfig("9.7.4")
 	if err != nil {
@@ -111,7 +112,8 @@ func TestRenderOfCluster(t *testing.T) {
 	}
 }
 
-// TestGlobals has a real server try values, take them, and start with what it does not know.
+// TestGlobals lets a real server try values, take them, and start with a variable that it does
+// not know.
 func TestGlobals(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -180,8 +182,8 @@ func TestGlobals(t *testing.T) {
 	}
 }
 
-// TestGlobalsNotTried: a buffer pool is not resized to see whether it could be: that goes on for a
-// while, and the way back is refused meanwhile.
+// TestGlobalsNotTried: the buffer pool is not resized for a try: a resize takes a while, and
+// cannot be undone meanwhile.
 func TestGlobalsNotTried(t *testing.T) {
 	t.Parallel()
 	p := start(t, newServer(t))
@@ -206,7 +208,8 @@ func TestGlobalsNotTried(t *testing.T) {
 	}
 }
 
-// TestGlobalsPutBack: what cannot be put back is no refusal of the operator's value.
+// TestGlobalsPutBack: a value that cannot be put back does not count as a refusal of the
+// operator's value.
 func TestGlobalsPutBack(t *testing.T) {
 	t.Parallel()
 	a := start(t, newServer(t)).Admin()
@@ -229,8 +232,8 @@ func TestGlobalsPutBack(t *testing.T) {
 	}
 }
 
-// TestGlobalsKeepTheDoorOpen: a server that lets quorate in no more refuses a value, and a start with
-// it ends, so that there can be one without it.
+// TestGlobalsKeepTheDoorOpen: a value with which quorate could not log in counts as refused. A start
+// with such a value ends, so that the agent can start the server without it.
 func TestGlobalsKeepTheDoorOpen(t *testing.T) {
 	t.Parallel()
 	const name, value = "protocol_compression_algorithms", "zstd"
@@ -285,8 +288,8 @@ func startPast(ctx context.Context, s *Server, line string) (*Process, error) {
 	return s.spawn(id, n, lock, StartOptions{})
 }
 
-// TestGlobalsOfTLS: what sessions get is what was set, once TLS is loaded anew; and what cannot be
-// loaded leaves them what they had.
+// TestGlobalsOfTLS: after TLS was loaded again, new sessions have the new settings. If it cannot
+// be loaded, they keep the old ones.
 func TestGlobalsOfTLS(t *testing.T) {
 	t.Parallel()
 	a := start(t, newServer(t)).Admin()

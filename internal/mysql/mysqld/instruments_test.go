@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInstruments: what nobody reads is off, what the agent reads stays on whatever the operator sets, and an
-// operator's own choice is his.
+// TestInstruments: instruments that nobody reads are off. Those that the agent reads stay on, whatever the
+// operator sets. An operator's own choice is followed.
 func TestInstruments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -46,7 +46,7 @@ func TestInstruments(t *testing.T) {
 	}
 }
 
-// seesXA wants the agent to see a client's XA transaction, and to count its statements.
+// seesXA expects that the agent sees a client's XA transaction, and counts its statements.
 func seesXA(t *testing.T, s *Server, p *Process) {
 	t.Helper()
 	client := dbaSession(t, s)
@@ -61,7 +61,8 @@ func seesXA(t *testing.T, s *Server, p *Process) {
 	}
 }
 
-// TestUsedIndexes: sys.schema_unused_indexes names no index that is used. People drop what it names.
+// TestUsedIndexes: sys.schema_unused_indexes names no index that is used, because people drop the
+// indexes that it names.
 func TestUsedIndexes(t *testing.T) {
 	t.Parallel()
 	p := start(t, newServer(t))

@@ -27,8 +27,8 @@ import (
 // TestParentDeathKillsMysqld.
 const envHelper = "QUORATE_TEST_AGENT"
 
-// deadline bounds every wait of these tests; it is generous because the machine
-// may be busy, and nothing waits for it to pass.
+// deadline bounds every wait of these tests. It is long because the machine may be busy; no
+// test waits until it has passed.
 const deadline = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -131,7 +131,7 @@ func newServer(t *testing.T, change ...func(*Config)) *Server {
 	return s
 }
 
-// runAs has mysqld run as an account, which can enter the directory.
+// runAs makes mysqld run as an account, which can enter the directory.
 func runAs(t *testing.T, osUser string) func(*Config) {
 	t.Helper()
 	return func(c *Config) {
@@ -144,7 +144,7 @@ func runAs(t *testing.T, osUser string) func(*Config) {
 	}
 }
 
-// asOther is runAs another account, where that can be.
+// asOther is runAs another account, where that is possible.
 func asOther(t *testing.T) func(*Config) {
 	if os.Geteuid() != 0 {
 		return func(*Config) {}

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOurNameElsewhere: a session is ours by its account, name and host. Anybody who may
-// make accounts can make quorate_admin@'127.0.0.1', which is a client like others.
+// TestOurNameElsewhere: a session is ours by both name and host of its account. A DBA can make
+// quorate_admin@'127.0.0.1', and that is a client like others.
 func TestOurNameElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -81,8 +81,8 @@ func TestOurNameElsewhere(t *testing.T) {
 	}
 }
 
-// TestWithheldFromBefore: who has from before what nobody gets here is found, and is not fenced for it. What dba, the role
-// and our own accounts hold is none of it.
+// TestWithheldFromBefore: an account that still has privileges which quorate gives to nobody is found, but is no
+// reason to fence. Privileges of dba, the role and our own accounts do not count.
 func TestWithheldFromBefore(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -118,7 +118,7 @@ func TestWithheldFromBefore(t *testing.T) {
 	if got, err := a.WithheldGrants(ctx(t)); err != nil || len(got) != accountsMax {
 		t.Errorf("not bounded: %v, %v", got, err)
 	}
-	// As docs/dba.md says: who has not got a privilege cannot revoke it.
+	// As docs/dba.md says: an account cannot revoke a privilege that it does not have.
 	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
 	for _, q := range []string{"REVOKE FILE ON *.* FROM f@'%'", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM f@'%'"} {
 		if _, err := dba.ExecContext(ctx(t), q); err == nil {

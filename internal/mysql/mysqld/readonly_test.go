@@ -16,10 +16,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestStatementsThatReadOnlyLetsPass are those of a DBA that write to the binlog of
-// a read-only server: they wait for an ACK like a commit, and like one they get OK
-// without it while semi-sync is off. InnoDB knows nothing of them, so a server that
-// is killed has forgotten them, unless it has begun a new binlog since.
+// TestStatementsThatReadOnlyLetsPass: some statements of a DBA write to the binlog of a
+// read-only server. They wait for an ACK like a commit, and while semi-sync is off they get OK
+// without it. InnoDB does not store them, so a server that is killed has forgotten them, unless
+// it has begun a new binlog since.
 func TestStatementsThatReadOnlyLetsPass(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -94,7 +94,7 @@ func executedBy(t *testing.T, p *Process) string {
 	return set
 }
 
-// What a statement does on a server with super_read_only.
+// The effect of a statement on a server with super_read_only.
 const (
 	refused = "refused"
 	logged  = "passes, with a GTID"
@@ -135,8 +135,8 @@ func readOnlyCases() []readOnlyCase {
 	}
 }
 
-// TestWhatReadOnlyLetsPass is the table of docs/dba.md: what a DBA's statement does on
-// a server with super_read_only. Semi-sync is off here, so that what passes ends.
+// TestWhatReadOnlyLetsPass is the table of docs/dba.md: what a DBA's statement does on a server
+// with super_read_only. Semi-sync is off here, so that a statement that passes also ends.
 func TestWhatReadOnlyLetsPass(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/dba.md")
@@ -203,8 +203,8 @@ func execAll(t *testing.T, session *sql.DB, statements []string) error {
 	return nil
 }
 
-// TestShutOut: from ShutOut on nobody but quorate can do anything, whoever was there
-// or comes, until they are let in.
+// TestShutOut: from ShutOut on, only quorate can do anything, until clients are let in again.
+// That holds for old and new sessions.
 func TestShutOut(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -250,7 +250,7 @@ func TestShutOut(t *testing.T) {
 	<-done
 }
 
-// openWithoutACK is a server whose commits wait for nobody.
+// openWithoutACK returns an open server whose commits do not wait for an ACK.
 func openWithoutACK(t *testing.T) (*Server, *Admin) {
 	t.Helper()
 	s := newServer(t)
@@ -262,7 +262,8 @@ func openWithoutACK(t *testing.T) (*Server, *Admin) {
 	return s, p.Admin()
 }
 
-// TestShutOutEndsEvents: an event that runs is no client, and could write as one (ANALYZE TABLE). It ends, and none begins.
+// TestShutOutEndsEvents: a running event is no client, but could write like one (ANALYZE TABLE). It is ended, and no
+// other begins.
 func TestShutOutEndsEvents(t *testing.T) {
 	t.Parallel()
 	s, a := openWithoutACK(t)
@@ -291,7 +292,7 @@ func TestShutOutEndsEvents(t *testing.T) {
 	if n := running(); n != 0 {
 		t.Errorf("clients are shut out, and %d threads of events run", n)
 	}
-	if err := a.SetScheduler(ctx(t), true); !errors.Is(err, ErrShutOut) { // who has looked before comes late
+	if err := a.SetScheduler(ctx(t), true); !errors.Is(err, ErrShutOut) { // a caller that has checked before comes too late
 		t.Errorf("events are to run again: %v", err)
 	}
 	if err := letIn(ctx(t)); err != nil {
@@ -302,8 +303,8 @@ func TestShutOutEndsEvents(t *testing.T) {
 	}
 }
 
-// TestEndReadersInLogin: a client that has a greeting and has not logged in yet has no host, and is ended, too. The agent's
-// own sessions stay.
+// TestEndReadersInLogin: a client that has a greeting but has not logged in has no host yet, and is ended, too. The
+// agent's own sessions stay.
 func TestEndReadersInLogin(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -331,8 +332,8 @@ func TestEndReadersInLogin(t *testing.T) {
 	}
 }
 
-// TestShutOutWaitsForRollback: a session is there until it has rolled back, however long
-// that takes; the caller's ctx alone bounds it.
+// TestShutOutWaitsForRollback: ShutOut waits until a session has rolled back, however long that
+// takes. Only the caller's ctx bounds it.
 func TestShutOutWaitsForRollback(t *testing.T) {
 	t.Parallel()
 	s, a := openWithoutACK(t)
@@ -354,9 +355,9 @@ func TestShutOutWaitsForRollback(t *testing.T) {
 	}
 }
 
-// TestReplicaBinlogForgets: where the applier binlogs, semi-sync is off until
-// EnableSemiSync. What a DBA's FLUSH TABLES leaves there only memory and binlog know of,
-// so a promotion that finds it ends with the process, and the node is not errant.
+// TestReplicaBinlogForgets: where the applier binlogs, semi-sync is off until EnableSemiSync.
+// Only memory and the binlog know of a FLUSH TABLES then. So a promotion that finds it kills
+// the process, and the node is not errant afterwards.
 func TestReplicaBinlogForgets(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

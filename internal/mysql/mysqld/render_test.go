@@ -67,8 +67,7 @@ func TestRender(t *testing.T) {
 	})
 }
 
-// TestGuardHoldsForEverySpelling: however the operator writes a guarded name,
-// it is refused.
+// TestGuardHoldsForEverySpelling: a guarded name is refused in every spelling.
 func TestGuardHoldsForEverySpelling(t *testing.T) {
 	var names []string
 	for _, s := range guardedOfAnyVersion() {
@@ -101,8 +100,8 @@ func TestGuardHoldsForEverySpelling(t *testing.T) {
 	})
 }
 
-// TestRenderedFileHasOneLinePerOption: whatever the operator's values hold that
-// validation lets pass, the file has exactly the lines that were written.
+// TestRenderedFileHasOneLinePerOption: with all values of the operator that pass validation,
+// the file has exactly one line for each option.
 func TestRenderedFileHasOneLinePerOption(t *testing.T) {
 	base, err := goldenConfig("9.7.4")
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// newPair returns a source, open for writes that need no ACK, and a replica of
-// it that runs.
+// newPair returns a source that is open for writes without ACK, and a running replica of it.
 func newPair(t *testing.T, o StartOptions) (source *sql.DB, replica *Server, p *Process) {
 	t.Helper()
 	s := newServer(t)
@@ -63,7 +62,7 @@ func executed(t *testing.T, db *sql.DB) string {
 	return oneLine(set)
 }
 
-// feedPassword is that of the account with which the replica attaches.
+// feedPassword is the password of the account with which the replica connects.
 const feedPassword = "Aa1-feed-0123456"
 
 func TestReplication(t *testing.T) {
@@ -83,7 +82,7 @@ func TestReplication(t *testing.T) {
 		t.Fatalf("replica status %+v, want %s applied", st, set)
 	}
 
-	// A session that reads for long under a committed ALTER blocks the applier.
+	// A session that reads for a long time blocks the applier of a committed ALTER.
 	reader, err := login(t, s, DBAUser, s.cfg.Secrets.DBA).Conn(ctx(t))
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +125,8 @@ func TestReplication(t *testing.T) {
 	}
 }
 
-// TestApplyWork: the applier's work is seen while it is inside of one transaction or
-// one DDL, and not while that waits for a lock.
+// TestApplyWork: the number changes while the applier works inside of one transaction or one
+// DDL, and does not while that waits for a lock.
 func TestApplyWork(t *testing.T) {
 	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
@@ -181,7 +180,7 @@ func TestApplyWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reader.ExecContext(ctx(t), "SELECT COUNT(*) FROM d.t"); err != nil { // others' work is none of the applier's
+	if _, err := reader.ExecContext(ctx(t), "SELECT COUNT(*) FROM d.t"); err != nil { // it does not count
 		t.Fatal(err)
 	}
 	if after, err := a.ApplyWork(ctx(t)); err != nil || after != before {
@@ -289,8 +288,8 @@ func mustNotDrift(t *testing.T, p *Process) {
 	}
 }
 
-// TestForeignXA: a client that ends on a replica what its applier has prepared leaves no
-// GTID, and is noticed all the same; XA transactions of its own are its affair.
+// TestForeignXA: a client that ends, on a replica, an XA transaction of the applier leaves no
+// GTID, but is noticed. XA transactions of the client's own do not count.
 func TestForeignXA(t *testing.T) {
 	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
@@ -317,7 +316,7 @@ func TestForeignXA(t *testing.T) {
 		t.Error("one is prepared, and the server begins as a replica")
 	}
 	before := executedBy(t, p)
-	// The applier's worker lets go of it a moment after its GTID is in gtid_executed.
+	// The applier's worker detaches it a moment after its GTID is in gtid_executed.
 	eventually(t, "a client ends what the applier has prepared", func() (bool, error) {
 		_, err := reader.ExecContext(ctx(t), "XA COMMIT 'x'")
 		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1397 {
@@ -383,9 +382,9 @@ func TestForeignCommit(t *testing.T) {
 	}
 }
 
-// TestForeignXACommit: a server in which a client committed what the applier had prepared
-// prepares it again when it starts, without an error, and differs from then on. Only the
-// note is left of that.
+// TestForeignXACommit: a client commits what the applier had prepared. When the server starts
+// again, the applier prepares it again without an error, and the data differ. Only the note
+// shows that.
 func TestForeignXACommit(t *testing.T) {
 	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})

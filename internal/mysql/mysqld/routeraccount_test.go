@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/routermeta"
 )
 
-// TestRouterAccount writes what MySQL Router reads with the account that is made for it. That one can write nowhere
-// else, and nobody but quorate can change it.
+// TestRouterAccount writes what MySQL Router reads, with the account made for it. The account can write nowhere
+// else, and only quorate can change it.
 func TestRouterAccount(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -59,11 +59,11 @@ func TestRouterAccount(t *testing.T) {
 	moved := routermeta.Metadata{ClusterID: "id", Cluster: "shop", View: 2000, Instances: []routermeta.Instance{
 		{Name: "b", UUID: "ub", Address: "10.0.0.2:3306", Primary: true}, {Name: "c", UUID: "uc", Address: "10.0.0.3:3306"}}}
 	update(false, moved, want, moved, true)
-	// A layout that was not completed is.
+	// An incomplete layout is completed.
 	mustExec(t, account, "DELETE FROM "+RouterSchema+".quorate", "DROP VIEW "+RouterSchema+".v2_ar_members")
 	update(true, moved, moved, moved, false)
 
-	// What Router writes, and what it asks.
+	// The statements that Router writes with, and its queries.
 	mustExec(t, dba, "INSERT INTO "+RouterSchema+".v2_routers (address, product_name, router_name) VALUES ('h', 'MySQL Router', 'r')",
 		"UPDATE "+RouterSchema+".v2_ar_clusters SET router_options = JSON_MERGE_PATCH(IF(router_options IS NULL, '{}', router_options), CAST('{\"a\": 1}' AS JSON)) WHERE cluster_id = 'id'")
 	var view int

@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestRotateSecrets: passwords that were rotated hold from the server's next start on,
-// and the old ones until then.
+// TestRotateSecrets: rotated passwords are valid from the server's next start on, the old ones
+// until then.
 func TestRotateSecrets(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secrets.toml")

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestBinlogEndShowsWhatReadOnlyPasses: super_read_only=ON does not wait for a
-// statement that changes no row (ANALYZE TABLE, FLUSH TABLES) and waits for its ACK.
-// The end of the binlog shows it, and so does the count of waiting sessions.
+// TestBinlogEndShowsWhatReadOnlyPasses: super_read_only=ON does not wait for a statement
+// without row changes (ANALYZE TABLE, FLUSH TABLES) that waits for its ACK. The end of the
+// binlog and the count of waiting sessions show the statement.
 func TestBinlogEndShowsWhatReadOnlyPasses(t *testing.T) {
 	t.Parallel()
 	s, p := newServerWithTable(t)
@@ -47,7 +47,8 @@ func TestBinlogEndShowsWhatReadOnlyPasses(t *testing.T) {
 	<-result
 }
 
-// TestEndLockWaiters: who waits for a row lock is ended, who holds it is not.
+// TestEndLockWaiters: a session that waits for a row lock is ended, the session that holds the
+// lock is not.
 func TestEndLockWaiters(t *testing.T) {
 	t.Parallel()
 	s, p := newServerWithTable(t)

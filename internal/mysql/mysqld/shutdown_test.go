@@ -57,8 +57,8 @@ func silentTap(t *testing.T, s *Server) {
 	})
 }
 
-// waitingCommit opens the server, commits a row that nobody acknowledges, and
-// returns where the commit's result will come once the session waits for it.
+// waitingCommit opens the server and commits a row that nobody acknowledges. Once the session
+// waits for the ACK, it returns the channel that will get the commit's result.
 func waitingCommit(t *testing.T, s *Server, p *Process) <-chan error {
 	t.Helper()
 	open(t, p)
@@ -80,8 +80,7 @@ func waitingCommit(t *testing.T, s *Server, p *Process) <-chan error {
 	return result
 }
 
-// newServerWithTable returns a running server with an empty table d.t whose
-// making is in no binlog.
+// newServerWithTable returns a running server with an empty table d.t, which no binlog has.
 func newServerWithTable(t *testing.T) (*Server, *Process) {
 	t.Helper()
 	s := newServer(t)
@@ -95,11 +94,11 @@ func newServerWithTable(t *testing.T) (*Server, *Process) {
 	return s, p
 }
 
-// TestForeignShutdown is trace A8: a shutdown that the agent did not order must
-// not let a commit return that nobody acknowledged, nor leave its row behind.
+// TestForeignShutdown is trace A8: after a shutdown that the agent did not order, a commit
+// without ACK must not return OK, and its row must not stay.
 func TestForeignShutdown(t *testing.T) {
 	t.Parallel()
-	// The session that says it may end before it hears the answer.
+	// The session that sends SHUTDOWN may end before it gets the answer.
 	statement := func(q string) func(*Process) {
 		return func(p *Process) { _ = p.Admin().exec(context.Background(), "shut down", q) }
 	}
@@ -142,9 +141,9 @@ func checkNoRow(t *testing.T, s *Server) {
 	}
 }
 
-// TestSuperReadOnlyProvesNothingWaits: while a session waits for an ACK the
-// server cannot be closed, StopGracefully kills, and a close that was given up
-// does not come back after a later open.
+// TestSuperReadOnlyProvesNothingWaits: while a session waits for an ACK, the server cannot be
+// closed and StopGracefully kills it. A close that was given up does not take effect after a
+// later open.
 func TestSuperReadOnlyProvesNothingWaits(t *testing.T) {
 	t.Parallel()
 	s, p := newServerWithTable(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
 )
 
-// plainServer is a server as others run it, which runs. It is gone when the test ends.
+// plainServer returns a running server without quorate. It is gone when the test ends.
 func plainServer(t *testing.T) (*mysqldtest.Plain, Config) {
 	t.Helper()
 	if testing.Short() {
@@ -85,10 +85,11 @@ func stamps(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestSurvey reads a server that has one of each, and changes nothing in its data directory.
+// TestSurvey reads a server that has one of each kind of finding, and changes nothing in its
+// data directory.
 func TestSurvey(t *testing.T) {
 	p, c := plainServer(t)
-	// While it runs nobody else looks.
+	// While the server runs, its data cannot be held.
 	if _, err := HoldData(p.Data()); !errors.Is(err, ErrInUse) {
 		t.Fatalf("hold the data of a server that runs: %v, want %v", err, ErrInUse)
 	}
@@ -148,14 +149,14 @@ func TestSurvey(t *testing.T) {
 	if _, err := c.Survey(ctx(t), p.Data()); err == nil || !strings.Contains(err.Error(), "no_such_variable") {
 		t.Errorf("with a variable that the server does not know: %v", err)
 	}
-	// A server that is started meanwhile, by its service for example, does not run.
+	// A server that is started during a survey, by its service for example, ends at once.
 	if err := p.Start(ctx(t)); err == nil {
 		t.Error("a server starts on the data that are held")
 	}
 }
 
-// TestSurveyUnclean: what was not shut down in order is not looked at, and not repaired. That is so of a server, too, that
-// had nothing to write when it was killed: its last transactions are in its binlog alone.
+// TestSurveyUnclean: data whose server was not shut down in order are neither surveyed nor repaired. That holds also
+// if the server had nothing to write when it was killed: its last transactions may be in its binlog alone.
 func TestSurveyUnclean(t *testing.T) {
 	p, c := plainServer(t)
 	killed := func(how string) {
@@ -183,7 +184,7 @@ func TestSurveyUnclean(t *testing.T) {
 	killed("with nothing to write")
 }
 
-// TestNoDataDirectory: another directory is no server's.
+// TestNoDataDirectory: a directory without data of a server is refused.
 func TestNoDataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := HoldData(dir); !errors.Is(err, ErrNoData) {

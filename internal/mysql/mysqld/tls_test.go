@@ -41,7 +41,7 @@ func writePair(t *testing.T, cert, key string) {
 	}
 }
 
-// TestCheckTLSFiles: what would have a server start without TLS is told before.
+// TestCheckTLSFiles: reasons for which a server would start without TLS are found before.
 func TestCheckTLSFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -82,7 +82,8 @@ func TestCheckTLSFiles(t *testing.T) {
 	}
 }
 
-// TestServerCertificate: it is the one that the server shows, its own or the operator's.
+// TestServerCertificate: it returns the certificate that the server shows, its own or the
+// operator's.
 func TestServerCertificate(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: t.TempDir(), Variables: map[string]string{"ssl_cert": "cert", "ssl-key": "key"}}
@@ -112,8 +113,8 @@ func TestServerCertificate(t *testing.T) {
 	}
 }
 
-// TestShown: servers with certificates of one CA show the same CA, however the operator has named
-// it, and the names by which others may know them.
+// TestShown: for servers with certificates of one CA it returns the same CA, however the operator
+// has configured it, and the names by which clients may reach them.
 func TestShown(t *testing.T) {
 	now := time.Now()
 	signed := func(c x509.Certificate, by *x509.Certificate, byKey ed25519.PrivateKey) (*x509.Certificate, ed25519.PrivateKey) {
@@ -184,8 +185,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestTLS: a server that cannot read its key starts, and is found out; of one that can it
-// is known when its certificate ends.
+// TestTLS: a server that cannot read its key still starts, and TLS reports it. For a server
+// that can, TLS returns when its certificate expires.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// treeFixture is a server of an agent that is root, whose mysqld is nobody's. It has run once,
-// and its tree is as an older quorate has left it: mysqld's account owns all directories.
+// treeFixture is a server of an agent that is root; its mysqld runs as nobody. It has run once,
+// and its tree is as an older quorate left it: mysqld's account owns all directories.
 type treeFixture struct {
 	*Server
 	id osIdentity
-	// outside is root's: a directory with a file in it.
+	// outside is a directory of root, with a file in it.
 	outside, file string
 }
 
@@ -41,7 +41,7 @@ func newTreeFixture(t *testing.T) *treeFixture {
 	return f
 }
 
-// asOlder makes it all what it was at first.
+// asOlder gives the tree its first owners again.
 func (f *treeFixture) asOlder(t *testing.T) {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(f.outside), os.Mkdir(f.outside, 0o700), os.WriteFile(f.file, []byte("7\n"), 0o600)); err != nil {
@@ -54,7 +54,7 @@ func (f *treeFixture) asOlder(t *testing.T) {
 	}
 }
 
-// outsideNow says what there is outside: names, owners, modes, content.
+// outsideNow describes the directory outside: names, owners, modes, content.
 func (f *treeFixture) outsideNow(t *testing.T) (said []string) {
 	t.Helper()
 	if err := filepath.WalkDir(f.outside, func(path string, _ fs.DirEntry, err error) error {
@@ -82,8 +82,8 @@ func (f *treeFixture) asMysqld(name string, args ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// TestRootFollowsNoLink: whoever has mysqld's account puts links to what is root's, and FIFOs,
-// where an agent that is root works. The agent follows none of them, and waits for none.
+// TestRootFollowsNoLink: mysqld's account puts links to files of root, and FIFOs, where an
+// agent that is root works. The agent follows no link, and waits for no FIFO.
 func TestRootFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	f := newTreeFixture(t)
@@ -127,7 +127,7 @@ func TestRootFollowsNoLink(t *testing.T) {
 	if _, err := OpenFile(filepath.Join(f.paths.run, "fifo")); err == nil {
 		t.Error("a FIFO was opened")
 	}
-	// An agent of today takes over what the older one has left, and then nothing can be put there.
+	// A new agent takes over the older one's tree, and then nothing can be put there.
 	start(t, f.Server)
 	for _, dir := range []string{f.cfg.DataDir, f.paths.binlogs} {
 		if out, err := f.asMysqld("ln", "-s", f.file, filepath.Join(dir, "x")); err == nil {
@@ -136,7 +136,7 @@ func TestRootFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestPlaceOfRoot: above the directory there is none that mysqld's account may write in.
+// TestPlaceOfRoot: mysqld's account must not be able to write in any directory above.
 func TestPlaceOfRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run mysqld as another account")

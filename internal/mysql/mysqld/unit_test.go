@@ -38,7 +38,8 @@ func TestParseLogLine(t *testing.T) {
 			false,
 		},
 		{
-			// What a client can write into the log is not taken for the server's word.
+			// Text that a client can bring into the log is not taken for a message of the
+			// server.
 			"2026-11-21T03:09:32.256951Z 8 [Note] [MY-010926] [Server] Access denied for user 'Received SHUTDOWN'@'localhost'",
 			logLine{"Note", "MY-010926", "Access denied for user 'Received SHUTDOWN'@'localhost'"},
 			false,

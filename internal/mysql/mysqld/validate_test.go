@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestValidateVariables: the server says which settings it would not start with, all of
-// them at once, and of those that it takes nothing.
+// TestValidateVariables: the server names all settings that it would not start with, and none
+// that it takes.
 func TestValidateVariables(t *testing.T) {
 	in, err := findMySQL()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// hostileVariables are settings of an operator that are allowed, and that would hit
-// quorate's own accounts or sessions if those did not say otherwise.
+// hostileVariables are allowed settings of an operator that would affect quorate's own accounts
+// or sessions, if these did not override them.
 func hostileVariables() map[string]string {
 	return map[string]string{
 		// The accounts.
@@ -44,14 +44,14 @@ func hostileVariables() map[string]string {
 	}
 }
 
-// TestVariablesReachNoInternalAccount starts a server on which the operator has set
-// what is allowed and hits accounts, sessions and statements of everybody but quorate.
+// TestVariablesReachNoInternalAccount starts a server with hostileVariables: they must affect
+// the accounts, sessions and statements of everybody but quorate.
 func TestVariablesReachNoInternalAccount(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	p := start(t, s) // of before: its accounts know none of that
+	p := start(t, s) // a start before these settings: the accounts do not have them
 	open(t, p)
-	// And somebody meant them for it, too.
+	// Somebody has put the internal account dba under the password policies, too.
 	const alter = "ALTER USER dba@localhost REQUIRE SSL PASSWORD HISTORY DEFAULT PASSWORD REUSE INTERVAL DEFAULT PASSWORD EXPIRE DEFAULT"
 	if err := p.Admin().exec(ctx(t), alter, alter); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestVariablesReachNoInternalAccount(t *testing.T) {
 	})
 }
 
-// takeEveryConnection logs an ordinary client in until the server takes it no more.
+// takeEveryConnection opens sessions of an ordinary client until the server accepts no more.
 func takeEveryConnection(t *testing.T, s *Server, user, password string) {
 	t.Helper()
 	db := login(t, s, user, password)
@@ -132,7 +132,8 @@ func takeEveryConnection(t *testing.T, s *Server, user, password string) {
 	}
 }
 
-// equalVariables are settings of which each node may have its own, and must not.
+// equalVariables are settings that each node could have for itself, but that must be equal on
+// all nodes.
 func equalVariables() []string {
 	return []string{
 		"lower_case_table_names", "innodb_page_size", "character_set_server", "collation_server", "innodb_strict_mode",
@@ -143,10 +144,10 @@ func equalVariables() []string {
 // classes are how docs/variables.md sorts the server's variables and options.
 const (
 	classRefused = "refused" // the operator may not set it
-	classChoice  = "choice"  // he may choose among values
-	classOurs    = "ours"    // would hit quorate's accounts and sessions, and does not
+	classChoice  = "choice"  // the operator may choose among values
+	classOurs    = "ours"    // could affect quorate's accounts and sessions, but does not
 	classEqual   = "equal"   // must be the same on all nodes
-	classOther   = "others"  // the rule: what is not named is the operator's
+	classOther   = "others"  // the rule: the operator may set what is not named
 )
 
 // classOf sorts a variable by what the code does with it.
@@ -166,10 +167,10 @@ func classOf(name string) string {
 	return classOther
 }
 
-// TestEveryVariableIsClassified holds the list of all variables and options of the
-// server in testdata/variables against the server and the code. A new one shows up as a
-// difference: find out what it can do, put it where it belongs, and run with -rewrite.
-// Some builds of a version lack a few.
+// TestEveryVariableIsClassified compares the list of all variables and options in
+// testdata/variables with the server and the code. A new variable shows up as a difference:
+// find out what it can do, put it where it belongs, and run with -rewrite. Some builds of a
+// version lack a few variables.
 func TestEveryVariableIsClassified(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -231,8 +232,8 @@ func optionsOf(t *testing.T, s *Server) (names []string) {
 	return names
 }
 
-// TestVariablesPage: docs/variables.md names every variable that is not simply the
-// operator's, in its section, and no other.
+// TestVariablesPage: docs/variables.md names, in its section, every variable that the operator
+// cannot simply set, and no other.
 func TestVariablesPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/variables.md")
 	if err != nil {

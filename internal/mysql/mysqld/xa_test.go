@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRollbackXA: what a client has left prepared is rolled back with a GTID, whatever
-// its XID is, and the session that did it writes no binlog afterwards.
+// TestRollbackXA: a prepared XA transaction of a client is rolled back with a GTID, whatever
+// its XID is. Afterwards the session writes no binlog any more.
 func TestRollbackXA(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -51,8 +51,8 @@ func TestRollbackXA(t *testing.T) {
 	}
 }
 
-// TestXAHasNoSession: nobody may keep what he has prepared in his session, where the agent
-// could not end it: no log would be purged any more for as long as he likes.
+// TestXAHasNoSession: XA PREPARE must detach the transaction from its session, or the agent
+// could not end it: no log would be purged as long as the client likes.
 func TestXAHasNoSession(t *testing.T) {
 	t.Parallel()
 	if guardedBy("xa-detach-on-prepare", "OFF") == "" {

@@ -58,9 +58,9 @@ func wayThrough(t *testing.T, d Door) (host, port string) {
 	return host, port
 }
 
-// TestDoor: a mysqld copies another one's data through a door, with a password that the
-// other mysqld does not know; nobody comes in as another account, or with the account's
-// own password.
+// TestDoor: a mysqld copies another mysqld's data through a door, with a password that the
+// other mysqld does not know. Nobody gets in as another account, or with the account's own
+// password.
 func TestDoor(t *testing.T) {
 	clone := "--plugin-load-add=clone=mysql_clone.so"
 	donor, joiner := startMysqld(t, 1, "--super-read-only=OFF", clone), startMysqld(t, 2, clone)
@@ -106,8 +106,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// TestDoorPassesCopiesOnAlone: whatever the pieces in which it comes, what mysqld would take for a statement or
-// another command ends the connection.
+// TestDoorPassesCopiesOnAlone: bytes that mysqld would take for a statement or another command end the
+// connection, in whatever pieces they come.
 func TestDoorPassesCopiesOnAlone(t *testing.T) {
 	packet := func(payload ...byte) []byte {
 		return append(appendPacketHeader(nil, len(payload), 0), payload...)
@@ -135,7 +135,7 @@ func TestDoorPassesCopiesOnAlone(t *testing.T) {
 	}
 }
 
-// sink is a connection of which only what is written counts.
+// sink is a connection that only keeps what is written to it.
 type sink struct {
 	net.Conn
 	w io.Writer
@@ -143,7 +143,8 @@ type sink struct {
 
 func (s sink) Write(b []byte) (int, error) { return s.w.Write(b) }
 
-// TestDoorWantsNoMoreThanALogin: what a client sends behind its login would be lost.
+// TestDoorWantsNoMoreThanALogin: bytes that a client sends behind its login are an error,
+// because they would be lost.
 func TestDoorWantsNoMoreThanALogin(t *testing.T) {
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()

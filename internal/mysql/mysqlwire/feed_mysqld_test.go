@@ -103,7 +103,8 @@ func TestFeedServesMysqld(t *testing.T) {
 			for _, b := range c.received()[:recorded] {
 				log.appendBatch(b)
 			}
-			// With wrap it may apply two at a time, and has more workers.
+			// With wrap, the feed allows two transactions at a time, and the replica has more
+			// workers.
 			workers := func(context.Context) int { return map[bool]int{true: 2}[wrap] }
 			feed := startLimitedFeed(t, log, source.text(t, "SELECT @@version"), wrap, workers)
 			// The same server id as the source's: a restarted primary gets its
@@ -112,10 +113,10 @@ func TestFeedServesMysqld(t *testing.T) {
 			replica.replicateFrom(t, feed, "feed's secret")
 			waitUntil(t, "heartbeats", func() bool { return feed.Stats().Heartbeats >= 3 })
 
-			// It goes on from where it was, with heartbeats before and after. Not in
-			// the middle of a transaction: mysqld 9.7.4 crashes (std::bad_alloc in
-			// Gtid_specification::to_string) where a worker has to say that it rolls
-			// back half of one.
+			// It goes on from where it was, with heartbeats before and after. Not in the middle
+			// of a transaction: mysqld 9.7.4 crashes (std::bad_alloc in
+			// Gtid_specification::to_string) when a worker logs that it rolls back half of a
+			// transaction.
 			waitUntil(t, "what was recorded is applied", func() bool { return replica.executed(t).Equal(executed) })
 			replica.exec(t, "STOP REPLICA IO_THREAD")
 			waitUntil(t, "the end of the dump", func() bool { return feed.Stats().Dumps == 0 })

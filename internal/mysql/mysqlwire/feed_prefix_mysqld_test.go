@@ -18,9 +18,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
 )
 
-// TestFedReplicaHoldsPrefix: a replica that a feed serves, with several workers, is killed again and again. Whenever it starts, it holds a prefix of
-// the log: engine commits follow log order. At the end it has all. The log is the binlog of a server without semi-sync, so this
-// runs also where there are no plugins.
+// TestFedReplicaHoldsPrefix: a replica of a feed, with several workers, is killed again and again. Whenever it
+// starts, it holds a prefix of the log: engine commits follow log order. At the end it has everything. The log is the
+// binlog of a server without semi-sync, so this runs also where there are no plugins.
 func TestFedReplicaHoldsPrefix(t *testing.T) {
 	source := startPlain(t, "source", "server_id=1")
 	const writers, each = 4, 300
@@ -79,7 +79,7 @@ func TestFedReplicaHoldsPrefix(t *testing.T) {
 	}
 }
 
-// plain is a server as others run it, which can be killed and started again.
+// plain is a server without quorate, which can be killed and started again.
 type plain struct {
 	*mysqldtest.Plain
 	testMysqld

@@ -201,8 +201,8 @@ func TestFeedAnswersTheIOThread(t *testing.T) {
 	}
 }
 
-// The stream: boundaries with new names, the format description cleaned, events
-// as they are however long, and new pieces as they come.
+// The stream has boundaries with new names, cleaned format descriptions, unchanged events of
+// any length, and new pieces as soon as they come.
 func TestFeedStreams(t *testing.T) {
 	w := binlogtest.New("q.000001")
 	format := w.FormatDescription(1)
@@ -252,8 +252,8 @@ func (s *countedStage) Close() error {
 	return nil
 }
 
-// Staged transactions are sent as others are, between them, however long their
-// events are; positions count on.
+// Staged transactions are sent in their place like others, however long their events are, and
+// positions go on behind them.
 func TestFeedStreamsStages(t *testing.T) {
 	var closed atomic.Int32
 	w := binlogtest.New("q.000001")
@@ -309,8 +309,8 @@ func TestFeedStreamsStages(t *testing.T) {
 	}
 }
 
-// TestFeedLimitsParallel: a replica applies no more at a time than it has workers, whatever
-// carries the transaction; all else is as the log has it.
+// TestFeedLimitsParallel: a replica applies no more transactions at a time than it has workers,
+// also staged and wrapped ones. Everything else stays as in the log.
 func TestFeedLimitsParallel(t *testing.T) {
 	var closed atomic.Int32
 	w := binlogtest.New("q.000001")
@@ -421,8 +421,8 @@ func TestFeedClosesStagesWhenTheReplicaLeaves(t *testing.T) {
 	}
 }
 
-// A heartbeat goes out after each idle period, and only then, with the position
-// that the replica has: of wrapped events too.
+// A heartbeat is sent after each idle period, and only then, with the replica's own position,
+// also after wrapped events.
 func TestFeedHeartbeats(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -529,7 +529,7 @@ func TestFeedSourceErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		log  *testLog
-		want error // nil: the connection just ends
+		want error // nil: the connection only ends
 	}{
 		{"fatal at the start", &testLog{startErr: fatal}, fatal},
 		{"start", &testLog{startErr: errors.New("not verified")}, nil},
@@ -551,7 +551,7 @@ func TestFeedSourceErrors(t *testing.T) {
 			}
 		})
 	}
-	// What was served before the failure arrives.
+	// Events that were served before the failure arrive.
 	log := newTestLog(Piece{FormatDescription: format}, Piece{Events: binlogtest.Join(events...)})
 	log.fail = fatal
 	r := dialFeed(t, startFeed(t, log, "9.7.4", false)).login().dump("u", 0, 0)

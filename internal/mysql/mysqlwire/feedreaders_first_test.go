@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestReadersFirstEvent: a client that asks for no checksums has the first event without one. mysqlbinlog
-// takes it for part of the file's name.
+// TestReadersFirstEvent: a client that asks for no checksums gets the first event without one.
+// mysqlbinlog would take the checksum for a part of the file's name.
 func TestReadersFirstEvent(t *testing.T) {
 	for ask, checksumBytes := range map[string]int{
 		"SET @master_binlog_checksum='NONE', @source_binlog_checksum='NONE'": 0,

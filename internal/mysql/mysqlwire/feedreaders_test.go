@@ -28,8 +28,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// readerLog is a committed log in memory, as a ReaderSource. Pieces are in the
-// order of their indexes, a format before what has the same index.
+// readerLog is a committed log in memory, as a ReaderSource. Pieces are sorted by index; of the
+// same index, a format comes first.
 type readerLog struct {
 	mu     sync.Mutex
 	pieces []Piece
@@ -198,8 +198,8 @@ func (r *fakeReplica) ask(command []byte) *fakeReplica {
 	return r
 }
 
-// sent is an event as a reader sees it: where it ends, and what it is but for its
-// place and checksum.
+// sent is an event as a reader sees it: where it ends, and its bytes without place and
+// checksum.
 type sent struct {
 	File  string
 	End   uint64
@@ -238,7 +238,8 @@ func (r *fakeReplica) events(n int) (all []sent, err error) {
 				r.t.Fatal(err)
 			}
 		case event.LogPos() != 0:
-			// What a stock replica counts is never ahead of what it is told.
+			// The position that a stock replica counts is never ahead of the one that it is
+			// told.
 			if counted += uint64(len(event)); counted > uint64(event.LogPos()) {
 				r.t.Fatalf("an event ends at %d, the replica counts %d", event.LogPos(), counted)
 			}
@@ -275,7 +276,7 @@ func samples(t *testing.T) *readerLog {
 		staged(9, compressed(t, w, 60, 3<<20)), staged(10, w.Rows(1)), tx(12, w.Rows(2)))
 }
 
-// compressed is a transaction of which all but the GTID event is in a payload.
+// compressed is a transaction with a GTID event and a payload that has all other events.
 func compressed(t *testing.T, w *binlogtest.Writer, rows ...int) [][]byte {
 	t.Helper()
 	inner := innerEvents(rows...)
@@ -312,8 +313,8 @@ func innerEvents(rows ...int) (events [][]byte) {
 	return events
 }
 
-// A reader that asks for any position at which it was sent an event gets just what
-// follows, of the same places, whether it gets payloads as they are or not.
+// A reader may ask for the position of any event that it was sent. It gets exactly the events
+// from there on, at the same places, with payloads unpacked or not.
 func TestReadersByPosition(t *testing.T) {
 	log := samples(t)
 	feed := startReaders(t, log)
@@ -368,8 +369,8 @@ func TestReadersByPosition(t *testing.T) {
 	}
 }
 
-// places is all of the events but the time of ROTATE, which is not part of what a
-// file is: it depends on where the dump began.
+// places is everything of the events except the time of a ROTATE, which does not belong to the
+// file: it depends on where the dump began.
 func places(all []sent) (out []string) {
 	for _, e := range all {
 		text := e.Event
@@ -389,7 +390,7 @@ func types(all []sent) map[binlog.Type]int {
 	return n
 }
 
-// What the payload held comes out of it, each event with a place and a checksum.
+// The events of the payload come out of it, each with a place and a checksum.
 func TestReadersUnpack(t *testing.T) {
 	w := binlogtest.New("q.000001")
 	format := w.FormatDescription(1)
@@ -419,8 +420,8 @@ func TestReadersUnpack(t *testing.T) {
 	}
 }
 
-// TestReadersFileOfManyGiB: with decompression, the 128 MiB of one of the primary's binlog files may be many GiB. The file went on, and the positions in the
-// protocol, of 32 bits, began again at 0.
+// TestReadersFileOfManyGiB: with decompression, the 128 MiB of one of the primary's binlog files may be many GiB.
+// Before, the file went on, and the 32-bit positions of the protocol began again at 0.
 func TestReadersFileOfManyGiB(t *testing.T) {
 	w := binlogtest.New("q.000001")
 	format := w.FormatDescription(1)
@@ -443,7 +444,7 @@ func TestReadersFileOfManyGiB(t *testing.T) {
 	}
 }
 
-// Damaged bytes never get a new checksum, in a payload either.
+// Damaged bytes never get a new checksum, not even in a payload.
 func TestReadersSeeDamage(t *testing.T) {
 	for name, of := range map[string]func(w *binlogtest.Writer) [][]byte{
 		"rows":    func(w *binlogtest.Writer) [][]byte { return w.Rows(100) },
@@ -533,8 +534,8 @@ func TestReadersWrongPositions(t *testing.T) {
 	}
 }
 
-// A reader that is ahead of this node waits, and then gets what follows on what it
-// has: by position, in a file that this node has not begun either, and by GTID.
+// A reader that is ahead of this node waits, and then gets what follows: by GTID and by
+// position, also in a file that this node has not begun yet.
 func TestReadersAheadWait(t *testing.T) {
 	w := binlogtest.New("q.000001")
 	format := w.FormatDescription(1)
@@ -568,7 +569,7 @@ func TestReadersAheadWait(t *testing.T) {
 	}
 }
 
-// By GTID a reader gets each transaction that it lacks, whatever it has.
+// By GTID a reader gets each transaction that it lacks, whatever set it has.
 func TestReadersByGTID(t *testing.T) {
 	log := samples(t)
 	feed := startReaders(t, log)
@@ -685,7 +686,8 @@ func TestReadersAnswer(t *testing.T) {
 	}
 }
 
-// TestReadersAskForFewColumns: a command has room for a million, each as long as a GTID set.
+// TestReadersAskForFewColumns: a command has room for a million columns, each as long as a GTID
+// set.
 func TestReadersAskForFewColumns(t *testing.T) {
 	r := dialFeed(t, startReaders(t, newReaderLog())).loginAs("cdc")
 	if got := r.query("SELECT 1" + strings.Repeat(", @@gtid_executed", columnsMax)); !strings.Contains(got, "Too many columns") {
@@ -732,8 +734,7 @@ func TestReadersServeGoMySQL(t *testing.T) {
 	}
 }
 
-// A reader that is sent nothing, because it has what comes, is told that the
-// source is alive all the same.
+// A reader that has all new transactions already gets no events, but still gets heartbeats.
 func TestReadersHeartbeatWhileSkipping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const period = time.Second

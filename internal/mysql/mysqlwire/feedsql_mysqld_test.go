@@ -36,8 +36,8 @@ func sqlFeed(t *testing.T, log ReaderSource, m *testMysqld) *Feed {
 	return feed
 }
 
-// TestReaderSQL: a reader with SQL reads mysqld's data at the port from which it reads the log. It is told the place in the log of what mysqld has, and
-// changes nothing.
+// TestReaderSQL: a reader with SQL reads mysqld's data at the port from which it reads the log. It is told the
+// position that mysqld has reached in the log, and can change nothing.
 func TestReaderSQL(t *testing.T) {
 	f := newSQLFixture(t)
 	t.Run("Data", f.data)
@@ -54,7 +54,8 @@ type sqlFixture struct {
 	log  *readerLog
 	w    *binlogtest.Writer
 	feed *Feed
-	// db is a reader's, places are those in front of the transactions and behind the last one.
+	// db is a reader's connection. places has the positions in front of the transactions and
+	// behind the last one.
 	db     *sql.DB
 	places []uint64
 }
@@ -210,7 +211,8 @@ func (f *sqlFixture) dump(t *testing.T) {
 	}
 }
 
-// dumpWaits: a reader with SQL reads of nothing that this mysqld has not applied; a heartbeat comes instead.
+// dumpWaits: a reader with SQL gets no transaction that this mysqld has not applied; it gets heartbeats
+// instead.
 func (f *sqlFixture) dumpWaits(t *testing.T) {
 	f.log.add(Piece{Index: 6, Events: binlogtest.Join(f.w.Rows(10)...)})
 	r := dialFeed(t, f.feed).loginAs("cdc").dump("b", 20*time.Millisecond, 0)
@@ -241,7 +243,7 @@ func (f *sqlFixture) dumpWaits(t *testing.T) {
 	}
 }
 
-// TestReaderSQLWithoutMysqld: without its mysqld a reader with SQL still gets the log, and hears why it gets no more.
+// TestReaderSQLWithoutMysqld: without mysqld a reader with SQL still gets the log, and an error for its statements.
 func TestReaderSQLWithoutMysqld(t *testing.T) {
 	log := samples(t)
 	feed := sqlFeed(t, log, &testMysqld{socket: t.TempDir() + "/none"})

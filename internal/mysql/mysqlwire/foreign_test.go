@@ -24,7 +24,8 @@ func TestForeignLogin(t *testing.T) {
 	if err != nil || !bytes.Equal(nonce, challenge) {
 		t.Fatalf("%v, and the challenge is %q", err, nonce)
 	}
-	// As the server checks it (check_scramble in sql/auth/password.cc): it knows SHA1(SHA1(password)) alone.
+	// The check of the server (check_scramble in sql/auth/password.cc), which knows only
+	// SHA1(SHA1(password)).
 	once := sha1.Sum([]byte("secret"))
 	stored := sha1.Sum(once[:])
 	mask := sha1.Sum(append(bytes.Clone(challenge), stored[:]...))

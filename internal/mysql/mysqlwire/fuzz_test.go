@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// secrets are what nobody may be told who has not logged in: all that a feed knows of its server but for the
-// version, which the greeting has.
+// secrets are facts that a client without a login must not see: all that a feed knows of its server, except
+// the version, which is in the greeting.
 var secrets = []string{feedUUID, "quorate.0", "11000000", "1600000001", "4000000002"}
 
 // fuzzedLog is a log that ends, as both kinds of source.
@@ -40,7 +40,7 @@ func (l fuzzedLog) StartReader(ctx context.Context, r ReaderRequest) (Cursor, er
 	return l.readerLog.StartReader(ctx, r)
 }
 
-// fuzzedFeed returns a feed that listens nowhere: for readers, with that certificate, or for the node's own mysqld.
+// fuzzedFeed returns a feed that does not listen: for readers, with this certificate, or for the node's own mysqld.
 func fuzzedFeed(t *testing.T, readers bool, certificate *tls.Certificate) (*Feed, fuzzedLog) {
 	log := newFuzzedLog()
 	cfg := readersConfig(log, cdcAccounts()...)
@@ -56,7 +56,7 @@ func fuzzedFeed(t *testing.T, readers bool, certificate *tls.Certificate) (*Feed
 	return f, log
 }
 
-// serving is what becomes of a connection of a feed, from this host or from another one; err is how it ended.
+// serving is one connection of a feed, from this host or another; err is how it ended.
 func (f *Feed) serving(here bool, err *error) func(conn *net.UnixConn) {
 	return func(conn *net.UnixConn) {
 		from := net.Conn(hostile.Remote{UnixConn: conn})
@@ -78,7 +78,8 @@ func (f *Feed) atRest(t *testing.T, log fuzzedLog) {
 	}
 }
 
-// payloadsOf cuts what was told into payloads, and fails if it ends within one.
+// payloadsOf cuts the bytes that the client got into payloads, and fails if they end within
+// one.
 func payloadsOf(t *testing.T, told []byte) (all [][]byte) {
 	t.Helper()
 	for len(told) > 0 {
@@ -107,7 +108,7 @@ func logins() [][]byte {
 	}
 }
 
-// secureClient asks for TLS, and returns what is behind it, and the challenge of the greeting.
+// secureClient asks for TLS, and returns the TLS connection and the challenge of the greeting.
 func secureClient(conn net.Conn) (*wire, []byte, error) {
 	w := &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}
 	payload, err := w.read()
@@ -142,9 +143,9 @@ func (w *wire) exchange(sent []byte) (told []byte) {
 	return told
 }
 
-// FuzzLogin gives a feed's port, with TLS and without, or a door, anything from a client that knows no password:
-// it gets a greeting, at most one request to authenticate otherwise, and at most one error; it takes no place,
-// and mysqld is not asked for it.
+// FuzzLogin gives a feed's port, with and without TLS, or a door, anything from a client that knows no password.
+// The client gets a greeting, at most one request to use another authentication, and at most one error. It takes
+// no place, and mysqld is not contacted for it.
 func FuzzLogin(f *testing.F) {
 	certificate, _ := newCertificate(f)
 	for _, sent := range logins() {
@@ -198,7 +199,7 @@ func FuzzLogin(f *testing.F) {
 	})
 }
 
-// refused fails unless a client was told no more than that it may not log in, behind a greeting.
+// refused fails unless a client got only a greeting and a refusal of its login.
 func refused(t *testing.T, told []byte, greeted bool) {
 	t.Helper()
 	may := [][]byte{{10}, {headerEOF, headerErr}, {headerErr}}
@@ -216,7 +217,7 @@ func refused(t *testing.T, told []byte, greeted bool) {
 	}
 }
 
-// commands are what clients ask that have logged in.
+// commands are commands of clients that have logged in.
 func commands() (all [][]byte) {
 	for _, text := range []string{
 		"SELECT UNIX_TIMESTAMP()", "SELECT @@GLOBAL.SERVER_UUID", "SET @master_heartbeat_period = 1, @source_heartbeat_period = -1",
@@ -243,8 +244,8 @@ func commands() (all [][]byte) {
 	return append(all, frame(registerRequest(8), 0), slices.Concat(all...), frame(nil, 0), []byte{0xff, 0xff, 0xff, 0})
 }
 
-// FuzzCommands gives a feed anything from a client that has logged in: what it is told are whole packets, no
-// larger than its commands allow, and nothing is left of it.
+// FuzzCommands gives a feed anything from a client that has logged in. The client gets whole packets, no
+// more than its commands allow, and nothing of the session stays behind.
 func FuzzCommands(f *testing.F) {
 	certificate, _ := newCertificate(f)
 	for _, sent := range commands() {
@@ -257,7 +258,7 @@ func FuzzCommands(f *testing.F) {
 		feed, log := fuzzedFeed(t, how > 0, certificate)
 		var err, loginErr error
 		var told []byte
-		// A command may be announced that does not come.
+		// A header may announce a command that does not come.
 		hostile.Talk(t, 2*commandBytesMax+16<<20+256*uint64(len(sent)), feed.serving(how < 2, &err), func(conn *net.UnixConn) {
 			defer func() { _ = conn.Close() }()
 			if how < 2 {

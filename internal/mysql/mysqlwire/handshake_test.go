@@ -18,8 +18,8 @@ func pipeWires(t *testing.T) (client, server *wire) {
 		&wire{conn: b, in: newPacketReader(b, 4096, loginBytesMax)}
 }
 
-// The vector was computed with another implementation of the formula; that the
-// formula is mysqld's is seen by logging in to one.
+// The vector was computed with another implementation of the formula. Tests that log in to a
+// mysqld show that mysqld uses this formula.
 func TestScramble(t *testing.T) {
 	got := scramble("password", []byte("abcdefghijklmnopqrst"))
 	const want = "6584c404bc44a3d014cacc4fc823edc02991a53d5ae825ea0f91c7a0f1f26653"

@@ -22,7 +22,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// waitMax bounds every wait of the tests on something that must happen.
+// waitMax bounds every wait for something that must happen.
 const waitMax = 60 * time.Second
 
 // testMysqld is a private, unmodified mysqld.

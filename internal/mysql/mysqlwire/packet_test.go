@@ -71,8 +71,8 @@ func TestPacketReaderLimits(t *testing.T) {
 	}
 }
 
-// ready never promises a packet that is not there, and the reader gives the
-// same payloads however the stream is cut.
+// ready never promises a packet that is not there, and the reader returns the same payloads
+// however the stream is cut.
 func TestPacketReaderReady(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payloads := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 20).Draw(t, "payloads")
@@ -99,8 +99,8 @@ func TestPacketReaderReady(t *testing.T) {
 	})
 }
 
-// A payload is the same in parts as whole, wherever packets end, and what comes
-// after it too; peek shows its beginning and takes nothing.
+// A payload that is read in parts is the same as one read whole, wherever packets end, and so
+// is what comes after it. peek shows its beginning and consumes nothing.
 func TestPacketReaderParts(t *testing.T) {
 	for _, size := range []int{0, 1, 30, partBytesMax, partBytesMax + 1, packetBytesMax - 1, packetBytesMax, packetBytesMax + 1,
 		2 * packetBytesMax, 2*packetBytesMax + 5} {
@@ -210,7 +210,7 @@ func FuzzParseDumpRequest(f *testing.F) {
 	})
 }
 
-// What a hostile or broken peer sends at login must not panic.
+// Nothing that a hostile or broken peer sends at login causes a panic.
 func FuzzHandshakePackets(f *testing.F) {
 	f.Add(greeting("9.7.4", 1, capsOurs, bytes.Repeat([]byte{'n'}, nonceBytes)))
 	f.Add(loginResponse("u", bytes.Repeat([]byte{1}, 32)))

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestJudge: what a reader with SQL may send, and who answers it. -1 = it is refused.
+// TestJudge: which statements a reader with SQL may send, and who answers them. -1 = refused.
 func TestJudge(t *testing.T) {
 	for text, want := range map[string]statementKind{
 		"":         askMysqld,
@@ -85,7 +85,7 @@ func TestStatementWithValues(t *testing.T) {
 	}
 }
 
-// FuzzStatement: any text is cut into words of it, in order.
+// FuzzStatement: any text is cut into its words, in order.
 func FuzzStatement(f *testing.F) {
 	f.Add("/*!40101 SET */ @a = 'x\\'' -- \n; #")
 	f.Add("select `a```, \"b\" /*")

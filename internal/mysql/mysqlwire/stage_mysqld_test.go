@@ -34,7 +34,7 @@ func incompressible(rows int) string {
 		"SELECT RANDOM_BYTES(1000) FROM n", rows)
 }
 
-// stageCase is a large transaction and what is to be in its stage.
+// stageCase is a large transaction and the wanted content of its stage.
 type stageCase struct {
 	name       string
 	statements []string
@@ -61,7 +61,7 @@ func stageCases() []stageCase {
 	}
 }
 
-// check compares a staged transaction with what the case says of it.
+// check compares a staged transaction with its case.
 func (c *stageCase) check(t *testing.T, b Batch, body []byte) {
 	t.Helper()
 	types, longest := map[binlog.Type]int{}, 0
@@ -89,8 +89,8 @@ func (c *stageCase) check(t *testing.T, b Batch, body []byte) {
 	}
 }
 
-// Large transactions of a real mysqld go by stages, byte for byte as in its
-// binlog, and from there to a real replica; small ones around them go as ever.
+// Large transactions of a real mysqld go through stages, byte for byte as in its binlog, and
+// from there to a real replica. Small ones between them go in batches.
 func TestMysqldStages(t *testing.T) {
 	roomy := []string{"--innodb-redo-log-capacity=256M", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M",
 		"--binlog-transaction-compression=OFF", "--cte-max-recursion-depth=100000"}

@@ -94,8 +94,8 @@ func (s *memoryStage) Abort() error {
 	return nil
 }
 
-// What is before a large transaction is handed out, what is behind it waits;
-// the transaction is in the stage, whole, when its batch is handed out.
+// Transactions before a large one are handed out, those behind it wait. The stage has all of
+// the large one when its batch is handed out.
 func TestTapStages(t *testing.T) {
 	stages := newMemoryStages()
 	tap, s := connectTap(t, func(c *TapConfig) { c.StageBytesMin, c.OpenStage = 1<<20, stages.open })

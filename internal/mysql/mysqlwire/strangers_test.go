@@ -35,7 +35,8 @@ func dialFeedFrom(t *testing.T, f *Feed, ip string) net.Conn {
 	return conn
 }
 
-// Those who do not log in take no place of those who do, be they from the same address.
+// Clients that do not log in take no places from clients that do, even if they come from the
+// same address.
 func TestSilentConnectionsKeepNoReplicaOut(t *testing.T) {
 	feed := startFeed(t, newTestLog(), "9.7.4", false)
 	for range 2 * strangersMax {
@@ -61,7 +62,8 @@ func TestSilentConnectionsKeepNoReaderOut(t *testing.T) {
 	}
 }
 
-// From where no reader may come nobody gets as much as a greeting, and the log says who came.
+// A client from an address where no reader may come from gets not even a greeting, and the log
+// has its address.
 func TestReadersAllowedFromElsewhereAreNotGreeted(t *testing.T) {
 	account := func(name, network string) Reader {
 		return Reader{User: name, PasswordHash: HashPassword("cdc's secret"), Allow: []netip.Prefix{netip.MustParsePrefix(network)}}
@@ -94,15 +96,15 @@ func TestReadersAllowedFromElsewhereAreNotGreeted(t *testing.T) {
 	for user, ip := range map[string]string{"a": "127.0.0.5", "b": "127.0.1.9"} {
 		newFakeReplica(t, dialFeedFrom(t, feed, ip)).loginAs(user)
 	}
-	// The network of another account lets it come so far, and no farther.
+	// The network of another account gets it a greeting, and no more.
 	if err := login(newFakeReplica(t, dialFeedFrom(t, feed, "127.0.0.5")).wire, "b", "cdc's secret"); err == nil {
 		t.Error("b logged in from where only a may come from")
 	}
 	waitUntil(t, "what was refused", func() bool { return feed.Stats().Refused == 2 })
 }
 
-// TestFloodKeepsNoReaderOut: TLS handshakes of those who are no readers have a pace. A reader comes in at once where
-// it was before.
+// TestFloodKeepsNoReaderOut: TLS handshakes of clients that are no readers are slowed down. A reader gets in at once
+// from an address that it came from before.
 func TestFloodKeepsNoReaderOut(t *testing.T) {
 	cert, roots := newCertificate(t)
 	var now atomic.Pointer[tls.Certificate]
@@ -129,15 +131,15 @@ func TestFloodKeepsNoReaderOut(t *testing.T) {
 	for n, c := range []struct {
 		from byte
 		away uint64
-	}{{1, 0}, {66, 1}, {67, 2}, {1, 2}} { // the first one has the turn of an hour
+	}{{1, 0}, {66, 1}, {67, 2}, {1, 2}} { // the first one takes the only turn of an hour
 		if err := come(c.from); (err == nil) != (c.from == 1) || feed.Stats().TurnedAway != c.away {
 			t.Errorf("number %d: %v, %d were turned away", n, err, feed.Stats().TurnedAway)
 		}
 	}
 }
 
-// TestReadersAreRecorded: the log has who reads, from where, and when that ended. A reader that connects again and again
-// has the lines of a burst, and what was left out is said.
+// TestReadersAreRecorded: the log says who reads, from where, and when that ended. A reader that connects again and
+// again gets a bounded number of lines, and the next line says how many were left out.
 func TestReadersAreRecorded(t *testing.T) {
 	var text bytes.Buffer
 	config := readersConfig(newReaderLog(), cdcAccounts()...)

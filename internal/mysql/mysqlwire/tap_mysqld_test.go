@@ -200,8 +200,8 @@ func (c *committer) gtidsOf(batches []Batch) []gtid.GTID {
 	return ids
 }
 
-// A transaction that waits while the tap is gone is decided by whether it is
-// committed in Raft: if so its end is acknowledged unseen, else it comes again.
+// A transaction waits while the tap is gone. If it is committed in Raft, the next tap
+// acknowledges its end without seeing it; else it is sent again.
 func TestTapReconnectsToMysqld(t *testing.T) {
 	m := startMysqld(t, 1, sourceOptions()...)
 	m.createTapUser(t)
@@ -232,7 +232,7 @@ func TestTapReconnectsToMysqld(t *testing.T) {
 		t.Fatalf("answered on the strength of a heartbeat: %v", err)
 	default:
 	}
-	// The source tells of what it skipped, mostly once for all of it.
+	// The source reports what it skipped, mostly once for all of it.
 	if n, most := again.tap.Stats().AcksSent, uint64(known.Count()); n > most {
 		t.Fatalf("%d acknowledgements, %d transactions were skipped", n, most)
 	}

@@ -239,8 +239,8 @@ func TestTapConfigErrors(t *testing.T) {
 	}
 }
 
-// While propose blocks, one more batch grows; what is whole goes, what is not
-// stays; acknowledgements go out by number, several as one.
+// While propose blocks, one more batch grows. Whole transactions are handed out, an unfinished
+// one stays. Acknowledgements go by number, one for several batches.
 func TestTapBatchesAndAcks(t *testing.T) {
 	tap, s := connectTap(t, nil)
 	p := newStepper()
@@ -303,7 +303,7 @@ func TestTapBatchesAndAcks(t *testing.T) {
 	}
 }
 
-// What is committed after the end is not acknowledged.
+// A commit after the end is not acknowledged.
 func TestTapAcksNothingAfterClose(t *testing.T) {
 	tap, s := connectTap(t, nil)
 	p := newStepper()
@@ -319,8 +319,8 @@ func TestTapAcksNothingAfterClose(t *testing.T) {
 	}
 }
 
-// The reader proposes a batch itself; what it may not propose the proposer gets, before
-// anything that follows.
+// The reader proposes a batch itself. The proposer gets a batch that the reader may not
+// propose, before all later ones.
 func TestTapReaderProposes(t *testing.T) {
 	const count = 400
 	var mu sync.Mutex // of the order of calls, and against two at a time
@@ -391,7 +391,7 @@ func TestTapReaderProposes(t *testing.T) {
 	}
 }
 
-// A batch that is not proposed ends the tap: the reader proposes nothing behind it.
+// A failed proposal ends the tap: the reader proposes nothing behind it.
 func TestTapProposesNothingBehindAnError(t *testing.T) {
 	tap, s := connectTap(t, func(c *TapConfig) {
 		c.ProposeNow = func(b Batch) bool {
@@ -527,8 +527,8 @@ func TestTapRotates(t *testing.T) {
 	s.expectAck(got[2].End)
 }
 
-// While nobody takes its batches a tap holds two of them, and stops reading:
-// the rest stays with the source. Nothing is lost by the wait.
+// While nobody takes its batches, a tap holds two of them and stops reading: the rest stays
+// with the source. Nothing is lost.
 func TestTapBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bytesMax, transactions, rowBytes = 1 << 20, 200, 50_000
@@ -551,7 +551,7 @@ func TestTapBackPressure(t *testing.T) {
 		}()
 		count, each := 0, len(binlogtest.Join(binlogtest.New("").Rows(rowBytes)...))
 		for count < transactions {
-			synctest.Wait() // everything that can go on has
+			synctest.Wait() // everything that can go on has gone on
 			if held := tap.Stats().Bytes; held > uint64((count+1)*each+2*bytesMax) {
 				t.Fatalf("%d bytes read, %d transactions taken", held, count)
 			}

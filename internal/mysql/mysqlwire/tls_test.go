@@ -30,7 +30,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// readersName is in the certificate of the tests' readers' ports.
+// readersName is the name in the certificate of the readers' ports.
 const readersName = "readers.test"
 
 // newCertificate makes a certificate that is its own CA.
@@ -57,7 +57,7 @@ func newCertificate(t testing.TB) (*tls.Certificate, *x509.CertPool) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, roots
 }
 
-// elsewhere is a listener to which everybody seems to come from another host.
+// elsewhere is a listener whose clients all seem to come from another host.
 type elsewhere struct{ net.Listener }
 
 type elsewhereConn struct{ net.Conn }
@@ -71,8 +71,8 @@ func (elsewhereConn) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40000}
 }
 
-// startTLSReaders runs a feed whose readers come from another host if far says so, and whose
-// certificate is what now holds.
+// startTLSReaders runs a feed whose readers come from another host if far is set. now has its
+// present certificate.
 func startTLSReaders(t *testing.T, log ReaderSource, far bool, now *atomic.Pointer[tls.Certificate]) *Feed {
 	t.Helper()
 	feed := newTLSReaders(t, log, now)
@@ -118,7 +118,7 @@ func connectTLS(feed *Feed, c *tls.Config) (*client.Conn, error) {
 	})
 }
 
-// A reader of another host gets in by TLS alone; one of this host does as it likes.
+// A reader of another host gets in with TLS only; a reader of this host may choose.
 func TestReadersOfOtherHostsNeedTLS(t *testing.T) {
 	cert, roots := newCertificate(t)
 	var now atomic.Pointer[tls.Certificate]
@@ -129,7 +129,7 @@ func TestReadersOfOtherHostsNeedTLS(t *testing.T) {
 		if e, is := errors.AsType[*ServerError](err); !far && err != nil || far && (!is || e.Code != 3159 || !strings.Contains(e.Message, "SOURCE_SSL=1")) {
 			t.Errorf("far %t, without TLS: %v", far, err)
 		}
-		// Not even whether the password is right is told.
+		// The client does not even learn whether the password is right.
 		if err := login(dialFeed(t, feed).wire, "nobody", "wrong"); far != strings.Contains(err.Error(), "3159") {
 			t.Errorf("far %t, a wrong password: %v", far, err)
 		}
@@ -148,7 +148,7 @@ func TestReadersOfOtherHostsNeedTLS(t *testing.T) {
 	}
 }
 
-// The certificate is that of the moment; without one TLS is not offered.
+// The feed uses the present certificate; without one it does not offer TLS.
 func TestReadersCertificateChanges(t *testing.T) {
 	var now atomic.Pointer[tls.Certificate]
 	feed := startTLSReaders(t, samples(t), true, &now)
@@ -174,7 +174,7 @@ func TestReadersCertificateChanges(t *testing.T) {
 	}
 }
 
-// What comes in clear behind a request for TLS is never taken for a packet.
+// Bytes in clear behind a request for TLS are never taken for a packet.
 func TestReadersTakeNothingInClearBehindTheRequestForTLS(t *testing.T) {
 	cert, _ := newCertificate(t)
 	var now atomic.Pointer[tls.Certificate]
@@ -208,7 +208,7 @@ func TestReadersTakeNothingInClearBehindTheRequestForTLS(t *testing.T) {
 	}
 }
 
-// go-mysql's reader reads over TLS whatever it reads without.
+// go-mysql's reader gets the same over TLS as without.
 func TestReadersServeGoMySQLOverTLS(t *testing.T) {
 	cert, roots := newCertificate(t)
 	var now atomic.Pointer[tls.Certificate]

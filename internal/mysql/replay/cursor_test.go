@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// drain reads all that is committed and returns the transactions' numbers.
+// drain reads everything that is committed and returns the transactions' numbers.
 func drain(t interface{ Fatal(...any) }, c *Cursor) (numbers []uint64, formats [][]byte) {
 	for {
 		p, ok, err := c.Next()
@@ -45,8 +45,8 @@ func drain(t interface{ Fatal(...any) }, c *Cursor) (numbers []uint64, formats [
 	}
 }
 
-// TestCursorServesWhatFollows (I4): exactly the transactions after the prefix,
-// in order, each once, also those that commit while it is read.
+// TestCursorServesWhatFollows (I4): a cursor returns exactly the transactions after the prefix,
+// in order, each once, also those that are committed meanwhile.
 func TestCursorServesWhatFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLife(t)
@@ -105,7 +105,7 @@ func segmentOf(l *fakeLog, index uint64) (first uint64) {
 	return first
 }
 
-// TestCursorBringsFormats: an epoch and a rotate entry bring theirs.
+// TestCursorBringsFormats: a cursor returns the formats of epoch and rotate entries.
 func TestCursorBringsFormats(t *testing.T) {
 	log := &fakeLog{segments: []seglog.SegmentInfo{{FirstIndex: 1, GTIDsBefore: &gtid.Set{}, FormatDescription: []byte("builtin")}}}
 	add := func(data []byte) {
@@ -131,8 +131,8 @@ func TestCursorBringsFormats(t *testing.T) {
 	}
 }
 
-// TestCursorSkipsWhatMysqldHas: of two prepared transactions that come again, nothing in
-// between does, however long the log is there; each place brings its format.
+// TestCursorSkipsWhatMysqldHas: two prepared transactions come again, each with its format, but
+// nothing between them, however long the log is there.
 func TestCursorSkipsWhatMysqldHas(t *testing.T) {
 	counts := make([]int, 40)
 	for i := range counts {
@@ -181,8 +181,8 @@ func TestCursorSkipsWhatMysqldHas(t *testing.T) {
 	}
 }
 
-// TestCursorAfterAPurge: what is purged between the search and the cursor is an
-// error; nothing is left out.
+// TestCursorAfterAPurge: a purge between the search and the cursor gives an error; nothing is
+// left out.
 func TestCursorAfterAPurge(t *testing.T) {
 	log := buildLog([]int{2, 2, 2, 2, 2, 2}, rowsOnly)
 	for have := range uint64(7) {

@@ -64,7 +64,7 @@ const (
 // kept tells whether InnoDB keeps the GTID through a crash of a replica.
 func (c change) kept() bool { return c.kind == rowChange || c.kind == xaEnd }
 
-// fakeTransaction is a GTID event and what c says.
+// fakeTransaction is a GTID event and the events for c.
 func fakeTransaction(n uint64, c change) []byte {
 	var id gtid.UUID
 	body := append([]byte{1}, id[:]...)
@@ -139,9 +139,9 @@ func fakeStaged(id entry.StageID, raw []byte) []byte {
 	})
 }
 
-// buildLog makes entries of the given transaction counts; does says what each
-// transaction does. A segment begins at every third entry. Some of the entries
-// of one transaction are staged, and some of those compressed.
+// buildLog makes entries with these counts of transactions; does says what each transaction
+// does. A segment begins at every third entry. Some of the entries of one transaction are
+// staged, and some of those compressed.
 func buildLog(counts []int, does func(n uint64) change) *fakeLog {
 	l := &fakeLog{stages: map[entry.StageID][]byte{}, segments: []seglog.SegmentInfo{{FirstIndex: 1, GTIDsBefore: &gtid.Set{}, FormatDescription: fakeFormat(1)}}}
 	before, n := &gtid.Set{}, uint64(0)

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// TestHolder: a node's data are given up only if that makes the log shorter. Ten
-// segments of 100 entries and 10 bytes each, of which 50 bytes are too much.
+// TestHolder: a node's data are given up only if that makes the log shorter. The log has ten
+// segments of 100 entries and 10 bytes each; 50 bytes are too much.
 func TestHolder(t *testing.T) {
 	var segments []seglog.SegmentInfo
 	for i := range uint64(10) {

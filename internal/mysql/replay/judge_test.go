@@ -18,7 +18,7 @@ func TestLogThatStartsTooLate(t *testing.T) {
 	}
 	does := func(n uint64) change {
 		if n > 40 && n <= 110 {
-			return change{kind: noOp} // not even if they were: nobody can look
+			return change{kind: noOp} // not even if they were no-ops: nobody can check
 		}
 		return change{kind: rowChange}
 	}

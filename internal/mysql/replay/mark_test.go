@@ -30,7 +30,7 @@ func drawLife(t *rapid.T) life {
 
 func (l life) total() uint64 { return uint64(len(l.entryOf) - 1) }
 
-// upTo is the set of the first n.
+// upTo is the set of the first n transactions.
 func upTo(n uint64) *gtid.Set {
 	s := &gtid.Set{}
 	for i := uint64(1); i <= n; i++ {
@@ -39,7 +39,7 @@ func upTo(n uint64) *gtid.Set {
 	return s
 }
 
-// crashed is gtid_executed of a mysqld that starts again after it had n.
+// crashed is gtid_executed of a mysqld that had n transactions, after a crash and a restart.
 func (l life) crashed(n uint64) *gtid.Set {
 	s := &gtid.Set{}
 	for i := uint64(1); i <= n; i++ {
@@ -50,7 +50,7 @@ func (l life) crashed(n uint64) *gtid.Set {
 	return s
 }
 
-// oldestPrepared is the entry of the first XA PREPARE without its end when n were
+// oldestPrepared is the entry of the first XA PREPARE that has no end when n transactions are
 // executed; 0 = there is none.
 func (l life) oldestPrepared(n uint64) uint64 {
 	for p := uint64(1); p <= n; p++ {
@@ -61,7 +61,7 @@ func (l life) oldestPrepared(n uint64) uint64 {
 	return 0
 }
 
-// ended tells whether XA PREPARE p had its end when n were executed.
+// ended tells whether XA PREPARE p has its end when n transactions are executed.
 func (l life) ended(p, n uint64) bool {
 	for _, c := range l.changes[p+1 : n+1] {
 		if c == (change{xaEnd, l.changes[p].xid}) {
@@ -71,17 +71,16 @@ func (l life) ended(p, n uint64) bool {
 	return false
 }
 
-// TestPurgedLogNeverHidesALoss: marks are taken while mysqld runs, also with XA
-// transactions prepared; the log is purged as far as they say, and then mysqld comes
-// back from a crash, or as any older copy of itself. Nothing is declared done that it
-// did not do.
+// TestPurgedLogNeverHidesALoss: marks are taken while mysqld runs, also with prepared XA
+// transactions. The log is purged as far as they allow. Then mysqld comes back from a crash, or
+// as any older copy of itself. Nothing is declared done that it has not done.
 func TestPurgedLogNeverHidesALoss(t *testing.T) {
 	purged, refused, prepared := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLife(t)
 		earlier := rapid.Uint64Range(0, l.total()).Draw(t, "executed earlier")
 		first := rapid.Uint64Range(max(l.total()/2, earlier), l.total()).Draw(t, "executed")
-		// Where to look is a guess: too high, too.
+		// Held.Index is only a hint, and may be too high.
 		guess := l.entryOf[first]
 		if rapid.Bool().Draw(t, "wrong guess") {
 			guess = rapid.Uint64Range(0, uint64(len(l.log.entries))+1).Draw(t, "guess")
@@ -137,8 +136,8 @@ func TestPurgedLogNeverHidesALoss(t *testing.T) {
 	}
 }
 
-// mustMark takes a mark of a mysqld that has n transactions. It ends at what mysqld
-// has, and in front of all that is prepared.
+// mustMark takes a mark of a mysqld that has n transactions. The mark must not go beyond them,
+// and must end in front of everything that is prepared.
 func mustMark(t *rapid.T, l life, xa *Prepared, guess, n uint64) Mark {
 	m, ok, err := NewMark(l.log, Held{guess, upTo(n)}, xa)
 	if err != nil {
@@ -175,9 +174,9 @@ func xaLog(n int) *fakeLog {
 	return buildLog(counts, does)
 }
 
-// TestMarkAdvancesBesideXA: with some XA transaction prepared at any time the mark
-// follows, right in front of the oldest; also where mysqld, restarted, lacks that one
-// and is about to get it again.
+// TestMarkAdvancesBesideXA: although some XA transaction is prepared at any time, the mark
+// advances, directly in front of the oldest. That holds also where a restarted mysqld lacks
+// that one and will get it again.
 func TestMarkAdvancesBesideXA(t *testing.T) {
 	const n = 60
 	log, xa := xaLog(n), NewPrepared(1)

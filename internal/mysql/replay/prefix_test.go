@@ -36,9 +36,8 @@ func drawChanges(t *rapid.T, n uint64) []change {
 	return changes
 }
 
-// TestPrefixAgainstModel compares with a plain model of a mysqld that started
-// after a crash: of the transactions that it had, it keeps the GTIDs of those
-// with rows, and those of XA PREPAREs only where it was the primary.
+// TestPrefixAgainstModel compares with a simple model of a mysqld that started after a crash:
+// it keeps the GTIDs of transactions with rows, and of XA PREPAREs only if it was the primary.
 func TestPrefixAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		counts := rapid.SliceOfN(rapid.IntRange(1, 4), 0, 12).Draw(t, "counts")
@@ -149,7 +148,7 @@ func TestHoleWithRowsIsRefused(t *testing.T) {
 	}
 }
 
-// TestHolesThatTheLogLacksAreRefused: what cannot be looked at is not filled.
+// TestHolesThatTheLogLacksAreRefused: a hole that cannot be read is not declared done.
 func TestHolesThatTheLogLacksAreRefused(t *testing.T) {
 	log := buildLog([]int{1, 1, 1}, func(uint64) change { return change{kind: rowChange} })
 	mark := Prefix{First: 1, Index: 3, Skip: 1, Through: numbers(1, 2, 3, 9)}

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestPreparedReadsInParts: a look takes a bounded part of the log, and what comes out is
-// what one look finds.
+// TestPreparedReadsInParts: ReadSome reads a bounded part of the log, and all parts give the
+// same as one Read.
 func TestPreparedReadsInParts(t *testing.T) {
 	const n = 60
 	log := xaLog(n)
@@ -45,8 +45,8 @@ func TestPreparedReadsInParts(t *testing.T) {
 	}
 }
 
-// TestPreparedForgets: where no mark is asked for, what has ended is not kept for ever; a
-// mark that looks as far back as one can gets what it would have got.
+// TestPreparedForgets: where no mark is asked for, ended XA transactions are not kept for ever.
+// A mark that looks back as far as possible still gets the same.
 func TestPreparedForgets(t *testing.T) {
 	const n = 3 * witnessEntriesMax
 	log := xaLog(n)
@@ -77,7 +77,7 @@ func TestPreparedForgets(t *testing.T) {
 	}
 }
 
-// TestPreparedIn: what a mysqld has applied decides, whatever the log has beyond it.
+// TestPreparedIn: only what a mysqld has applied counts, not what the log has beyond that.
 func TestPreparedIn(t *testing.T) {
 	does := []change{ // of transaction 1, 2, …, one an entry; 1, 3 and 7 are staged, 3 and 7 as a payload
 		{xaPrepare, 'x'}, {rowChange, 0}, {xaPrepare, 'y'}, {xaEnd, 'x'}, {noOp, 0}, {xaEnd, 'y'}, {xaPrepare, 'x'}, {xaPrepare, 'z'},

@@ -54,7 +54,7 @@ func drawPurge(t *rapid.T) PurgeInput {
 	return in
 }
 
-// safe is the model: whether one index may be lost to this log.
+// safe is the model: whether this log may lose one index.
 func (in PurgeInput) safe(index uint64) bool {
 	for _, n := range in.Needs {
 		if !n.Known || index >= n.From {
@@ -104,7 +104,7 @@ func TestPurgeTakesNothingThatIsNeeded(t *testing.T) {
 			t.Fatalf("up to %d, %d bytes, want %d and %d", p.UpTo, p.Bytes, upTo, bytes)
 		}
 	}
-	// Most draws have somebody who needs everything.
+	// In most draws some member needs everything.
 	for rounds := 0; rounds == 0 || purged == 0 && rounds < 50; rounds++ {
 		rapid.Check(t, check)
 	}
@@ -113,7 +113,7 @@ func TestPurgeTakesNothingThatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestPurgeSaysWhy: the words are what the operator decides by.
+// TestPurgeSaysWhy: operators decide by these words.
 func TestPurgeSaysWhy(t *testing.T) {
 	segments := []seglog.SegmentInfo{
 		{FirstIndex: 1, LastIndex: 100, Bytes: 10 << 20, LastTime: 1000, Sealed: true},
@@ -169,8 +169,8 @@ func TestPurgeSaysWhy(t *testing.T) {
 	}
 }
 
-// TestPurgeKeepsTheBeginning: the segment of the first epoch, which has no transaction,
-// goes no earlier than what follows. Without it no mysqld can be made of the log.
+// TestPurgeKeepsTheBeginning: the segment of the first epoch, which has no transaction, is not
+// removed before the next one could be. Without it no mysqld can be made from the log.
 func TestPurgeKeepsTheBeginning(t *testing.T) {
 	in := PurgeInput{
 		Segments: []seglog.SegmentInfo{
@@ -194,7 +194,7 @@ func TestPurgeKeepsTheBeginning(t *testing.T) {
 	}
 }
 
-// TestPurgeWithoutFullNodes: with nobody to hold it in InnoDB nothing goes.
+// TestPurgeWithoutFullNodes: without a node that has the data in InnoDB nothing is removed.
 func TestPurgeWithoutFullNodes(t *testing.T) {
 	p := PlanPurge(PurgeInput{
 		Segments: []seglog.SegmentInfo{{FirstIndex: 1, LastIndex: 9, Bytes: 1, Sealed: true}, {FirstIndex: 10, LastIndex: 10}},
@@ -248,8 +248,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestNeedsOfANodeThatIsGivenUp: a node that is rebuilt needs nothing for the data that
-// it gives up, whether it was ever heard of or not; once it joins it needs everything.
+// TestNeedsOfANodeThatIsGivenUp: a node that is rebuilt needs nothing for the data that it
+// gives up, whether its state was ever known or not. Once it joins it needs everything.
 func TestNeedsOfANodeThatIsGivenUp(t *testing.T) {
 	old := status.Node{Name: "c", Kind: cluster.KindLearner, Role: status.RoleReplica, LogCommit: 10, Leaving: true}
 	silent := status.Node{Name: "d", Kind: cluster.KindLearner, Leaving: true}

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// sessionLog is a log with epochs, whose transactions are of connections.
+// sessionLog is a log with epochs, whose transactions have connection ids.
 type sessionLog struct {
 	*fakeLog
 	before *gtid.Set
@@ -35,7 +35,7 @@ func (l *sessionLog) add(data []byte) {
 	l.entries = append(l.entries, seglog.Entry{Index: l.next(), Term: l.term, Data: data})
 }
 
-// epoch opens one, of a server.
+// epoch opens an epoch of a server.
 func (l *sessionLog) epoch(term uint64, server byte) {
 	l.term = term
 	l.add(nil) // Raft's own
@@ -60,7 +60,7 @@ func (w written) raw() []byte {
 	return raw
 }
 
-// transactions adds them as one entry.
+// transactions adds transactions as one entry.
 func (l *sessionLog) transactions(ws ...written) {
 	data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: uint32(len(ws)), Term: l.term, Number: l.next()})
 	for _, w := range ws {
@@ -70,7 +70,7 @@ func (l *sessionLog) transactions(ws ...written) {
 	l.add(data)
 }
 
-// staged adds one that is beside the log.
+// staged adds a staged transaction.
 func (l *sessionLog) staged(w written, compressed bool) {
 	data := l.stage(l.next(), w.raw(), compressed)
 	h, _, err := entry.Parse(data)
@@ -85,7 +85,7 @@ func (l *sessionLog) staged(w written, compressed bool) {
 	l.add(data)
 }
 
-// buildSessions has two epochs of one server, which gave the same connection ids
+// buildSessions makes a log with two epochs of one server, which used the same connection ids
 // in both.
 func buildSessions() *sessionLog {
 	l := newSessionLog()
@@ -198,8 +198,8 @@ func TestHasEpochOf(t *testing.T) {
 	if !has(l, 1) || !has(l, 2) || has(l, 3) {
 		t.Error("the log has epochs of servers 1 and 2, and of no other")
 	}
-	// The transactions are of server 0. Those that are left tell that it had an
-	// epoch; what was before the log does not.
+	// The transactions are of server 0. Those that the log still has show that the server had
+	// an epoch; those before the log do not.
 	purged := l.purged(3)
 	if !has(l, 0) || !has(purged, 0) || has(purged, 1) || !has(purged, 2) || has(l.purged(5), 0) {
 		t.Error("where the begin was purged")

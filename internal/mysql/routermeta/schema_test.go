@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestImpatient: a port counts that splits, waits for own writes, and waits too short or is given connections that were kept
-// of another port, by what Router 9.7.4 says of itself.
+// TestImpatient: a port counts if it splits reads from writes, waits for own writes, and waits too short a time or
+// gets connections kept from another port. The attributes are those of Router 9.7.4.
 func TestImpatient(t *testing.T) {
 	port := func(tls string) string {
 		return fmt.Sprintf(`"bootstrap_rw": {"client_ssl_mode": %q, "wait_for_my_writes": true, "wait_for_my_writes_timeout": 2}`, tls)
@@ -42,7 +42,8 @@ func TestImpatient(t *testing.T) {
 	}
 }
 
-// TestStatements: an update says what has changed, and nothing of a member that stays as it is.
+// TestStatements: an update writes what has changed, and nothing about a member that stays the
+// same.
 func TestStatements(t *testing.T) {
 	a := Instance{Name: "a", UUID: "ua", Address: "a:1", Primary: true}
 	b := Instance{Name: "b", UUID: "ub", Address: "b:1"}

@@ -13,7 +13,7 @@ import (
 
 var errGone = errors.New("the server has gone away")
 
-// result is a server that answers each statement with some rows, and ends them with an error.
+// result is a server that answers each statement with some rows, and then the error ends.
 type result struct {
 	rows [][]driver.Value
 	ends error
@@ -39,7 +39,8 @@ func (r *result) Next(into []driver.Value) error {
 	return nil
 }
 
-// TestRows: all rows or an error. None of no rows is nil, and a map that can be written to.
+// TestRows: the functions return all rows or an error. For no rows, All returns nil, and Map an
+// empty map that can be written to.
 func TestRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows [][]driver.Value

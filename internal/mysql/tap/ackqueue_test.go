@@ -69,9 +69,8 @@ func ackQueueStep(t *testing.T, q *ackQueue, line string) (result string) {
 	return "-"
 }
 
-// Whatever happens in whatever order, a released position never lies behind a
-// transaction that is not committed, and never goes back; and when all is
-// committed, the last position has been released.
+// In any order of events, a released position is never behind a transaction that is not
+// committed, and never goes back. When all is committed, the last position was released.
 func TestAckQueueNeverReleasesUncommitted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q ackQueue

@@ -35,7 +35,7 @@ func (d *batchDriver) take() {
 	}
 }
 
-// wait does f, and makes room for it if there is none.
+// wait calls f, and if there is no room takes a batch and calls f again.
 func (d *batchDriver) wait(t *rapid.T, f func() (bool, error)) {
 	ok, err := f()
 	if !ok && err == nil {
@@ -84,10 +84,9 @@ func (d *batchDriver) feed(t *rapid.T) []batchItem {
 	return items
 }
 
-// However reading and taking interleave, the batches are the stream: whole
-// transactions in order, nothing lost or twice, numbers consecutive, and no
-// entry above the limit but for a single transaction, or the last one if its
-// length was not known.
+// However reading and taking interleave, the batches are the stream: whole transactions in
+// order, nothing lost or twice, consecutive numbers. No entry is above the limit, unless it is
+// a single transaction, or the length of its last transaction was not known.
 func TestBatcherKeepsTheStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const bytesMax = 2000
@@ -150,7 +149,8 @@ func TestBatcherLimit(t *testing.T) {
 	if !ok || len(batch.GTIDs) != 3 {
 		t.Fatalf("batch of %d transactions", len(batch.GTIDs))
 	}
-	// A longer one goes alone; a claim beyond all memory allocates nothing.
+	// A longer transaction gets a batch of its own. An announced length beyond all memory
+	// allocates nothing.
 	if ok, err := b.begin(binlogtest.GTID(9), 1<<62, time.Time{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -175,8 +175,8 @@ func TestBatcherTransactionTooLarge(t *testing.T) {
 	}
 }
 
-// The commit of a rotation acknowledges nothing: its position is in a file of
-// which the source knows no transaction yet.
+// The commit of a rotation acknowledges nothing: its position is in a file in which the source
+// has no transaction yet.
 func TestBatcherRotationHasNoAck(t *testing.T) {
 	m := New(Config{BatchBytesMax: 100})
 	if !m.batch.rotate([]byte("format"), Position{"q", 100}, time.Time{}) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHeldAgainstModel: what comes out is what is committed and allowed, in order,
-// never more; once everything is allowed nothing is left, also behind the bound.
+// TestHeldAgainstModel: Allow releases exactly what is committed and allowed, in order; beyond
+// the bound never more than that. Once everything is allowed nothing is left.
 func TestHeldAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 200 {
@@ -42,7 +42,7 @@ func TestHeldAgainstModel(t *testing.T) {
 	}
 }
 
-// TestHeldAllowedFirst: what was allowed before it was committed goes once it is.
+// TestHeldAllowedFirst: what was allowed before its commit is released once it is committed.
 func TestHeldAllowedFirst(t *testing.T) {
 	var h Held
 	if n := h.Allow(10); n != 0 {

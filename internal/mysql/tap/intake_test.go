@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 )
 
-// turns has batches proposed by a reader and a proposer.
+// turns lets a reader and a proposer propose batches.
 type turns struct {
 	t        *rapid.T
 	m        *Machine
@@ -48,9 +48,9 @@ func (u *turns) reader(b Batch) bool {
 	return true
 }
 
-// Whoever takes a batch, the reader or the proposer, and whatever the reader gives back:
-// one batch is under way at a time, none is left out or comes twice, and behind one that
-// was not proposed comes nothing.
+// The reader or the proposer takes a batch, and the reader may give it back. In any case one
+// batch is under way at a time, none is left out or comes twice, and nothing comes behind a
+// batch whose proposal failed.
 func TestOneBatchAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := binlogtest.New("q.000001")

@@ -92,7 +92,7 @@ func TestLagBoundConverges(t *testing.T) {
 			}
 			through = rate
 			backlog = max(0, backlog+(rate-c.applied)*tick)
-			age = backlog / max(rate, c.applied) // as long as the transactions that are missing took to come
+			age = backlog / max(rate, c.applied) // the time in which the missing transactions came
 			peak = max(peak, backlog/c.applied)
 		}
 		want := min(c.wanted, c.applied)
@@ -102,7 +102,7 @@ func TestLagBoundConverges(t *testing.T) {
 		if backlog/c.applied > bound*1.1 || c.wanted > c.applied && backlog/c.applied < bound*paceFrom {
 			t.Errorf("wanted %v, applied %v: the backlog ends at %.1f s", c.wanted, c.applied, backlog/c.applied)
 		}
-		// Before the lag counts there is none of a limit: that much may come at once.
+		// There is no limit before the lag counts: that much may come at once.
 		if most := bound*1.6 + (paceAgeMin+2*tick)*c.wanted/c.applied; peak > most {
 			t.Errorf("wanted %v, applied %v: the backlog went up to %.1f s, expected at most %.1f", c.wanted, c.applied, peak, most)
 		}

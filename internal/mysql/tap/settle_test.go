@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// Whatever has come of the stream: Ends says so exactly if everything that came is
-// whole and was handed out, and Settle lets go all of it then, or nothing.
+// After any part of the stream, Ends is true exactly if everything that came is whole and was
+// handed out. Settle then releases all of it; else it releases nothing.
 func TestSettleAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := binlogtest.New("q.000001")

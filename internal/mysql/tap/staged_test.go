@@ -117,9 +117,9 @@ func (s stageOf) Finish(bytes uint64, crc uint32) error {
 
 func (stageOf) Abort() error { return nil }
 
-// Whatever the order of small and large transactions, rotations and takes: what
-// is long is staged, all of it and nothing else; batches and stages together are
-// the stream; and no position is acknowledged before what it covers.
+// In any order of small and large transactions, rotations and takes: exactly the long
+// transactions are staged, batches and stages together are the stream, and no position is
+// acknowledged before the commit of all that it covers.
 func TestMachineStages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := binlogtest.New("q.000001")
@@ -337,8 +337,8 @@ func TestMachineRefusesParts(t *testing.T) {
 	})
 }
 
-// A statement on accounts is looked at before it is proposed, in its batch: it
-// must not hide in a stage.
+// A statement on accounts is found in its batch, before the batch is proposed. It must not hide
+// in a stage.
 func TestMachineStagesNoAccountStatement(t *testing.T) {
 	s, w := startedShell(t, Config{StageBytesMin: 1 << 20})
 	events := w.Statement("GRANT ALL ON *.* TO u /*" + string(bytes.Repeat([]byte{'x'}, 1<<20)))
@@ -350,7 +350,7 @@ func TestMachineStagesNoAccountStatement(t *testing.T) {
 	}
 }
 
-// An entry limit does not bind what is staged, and does bind what is not.
+// The entry limit holds for transactions that are not staged, and not for staged ones.
 func TestMachineStagesAboveTheEntryLimit(t *testing.T) {
 	s, w := startedShell(t, Config{StageBytesMin: 8 << 10, EntryBytesMax: 10 << 10})
 	for _, event := range append(w.Rows(50<<10), w.Rows(5<<10)...) {

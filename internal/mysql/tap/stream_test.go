@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// acceptAll feeds events to s and returns what is worth a step; the first error
-// ends it.
+// acceptAll feeds events to s and returns the steps other than StepNothing; it ends at the
+// first error.
 func acceptAll(s *stream, events ...[]byte) ([]Step, error) {
 	var steps []Step
 	for _, event := range events {
@@ -102,7 +102,7 @@ func TestStreamSkippedRange(t *testing.T) {
 	if _, err := acceptAll(s, w.Rows(100)...); err != nil || s.position.Offset != w.Offset {
 		t.Fatalf("at %v, %v; want %d", s.position, err, w.Offset)
 	}
-	// Without the heartbeat, within the same 4 GiB, the header will do.
+	// Without the heartbeat, within the same 4 GiB, the header is enough.
 	w.Rows(100)
 	if _, err := acceptAll(s, w.Rows(100)...); err != nil || s.position.Offset != w.Offset {
 		t.Fatalf("at %v, %v; want %d", s.position, err, w.Offset)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// fakeMysqld initialises like mysqld, and writes down that it did, in the file runs beside it.
+// fakeMysqld initialises like mysqld, and adds a line for each time to the file runs beside it.
 const fakeMysqld = `#!/bin/sh
 case " $* " in
 *" --version "*) echo 'mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)' ;;

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// tempDirVariable has the test binary make a temporary directory, and then end as the
-// variable says, or be killed.
+// tempDirVariable makes the test binary make a temporary directory, and then end as the
+// variable says, or wait to be killed.
 const tempDirVariable = "QUORATE_TEST_TEMPDIR"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestOwnTempDir wants all but the logs to be removed, however the process ends.
+// TestOwnTempDir expects that everything but the logs is removed, however the process ends.
 func TestOwnTempDir(t *testing.T) {
 	for _, how := range []string{"end", "panic", "kill"} {
 		cmd := exec.Command(os.Args[0])
