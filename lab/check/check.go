@@ -18,7 +18,7 @@ import (
 const (
 	// examplesMax bounds Verdict.Examples.
 	examplesMax = 8
-	// rowsMax bounds what is read of the prober's table.
+	// rowsMax bounds how many rows of the prober's table are read.
 	rowsMax = 1_000_000
 )
 
@@ -40,10 +40,10 @@ type Content struct {
 // Verdict is the outcome.
 type Verdict struct {
 	Acknowledged, Unknown, Failed int
-	// UnknownThere is how many of the unknown are on the first server.
+	// UnknownThere is how many of the unknown rows are on the first server.
 	UnknownThere   int
 	Lost, Diverged int
-	// LostSince is when the first of the lost was acknowledged, on the prober's clock.
+	// LostSince is when the first of the lost rows was acknowledged, on the prober's clock.
 	LostSince time.Duration
 	// Examples are sentences, a few.
 	Examples []string
@@ -140,8 +140,8 @@ func (v *Verdict) judge(a workload.Attempt, servers []Content) {
 	}
 }
 
-// compareTables compares the contents with the first server's. The prober's own table was
-// compared row by row: it counts only if nothing was found there.
+// compareTables compares the tables of each server with those of the first. The prober's own table was
+// already compared row by row: its checksum counts only if that found nothing.
 func (v *Verdict) compareTables(servers []Content) {
 	first := servers[0]
 	for _, s := range servers[1:] {

@@ -17,13 +17,13 @@ const (
 	// queueWait bounds the queueing of transactions, applyWait their application.
 	queueWait = 15 * time.Minute
 	applyWait = 25 * time.Minute
-	// queueScript and queueThreads write what is queued: as the article does.
+	// queueScript and queueThreads write the transactions that are queued, as in the article.
 	queueScript  = "oltp_write_only"
 	queueThreads = 100
 	// largeWait bounds a large transaction.
 	largeWait = 15 * time.Minute
-	// seenFor is how long it is looked at who was expelled after a large transaction, once all are in; a group
-	// expels a silent member up to 25 s after it fell silent. seenEvery is how often.
+	// seenFor is how long the cell looks for expelled nodes after a large transaction, once all are in: a group
+	// expels a silent member up to 25 s after it fell silent. seenEvery is the pause between looks.
 	seenFor   = 30 * time.Second
 	seenEvery = 500 * time.Millisecond
 )
@@ -152,7 +152,7 @@ func (c *cell) recordLarge(ctx context.Context, out workload.LargeResult, began,
 	c.text(result.TextVerdict, verdict)
 	c.eventAt(began, "BEGIN")
 	c.eventAt(commit, "COMMIT")
-	// Whoever was expelled may come back by himself.
+	// An expelled node may come back by itself.
 	ready, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	if err := c.system.WaitReady(ready); err != nil {

@@ -14,7 +14,7 @@ import (
 // reasonBytesMax bounds a reason.
 const reasonBytesMax = 600
 
-// oneLine is an error as a row has it.
+// oneLine makes one line of an error, for a row.
 func oneLine(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if len(text) > reasonBytesMax {
@@ -23,12 +23,12 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(text, "?")
 }
 
-// fileName is a cell's key as the name of a directory.
+// fileName makes the name of a directory from a cell's key.
 func fileName(key string) string {
 	return regexp.MustCompile(`[^A-Za-z0-9_.,=#-]`).ReplaceAllString(key, "_")
 }
 
-// machine says what the run was on.
+// machine describes the machine of the run.
 func machine() map[string]string {
 	m := map[string]string{
 		"processors": fmt.Sprint(runtime.NumCPU()),

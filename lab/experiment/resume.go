@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// runFacts is the row that a run begins with: what has to be the same in all of its cells.
+// runFacts is the first row of a run: the facts that must be the same in all of its cells.
 func runFacts(run, command string, p plan.Plan, install peers.Installations) result.Facts {
 	return result.Facts{
 		ID: run, Run: run, Plan: p.Name, Command: command, Versions: install.Versions(), Machine: machine(),
@@ -22,8 +22,8 @@ func runFacts(run, command string, p plan.Plan, install peers.Installations) res
 	}
 }
 
-// Mixes says what a run that goes on would mix with the rows that are there: other data, other programs, or under a
-// cell's name another time. steps are all of the plan, those included that are done.
+// Mixes says how a resumed run would differ from the rows that are there: other data, other programs, or another
+// duration under the same cell's name. steps are all steps of the plan, also those that are done.
 func Mixes(before result.Results, p plan.Plan, install peers.Installations, steps []plan.Step) (out []string) {
 	now := runFacts("", "", p, install)
 	for _, f := range slices.Backward(before.Facts) {

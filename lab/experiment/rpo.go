@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// writeFor is how long clients write before the fault, holdFor while the secondaries' writes
-	// are held.
+	// writeFor is how long clients write before the fault. holdFor is how long they write while the secondaries'
+	// writes are held.
 	writeFor = 3 * time.Second
 	holdFor  = 8 * time.Second
-	// startWait bounds the start of a node. One that waits for others that never come is left
+	// startWait bounds the start of a node. A node that waits for others that never come is left
 	// to people.
 	startWait = 40 * time.Second
-	// recoverWait bounds what people do, until all that is left is in.
+	// recoverWait bounds the work of people, until all remaining nodes are in.
 	recoverWait = 5 * time.Minute
 )
 
@@ -55,7 +55,7 @@ func (c *cell) rpo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The clients write to the primary alone, and know of no other.
+	// The clients know only the primary, and write only there.
 	if r.prober, err = workload.NewProber(c.dial, writers[:1], writers[0]); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *cell) rpo(ctx context.Context) error {
 	return nil
 }
 
-// proviso names the settings that a loss hangs on, with the values that the servers have.
+// proviso names the settings that decide whether something is lost, with the values that the servers have.
 func (c *cell) proviso() string {
 	var names []string
 	switch c.step.System {
@@ -119,7 +119,7 @@ func (r *rpo) disk(node string, do func(fault.Disk) error) error {
 	return do(disk)
 }
 
-// majorityCrash: see doc.go. All but the primary are left, and do not run.
+// majorityCrash: see doc.go. When it returns, all nodes but the primary are left, and none runs.
 func (r *rpo) majorityCrash(ctx context.Context, primary string, others []string) error {
 	r.event("the writes of " + strings.Join(others, " and ") + " are held")
 	for _, node := range others {
@@ -138,7 +138,7 @@ func (r *rpo) majorityCrash(ctx context.Context, primary string, others []string
 		return err
 	}
 	r.event("kill -9 " + strings.Join(others, " and "))
-	// A process that waits for its disk ends when the wait does, and before it sees how.
+	// A process that waits for its disk dies when the wait ends, before it sees the result.
 	if err := r.signal(others); err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (r *rpo) majorityCrash(ctx context.Context, primary string, others []string
 	return r.remount(ctx, others)
 }
 
-// remount gives dead nodes well disks. A disk that was only healed would remember for mapped files that
-// it had failed.
+// remount gives dead nodes disks that are well. Healing would not do: the disk would still return its old errors for
+// mapped files.
 func (r *rpo) remount(ctx context.Context, nodes []string) error {
 	for _, node := range nodes {
 		if err := errors.Join(r.system.Kill(ctx, node), r.disks.Mount(ctx, node)); err != nil {
@@ -190,7 +190,7 @@ func (r *rpo) powerLoss(ctx context.Context, nodes []string) error {
 	return r.remount(ctx, nodes)
 }
 
-// revive starts what is left and does what people do, until the system is whole.
+// revive starts the remaining nodes and does what people must do, until the system is whole.
 func (r *rpo) revive(ctx context.Context, primary string, survivors []string) error {
 	r.began = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, recoverWait)
@@ -228,7 +228,7 @@ func (r *rpo) revive(ctx context.Context, primary string, survivors []string) er
 	return nil
 }
 
-// primaryIfGone is whom a script would fail over from: nobody, if it is back.
+// primaryIfGone is the dead node from which a script would fail over; "" if the primary is back.
 func primaryIfGone(primary string, survivors []string) string {
 	if slices.Contains(survivors, primary) {
 		return ""

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// quietFor is how long all is well before the fault, loadedFor beside sysbench: its median is what
-	// a dip is compared with.
+	// quietFor is how long all is well before the fault. loadedFor is the same beside sysbench: a dip is compared
+	// with the median of that time.
 	quietFor  = 5 * time.Second
 	loadedFor = 10 * time.Second
-	// watchEvery is how often the system is asked whether it misses a node.
+	// watchEvery is the pause between questions whether the system misses a node.
 	watchEvery = 50 * time.Millisecond
-	// scriptWait is what the operator's script waits for an acknowledgement before it fails over.
+	// scriptWait is how long the operator's script waits for an acknowledgement before it fails over.
 	scriptWait = 3 * time.Second
 	// restoreWait bounds the wait for all nodes to be in again.
 	restoreWait = 3 * time.Minute
-	// calmFor is what is still looked at after that.
+	// calmFor is how long the cell watches after that.
 	calmFor = 5 * time.Second
 	// probeEvery is the interval of the prober's series.
 	probeEvery = 100 * time.Millisecond
@@ -39,9 +39,9 @@ const (
 type rto struct {
 	*cell
 	action, victim  string
-	onPrimary, city bool          // it is the primary's city as a whole
+	onPrimary, city bool          // the fault hits the primary; its city as a whole
 	at, mended      time.Duration // of the fault and of its end, on the prober's clock
-	down            bool          // the victim was killed or stopped: it is to be started
+	down            bool          // the victim was killed or stopped, and must be started
 	gone            bool          // the city is lost, for good
 	script          time.Duration // when the operator's script began
 	steps           []string
@@ -109,14 +109,14 @@ func (r *rto) choose(ctx context.Context) error {
 	return nil
 }
 
-// roles returns the node that clients write to, and the others, but for routers.
+// roles returns the node that clients write to, and the others, without routers.
 func (c *cell) roles(ctx context.Context) (primary string, others []string, err error) {
 	primary, err = c.system.Primary(ctx)
 	if err != nil {
 		return "", nil, err
 	}
 	nodes := c.system.Nodes()
-	if primary == "" { // several
+	if primary == "" { // several nodes take writes
 		primary = nodes[0].Name
 	}
 	for _, n := range nodes {
@@ -137,7 +137,7 @@ func (r *rto) load(ctx context.Context, writers []peers.Endpoint, duration time.
 	return nil
 }
 
-// breakAndRestore does the fault and what follows, until the cell's time is over.
+// breakAndRestore injects the fault, ends it, and watches until the cell's time is over.
 func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
 	if err := sleep(ctx, before); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
 	watchCtx, stopWatch := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	var scriptErr error
-	if !r.city { // nobody but the operator misses a city
+	if !r.city { // only the operator notices that a city is lost
 		watching.Go(func() { r.watch(watchCtx) })
 	}
 	if r.scripted() {
@@ -172,7 +172,7 @@ func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
 	return sleep(ctx, max(time.Until(end), calmFor))
 }
 
-// inject does the fault, and returns what ends it.
+// inject does the fault, and returns the function that ends it.
 func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err error) {
 	switch r.action {
 	case "kill":
@@ -220,8 +220,8 @@ func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err
 	return heal, err
 }
 
-// loseCity cuts the victim's city off from the other one, and kills all that is there, for good. Clients are refused there
-// at once: what they would wait for an address that does not answer is theirs.
+// loseCity cuts the victim's city off from the other one, and kills all nodes there, for good. Clients are refused there
+// at once: how long a client would wait for a silent address depends only on the client.
 func (r *rto) loseCity(ctx context.Context) error {
 	nodes := r.system.City(r.victim)
 	r.event("lose " + strings.Join(nodes, ", ") + ", for good")
@@ -265,7 +265,7 @@ func (r *rto) restore(ctx context.Context, heal func(context.Context) error) err
 	if r.down {
 		if err := r.system.Restart(ctx, r.victim); err != nil {
 			r.text("restored", "not: "+oneLine(err))
-			return nil // what clients see is a result all the same
+			return nil // what the clients saw is still a result
 		}
 	}
 	if err := r.system.WaitReady(ctx); err != nil {
@@ -299,7 +299,7 @@ func (r *rto) watch(ctx context.Context) {
 	}
 }
 
-// scripted says whether somebody else must fail over.
+// scripted says whether an operator's script must fail over.
 func (r *rto) scripted() bool {
 	return r.gone || r.onPrimary && (r.step.System == peers.Async || r.step.System == peers.SemiSync)
 }
@@ -318,7 +318,7 @@ func (r *rto) operate(ctx context.Context) error {
 	r.script = time.Since(r.prober.Began())
 	r.set(result.DetectMS, ms(r.script-r.at))
 	r.event("the script begins")
-	// What it has begun it finishes, whenever the fault ends.
+	// The script finishes what it has begun, even if the fault ends meanwhile.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWait)
 	defer cancel()
 	if err := r.system.Kill(ctx, r.victim); err != nil {
@@ -334,7 +334,7 @@ func (r *rto) operate(ctx context.Context) error {
 	return nil
 }
 
-// record fills in what the prober saw.
+// record fills the row with what the prober saw.
 func (r *rto) record() {
 	line := r.prober.Timeline()
 	end := time.Since(r.prober.Began())
@@ -376,20 +376,20 @@ func (r *rto) record() {
 	}
 }
 
-// outage is what a fault did to those who write.
+// outage is the effect of a fault on the clients' writes.
 type outage struct {
 	start, stop time.Duration
 	open        bool          // the gap had not ended when the fault did
-	never       bool          // nor at all
-	rejoin      time.Duration // the longest gap after that: the victim comes back
+	never       bool          // the gap never ended
+	rejoin      time.Duration // the longest gap after that, while the victim comes back
 }
 
-// gapOpen is how long a gap at the fault's end must be to be one that goes on: an attempt that began with it has
-// reached its time limit. What is shorter is the distance between two acknowledgements.
+// gapOpen is how long a gap at the fault's end must be to count as open: an attempt that began with the gap has then
+// reached its time limit. A shorter gap is only the distance between two acknowledgements.
 const gapOpen = workload.AttemptTimeout
 
-// outageOf finds the gap that belongs to the fault: the longest until the fault ends (mended), for what comes
-// then is of the victim's return. A gap that is open there counts to its own end. Without a mended all is of the fault.
+// outageOf finds the gap that belongs to the fault: the longest gap until the fault ends (mended). Later gaps belong to
+// the victim's return. A gap that is open at mended counts to its own end. If mended is 0, all gaps belong to the fault.
 func outageOf(line workload.Timeline, at, mended, end time.Duration) outage {
 	if mended == 0 || mended > end {
 		mended = end
@@ -399,7 +399,7 @@ func outageOf(line workload.Timeline, at, mended, end time.Duration) outage {
 	o.start, o.stop, ended = line.Gap(at, mended)
 	rest := mended
 	if o.open = !ended && o.stop-o.start >= gapOpen; o.open {
-		// All that comes before start is shorter, and nothing is acknowledged between it and mended.
+		// All gaps before start are shorter, and nothing is acknowledged between start and mended.
 		o.stop, o.never = line.Next(mended, end)
 		o.open, rest = mended < end, o.stop
 	}
@@ -427,8 +427,8 @@ func (c *cell) recordTimeline(line workload.Timeline, end time.Duration) {
 	}
 }
 
-// dip compares what came from second at on with the median before: the loss of the worst second in
-// percent, and the seconds below half.
+// dip compares the rate from second at on with the median before. It returns the loss in the worst second, in
+// percent, and the number of seconds below half of the median.
 func dip(values []float64, at int) (percent, low float64, ok bool) {
 	if at < 3 || at >= len(values) {
 		return 0, 0, false
@@ -448,10 +448,10 @@ func dip(values []float64, at int) (percent, low float64, ok bool) {
 	return 100 * (1 - least/median), low, true
 }
 
-// judge waits for the replicas and holds the ledger against all servers.
+// judge waits for the replicas and compares the ledger with all servers.
 func (c *cell) judge(ctx context.Context, ledger workload.Timeline) (check.Verdict, error) {
 	if err := c.replicasFollow(ctx, restoreWait); err != nil {
-		c.text("catch_up", "not: "+oneLine(err)) // the check says what that means
+		c.text("catch_up", "not: "+oneLine(err)) // the check shows the effect
 	}
 	servers, err := c.servers(ctx)
 	if err != nil {
@@ -470,7 +470,7 @@ func (c *cell) judge(ctx context.Context, ledger workload.Timeline) (check.Verdi
 	return v, nil
 }
 
-// servers are those that run; the first is where clients write.
+// servers are the servers that run; clients write to the first.
 func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
 	primary, err := c.system.Primary(ctx)
 	if err != nil {
@@ -506,8 +506,8 @@ func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
 	return all, nil
 }
 
-// witness is the node on which a row has to be, or it is lost: the primary. Where every node is one it is a node that
-// takes writes: what one that is outside of the group lacks is not lost.
+// witness is the node that decides whether a row is lost: the primary. If every node is a primary, it is a node that
+// takes writes: a row is not lost because a node outside of the group lacks it.
 func witness(primary string, writers []peers.Endpoint) string {
 	if primary == "" && len(writers) > 0 {
 		return writers[0].Node

@@ -23,12 +23,12 @@ import (
 // Options of a Run.
 type Options struct {
 	Plan plan.Plan
-	// Steps are what is to be done, in order.
+	// Steps are done in this order.
 	Steps   []plan.Step
 	Results *result.File
 	// Run names the run in its rows.
 	Run string
-	// Out is the results' directory: the logs of cells that failed go below it.
+	// Out is the results' directory. The logs of failed cells go below it.
 	Out string
 	// Dir is an empty directory for deployments; its path is short.
 	Dir      string
@@ -37,7 +37,7 @@ type Options struct {
 	OpenDisk fault.OpenDisk
 	// Command is the command line, for the record.
 	Command string
-	// Began and Ended are called for each step; nil = nobody wants to know.
+	// Began and Ended are called for each step, unless they are nil.
 	Began func(index int, s plan.Step)
 	Ended func(index int, s plan.Step, r result.Row, setup time.Duration)
 }
@@ -51,21 +51,21 @@ var ErrBusy = errors.New("another run of quorate-lab owns the machine")
 // runner is a Run.
 type runner struct {
 	Options
-	stage *stage // of the last cell, if it can be used again
+	stage *stage // the last cell's stage, if it can be used again
 	facts map[string]string
-	count int        // of deployments, for their directories
-	last  result.Row // that was written
+	count int        // deployments so far, for the names of their directories
+	last  result.Row // the row that was written last
 	left  error      // a deployment that failed has left a process
 }
 
-// Run does the steps. It returns an error if results could not be written or ctx is done; that
-// cells fail is in their rows.
+// Run does the steps. It returns an error if results could not be written or ctx is done. Failures of
+// cells are only in their rows.
 func Run(ctx context.Context, o Options) (err error) {
 	lock, err := net.Listen("unix", lockName)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	}
-	defer lock.Close() // a name only
+	defer lock.Close() // it only holds a name
 	r := &runner{Options: o, facts: map[string]string{}}
 	defer func() { err = errors.Join(err, r.leave()) }()
 	if err := o.Results.AppendFacts(runFacts(o.Run, o.Command, o.Plan, o.Install)); err != nil {
@@ -106,7 +106,7 @@ func (r *runner) step(ctx context.Context, i int, s plan.Step) error {
 	return errors.Join(err, r.left)
 }
 
-// leave takes down what the last cell left up. What goes wrong is noted in that cell's row; it is an
+// leave takes down the system that the last cell left running. Failures are noted in that cell's row. It returns an
 // error only if a process is left, which would share the machine with the next cell.
 func (r *runner) leave() error {
 	if r.stage == nil {
@@ -117,12 +117,12 @@ func (r *runner) leave() error {
 	return r.tornDown(st.close())
 }
 
-// tornDown judges how a system came down.
+// tornDown judges err, with which a system was taken down, and notes it in the last row.
 func (r *runner) tornDown(err error) error {
 	if err == nil || r.last.Run == "" { // an interrupted cell has no row
 		return err
 	}
-	// Once more, with the note: of two rows of one attempt the later counts.
+	// The row is written again, with the note: of two rows of one attempt the later counts.
 	row := r.last
 	row.Text = maps.Clone(row.Text)
 	if row.Text == nil {
@@ -138,7 +138,7 @@ func (r *runner) tornDown(err error) error {
 	return nil
 }
 
-// do does one step, and leaves what it used up. It returns an error if ctx is done.
+// do does one step, and leaves the system running. It returns an error if ctx is done.
 func (r *runner) do(ctx context.Context, s plan.Step) (result.Row, time.Duration, error) {
 	row := result.Row{
 		Run: r.Run, Cell: s.Cell, Repetition: s.Repetition, Started: time.Now().UTC(),
@@ -174,12 +174,12 @@ func (r *runner) do(ctx context.Context, s plan.Step) (result.Row, time.Duration
 	return row, setup, nil
 }
 
-// leavesWhole: throughput and jitter leave a system as it was.
+// leavesWhole tells whether a step leaves the system as it was: throughput and jitter do.
 func leavesWhole(s plan.Step) bool {
 	return s.Experiment == result.Throughput || s.Experiment == result.Jitter
 }
 
-// errNotForIt: an experiment asks for what a system does not have.
+// errNotForIt: an experiment needs something that the system does not have.
 var errNotForIt = errors.New("not for this system")
 
 // prepare makes the stage of a step, unless the last one's is there.
@@ -192,7 +192,7 @@ func (r *runner) prepare(ctx context.Context, s plan.Step) (time.Duration, error
 	defer cancel()
 	r.count++
 	st, err := newStage(ctx, r, s, filepath.Join(r.Dir, fmt.Sprint(r.count)))
-	// Also after an error: what there is of it has logs, and is taken down.
+	// Also after an error: the part of the stage that was made has logs, and must be taken down.
 	r.stage, r.last = st, result.Row{}
 	if err != nil {
 		return time.Since(began), err
@@ -234,7 +234,7 @@ func (r *runner) measure(ctx context.Context, s plan.Step, row *result.Row) erro
 	return err
 }
 
-// recordFacts writes what runs, once for each variant and network.
+// recordFacts writes the facts of the deployment, once for each variant and network.
 func (r *runner) recordFacts(s plan.Step) error {
 	key := factsKey(s)
 	if r.facts[key] != "" {
@@ -255,10 +255,10 @@ func (r *runner) recordFacts(s plan.Step) error {
 	return nil
 }
 
-// factsKey names what has the same settings: some depend on the network.
+// factsKey is the same for steps whose servers have the same settings: some settings depend on the network.
 func factsKey(s plan.Step) string { return s.Variant() + "@" + s.Network }
 
-// logTailBytes is what is kept of each log of a cell that failed.
+// logTailBytes is how much is kept of the end of each log of a failed cell.
 const logTailBytes = 256 << 10
 
 // keepLogs copies the ends of the servers' logs to OUT/logs/KEY.
@@ -292,5 +292,5 @@ func netlabNodes(n *netlab.Network) []string {
 	return n.Topology().Nodes
 }
 
-// discard is the logger of what runs in a cell.
+// discard is the logger for everything that runs in a cell.
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -20,7 +20,7 @@ import (
 const (
 	// setupWait bounds a deployment with its data.
 	setupWait = 15 * time.Minute
-	// pings of each link; those between cities take 30 ms each.
+	// pingsIdle and pingsLoaded are how many echoes are sent on each link; between cities one takes 30 ms.
 	pingsIdle   = 20
 	pingsLoaded = 10
 )
@@ -29,16 +29,16 @@ const (
 type stage struct {
 	dir     string
 	network *netlab.Network
-	disks   *fault.Disks // nil but for rpo
+	disks   *fault.Disks // only for rpo, else nil
 	system  *peers.Deployment
 	bench   workload.Sysbench
 	tpcc    *workload.TPCC
-	filled  map[string]bool // whose tables are there: workload.TPCCName, or "" for sysbench
+	filled  map[string]bool // workloads whose tables are there: workload.TPCCName, or "" for sysbench
 	dial    workload.Dial
 	spread  bool // clients write on all nodes
 }
 
-// newStage makes a step's stage. After an error, too, it is to be closed.
+// newStage makes a step's stage. The caller must close it, also after an error.
 func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stage, err error) {
 	st = &stage{dir: dir}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -123,7 +123,7 @@ func (st *stage) load(ctx context.Context, name string) (loader, error) {
 		if name == workload.PointSelectName || name == workload.PointUpdateName {
 			l = workload.Points{Sysbench: st.bench, Dial: st.dial, Writes: name == workload.PointUpdateName}
 		}
-		name = "" // all of sysbench's have the same tables
+		name = "" // all workloads of sysbench have the same tables
 		if st.bench.Program == "" {
 			return nil, fmt.Errorf("%w: sysbench: run scripts/get-rivals.sh DIR and set %s=DIR", peers.ErrMissing, peers.EnvRivals)
 		}
@@ -143,14 +143,14 @@ func (st *stage) load(ctx context.Context, name string) (loader, error) {
 	return l, err
 }
 
-// check looks at the tables of a workload on every server, if that has something to check. All servers have everything.
+// check checks the tables of a workload on every server, if the workload has a check. All servers must have caught up.
 func (st *stage) check(ctx context.Context, name string) error {
 	if name != workload.TPCCName {
 		return nil
 	}
 	for _, n := range st.system.Nodes() {
 		if st.system.Socket(n.Name) == "" || n.Kind == "router" {
-			continue // it has no server
+			continue // the node has no server
 		}
 		db, err := st.system.Admin(ctx, n.Name)
 		if err != nil {
@@ -163,7 +163,7 @@ func (st *stage) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// writers are where clients write: the best place, or all of them.
+// writers are the endpoints where clients write: the best one, or all.
 func (st *stage) writers(ctx context.Context) ([]peers.Endpoint, error) {
 	all, err := st.system.Writers(ctx)
 	if err != nil {
@@ -178,7 +178,8 @@ func (st *stage) writers(ctx context.Context) ([]peers.Endpoint, error) {
 	return all, nil
 }
 
-// clients are where the clients of a workload connect: for reads alone perhaps elsewhere than for writes.
+// clients are the endpoints where the clients of a workload connect. Clients that only read may have others than
+// clients that write.
 func (st *stage) clients(ctx context.Context, name string) ([]peers.Endpoint, error) {
 	if name != workload.PointSelectName {
 		return st.writers(ctx)
@@ -195,7 +196,7 @@ func (st *stage) close() error {
 	var errs []error
 	if st.system != nil {
 		if st.disks != nil {
-			errs = append(errs, st.disks.Refuse()) // what waits for a disk cannot be killed
+			errs = append(errs, st.disks.Refuse()) // a process that waits for a disk cannot be killed
 		}
 		errs = append(errs, st.system.Close())
 	}
@@ -211,7 +212,7 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// peerOptions are a cell's options as peers has them.
+// peerOptions are a cell's options in the form of package peers.
 func peerOptions(c result.Cell) (peers.Options, error) {
 	o := peers.Options{System: c.System, Logger: discard()}
 	for name, value := range c.Options {
@@ -269,7 +270,7 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 	return o, nil
 }
 
-// links are those whose round trips are in every row.
+// links are the links whose round trips are in every row.
 func links() []netlab.Pair {
 	return []netlab.Pair{{From: netlab.Client, To: "a"}, {From: "a", To: "b"}, {From: "a", To: "c"}}
 }
@@ -287,8 +288,7 @@ func (st *stage) roundTrips(ctx context.Context) (map[string]result.RTT, error) 
 	return all, nil
 }
 
-// underLoad measures round trips again, after a while, until ctx is done. What it has measured by
-// then it adds to all.
+// underLoad measures round trips again, after a while, until ctx is done. It adds the results to all.
 func (st *stage) underLoad(ctx context.Context, after time.Duration, all map[string]result.RTT) {
 	select {
 	case <-ctx.Done():

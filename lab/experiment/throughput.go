@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// replicasWait bounds the wait for replicas between warm-up and load, drainWait after the load.
+	// replicasWait bounds the wait for replicas between warm-up and load. drainWait bounds the wait after the load.
 	replicasWait = 5 * time.Minute
 	drainWait    = 15 * time.Minute
 )
@@ -36,12 +36,12 @@ func cellWait(s plan.Step) time.Duration {
 	return largeWait + 10*time.Minute
 }
 
-// cell is a step on its stage, and the row that it fills. What fills the row may do so from several
-// goroutines.
+// cell is a step on its stage, and the row that it fills. Several goroutines may fill the row at the
+// same time.
 type cell struct {
 	*stage
 	step   plan.Step
-	prober *workload.Prober // its clock is that of events; nil in throughput and apply
+	prober *workload.Prober // events use its clock; nil in throughput and apply
 
 	mu  sync.Mutex
 	row *result.Row
@@ -126,7 +126,7 @@ func (c *cell) throughput(ctx context.Context) error {
 	return errors.Join(c.recordUsage(ctx, before, after, late, sample), c.check(ctx, c.step.Workload))
 }
 
-// loaded runs a load. Meanwhile it measures round trips, and shortly before the end it counts wake-ups.
+// loaded runs a load. Meanwhile it measures round trips, and shortly before the load's end it counts wake-ups.
 func (c *cell) loaded(ctx context.Context, run func() (workload.Sample, error)) (s workload.Sample, late map[peers.Thread]int64, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	var beside errgroup.Group

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/lab/workload"
 )
 
-// usage is what has been used up to a moment.
+// usage is the CPU time and the counters up to a moment.
 type usage struct {
 	cpu     map[peers.Part]time.Duration
 	waits   map[peers.Thread]int64
@@ -39,7 +39,7 @@ func (c *cell) usage(ctx context.Context) (u usage, err error) {
 // lastWaits is how long before the end of a load its threads are counted: a server's threads end with their clients.
 const lastWaits = 200 * time.Millisecond
 
-// lateWaits returns the wake-ups shortly before the end of a load of that length, or what there is when ctx is done.
+// lateWaits waits until shortly before the end of a load of that length, or until ctx is done, and returns the wake-ups.
 func (c *cell) lateWaits(ctx context.Context, load time.Duration) (map[peers.Thread]int64, error) {
 	select {
 	case <-ctx.Done():
@@ -48,8 +48,8 @@ func (c *cell) lateWaits(ctx context.Context, load time.Duration) (map[peers.Thr
 	return c.system.Waits()
 }
 
-// recordUsage records what a transaction used from before to after. Late are the wake-ups of threads that have ended
-// since.
+// recordUsage records what one transaction used, from before to after. late has the wake-ups shortly before the load's
+// end, for threads that have ended since.
 func (c *cell) recordUsage(ctx context.Context, before, after usage, late map[peers.Thread]int64, s workload.Sample) error {
 	c.recordCPU(before, after, s.Transactions)
 	each := func(name string, v float64) { c.set(name, v/float64(s.Transactions)) }
@@ -75,7 +75,7 @@ func (c *cell) recordUsage(ctx context.Context, before, after usage, late map[pe
 		return fmt.Errorf("find the primary: %w", err)
 	}
 	if primary == "" {
-		return nil // there are several
+		return nil // there are several primaries
 	}
 	onPrimary := time.Duration(0)
 	for part, used := range after.cpu {
@@ -100,7 +100,7 @@ func (c *cell) recordCPU(before, after usage, transactions int64) {
 	}
 }
 
-// grown adds what the counters of all threads have grown by since before: of each its last count.
+// grown returns by how much the counters of all threads have grown since before. It uses the last count of each thread.
 func grown(before, after, late map[peers.Thread]int64) (sum int64) {
 	last := maps.Clone(late)
 	if last == nil {

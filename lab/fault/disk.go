@@ -14,10 +14,10 @@ var ErrNoDisk = errors.New("no disks that break")
 
 // Disk is a mounted directory that breaks on command (OpenDisk).
 type Disk interface {
-	// Hold makes everything that changes the disk wait: writes, syncs, new names. What
-	// waits cannot be interrupted, not by SIGKILL either.
+	// Hold makes every call that changes the disk wait: writes, syncs, new names. A process that
+	// waits cannot be interrupted, not even by SIGKILL.
 	Hold() error
-	// Refuse makes all that fail, also what waits.
+	// Refuse makes all such calls fail, also those that wait.
 	Refuse() error
 	// Heal makes the disk well again.
 	Heal() error
@@ -86,8 +86,8 @@ func (d *Disks) Mount(ctx context.Context, node string) error {
 	return nil
 }
 
-// Settle syncs every file of a node's disk: a machine that has run for a while has done so. What
-// was copied there when the node was made would else be lost with the power.
+// Settle syncs every file of a node's disk, as a machine that has run for a while has done. Otherwise a loss of power
+// would lose the files that were copied there when the node was made.
 func (d *Disks) Settle(node string) error {
 	err := filepath.WalkDir(d.At(node), func(path string, entry fs.DirEntry, err error) error {
 		switch {

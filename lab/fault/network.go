@@ -19,17 +19,17 @@ type Links interface {
 // NetworkFault is something that happens to the links of one node.
 type NetworkFault struct {
 	Name, Description string
-	// Conditions says that the fault is more than a cut: a network of veth pairs
-	// cannot show it.
+	// Conditions says that the fault needs more than cuts: a network of veth pairs
+	// cannot have it.
 	Conditions bool
 
 	change func(l *netlab.Link)
-	in     bool // changes what comes to the node
-	out    bool // changes what the node sends
-	client bool // also the links with the client
+	in     bool // it changes what comes to the node
+	out    bool // it changes what the node sends
+	client bool // it changes the links with the client, too
 }
 
-// What a link is like that is neither cut nor well: a failing cable, and a
+// Conditions of a link that is neither cut nor well: a failing cable, and a
 // detour.
 const (
 	lossyPerMille = 50
@@ -68,7 +68,7 @@ func (f NetworkFault) touches(p netlab.Pair, node string) bool {
 	return (to || from) && (f.client || (p.From != netlab.Client && p.To != netlab.Client))
 }
 
-// Inject does it to node, and returns what undoes it. After an error nothing
+// Inject injects the fault on node, and returns the function that undoes it. After an error nothing
 // has changed.
 func (f NetworkFault) Inject(n Links, node string) (heal func() error, err error) {
 	before := map[netlab.Pair]netlab.Link{}

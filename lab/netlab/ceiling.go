@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// ceilingWarmUp is for TCP to open its window, ceilingTime is measured.
+	// ceilingWarmUp is the time for TCP to open its window. ceilingTime is the time that is measured.
 	ceilingWarmUp = 500 * time.Millisecond
 	ceilingTime   = time.Second
 	ceilingPings  = 20
 	datagramBytes = 64
-	streamBytes   = 256 << 10 // of one write
+	streamBytes   = 256 << 10 // bytes of one write
 	discardPort   = 9
 )
 
@@ -30,13 +30,13 @@ type Ceiling struct {
 	Bytes   Load // one TCP stream, bytes per second
 }
 
-// Load is what was carried, and what it did to others.
+// Load is how much was carried, and how that affected others.
 type Load struct {
 	PerSecond float64
 	// Processors that the switch used, about 1 at most (its runtime has threads of its
 	// own); 0 without a switch.
 	Processors float64
-	// RTT between the two nodes meanwhile: of a packet behind all others.
+	// RTT is the round trip between the two nodes meanwhile: an echo waits behind all other packets.
 	RTT RTT
 }
 

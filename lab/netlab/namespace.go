@@ -13,7 +13,7 @@ import (
 // a process, a socket or a descriptor is in it.
 type namespace struct {
 	fd     int
-	handle *netlink.Handle // speaks with the kernel from inside
+	handle *netlink.Handle // talks to the kernel from inside
 }
 
 // newNamespace makes a namespace with its loopback up.
@@ -28,7 +28,7 @@ func newNamespace() (*namespace, error) {
 	return ns, nil
 }
 
-// make runs on a thread that is given up afterwards.
+// make runs on a thread that ends afterwards.
 func (ns *namespace) make() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("unshare network namespace: %w", err)
@@ -51,8 +51,8 @@ func (ns *namespace) make() error {
 	return nil
 }
 
-// inside runs f on a thread in the namespace and returns when f has. A socket
-// belongs to the namespace that it was opened in, from wherever it is used.
+// inside runs f on a thread in the namespace and returns when f returns. A socket
+// belongs to the namespace in which it was opened, wherever it is used.
 func (ns *namespace) inside(f func() error) error {
 	done := make(chan error, 1)
 	subprocess.OnThread(func() {

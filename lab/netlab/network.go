@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// ErrDown is returned by what needs a network that is up.
+// ErrDown is returned by methods that need a network that is up.
 var ErrDown = errors.New("netlab: the network is not up")
 
 // Network is a topology made of namespaces. Its methods may be called from
@@ -23,8 +23,8 @@ type Network struct {
 	mu         sync.Mutex // the state below
 	up         bool
 	namespaces []*namespace
-	veth       map[Pair]*end // what the direction's packets are sent by
-	links      map[Pair]Link // of veth pairs; the switch has the others
+	veth       map[Pair]*end // the end that sends the direction's packets
+	links      map[Pair]Link // conditions of veth pairs; the switch has the others
 	tun        *tunSwitch    // nil without TUN devices
 }
 
@@ -141,8 +141,8 @@ func (n *Network) makeVeth(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the network up. It kills nothing: a namespace vanishes with its
-// last process and socket, alone from now on.
+// Close gives the network up. It kills nothing: each namespace vanishes with its
+// last process and socket, and is cut off until then.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,7 +200,7 @@ func (n *Network) pair(p Pair) (from, to int, err error) {
 }
 
 // SetLink gives the direction new conditions. Packets under way keep their
-// time, but for a cut. A veth pair can be cut, and nothing else.
+// time, but a cut drops them. A veth pair can only be cut.
 func (n *Network) SetLink(from, to string, l Link) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -247,7 +247,7 @@ func (n *Network) cutLocked(p Pair, cut bool) error {
 	return n.setLocked(p, l)
 }
 
-// Isolate cuts, or mends, both directions of all links of a node but those with
+// Isolate cuts, or mends, both directions of all links of a node except those with
 // the client: a partition that the clients do not see.
 func (n *Network) Isolate(node string, cut bool) error {
 	n.mu.Lock()
@@ -291,8 +291,8 @@ func (n *Network) namespaceOf(node string) (*namespace, error) {
 	return n.namespaces[i], nil
 }
 
-// DialContext returns a function that dials from inside the node. It wants
-// addresses, not names: there is no resolver inside. A dial holds a thread.
+// DialContext returns a function that dials from inside the node. It needs
+// addresses, not names: there is no resolver inside. Each dial occupies a thread.
 func (n *Network) DialContext(node string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if _, err := netip.ParseAddrPort(addr); err != nil {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Limits of one direction. What is under way at 15 ms one-way and a gigabyte
-// per second is 15 MB; at 500 000 packets per second, 7500 packets. A network
+// Limits of one direction. At 15 ms one-way and a gigabyte
+// per second, 15 MB are under way; at 500 000 packets per second, 7500 packets. A network
 // of six nodes has 30 directions: half a gigabyte if all of them were full,
-// which two processors cannot make them.
+// but two processors cannot fill them all.
 const (
 	queueBytesMax   = 16 << 20
 	queuePacketsMax = 32 << 10
@@ -16,7 +16,7 @@ const (
 	lineWaitMax = 100 * time.Millisecond
 )
 
-// verdict is what became of a packet at the entry of a queue.
+// verdict says what happened to a packet at the entry of a queue.
 type verdict int
 
 const (
@@ -26,7 +26,7 @@ const (
 	full           // drop-tail
 )
 
-// packet is a packet under way. Times are since an origin of the owner's.
+// packet is a packet under way. Times are since an origin that the owner chooses.
 type packet struct {
 	release time.Duration
 	buffer  []byte
@@ -42,8 +42,8 @@ type queue struct {
 	last     time.Duration // release of the newest packet: no packet overtakes
 }
 
-// judge decides on a packet of size bytes that arrives now, and when it is
-// released if it is queued.
+// judge decides about a packet of size bytes that arrives now. If the packet is queued, it returns the time of its
+// release.
 func (q *queue) judge(now time.Duration, size int, dice *rand.Rand) (time.Duration, verdict) {
 	switch {
 	case q.link.Cut:
@@ -75,7 +75,7 @@ func (q *queue) push(p packet) {
 	q.bytes += len(p.buffer)
 }
 
-// next is the release of the oldest packet.
+// next returns the time at which the oldest packet is released.
 func (q *queue) next() (time.Duration, bool) {
 	if q.packets.len() == 0 {
 		return 0, false

@@ -23,9 +23,9 @@ const (
 	pingsMax = 100_000
 )
 
-// RTT is the time of ICMP echoes as the kernels saw it: from the call that sent
-// the request until the reply was at the sender's interface. What a process
-// needs beyond to be woken is not in it.
+// RTT is the time of ICMP echoes as the kernel saw it: from the call that sent
+// the request until the reply was at the sender's interface. It does not include the time until a
+// process wakes up.
 type RTT struct {
 	Configured         time.Duration
 	Min, P50, P99, Max time.Duration
@@ -78,8 +78,8 @@ func (n *Network) MeasureRTT(ctx context.Context, from, to string, count int) (R
 	return result, nil
 }
 
-// quantile returns the least value that percent of the sorted values do not
-// exceed.
+// quantile returns the least of the sorted values so that percent of them are at most that
+// value.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max((len(sorted)*percent+99)/100-1, 0)]
 }
@@ -112,7 +112,7 @@ func (p *pinger) open() error {
 	return nil
 }
 
-// ping sends one echo and waits for it. Both times are of the system's clock,
+// ping sends one echo and waits for it. Both times are taken from the system's clock,
 // because the kernel stamps packets with it.
 func (p *pinger) ping(seq uint16) (time.Duration, error) {
 	sent := time.Now()

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// readBatch is how many packets of one node are read before those that are
+	// readBatch is how many packets of one node are read before packets that became
 	// due meanwhile are written.
 	readBatch = 16
-	// switchPriority is the switch's among SCHED_FIFO threads, the lowest: it
-	// goes before servers and clients, because a real switch has a processor of
-	// its own. With 18 others in want of two processors, 99 of 100 pings of 1 ms
-	// took up to 1.3 ms; with nice -20, 2 to 8 ms. The kernel leaves the others
+	// switchPriority is the switch's priority among SCHED_FIFO threads, the lowest. So the switch
+	// runs before servers and clients, because a real switch has a processor of
+	// its own. With 18 other processes that wanted two processors, 99 of 100 pings of 1 ms
+	// took up to 1.3 ms; with nice -20, 2 to 8 ms. The kernel leaves the other processes
 	// 5 % in any case (sched_rt_runtime_us).
 	switchPriority = 1
-	// switchNice is for where that is not allowed.
+	// switchNice is used where SCHED_FIFO is not allowed.
 	switchNice = -20
-	// lead is taken off each packet's time in the switch: what the way through
-	// it costs beside, a wake-up to read and one to write (measured on an idle
+	// lead is subtracted from each packet's time in the switch, because the way through the switch costs
+	// time of its own: a wake-up to read and one to write (measured on an idle
 	// virtual machine: 70 µs more than configured on a ping of 1 ms).
 	lead = 35 * time.Microsecond
 )
@@ -38,12 +38,12 @@ type Stats struct {
 	Lost           uint64 // by Link.LossPerMille
 	Cut            uint64 // by Link.Cut
 	Full           uint64 // dropped because a queue was full
-	Refused        uint64 // the destination's kernel did not take it
+	Refused        uint64 // not accepted by the destination's kernel
 	CPU            time.Duration
 }
 
-// tunSwitch carries packets between TUN devices. One thread does all of it: a
-// packet crosses two system calls and no other thread. mu is held while packets
+// tunSwitch carries packets between TUN devices. One thread does all the work: a
+// packet needs two system calls and no other thread. mu is held while packets
 // are moved, so that a cut is complete when setLink returns.
 type tunSwitch struct {
 	fds      []int // a TUN device for each node
@@ -133,7 +133,7 @@ func (s *tunSwitch) closeFiles() {
 	s.fds, s.epoll, s.wake = nil, -1, -1
 }
 
-// setLink changes a link. A cut takes what is under way.
+// setLink changes a link. A cut drops the packets under way.
 func (s *tunSwitch) setLink(from, to int, l Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func threadCPU(thread int) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// preferThread makes the calling thread run when it has to. Without any of it
-// the switch works, later than it should.
+// preferThread gives the calling thread a higher priority, so that it runs when packets are due. If the kernel
+// allows none of it, the switch works, but delivers late.
 func preferThread() {
 	fifo := &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: switchPriority,
@@ -225,7 +225,7 @@ func (s *tunSwitch) wait(events []unix.EpollEvent, wait time.Duration) (int, err
 	}
 	call := unix.Syscall6
 	if wait == 0 {
-		call = unix.RawSyscall6 // does not block: no need to tell the scheduler
+		call = unix.RawSyscall6 // it does not block: no need to tell Go's scheduler
 	}
 	n, _, errno := call(unix.SYS_EPOLL_PWAIT2, uintptr(s.epoll), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(unsafe.Pointer(limit)), 0, 0)
@@ -255,8 +255,8 @@ func (s *tunSwitch) read(from int) error {
 	return nil
 }
 
-// accept queues a frame. What is not IPv4 for another node (the kernel's IPv6
-// greetings) has nowhere to go.
+// accept queues a frame. It drops frames that are not IPv4 for another node, such as the kernel's IPv6
+// greetings.
 func (s *tunSwitch) accept(from int, frame []byte) {
 	const version, destination, ipv4HeaderBytes = vnetHeaderBytes, vnetHeaderBytes + 16, 20
 	if len(frame) < vnetHeaderBytes+ipv4HeaderBytes || frame[version]>>4 != 4 ||
@@ -281,8 +281,8 @@ func (s *tunSwitch) accept(from int, frame []byte) {
 	}
 }
 
-// release delivers what is due and returns how long until more is, negative
-// for never. It looks at all queues: there are 30.
+// release delivers the packets that are due and returns the time until the next one is due; negative
+// = there is none. It looks at all queues: there are only 30.
 func (s *tunSwitch) release() time.Duration {
 	now := s.now()
 	earliest := time.Duration(-1)
@@ -315,7 +315,7 @@ func (s *tunSwitch) deliver(to int, p packet) {
 	s.pool.put(p.buffer)
 }
 
-// rawRead and rawWrite do not tell the scheduler: the descriptors do not block.
+// rawRead and rawWrite do not tell Go's scheduler: the descriptors do not block.
 func rawRead(fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	if errno != 0 {
@@ -331,11 +331,11 @@ func rawWrite(fd int, b []byte) error {
 	return nil
 }
 
-// pool keeps packets' buffers for the next ones, in sizes that a packet wastes
-// little of. It is the switch's alone.
+// pool keeps the buffers of packets for the next packets, in sizes of which a packet wastes
+// little. Only the switch uses it.
 type pool struct{ free [4][][]byte }
 
-// poolBytesMax bounds what is kept of each size.
+// poolBytesMax bounds how many bytes are kept of each size.
 const poolBytesMax = 4 << 20
 
 func poolSizes() [4]int { return [4]int{256, 2 << 10, 10 << 10, frameBytesMax} }

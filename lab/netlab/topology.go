@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Client is the node that the load comes from. It stands beside node a.
+// Client is the node from which the load comes. It stands beside node a.
 const Client = "client"
 
 // Kind says what carries the packets between nodes.
@@ -17,7 +17,7 @@ type Kind int
 
 const (
 	// Veth joins every two nodes by a pair of virtual Ethernet devices: as fast
-	// as the kernel is, no conditions but a cut.
+	// as the kernel, with no conditions except a cut.
 	Veth Kind = iota
 	// TUN passes packets through the user-space switch, which gives each
 	// direction of each link its conditions.
@@ -42,8 +42,8 @@ func (p Pair) Reverse() Pair { return Pair{p.To, p.From} }
 
 func (p Pair) String() string { return p.From + "-" + p.To }
 
-// Link is what one direction does to its packets. On a veth pair Delay is what
-// the link stands for, and nothing is added: its measured time is the truth.
+// Link is what one direction does to its packets. On a veth pair Delay is only
+// the delay that the link stands for, and none is added: the measured time is what counts.
 type Link struct {
 	// Delay is the way of a packet from one node to the other, half of a ping.
 	Delay time.Duration
@@ -59,7 +59,7 @@ type Link struct {
 }
 
 const (
-	// delayMax bounds Delay and Jitter: the time of a packet in the switch.
+	// delayMax bounds Delay and Jitter, and so the time of a packet in the switch.
 	delayMax = 10 * time.Second
 	// nodesMax is how many addresses a network has; see Topology.addr.
 	nodesMax = 32
@@ -89,13 +89,13 @@ type Topology struct {
 	Kind        Kind
 	Nodes       []string
 	Links       map[Pair]Link
-	// Direct are pairs (in either direction) that a TUN network joins by veth:
-	// the client and the node beside it, so that the clients' packets neither
+	// Direct are the pairs (in either direction) that a TUN network joins by veth:
+	// the client and the node beside it. So the clients' packets neither
 	// load the switch nor wait for it.
 	Direct []Pair
 }
 
-// RTT is what the links between two nodes are configured to: a ping's time.
+// RTT is the configured round trip between two nodes: a ping's time.
 func (t Topology) RTT(a, b string) time.Duration {
 	return t.Links[Pair{a, b}].Delay + t.Links[Pair{b, a}].Delay
 }
@@ -155,17 +155,16 @@ func (t Topology) check() error {
 	return errors.Join(errs...)
 }
 
-// onlyDelay says whether l asks for nothing that a veth pair cannot do.
+// onlyDelay says whether a veth pair can do all that l asks for.
 func onlyDelay(l Link) bool {
 	return l.Jitter == 0 && l.LossPerMille == 0 && l.RateBytesPerSecond == 0
 }
 
-// sameSite is the ping between two machines of one rack, as the articles have
-// it.
+// sameSite is the time of a ping between two machines of one rack in the articles.
 const sameSite = 100 * time.Microsecond
 
 // Presets are the networks of the articles that the lab repeats. A link's delay
-// is half of the ping that they name. Node d stands beside b, e and f beside c.
+// is half of the ping that the articles name. Node d stands beside b, e and f beside c.
 func Presets() []Topology {
 	ms := time.Millisecond
 	return []Topology{

@@ -11,15 +11,15 @@ import (
 
 const (
 	tunName = "lab0"
-	// tunMTU: large packets make fewer wake-ups of the switch. The kernel cuts
-	// the stream into these only where it must, see tunOffload.
+	// tunMTU: large packets need fewer wake-ups of the switch. The kernel cuts
+	// a stream into such packets only where it must, see tunOffload.
 	tunMTU = 9000
-	// tunQueuePackets is how much the kernel keeps for a switch that was not
-	// given a processor for a while: 40 ms at 250 000 packets per second.
+	// tunQueuePackets is how many packets the kernel keeps while the switch gets no
+	// processor: 40 ms at 250 000 packets per second.
 	tunQueuePackets = 10_000
 	// vnetHeaderBytes is the length of struct virtio_net_hdr, which precedes
-	// each packet (IFF_VNET_HDR) and goes with it from one TUN to the other: no
-	// checksum is computed, no stream is cut into packets, in between.
+	// each packet (IFF_VNET_HDR) and goes with it from one TUN to the other. So no
+	// checksum is computed and no stream is cut into packets in between.
 	vnetHeaderBytes = 10
 	tunOffload      = unix.TUN_F_CSUM | unix.TUN_F_TSO4
 	// frameBytesMax is the longest read: a TCP stream's 64 KiB as one packet.

@@ -17,7 +17,7 @@ type end struct {
 	self, peer netip.Addr
 }
 
-// deviceName is that of the device towards node.
+// deviceName is the name of the device towards node.
 func deviceName(node string) string { return "to-" + node }
 
 // mac is the hardware address of node i's end towards j.
@@ -26,9 +26,9 @@ func mac(i, j int) net.HardwareAddr { return net.HardwareAddr{0x02, 0x99, 0, 0, 
 // nowhere is a hardware address that no end has.
 func nowhere() net.HardwareAddr { return net.HardwareAddr{0x02, 0x99, 0xff, 0xff, 0xff, 0xff} }
 
-// joinVeth joins nodes i and j, whose namespaces and addresses these are, by a
-// veth pair. withNet gives an end's node the network's prefix there: once for
-// each node that has no TUN device.
+// joinVeth joins nodes i and j by a veth pair. nss has the nodes' namespaces. withNet says for each end whether
+// its device gets the network's prefix: one device of each node that has no TUN device
+// does.
 func joinVeth(t Topology, i, j int, nss []*namespace, withNet [2]bool) ([2]*end, error) {
 	h := nss[i].handle
 	attrs := netlink.NewLinkAttrs()
@@ -51,8 +51,8 @@ func joinVeth(t Topology, i, j int, nss []*namespace, withNet [2]bool) ([2]*end,
 	return ends, nil
 }
 
-// up brings the end up, with a route to the peer alone and its hardware
-// address: there is no ARP, whose packets could be lost or late.
+// up brings the end up, with a route only to the peer, and with the peer's hardware
+// address: so there is no ARP, whose packets could be lost or late.
 func (e *end) up(name string, withNet bool) error {
 	h := e.ns.handle
 	var err error
@@ -60,8 +60,8 @@ func (e *end) up(name string, withNet bool) error {
 		return fmt.Errorf("find veth device %s: %w", name, err)
 	}
 	if withNet {
-		// The prefix is for servers that look at their interfaces; the routes
-		// are the ones below.
+		// The prefix is only for servers that look at their interfaces; the routes
+		// are made below.
 		a := &netlink.Addr{IPNet: network(e.self, networkBits), Flags: unix.IFA_F_NOPREFIXROUTE}
 		if err := h.AddrAdd(e.link, a); err != nil {
 			return fmt.Errorf("set address of %s: %w", name, err)
@@ -80,9 +80,9 @@ func (e *end) up(name string, withNet bool) error {
 	return e.cut(false)
 }
 
-// cut makes what the node sends to its peer vanish, or arrive again: the peer's
-// hardware address becomes one that the peer does not have, so it drops the
-// packet. The sender notices nothing, as with a cable that was cut elsewhere.
+// cut makes the packets that the node sends to its peer vanish, or arrive again: it sets the peer's
+// hardware address to one that the peer does not have, so that the peer drops the
+// packets. The sender notices nothing, as with a cable that was cut elsewhere.
 func (e *end) cut(cut bool) error {
 	address := mac(e.j, e.i)
 	if cut {

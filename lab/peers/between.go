@@ -13,19 +13,20 @@ import (
 	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
-// What can be between clients and the nodes of quorate stands beside the clients: MySQL Router, HAProxy.
+// Programs between the clients and the nodes of quorate (MySQL Router, HAProxy) run beside the clients.
 const (
 	componentHAProxy = "haproxy"
-	// splitPort is MySQL Router's, as its bootstrap makes it.
+	// splitPort is MySQL Router's port, as its bootstrap makes it.
 	splitPort = 6450
-	// haproxyPort and haproxyReadPort are those of packaging/haproxy.cfg.
+	// haproxyPort and haproxyReadPort are the ports in packaging/haproxy.cfg.
 	haproxyPort     = 3306
 	haproxyReadPort = 3307
-	// routerAdmin bootstraps MySQL Router.
+	// routerAdmin is the account that bootstraps MySQL Router.
 	routerAdmin = "routeradmin"
 )
 
-// startBetween starts what is between, if the option says so, and waits until it leads to a server.
+// startBetween starts the program between clients and nodes, if the options ask for one, and waits until it leads to a
+// server.
 func (a *agents) startBetween(ctx context.Context) error {
 	var start func(context.Context) error
 	switch a.d.opts.Clients {
@@ -73,7 +74,7 @@ func (a *agents) betweenReadPort() int {
 	return splitPort
 }
 
-// readers are where clients read that need not see the newest: as writers, if there is nothing for reads.
+// readers are the places where clients read that may read old data: the same as writers if there is no port for reads.
 func (a *agents) readers(ctx context.Context) ([]place, error) {
 	switch a.d.opts.Clients {
 	case clientsReplicas:
@@ -91,7 +92,7 @@ func (a *agents) readers(ctx context.Context) ([]place, error) {
 	return all[:min(1, len(all))], err
 }
 
-// startSplit tells MySQL Router of the nodes, has it bootstrapped as its manual says, and starts it.
+// startSplit tells MySQL Router of the nodes, bootstraps it as its manual says, and starts it.
 func (a *agents) startSplit(ctx context.Context) error {
 	db, err := a.admin(ctx, "a")
 	if err != nil {
@@ -127,14 +128,14 @@ func (a *agents) startSplit(ctx context.Context) error {
 	return a.between.start(componentRouter, r.Command())
 }
 
-// haproxyFile is the configuration that quorate has for HAProxy. The lab runs where the repository is.
+// haproxyFile is quorate's configuration for HAProxy. The lab runs in the repository's root.
 const haproxyFile = "packaging/haproxy.cfg"
 
-// startHAProxy starts HAProxy with that file: only the addresses are the lab's.
+// startHAProxy starts HAProxy with that file. Only the addresses are changed to those of the lab.
 func (a *agents) startHAProxy(context.Context) error {
 	text, err := os.ReadFile(haproxyFile)
 	if err != nil {
-		text, err = os.ReadFile(filepath.Join("../..", haproxyFile)) // a test of this package
+		text, err = os.ReadFile(filepath.Join("../..", haproxyFile)) // in a test of this package
 	}
 	if err != nil {
 		return fmt.Errorf("read HAProxy's configuration: %w", err)

@@ -22,16 +22,16 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// The cities, as two-city of package netlab has them. They name quorate's sites, and its clusters where these are two.
+// The cities of the network two-city of package netlab. They name quorate's sites, and its clusters if there are two.
 const (
 	east = "east" // a, b and d
 	west = "west" // c, e and f
 )
 
-// siteMajority is the value of Options.Durability, beside "".
+// siteMajority is the other value of Options.Durability, beside "".
 const siteMajority = string(cluster.DurabilitySiteMajority)
 
-// readersPort is where one site asks the other.
+// readersPort is the port at which one site asks the other.
 const readersPort = 7403
 
 func cityOf(node string) string {
@@ -59,10 +59,10 @@ func (a *agents) clusterOf(n *node) string {
 	return "lab"
 }
 
-// siteFile is a file that both sites have.
+// siteFile is the path of a file that both sites have.
 func (a *agents) siteFile(name string) string { return filepath.Join(a.d.opts.Dir, "site."+name) }
 
-// makeSiteFiles makes the password and the certificate by which the sites know each other: one for all nodes.
+// makeSiteFiles makes the password and the certificate by which the sites know each other: the same for all nodes.
 func (a *agents) makeSiteFiles() error {
 	if a.d.opts.Sites < 2 {
 		return nil
@@ -98,7 +98,7 @@ func (a *agents) makeSiteFiles() error {
 	return nil
 }
 
-// renderSite is what each node of two sites has beside: who may ask, and how the other one is asked.
+// renderSite is the further configuration of each node of two sites: who may ask it, and how it asks the other site.
 func (a *agents) renderSite(n *node) string {
 	other, nodes := "", []string{}
 	for _, m := range a.nodes {
@@ -112,7 +112,7 @@ func (a *agents) renderSite(n *node) string {
 	return b.String()
 }
 
-// span makes of nodes that run what the options say of the two cities.
+// span sets up running nodes as the options say for the two cities.
 func (a *agents) span(ctx context.Context) error {
 	if a.d.opts.Sites > 1 {
 		return a.askOn(ctx, "c", "site", "follow")
@@ -136,7 +136,7 @@ func (a *agents) elsewhere(ctx context.Context) error {
 	return a.ask(ctx, "switchover", "--to", "c")
 }
 
-// failover is what an operator does when a city is gone for good. Where a majority is left there is nothing to do.
+// failover does what an operator does when a city is gone for good. If a majority is left, there is nothing to do.
 func (a *agents) failover(ctx context.Context, _ string) ([]string, error) {
 	var left []*node
 	voters := 0

@@ -43,7 +43,7 @@ func (e Endpoint) DSN() string {
 	return cfg.FormatDSN()
 }
 
-// Lag is what a replica has not applied of what the rest has executed.
+// Lag is how much a replica has not applied of all that the other servers have executed.
 type Lag struct {
 	Transactions int64
 	Bytes        int64 // -1 = the system does not say
@@ -60,7 +60,7 @@ type driver interface {
 	writers(ctx context.Context) ([]place, error)
 	// places are the addresses that a client may try after a failure.
 	places() []place
-	// ready returns why the system is not whole.
+	// ready returns an error that says why the system is not whole.
 	ready(ctx context.Context) error
 	restart(ctx context.Context, node string) error
 	lag(ctx context.Context) (map[string]Lag, error)
@@ -72,7 +72,7 @@ type driver interface {
 	admin(ctx context.Context, node string) (*sql.DB, error)
 	// living are the servers that run.
 	living() []*server
-	// stop is how a node is ended in order, on request.
+	// stop ends a node in order.
 	stop(ctx context.Context, node string) error
 	close()
 }
@@ -89,7 +89,7 @@ type Deployment struct {
 	password string // the clients' and the replicas'
 	nodes    []*node
 	driver   driver
-	read     map[string]map[string]string // settings as the servers said, once: by name and node
+	read     map[string]map[string]string // settings that the servers reported, read once: by name and node
 }
 
 // Deploy starts a system and returns once it is whole: every node in, a primary
@@ -144,7 +144,7 @@ func (d *Deployment) newDriver() driver {
 	}
 }
 
-// createApplication makes the database and the account where clients write.
+// createApplication makes the database and the clients' account.
 func (d *Deployment) createApplication(ctx context.Context) error {
 	node, err := d.writer(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ var ErrLeft = errors.New("a process is left: kill it before the next run")
 func (d *Deployment) Close() error {
 	d.driver.close()
 	errs := make([]error, len(d.nodes))
-	var killing sync.WaitGroup // all at once: none is to see another's death and act
+	var killing sync.WaitGroup // all at once, so that none sees another's death and acts
 	for i, n := range d.nodes {
 		killing.Go(func() { errs[i] = n.kill() })
 	}
@@ -224,7 +224,7 @@ func (d *Deployment) Writers(ctx context.Context) ([]Endpoint, error) {
 	return d.endpoints(all), err
 }
 
-// Readers returns where a client reads now that need not see the newest.
+// Readers returns where a client reads now that may read old data.
 func (d *Deployment) Readers(ctx context.Context) ([]Endpoint, error) {
 	r, ok := d.driver.(interface {
 		readers(context.Context) ([]place, error)
@@ -263,7 +263,7 @@ func (d *Deployment) WaitReady(ctx context.Context) error {
 // Lag returns what each running server lacks of what any of them has executed.
 func (d *Deployment) Lag(ctx context.Context) (map[string]Lag, error) { return d.driver.lag(ctx) }
 
-// CatchUp waits until every running server has what any has at the beginning of the
+// CatchUp waits until every running server has all that any server has at the beginning of the
 // call, and returns how long that took.
 func (d *Deployment) CatchUp(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
@@ -343,7 +343,7 @@ func (d *Deployment) Restart(ctx context.Context, node string) error {
 // Freeze stops all processes of a node (SIGSTOP).
 func (d *Deployment) Freeze(node string) error { return d.signal(node, syscall.SIGSTOP) }
 
-// Thaw continues them.
+// Thaw continues all processes of a node (SIGCONT).
 func (d *Deployment) Thaw(node string) error { return d.signal(node, syscall.SIGCONT) }
 
 func (d *Deployment) signal(node string, sig syscall.Signal) error {
@@ -354,24 +354,24 @@ func (d *Deployment) signal(node string, sig syscall.Signal) error {
 	return n.signal(sig)
 }
 
-// StopApply keeps a replica from applying; it receives on.
+// StopApply keeps a replica from applying. It goes on receiving.
 func (d *Deployment) StopApply(ctx context.Context, node string) error {
 	return d.driver.stopApply(ctx, node)
 }
 
-// StartApply ends that.
+// StartApply lets the replica apply again.
 func (d *Deployment) StartApply(ctx context.Context, node string) error {
 	return d.driver.startApply(ctx, node)
 }
 
-// Failover does what an operator's script does after the primary dead is gone for
-// good, and returns its steps: none for systems that do it themselves.
+// Failover does what an operator's script does after the primary, the node dead, is gone for
+// good, and returns its steps: none for systems that fail over themselves.
 func (d *Deployment) Failover(ctx context.Context, dead string) ([]string, error) {
 	return d.driver.failover(ctx, dead)
 }
 
-// Recover does what a person does after a full outage, once every node that is to
-// come back was restarted, and returns the steps: none for systems that do it themselves.
+// Recover does what a person does after a full outage, once every node that will
+// come back was restarted, and returns the steps: none for systems that recover themselves.
 func (d *Deployment) Recover(ctx context.Context) ([]string, error) { return d.driver.recover(ctx) }
 
 // Admin returns root's connections to a node's server, over its socket.

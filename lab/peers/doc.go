@@ -28,31 +28,31 @@
 //
 // # Fairness
 //
-// Every server has the settings of sharedVariables. Beside them a system has what
-// makes it what it is, and what the best public advice says; Facts lists all of
-// that with the reason, and with the values that the servers said: Deploy fails if one has another than
+// Every server has the settings of sharedVariables. Beside them a system has the settings that
+// define it, and those of the best public advice. Facts lists all of
+// them with the reason, and with the values that the servers reported: Deploy fails if a server has another value than
 // it was given. Durability on every acknowledging server is (1, 1):
-// sync_binlog and innodb_flush_log_at_trx_commit, but for Galera, which has no
-// binary log, and quorate, whose log is fsynced instead of them.
+// sync_binlog and innodb_flush_log_at_trx_commit. The exceptions are Galera, which has no
+// binary log, and quorate, which fsyncs its own log instead.
 //
 // # Steps of people
 //
-// Failover and Recover do what an operator (or his script) does where a system
+// Failover and Recover do what an operator (or his script) does if a system
 // does not do it by itself, and return these steps: their number is a result.
 // Restart does what the service manager does, with the option file as it is, and
-// is no step.
+// does not count as a step.
 //
 // # Processes and goroutines
 //
 // Deploy starts the processes through Net, which ends them with the lab, and
-// nothing else that stays. A Deployment may be used from several goroutines; only
+// leaves nothing else behind. A Deployment may be used from several goroutines; only
 // one may kill, start, freeze or thaw a given node at a time.
 //
 // # Limits
 //
-// StopApply stops what applies transactions on a replica and lets it receive on.
+// StopApply stops the appliers of a replica, which goes on receiving.
 // For mgr, galera and quorate that is a global read lock, held by a session of
-// the Deployment: they have nothing of the kind that their own management leaves
-// alone. For galera the node is desynchronised first, else its flow control
+// the Deployment: if it stopped their appliers in another way, their own management would start
+// them again. For galera the node is desynchronised first, else its flow control
 // would stop the writers.
 package peers

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// galeraPort, istPort and sstPort are where the nodes speak with each other and
-	// hand over state: increments, or everything.
+	// galeraPort is where the nodes talk to each other. At istPort and sstPort they hand over state: increments,
+	// or everything.
 	galeraPort = 4567
 	istPort    = 4568
 	sstPort    = 4444
@@ -105,7 +105,8 @@ func (g *galera) own(o Options) []Setting {
 	return settings
 }
 
-// Windows of the group communication, in packets, as the makers advise for WANs; the defaults are 4 and 2.
+// sendWindows are the windows of the group communication, in packets, as the makers advise for WANs; the defaults are 4
+// and 2.
 const sendWindows = ";evs.send_window=1024;evs.user_send_window=512"
 
 func providerOptions(o Options) string {
@@ -155,7 +156,7 @@ func (g *galera) up(ctx context.Context) error {
 	return nil
 }
 
-// start starts a server where the state transfer's script finds its programs.
+// start starts a server so that the state transfer's script finds its programs.
 func (g *galera) start(ctx context.Context, s *server, args ...string) error {
 	cmd := s.command(args...)
 	cmd.Env = g.environment()
@@ -169,12 +170,12 @@ func (g *galera) environment() []string {
 	return append(os.Environ(), "PATH="+g.tools()+":"+g.programs()+":"+os.Getenv("PATH"))
 }
 
-// programs is where MariaDB's programs are, and tools what comes before them.
+// programs is the directory of MariaDB's programs. tools is the directory that comes before it on PATH.
 func (g *galera) programs() string { return filepath.Join(g.d.opts.Install.MariaDB, "bin") }
 func (g *galera) tools() string    { return filepath.Join(g.d.opts.Dir, "tools") }
 
-// makeTools puts a script before rsync. Its daemon, which a joining node starts to be given
-// its state, becomes nobody where root starts it, and the lab's servers are root's.
+// makeTools puts a script before rsync on PATH. A joining node starts rsync's daemon to get
+// its state. If root starts the daemon, it changes to the account nobody, and the lab's servers run as root.
 func (g *galera) makeTools() error {
 	if err := os.MkdirAll(g.tools(), 0o755); err != nil {
 		return fmt.Errorf("create tools directory: %w", err)
@@ -209,7 +210,7 @@ func (g *galera) initialize(ctx context.Context, dir string) error {
 	if err := os.WriteFile(config, []byte(renderOptions(vars)), 0o644); err != nil {
 		return fmt.Errorf("write template configuration: %w", err)
 	}
-	// What mariadb-install-db runs; without an authentication plugin in these
+	// mariadb-install-db runs the same. Without an authentication plugin in these
 	// variables root has no password.
 	text := []byte("CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL, @current_hostname=NULL, @skip_auth_anonymous='skip';\n")
 	for _, name := range []string{"mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql"} {
@@ -232,8 +233,8 @@ func (g *galera) initialize(ctx context.Context, dir string) error {
 	return g.d.run(ctx, g.all[0].name, cmd, dir+".log")
 }
 
-// restart finds out where the server was, as the distribution's galera_recovery does,
-// and starts it there.
+// restart finds out the server's position, as the distribution's galera_recovery does,
+// and starts it from there.
 func (g *galera) restart(ctx context.Context, node string) error {
 	s, err := g.named(node)
 	if err != nil {
@@ -251,7 +252,7 @@ func (g *galera) restart(ctx context.Context, node string) error {
 	return s.waitUp(ctx)
 }
 
-// position asks a server that does not run how far it is: uuid:seqno.
+// position returns the position, uuid:seqno, of a server that does not run.
 func (g *galera) position(ctx context.Context, s *server) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
@@ -300,8 +301,8 @@ func (g *galera) find(ctx context.Context) (names []string, err error) {
 	return names, ctx.Err()
 }
 
-// primary is where the clients are sent: galera itself has none. It stays the first
-// node that serves.
+// primary is the node to which clients are sent: galera itself has no primary. It is the first
+// node that serves, and stays it.
 func (g *galera) primary(ctx context.Context) (string, error) {
 	if g.d.opts.Writers == WritersAll {
 		return "", nil
@@ -395,7 +396,7 @@ func (g *galera) catchUp(ctx context.Context) error {
 	})
 }
 
-// stopApply takes the node out of flow control first: else it would stop the writers.
+// stopApply first takes the node out of flow control: else the node would stop the writers.
 func (g *galera) stopApply(ctx context.Context, node string) error {
 	s, err := g.named(node)
 	if err != nil {
@@ -424,11 +425,11 @@ func (g *galera) startApply(ctx context.Context, node string) error {
 	return s.exec(ctx, "SET GLOBAL wsrep_desync = OFF")
 }
 
-// recover makes the cluster anew from the node that is furthest. After a full outage
+// recover makes the cluster again from the node that is furthest. After a full outage
 // the servers are not up: each waits for the others.
 func (g *galera) recover(ctx context.Context) ([]string, error) {
 	if names, err := g.find(ctx); err != nil || len(names) > 0 {
-		return nil, err // it is there
+		return nil, err // the cluster is there
 	}
 	var steps []string
 	var best *server
@@ -477,7 +478,7 @@ func (g *galera) recover(ctx context.Context) ([]string, error) {
 	return steps, starting.Wait()
 }
 
-// markSafe says in a node's state file that it may make the cluster.
+// markSafe writes into a node's state file that the node may make the cluster.
 func markSafe(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

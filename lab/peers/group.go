@@ -13,14 +13,14 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// groupPort is where the members of a group speak with each other.
+// groupPort is where the members of a group talk to each other.
 const groupPort = 33061
 
 // group is Group Replication.
 type group struct {
 	servers
 	multi bool
-	locks map[string]*sql.Conn // of nodes whose appliers are held
+	locks map[string]*sql.Conn // by node: the session whose lock holds its appliers
 }
 
 func newGroup(d *Deployment) *group {
@@ -35,8 +35,8 @@ func newGroup(d *Deployment) *group {
 
 func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// own are the settings of a member. They have the prefix loose_, because the plugin is
-// not there yet when the server reads them for its initialisation.
+// own are the settings of a member. They have the prefix loose_, because the server reads them already at its
+// initialisation, without the plugin.
 func (g *group) own(o Options) []Setting {
 	consistency, why := "EVENTUAL", "the articles' RPO≠0: a commit waits for a majority to have received it, in memory"
 	if o.System == MGRAfter {
@@ -138,8 +138,8 @@ func (g *group) up(ctx context.Context) error {
 	return nil
 }
 
-// judgeLeaders wants what the option says to be what the group's consensus does: one preferred
-// leader, or every member one.
+// judgeLeaders returns an error unless the group's consensus does what the option says: one preferred
+// leader, or every member a leader.
 func (g *group) judgeLeaders(ctx context.Context) error {
 	want := len(g.all)
 	if g.d.opts.PaxosSingleLeader {
@@ -161,7 +161,7 @@ func (g *group) judgeLeaders(ctx context.Context) error {
 	})
 }
 
-// countListed counts what is between commas.
+// countListed counts the items of a list with commas.
 func countListed(text string) int {
 	return len(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }))
 }
@@ -181,7 +181,7 @@ type member struct {
 	state, role string
 }
 
-// members returns the group as a server sees it.
+// members returns the members of the group as a server sees them.
 func (g *group) members(ctx context.Context, s *server) ([]member, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -194,13 +194,13 @@ func (g *group) members(ctx context.Context, s *server) ([]member, error) {
 		names[other.addr.String()] = other.name
 	}
 	for i, m := range all {
-		all[i].node = names[m.node] // its host, until here
+		all[i].node = names[m.node] // until here node was the member's host
 	}
 	return all, nil
 }
 
-// online says that of the members that a server sees a majority, itself included, is
-// in the group: its view is not one of the past.
+// online says that a majority of the members that a server sees, and the server itself, is
+// in the group: so its view is not an old one.
 func online(all []member, self string) bool {
 	count, in := 0, false
 	for _, m := range all {
@@ -231,7 +231,7 @@ func (g *group) find(ctx context.Context) (string, error) {
 	for _, s := range g.living() {
 		all, err := g.members(ctx, s)
 		if err != nil || !online(all, s.name) {
-			continue // it is frozen, or not of the group
+			continue // it is frozen, or not in the group
 		}
 		for _, m := range all {
 			if m.role != "PRIMARY" || m.state != "ONLINE" {
@@ -306,10 +306,10 @@ func (g *group) startApply(ctx context.Context, node string) error {
 	return unlockApply(ctx, conn)
 }
 
-// recover makes the group anew from the member that has most.
+// recover makes the group again from the member that has most.
 func (g *group) recover(ctx context.Context) ([]string, error) {
 	if node, err := g.find(ctx); err != nil || node != "" {
-		return nil, err // it is there
+		return nil, err // the group is there
 	}
 	var steps []string
 	var best *server

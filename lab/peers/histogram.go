@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Histogram is one of Prometheus at one moment, or the difference of two: the cumulative
+// Histogram is a histogram of Prometheus at one moment, or the difference of two: the cumulative
 // count below each upper bound in seconds.
 type Histogram struct {
 	Count   uint64
@@ -23,7 +23,7 @@ func newHistogram(h *dto.Histogram) Histogram {
 	return made
 }
 
-// Since returns what h has counted since before; nothing if it is of another process.
+// Since returns what h has counted since before; nothing if before comes from another process.
 func (h Histogram) Since(before Histogram) Histogram {
 	if h.Count < before.Count {
 		return Histogram{}

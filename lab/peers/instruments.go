@@ -11,7 +11,7 @@ import (
 // instrumentOption may be given several times. In a Setting its values are separated by commas.
 const instrumentOption = "performance_schema_instrument"
 
-// instruments are what every MySQL server of a deployment is told, whatever the system.
+// instruments is the setting that every MySQL server of a deployment gets, whatever the system.
 func (o Options) instruments() Setting {
 	var values []string
 	add := func(value string, names ...string) {
@@ -33,7 +33,8 @@ func (o Options) instruments() Setting {
 	return Setting{instrumentOption, strings.Join(values, ","), why}
 }
 
-// ownInstruments is what quorate is told of it: it takes one value, and keeps what its agents need on.
+// ownInstruments is the same setting for quorate, which takes one value, and leaves on what its agents need. told is
+// false if quorate gets no such setting.
 func (o Options) ownInstruments() (value string, told bool) {
 	switch o.Instruments {
 	case instrumentsMySQL:
@@ -44,8 +45,8 @@ func (o Options) ownInstruments() (value string, told bool) {
 	return "", false
 }
 
-// readInstruments wants two instruments to be as the option says: one that quorate has off, one that MySQL and quorate
-// have on.
+// readInstruments returns an error unless two instruments are as the option says: one that quorate switches off, and one
+// that is on in MySQL and quorate.
 func (s *server) readInstruments(ctx context.Context, o Options) error {
 	want := map[string]string{"": "YES NO", instrumentsMySQL: "YES YES", instrumentsLeast: "NO NO"}[o.Instruments]
 	has, err := s.text(ctx, `SELECT GROUP_CONCAT(enabled ORDER BY name DESC SEPARATOR ' ') FROM performance_schema.setup_instruments

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
-// Net is where the nodes are: addresses, and processes that see only theirs.
-// netlab has the real one; Loopback serves tests and machines where
+// Net is the network of the nodes: it has their addresses, and starts processes that see only their own node.
+// Package netlab has the real one. Loopback is for tests, and for machines where
 // nobody is root.
 type Net interface {
 	// Addr is the address of a node ("a" … "f", "client").
@@ -21,7 +21,7 @@ type Net interface {
 	DialContext(node string) func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Loopback is a Net on 127.0.0.0/8: each node has an address, nothing is
+// Loopback is a Net on 127.0.0.0/8: each node has an address, and there is no network
 // between them.
 type Loopback struct{ third byte }
 

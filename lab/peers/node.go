@@ -31,7 +31,7 @@ type Node struct {
 	// Kind is "full", "logger", "learner" or "router".
 	Kind string
 	Addr netip.Addr
-	// Processes are the process ids by component, of those that run.
+	// Processes are the ids of the running processes, by component.
 	Processes map[string]int
 }
 
@@ -41,12 +41,12 @@ type node struct {
 	addr       netip.Addr
 	dir        string // configuration, log, socket
 	dataDir    string
-	key        cluster.Key // of its agent; "" = it has none
+	key        cluster.Key // its agent's key; "" = none
 	net        Net
 
 	mu    sync.Mutex
-	main  *part                    // the process that we started; nil = none so far
-	spent map[string]time.Duration // CPU of processes that are gone
+	main  *part                    // the process that we started; nil = none yet
+	spent map[string]time.Duration // CPU time of processes that are gone
 	gone  bool                     // it never comes back
 }
 
@@ -117,8 +117,8 @@ func (n *node) done() <-chan struct{} {
 	return n.main.process.Done()
 }
 
-// processes returns the process ids by component: that of the process that we
-// started, and of the mysqld that an agent started.
+// processes returns the process ids by component: of the process that we
+// started, and of the mysqld that an agent has started.
 func (n *node) processes() map[string]int {
 	all := map[string]int{}
 	if p := n.running(); p != nil {
@@ -135,8 +135,8 @@ func (n *node) processes() map[string]int {
 }
 
 // kill sends SIGKILL to all of the node's processes, at once, and returns when
-// they are gone. An agent's mysqld dies with it by its parent-death signal; it is
-// sent one all the same, so that they die together.
+// they are gone. An agent's mysqld would die by its parent-death signal; it gets
+// SIGKILL nevertheless, so that both die at the same time.
 func (n *node) kill() error {
 	p := n.running()
 	if p == nil {
@@ -156,7 +156,7 @@ func (n *node) kill() error {
 	return errors.Join(errs...)
 }
 
-// stop asks the node's process to end (SIGTERM) and returns when it has.
+// stop asks the node's process to end (SIGTERM) and returns when it has ended.
 func (n *node) stop(limit time.Duration) error {
 	p := n.running()
 	if p == nil {
@@ -188,7 +188,7 @@ func (n *node) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// account adds what the processes have used to spent, before they end.
+// account adds the CPU time of the processes to spent, before they end.
 func (n *node) account(all map[string]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

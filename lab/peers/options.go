@@ -66,7 +66,7 @@ const (
 	User     = "sbtest"
 )
 
-// clientNode is where the clients are, and with them what stands beside them.
+// clientNode is the node of the clients, and of the programs beside them.
 const clientNode = "client"
 
 // defaults of Options.
@@ -94,8 +94,9 @@ type Options struct {
 	// Loggers is how many of quorate's three members are loggers, 0 or 1;
 	// Learners how many learners it has beside them, 0 to 2.
 	Loggers, Learners int
-	// Durability is "site-majority" for commits of quorate that wait for the other city: "" = majority. Sites 2 is quorate
-	// as two clusters of three nodes: that of c's city follows that of a's; 0 = 1.
+	// Durability is "site-majority" for commits of quorate that wait for the other city; "" = majority. Sites is the
+	// number of clusters: 2 is quorate as two clusters of three nodes, and the cluster of c's city follows that of
+	// a's; 0 = 1.
 	Durability string
 	Sites      int
 	// PaxosSingleLeader is group_replication_paxos_single_leader.
@@ -104,37 +105,38 @@ type Options struct {
 	Compress bool
 	// Writers is "one" or "all": where Writers sends clients; "" = all for mgr-multi, else one.
 	Writers string
-	// Clients is the way to quorate's primary: "" = its router, "kernel" = 6446 of the primary's node, redirected to
-	// mysqld by the kernel, "port" = mysqld's own port, "replicas" = its router, and 6447 of all nodes for reads, "split" = MySQL
-	// Router's port that splits reads from writes, "haproxy" = HAProxy in front of 6446, and of 6447 for reads.
+	// Clients is the way to quorate's primary: "" = quorate's router; "kernel" = 6446 of the primary's node,
+	// redirected to mysqld by the kernel; "port" = mysqld's own port; "replicas" = quorate's router, and 6447 of all
+	// nodes for reads; "split" = MySQL Router's port that splits reads from writes; "haproxy" = HAProxy in front of
+	// 6446, and of 6447 for reads.
 	Clients string
 	// PlainPeers: quorate's agents have no keys, and talk without TLS.
 	PlainPeers bool
-	// WAN says that the network has delays: galera's send windows.
+	// WAN says that the network has delays: galera then gets larger send windows.
 	WAN bool
 	// RelayLogRecovery is relay_log_recovery, on ("") or off; SyncRelayLog is sync_relay_log=1.
 	RelayLogRecovery string
 	SyncRelayLog     bool
-	// ReplicaDurability is "relaxed" for replicas that do not fsync what they apply, as quorate's: "" = durable.
+	// ReplicaDurability is "relaxed" for replicas that do not fsync what they apply, like quorate's; "" = durable.
 	ReplicaDurability string
 	// ExpelTimeout is group_replication_member_expel_timeout in seconds; nil = 5.
 	ExpelTimeout *int
-	// Instruments are those of the Performance Schema of every MySQL system alike: "" = quorate's default, "mysql" =
-	// MySQL's, "least" = what quorate's agents need.
+	// Instruments are those of the Performance Schema, the same for every MySQL system: "" = quorate's default, "mysql" =
+	// MySQL's default, "least" = what quorate's agents need.
 	Instruments string
-	// ElectUpdated loads the component that has a group elect the most up-to-date member.
+	// ElectUpdated loads the component with which a group elects the most up-to-date member.
 	ElectUpdated bool
-	// SizeLimit is "default" for group_replication_transaction_size_limit as it comes; "" = the greatest.
+	// SizeLimit is "default" for the default of group_replication_transaction_size_limit; "" = the greatest value.
 	SizeLimit string
 	// Suspect is evs.suspect_timeout (galera); 0 = 5 s.
 	Suspect time.Duration
-	// NoSync leaves the fsyncs of commits away (standalone): a server that must lose
-	// acknowledged transactions with the power, or the experiment shows nothing.
+	// NoSync leaves out the fsyncs of commits (standalone): such a server must lose
+	// acknowledged transactions with the power, or the experiment proves nothing.
 	NoSync bool
 	// BufferPoolBytes is innodb_buffer_pool_size; 0 = 128 MiB.
 	BufferPoolBytes int64
-	// DataDirs says where a node's data lie, such as below a mount that breaks
-	// them; nil = in Dir.
+	// DataDirs says where a node's data are, for example below a mount that breaks;
+	// nil = in Dir.
 	DataDirs func(node string) string
 	Logger   *slog.Logger
 }
@@ -144,7 +146,7 @@ type Installations struct {
 	// MySQL is the server of all systems but galera.
 	MySQL *install.Installation
 	// MariaDB, MySQLRouter and HAProxy are prefixes as scripts/get-rivals.sh makes them:
-	// the programs are PREFIX/bin/NAME. "" = not there.
+	// the programs are PREFIX/bin/NAME. "" = not installed.
 	MariaDB, MySQLRouter, HAProxy string
 	// Quorate is the quorate program.
 	Quorate string
@@ -158,12 +160,12 @@ var ErrMissing = errors.New("program is missing")
 
 // FindInstallations looks for everything: MySQL where QUORATE_MYSQL_BASE says, then in
 // .mysql, then on PATH; the rivals in rivals ("" = what QUORATE_RIVALS names, then
-// .rivals); quorate beside this program. What is missing is missed by Deploy.
+// .rivals); quorate beside this program. Deploy reports a missing program.
 func FindInstallations(rivals, quorate string) Installations {
 	var in Installations
-	base := "" // as quorate itself looks for it
+	base := "" // look for it as quorate itself does
 	if os.Getenv(install.EnvBaseDir) == "" && exists(".mysql") {
-		base = ".mysql" // where make puts it
+		base = ".mysql" // make puts it there
 	}
 	if mysql, err := install.Discover(base); err == nil {
 		in.MySQL = mysql
@@ -189,8 +191,8 @@ func FindInstallations(rivals, quorate string) Installations {
 	return in
 }
 
-// Versions are those of the programs that are there. That of quorate is a digest: whoever builds it anew, perhaps with
-// other code, has another program.
+// Versions are the versions of the programs that are installed. Quorate's is a digest of the program, because each build
+// may have other code.
 func (in Installations) Versions() map[string]string {
 	all := map[string]string{}
 	if in.MySQL != nil {
@@ -333,7 +335,7 @@ func (o *Options) judge(system Info) error {
 	return o.judgeValues()
 }
 
-// The ranges of what the servers take.
+// The ranges that the servers accept.
 const (
 	expelTimeoutMax = 3600
 	suspectMin      = time.Second

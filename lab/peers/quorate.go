@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// The ports of a node of quorate, as its documentation has them.
+// The ports of a node of quorate, as in its documentation.
 const (
 	peerPort   = 7400
 	apiPort    = 7401
@@ -30,7 +30,7 @@ const (
 	readPort   = 6447
 )
 
-// statusBytesMax bounds what is read of a status: a few nodes, a few KiB each.
+// statusBytesMax bounds how much of a status is read: a few nodes, a few KiB each.
 const statusBytesMax = 1 << 20
 
 // agents is quorate: an agent on each node, which runs the node's mysqld.
@@ -38,8 +38,8 @@ type agents struct {
 	d        *Deployment
 	nodes    []*node // those with an agent
 	settings []Setting
-	between  *node              // what is between clients and nodes, beside the clients: nil = nothing
-	roots    map[string]*server // of the nodes with a mysqld: for questions over the socket
+	between  *node              // the program between clients and nodes, beside the clients; nil = none
+	roots    map[string]*server // the nodes with a mysqld, for questions over the socket
 	clients  map[string]*http.Client
 	locks    map[string]*sql.Conn
 }
@@ -140,7 +140,7 @@ func (a *agents) render(n *node) string {
 	line("[mysql.variables]")
 	vars := variables(a.settings)
 	for _, guarded := range []string{"performance_schema", "skip_name_resolve", "secure_file_priv"} {
-		delete(vars, guarded) // quorate sets the same itself and refuses to be told
+		delete(vars, guarded) // quorate sets the same value itself, and refuses the setting
 	}
 	delete(vars, instrumentOption)
 	if value, told := a.d.opts.ownInstruments(); told {
@@ -165,8 +165,8 @@ func (a *agents) render(n *node) string {
 	return b.String()
 }
 
-// localAddress is what the feed listens on, and mysqld unless its own port is for clients: quorate has them on loopback
-// alone, and a node of Loopback has an address of its own there.
+// localAddress is where the feed listens, and mysqld unless its own port is for clients: with quorate both are only on
+// loopback, and a node of Loopback has an address of its own there.
 func localAddress(n *node) string {
 	if n.addr.IsLoopback() {
 		return n.addr.String()
@@ -174,7 +174,7 @@ func localAddress(n *node) string {
 	return "127.0.0.1"
 }
 
-// makeKey makes a node's key where its agent looks for it.
+// makeKey makes a node's key, in the file where its agent looks for it.
 func (a *agents) makeKey(n *node) error {
 	if a.d.opts.PlainPeers {
 		return nil
@@ -224,7 +224,7 @@ func (a *agents) up(ctx context.Context) error {
 	if err := poll(ready, "quorate is whole", a.ready); err != nil {
 		return err
 	}
-	// The clients stand in a's site.
+	// The clients are in a's site.
 	node, err := a.primary(ctx)
 	if err == nil && node != "a" {
 		err = a.ask(ctx, "switchover", "--to", "a")
@@ -238,7 +238,7 @@ func (a *agents) up(ctx context.Context) error {
 	return a.startBetween(ctx)
 }
 
-// opening is serving, for agents that all have to stay up.
+// opening is like serving, but returns an error as soon as an agent has ended.
 func (a *agents) opening(ctx context.Context) error {
 	for _, n := range a.nodes {
 		if n.running() == nil {
@@ -291,7 +291,7 @@ func (a *agents) status(ctx context.Context, n *node) (st status.Cluster, err er
 	return st, nil
 }
 
-// self returns what a node says of itself, and of its cluster.
+// self returns a node's status of itself, and of its cluster.
 func (a *agents) self(ctx context.Context, n *node) (status.Node, status.Cluster, error) {
 	st, err := a.status(ctx, n)
 	if err != nil {
@@ -313,7 +313,7 @@ func (a *agents) serving(ctx context.Context) error {
 	return err
 }
 
-// primary is that of the cluster that takes writes: one that follows another site has a primary, too.
+// primary is the primary of the cluster that takes writes: a cluster that follows another site has a primary, too.
 func (a *agents) primary(ctx context.Context) (string, error) {
 	for _, n := range a.nodes {
 		if n.running() == nil {
@@ -326,7 +326,7 @@ func (a *agents) primary(ctx context.Context) (string, error) {
 	return "", ctx.Err()
 }
 
-// ready wants every running node in, and a primary.
+// ready returns an error unless every running node is in and there is a primary.
 func (a *agents) ready(ctx context.Context) error {
 	for _, n := range a.nodes {
 		if n.running() == nil {
@@ -376,7 +376,7 @@ func (a *agents) socketOf(node string) string {
 	return mysqld.New(mysqld.Config{DataDir: filepath.Join(s.agentDir(), "mysql")}).Socket()
 }
 
-// living are the servers of the nodes that run and have been whole.
+// living are the servers of the running nodes that have been whole.
 func (a *agents) living() []*server {
 	var all []*server
 	for _, n := range a.nodes {
@@ -404,7 +404,8 @@ func (a *agents) places() []place {
 	return all
 }
 
-// writers begins with the primary's node: at the servers' own ports there is no other. None is of a cluster that follows.
+// writers begins with the primary's node; at the servers' own ports it is the only one. Nodes of a cluster that follows
+// are left out.
 func (a *agents) writers(ctx context.Context) ([]place, error) {
 	node, err := a.primary(ctx)
 	if err != nil || node == "" {
@@ -464,7 +465,7 @@ func (a *agents) stop(_ context.Context, node string) error {
 	return n.stop(stopWait)
 }
 
-// lag is that of the servers, and the bytes are what the agents say.
+// lag asks the servers; the bytes come from the agents.
 func (a *agents) lag(ctx context.Context) (map[string]Lag, error) {
 	lags, err := lagOf(ctx, a.living())
 	if err != nil {

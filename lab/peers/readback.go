@@ -14,8 +14,8 @@ import (
 // providerVariable has galera's own options.
 const providerVariable = "wsrep_provider_options"
 
-// relaxReplicas makes the replicas' appliers as quorate's are: nothing that they apply is fsynced,
-// and where the system allows it they write no binary log of it.
+// relaxReplicas makes the replicas' appliers like quorate's: they fsync nothing of what they apply,
+// and if the system allows it they write no binary log of it.
 func (g *servers) relaxReplicas(o Options) {
 	if o.ReplicaDurability != relaxed || len(g.all) == 0 {
 		return
@@ -43,14 +43,14 @@ func alsoRead() []string {
 	}
 }
 
-// unread are options of servers that have no variable of their name, or one with another meaning, and those that
-// the lab changes in a running server.
+// unread tells whether a setting cannot be read back: the server has no variable of that name, or one with another
+// meaning, or the lab changes it in a running server.
 func unread(name string) bool {
 	return slices.Contains([]string{"plugin_load_add", instrumentOption, "mysqlx", "log_bin", "super_read_only", "group_replication_start_on_boot"}, name)
 }
 
-// readBack reads every server's settings. That one has another value than it was to have is an error: the
-// report would tell a wish. What differs between servers, and what else matters, is kept for Facts.
+// readBack reads every server's settings. It returns an error if one has another value than it was given: the
+// report would show wrong settings. Settings that differ between servers, and others that matter, are kept for Facts.
 func (d *Deployment) readBack(ctx context.Context) error {
 	read := map[string]map[string]string{}
 	for _, s := range d.driver.living() {
@@ -59,7 +59,7 @@ func (d *Deployment) readBack(ctx context.Context) error {
 			return err
 		}
 		want := s.vars
-		if want == nil { // the agent's
+		if want == nil { // the agent sets them
 			want = variables(d.driver.facts().Settings)
 		}
 		if err := differing(want, has); err != nil {
@@ -81,7 +81,7 @@ func (d *Deployment) readBack(ctx context.Context) error {
 	return nil
 }
 
-// severally is the value of all servers, or that of each, and which it is.
+// severally returns the common value of all servers, or, with differ, the value of each.
 func severally(values map[string]string) (text string, differ bool) {
 	nodes := slices.Sorted(maps.Keys(values))
 	var parts []string
@@ -95,7 +95,7 @@ func severally(values map[string]string) (text string, differ bool) {
 	return strings.Join(parts, ", "), differ
 }
 
-// settings are all variables of a server, and galera's provider's.
+// settings are all variables of a server, and the options of galera's provider.
 func (s *server) settings(ctx context.Context) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (s *server) settings(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// differing names what is not as it was to be.
+// differing names the settings whose value in has is not that in want.
 func differing(want, has map[string]string) error {
 	var bad []string
 	for _, option := range slices.Sorted(maps.Keys(want)) {
@@ -134,7 +134,7 @@ func differing(want, has map[string]string) error {
 	return nil
 }
 
-// differingProvider compares galera's options: NAME=VALUE;…, of which has has all.
+// differingProvider compares galera's options: NAME=VALUE;…. has contains all options.
 func differingProvider(want, has string) (bad []string) {
 	now := providerValues(has)
 	for name, value := range providerValues(want) {
@@ -181,7 +181,7 @@ func canonical(v string) string {
 	return v
 }
 
-// asRead completes facts by what the servers said.
+// asRead completes the facts with the values that the servers reported.
 func (d *Deployment) asRead(settings []Setting) []Setting {
 	all := slices.Clone(settings)
 	named := map[string]bool{}
@@ -195,7 +195,7 @@ func (d *Deployment) asRead(settings []Setting) []Setting {
 	}
 	for _, name := range alsoRead() {
 		if name == "log_slave_updates" && d.read["log_replica_updates"] != nil {
-			continue // MySQL's old name of the same
+			continue // it is MySQL's old name of the same variable
 		}
 		if values, ok := d.read[name]; ok && !named[name] {
 			text, _ := severally(values)
@@ -205,8 +205,8 @@ func (d *Deployment) asRead(settings []Setting) []Setting {
 	return all
 }
 
-// Setting returns a setting as the servers said; "" = they have none of that name. Galera's provider's have
-// names with a dot.
+// Setting returns a setting as the servers reported it; "" = they have none of that name. Options of galera's provider
+// have names with a dot.
 func (d *Deployment) Setting(name string) string {
 	if strings.Contains(name, ".") {
 		all := map[string]string{}

@@ -16,7 +16,7 @@ import (
 type replicated struct {
 	servers
 	semi bool
-	// source is the source's name, by what the script did last.
+	// source is the name of the source, after the script's last step.
 	source string
 	// pointed is the source of each replica.
 	pointed map[string]string
@@ -105,7 +105,7 @@ func (r *replicated) open(ctx context.Context, node string) error {
 
 // point makes a server a replica of the source.
 func (r *replicated) point(ctx context.Context, s *server) error {
-	// Without TLS, as the other systems: 9.x would demand it by default.
+	// Without TLS, like the other systems: 9.x would require it by default.
 	change := fmt.Sprintf(`CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%d, SOURCE_USER='%s', SOURCE_PASSWORD='%s',
 		SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1, SOURCE_RETRY_COUNT=86400,
 		SOURCE_HEARTBEAT_PERIOD=2`, r.d.opts.Network.Addr(r.source), serverPort, replicationUser, r.d.password)
@@ -159,8 +159,8 @@ func (r *replicated) ready(ctx context.Context) error {
 	return nil
 }
 
-// restart also makes the server again what it was, or a replica of whoever is the
-// source now.
+// restart also makes the server the source again, if it was, or else a replica of the present
+// source.
 func (r *replicated) restart(ctx context.Context, node string) error {
 	if err := r.servers.restart(ctx, node); err != nil {
 		return err
@@ -254,7 +254,7 @@ func (r *replicated) lag(ctx context.Context) (map[string]Lag, error) {
 		}
 		i := slices.Index(files, file)
 		if i < 0 {
-			continue // it has not begun, or is behind what the source still has
+			continue // it has not begun, or needs binary logs that the source does not have any more
 		}
 		bytes := -position
 		for _, size := range sizes[i:] {

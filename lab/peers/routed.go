@@ -22,9 +22,9 @@ const (
 // manual advises.
 //
 // mysqlrouter finds the primary by the metadata of InnoDB Cluster, which mysql-shell
-// makes. That is not to be had from Debian, so the lab writes the part of the metadata
-// that the router reads (createMetadata): the router does what it does in an InnoDB
-// Cluster, which static routes would not, since a static route knows no primary.
+// makes. Debian has no mysql-shell, so the lab writes the part of the metadata
+// that the router reads (createMetadata). So the router works as in an InnoDB
+// Cluster. Static routes would not do: a static route knows no primary.
 type routed struct {
 	*group
 	router *node
@@ -57,8 +57,8 @@ func (r *routed) up(ctx context.Context) error {
 }
 
 // createMetadata writes the tables that the router asks for the cluster's members
-// (version 2.2.0 of the metadata schema; those of a ClusterSet and of an asynchronous
-// cluster are there and empty). What are views there are tables here.
+// (version 2.2.0 of the metadata schema; the tables of a ClusterSet and of an asynchronous
+// cluster exist and are empty). Views of that schema are tables here.
 func (r *routed) createMetadata(ctx context.Context) error {
 	group, err := r.all[0].text(ctx, "SELECT @@GLOBAL.group_replication_group_name")
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *routed) createMetadata(ctx context.Context) error {
 
 func (r *routed) path(name string) string { return filepath.Join(r.router.dir, name) }
 
-// configure writes what the router's bootstrap would.
+// configure writes the configuration that the router's bootstrap would write.
 func (r *routed) configure(ctx context.Context) error {
 	for _, dir := range []string{"run", "data"} {
 		if err := os.MkdirAll(r.path(dir), 0o700); err != nil {
@@ -205,7 +205,7 @@ func (r *routed) writers(ctx context.Context) ([]place, error) {
 	return r.places(), nil
 }
 
-// ready also wants the router to take connections.
+// ready returns an error also while the router takes no connections.
 func (r *routed) ready(ctx context.Context) error {
 	if err := r.group.ready(ctx); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (r *routed) ready(ctx context.Context) error {
 	return r.d.greets(ctx, place{clientNode, routerPort})
 }
 
-// greets returns why a client is not greeted by a server at an address.
+// greets returns an error if no server greets a client at an address.
 func (d *Deployment) greets(ctx context.Context, p place) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -14,17 +14,17 @@ import (
 type sight uint8
 
 const (
-	inside    sight = iota // it is one of the system's
-	suspected              // it does not answer; it may still be one
-	outside                // it is not, or not yet again
+	inside    sight = iota // the other is in the system
+	suspected              // it does not answer, but may still be in the system
+	outside                // it is not in the system, or not yet again
 )
 
-// views are what each node that has a view of the system sees of the others: by observer, then by node.
+// views are what each node that has a view of the system knows of the others: by observer, then by node.
 type views map[string]map[string]sight
 
 // watcher is a system whose nodes watch each other.
 type watcher interface {
-	// views asks all nodes but one, which may be frozen: it would keep the others' answers waiting.
+	// views asks all nodes except the node but, which may be frozen and would delay the answers.
 	views(ctx context.Context, but string) (views, error)
 	// detection says in words what makes Missed true.
 	detection() string
@@ -38,7 +38,7 @@ func (d *Deployment) views(ctx context.Context, but string) (views, error) {
 	return w.views(ctx, but)
 }
 
-// Missed says whether some other node of the system has noticed that node is gone, or does
+// Missed says whether another node of the system has noticed that node is gone or does
 // not answer. Systems whose nodes do not watch each other return errors.ErrUnsupported.
 func (d *Deployment) Missed(ctx context.Context, node string) (bool, error) {
 	all, err := d.views(ctx, node)
@@ -88,7 +88,7 @@ func (v views) expelled(voters, nodes []string) (out []string) {
 	return out
 }
 
-// Detection says in words what Missed waits for, since that is not the same for all systems.
+// Detection says in words what Missed looks for, because that differs between systems.
 func (d *Deployment) Detection() string {
 	if w, ok := d.driver.(watcher); ok {
 		return w.detection()
@@ -108,8 +108,8 @@ func (a *agents) detection() string {
 	return "another agent has no connection to it or does not hear it, or has another leader: after a kill the connection breaks at once"
 }
 
-// views: a member is ONLINE in another's view, or UNREACHABLE, or something else, or not in it. The view of one that is
-// alone is not the group's.
+// views: in another member's view a member is ONLINE, UNREACHABLE, in another state, or missing. The view of a member
+// that is alone does not count: it is not the group's.
 func (g *group) views(ctx context.Context, but string) (views, error) {
 	all := views{}
 	for _, s := range g.living() {
@@ -118,7 +118,7 @@ func (g *group) views(ctx context.Context, but string) (views, error) {
 		}
 		members, err := g.members(ctx, s)
 		if err != nil || len(members) < 2 {
-			continue // it is frozen, or not of the group itself
+			continue // it is frozen, or not in the group itself
 		}
 		all[s.name] = sightsOf(g.all, members)
 	}
@@ -141,7 +141,7 @@ func sightsOf(servers []*server, members []member) map[string]sight {
 	return sees
 }
 
-// views: the nodes that another's cluster has. One that is not of the primary component has no view.
+// views: a node sees the nodes in its cluster. A node outside of the primary component has no view.
 func (g *galera) views(ctx context.Context, but string) (views, error) {
 	all := views{}
 	for _, s := range g.living() {
@@ -163,7 +163,8 @@ func (g *galera) views(ctx context.Context, but string) (views, error) {
 	return all, ctx.Err()
 }
 
-// views: another agent does not hear the node (quorate expels nobody), or has another leader than before it was gone.
+// views: an agent misses a node if it does not hear it (quorate expels no node), or has another leader than before the
+// node was gone.
 func (a *agents) views(ctx context.Context, but string) (views, error) {
 	all := views{}
 	for _, n := range a.nodes {
@@ -184,8 +185,8 @@ func (a *agents) views(ctx context.Context, but string) (views, error) {
 	return all, ctx.Err()
 }
 
-// seen is what the node that gives a status knows of another: it does not hear it, or it has no leader, or
-// another leader than the one that it still takes for the primary.
+// seen is what the node that gives a status knows of another node: outside if it does not hear the other; suspected if
+// it has no leader, or still takes the other for the primary and has another leader.
 func seen(st status.Cluster, node string) sight {
 	var other, self status.Node
 	for _, s := range st.Nodes {
@@ -205,7 +206,7 @@ func seen(st status.Cluster, node string) sight {
 	return inside
 }
 
-// Abandon says that a node, which was killed, never comes back: Recover goes without it.
+// Abandon says that a killed node never comes back: Recover goes on without it.
 func (d *Deployment) Abandon(node string) error {
 	n, err := d.node(node)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	startWait = 3 * time.Minute
 	// stopWait bounds a server's clean end.
 	stopWait = 2 * time.Minute
-	// pollInterval is how often a condition is looked at.
+	// pollInterval is the pause between looks at a condition.
 	pollInterval = 50 * time.Millisecond
 	// askTimeout bounds one question to a server, which may be frozen.
 	askTimeout = 2 * time.Second
@@ -38,7 +38,7 @@ type server struct {
 	root      *sql.DB
 }
 
-// openRoot makes the pool of root's connections over the socket. It connects when
+// openRoot makes the pool of root's connections over the socket. The pool connects when
 // it is used, and again after a restart.
 func (s *server) openRoot() error {
 	var err error
@@ -135,8 +135,8 @@ func (s *server) waitUp(ctx context.Context) error {
 	return nil
 }
 
-// exec runs statements as root, in one session; what they say stays out of errors,
-// since some hold a password.
+// exec runs statements as root, in one session. Their text is not in errors,
+// because some contain a password.
 func (s *server) exec(ctx context.Context, statements ...string) error {
 	conn, err := s.root.Conn(ctx)
 	if err != nil {
@@ -151,9 +151,9 @@ func (s *server) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// createReplicator makes the account by which servers replicate from each other, on this
-// server alone and without a trace in its binary log: the accounts would be a reason
-// for servers to differ.
+// createReplicator makes the account by which servers replicate from each other, only on this
+// server, and without writing its binary log: else the accounts would make the servers
+// differ.
 func (s *server) createReplicator(ctx context.Context, password string) error {
 	return s.exec(ctx, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF",
 		fmt.Sprintf("CREATE USER IF NOT EXISTS %s@'%%' IDENTIFIED BY '%s'", replicationUser, password),
@@ -177,7 +177,7 @@ func (s *server) text(ctx context.Context, query string, args ...any) (string, e
 	return v.String, nil
 }
 
-// closeRoot gives root's connections up.
+// closeRoot closes root's connections.
 func (s *server) closeRoot() {
 	if s.root != nil {
 		_ = s.root.Close() // the server goes anyway

@@ -20,7 +20,7 @@ import (
 // replicationUser is the account by which servers replicate from each other.
 const replicationUser = "replication"
 
-// nodeNames are those of the systems of three servers.
+// nodeNames are the names of the nodes in systems of three servers.
 func nodeNames() []string { return []string{"a", "b", "c"} }
 
 // servers are the MySQL servers of a system: what drivers have in common.
@@ -30,7 +30,7 @@ type servers struct {
 	settings []Setting
 }
 
-// newServers makes the servers, with the system's own settings, which replace those of all.
+// newServers makes the servers, with the system's own settings, which override the shared ones.
 func newServers(d *Deployment, names []string, own []Setting) servers {
 	shared := slices.DeleteFunc(d.opts.mysqlVariables(), func(s Setting) bool {
 		return slices.ContainsFunc(own, func(o Setting) bool { return o.Name == s.Name })
@@ -74,8 +74,8 @@ func (g *servers) begin(ctx context.Context) error {
 	return starting.Wait()
 }
 
-// template is a data directory as --initialize-insecure leaves it. None of the
-// settings that differ between deployments matters there.
+// template is a data directory as --initialize-insecure leaves it. Settings that differ between
+// deployments do not matter for that.
 func (g *servers) template(ctx context.Context) (string, error) {
 	in := g.d.opts.Install.MySQL
 	return g.d.template(ctx, "mysql", in.Mysqld+" "+in.Version.String(), func(ctx context.Context, dir string) error {
@@ -195,7 +195,7 @@ func union(ctx context.Context, living []*server) (map[string]*gtid.Set, *gtid.S
 
 func (g *servers) lag(ctx context.Context) (map[string]Lag, error) { return lagOf(ctx, g.living()) }
 
-// lagOf is what each server lacks of all.
+// lagOf is what each server lacks of all that any server has executed.
 func lagOf(ctx context.Context, living []*server) (map[string]Lag, error) {
 	each, all, err := union(ctx, living)
 	if err != nil {
@@ -212,7 +212,7 @@ func lagOf(ctx context.Context, living []*server) (map[string]Lag, error) {
 
 func (g *servers) catchUp(ctx context.Context) error { return catchUpOf(ctx, g.living()) }
 
-// catchUpOf waits until each server has all that any has now.
+// catchUpOf waits until each server has all that any server has now.
 func catchUpOf(ctx context.Context, living []*server) error {
 	_, all, err := union(ctx, living)
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *server) writable(ctx context.Context) error {
 	return err
 }
 
-// lockApply blocks a server's appliers by a read lock, which a session of its own
-// holds.
+// lockApply blocks a server's appliers by a read lock. A separate session, which it returns, holds
+// the lock.
 func (s *server) lockApply(ctx context.Context) (*sql.Conn, error) {
 	conn, err := s.root.Conn(ctx)
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *server) lockApply(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// unlockApply ends that.
+// unlockApply ends the lock of lockApply.
 func unlockApply(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
 		return errors.Join(fmt.Errorf("unlock tables: %w", err), conn.Close())

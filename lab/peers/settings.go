@@ -9,27 +9,27 @@ import (
 // Those with an empty Name are remarks.
 type Setting struct{ Name, Value, Why string }
 
-// Facts are what a report has to say of a deployment.
+// Facts are the facts of a deployment for the report.
 type Facts struct {
-	// Versions are by program.
+	// Versions has a version for each program.
 	Versions map[string]string
 	Settings []Setting
 }
 
 const (
-	// redoBytes is the capacity of the redo log: several minutes of what two
-	// processors write.
+	// redoBytes is the capacity of the redo log: two processors need several minutes to write
+	// so much.
 	redoBytes = 256 << 20
-	// connectionsMax leaves room beside 256 threads of sysbench for whoever looks.
+	// connectionsMax leaves room for other sessions beside 256 threads of sysbench.
 	connectionsMax = 1000
-	// packetBytesMax is the server's own maximum: large transactions are measured.
+	// packetBytesMax is the server's own maximum, because large transactions are measured.
 	packetBytesMax = 1 << 30
-	// logBufferBytes and ioCapacity are what a current MySQL has by itself; MariaDB's defaults are less.
+	// logBufferBytes and ioCapacity are the defaults of a current MySQL; MariaDB's defaults are less.
 	logBufferBytes = 64 << 20
 	ioCapacity     = 10_000
 )
 
-// sharedVariables are those of every server, MariaDB's included.
+// sharedVariables are the settings of every server, also of MariaDB's.
 func (o Options) sharedVariables() []Setting {
 	return []Setting{
 		{"innodb_buffer_pool_size", strconv.FormatInt(o.BufferPoolBytes, 10), "the same for all"},
@@ -44,7 +44,7 @@ func (o Options) sharedVariables() []Setting {
 	}
 }
 
-// mysqlVariables are those of every MySQL server that replicates by itself.
+// mysqlVariables are the settings of every MySQL server that replicates by itself.
 func (o Options) mysqlVariables() []Setting {
 	const history = "the same for all: what parallel appliers need, without the memory of the default"
 	return append(o.sharedVariables(), []Setting{
@@ -72,7 +72,7 @@ func onOff(b bool) string {
 	return "OFF"
 }
 
-// variables makes an option file of settings: those with a name.
+// variables makes an option file of the settings that have a name.
 func variables(all ...[]Setting) map[string]string {
 	vars := map[string]string{}
 	for _, list := range all {
@@ -85,5 +85,5 @@ func variables(all ...[]Setting) map[string]string {
 	return vars
 }
 
-// remark is a Setting that is none.
+// remark is a Setting without a name: only a text.
 func remark(format string, args ...any) Setting { return Setting{Why: fmt.Sprintf(format, args...)} }

@@ -14,9 +14,9 @@ import (
 // templateWait bounds the initialisation of a data directory.
 const templateWait = 3 * time.Minute
 
-// template returns a data directory that makes has initialised, once for each name
-// and key. It appears by a rename, so it is complete. Two runs of the lab share no
-// templates: the lab owns the machine.
+// template returns a data directory, which makes initialises once for each name
+// and key. The directory appears by a rename, so it is always complete. Two runs of the lab never use the
+// templates at the same time: a run owns the machine.
 func (d *Deployment) template(ctx context.Context, name, key string, makes func(ctx context.Context, dir string) error) (string, error) {
 	dir := filepath.Join(d.opts.Templates, fmt.Sprintf("%s-%x", name, sha256.Sum256([]byte(key)))[:len(name)+13])
 	if exists(dir) {
@@ -34,7 +34,7 @@ func (d *Deployment) template(ctx context.Context, name, key string, makes func(
 	if err := makes(ctx, work); err != nil {
 		return "", errors.Join(fmt.Errorf("initialise a data directory of %s: %w", name, err), os.RemoveAll(work))
 	}
-	// A copy is another server: it makes a server_uuid of its own.
+	// Each copy is another server, and makes a server_uuid of its own.
 	if err := os.Remove(filepath.Join(work, "auto.cnf")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("make template anonymous: %w", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// Part is a component of one node: what a host of its own would carry.
+// Part is a component of one node, by which CPU time is counted: so the load of each node's own host would be known.
 type Part struct{ Node, Component string }
 
 // Thread is a thread of a Part. An id is not used again within a load.
@@ -28,8 +28,8 @@ type Thread struct {
 }
 
 // CPU returns the CPU time of all nodes since the deployment's start, by node and component.
-// What a state transfer's helpers used is missing, and of a mysqld that its agent
-// started anew what the old one had used.
+// The time of a state transfer's helpers is missing. If an agent has started its mysqld again, the time of the old
+// mysqld is missing.
 func (d *Deployment) CPU() (map[Part]time.Duration, error) {
 	sums := map[Part]time.Duration{}
 	for _, n := range d.nodes {
@@ -40,9 +40,9 @@ func (d *Deployment) CPU() (map[Part]time.Duration, error) {
 	return sums, nil
 }
 
-// Waits returns how often each living thread of all nodes has given up its processor to wait for something since it
-// began: its voluntary context switches. Each is a wake-up, but for the last. The kernel forgets those of a thread
-// that ends: who counts over a time asks before its end, too.
+// Waits returns the voluntary context switches of each living thread of all nodes: how often it has given up its
+// processor to wait. After each except the last it was woken up. The kernel forgets the count of a thread
+// that ends, so a caller that counts over a time must also ask shortly before threads end.
 func (d *Deployment) Waits() (map[Thread]int64, error) {
 	all := map[Thread]int64{}
 	for _, n := range d.nodes {
@@ -90,11 +90,11 @@ func waitsOf(pid int, part Part, all map[Thread]int64) error {
 // ErrNotCounted: a system's nodes do not count what they do.
 var ErrNotCounted = errors.New("the system does not count")
 
-// Counts are what the nodes of quorate have counted since they started. Other systems do not say it.
+// Counts are the counters of quorate's nodes since they started. Other systems have none.
 type Counts struct {
-	// Messages is how many the agents have sent each other.
+	// Messages is how many messages the agents have sent each other.
 	Messages int64
-	// Stages are of the primary's agent: where a commit's time goes, by the names of result.Stages.
+	// Stages come from the primary's agent: where a commit's time goes, by the names of result.Stages.
 	Stages map[string]Histogram
 }
 
@@ -143,8 +143,8 @@ func (a *agents) counts(ctx context.Context) (c Counts, err error) {
 	return c, nil
 }
 
-// metricsTimeout bounds one scrape: as long as Prometheus waits for one. It is asked of
-// nodes that run, and a machine whose disk is slow reads the agent's code from it.
+// metricsTimeout bounds one scrape: Prometheus waits as long. An agent that runs may be slow to answer, because a
+// slow disk must first read its code.
 const metricsTimeout = 10 * time.Second
 
 func (a *agents) metrics(ctx context.Context, n *node) (map[string]*dto.MetricFamily, error) {

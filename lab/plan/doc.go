@@ -1,4 +1,4 @@
-// Package plan turns plan files into the list of what a run does.
+// Package plan turns plan files into the list of the steps of a run.
 //
 // # Format
 //
@@ -27,7 +27,7 @@
 // not fall on one cell alone. Within a repetition cells that can share a deployment
 // follow each other (Step.Reuse): those of throughput and jitter, which leave a
 // system as they found it. Every second repetition goes through networks and
-// systems backwards, so that none is always the first.
+// systems backwards, so that none of them is always the first.
 //
 // The package is pure: no goroutines, no clock, and no files but embedded ones.
 package plan

@@ -7,22 +7,22 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// ETA estimates how long steps take: from tables at first, then from how the steps so far
-// compared with the tables. It is not safe for use by several goroutines.
+// ETA estimates how long steps take: at first from tables, later also from how long the finished steps took
+// compared with the tables. Only one goroutine may use it at a time.
 type ETA struct {
 	setups, runs map[string]ratio
 }
 
-// ratio is how long steps took, and how long the tables said.
+// ratio has how long steps took, and how long they should have taken by the tables.
 type ratio struct{ took, expected time.Duration }
 
-// NewETA knows the tables only.
+// NewETA returns an ETA that knows only the tables.
 func NewETA() *ETA {
 	return &ETA{setups: map[string]ratio{}, runs: map[string]ratio{}}
 }
 
-// Observe takes note of a step that is done: how long its deployment and data took (0 if
-// it had none to do), and the rest.
+// Observe notes how long a finished step took: setup is the time for its deployment and data (0 if
+// they were there already), rest is the other time.
 func (e *ETA) Observe(s Step, setup, rest time.Duration) {
 	if setup > 0 {
 		add(e.setups, []string{"", s.System}, ratio{setup, setupOf(s.System)})
@@ -36,7 +36,7 @@ func add(to map[string]ratio, keys []string, r ratio) {
 	}
 }
 
-// Remaining is the estimate for steps that are all to be done, in their order.
+// Remaining is the estimate for all of the given steps, done in their order.
 func (e *ETA) Remaining(steps []Step) time.Duration {
 	var sum time.Duration
 	for _, s := range steps {
@@ -48,7 +48,7 @@ func (e *ETA) Remaining(steps []Step) time.Duration {
 	return sum
 }
 
-// scale applies the first of the ratios that was observed.
+// scale scales d by the first of the ratios under keys that was observed.
 func scale(d time.Duration, ratios map[string]ratio, keys ...string) time.Duration {
 	for _, k := range keys {
 		if r := ratios[k]; r.expected > 0 {
@@ -58,7 +58,7 @@ func scale(d time.Duration, ratios map[string]ratio, keys ...string) time.Durati
 	return d
 }
 
-// setupOf is how long a deployment with its data takes on two processors.
+// setupOf is how long a deployment with its data takes on two processors, by the tables.
 func setupOf(system string) time.Duration {
 	switch system {
 	case "standalone":
@@ -69,13 +69,13 @@ func setupOf(system string) time.Duration {
 	return 25 * time.Second
 }
 
-// runOf is how long a step takes after that: the load, and what the experiment adds to it.
+// runOf is how long a step takes after its setup, by the tables: the load, and the experiment's other work.
 func runOf(s Step) time.Duration {
 	switch s.Experiment {
 	case result.Throughput, result.Jitter:
 		return s.Warmup + s.Duration + 6*time.Second // drain, round trips, sync
 	case result.RTO:
-		return s.Duration + 15*time.Second // before the fault, and check
+		return s.Duration + 15*time.Second // the time before the fault, and the check
 	case result.RPO:
 		if strings.HasPrefix(s.System, "mgr") {
 			return 90 * time.Second // a start that waits for the others is left to people after 40 s

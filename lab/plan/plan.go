@@ -58,13 +58,13 @@ type Cells struct {
 type Step struct {
 	result.Cell
 	Repetition int
-	// Duration is that of the load, Warmup before it.
+	// Duration is the length of the load, Warmup that of the warm-up before it.
 	Duration, Warmup time.Duration
-	// Reuse: the step before it (of the same list) had the same deployment, and left it as it must be.
+	// Reuse: the step before it (in the same list) has the same deployment, and leaves it usable for this step.
 	Reuse bool
 }
 
-// Key is the row's that the step makes.
+// Key is the key of the row that the step makes.
 func (s Step) Key() string { return result.Key(s.Cell, s.Repetition) }
 
 // Workloads are the names that Cell.Workload may have in an experiment.
@@ -86,15 +86,15 @@ func Workloads(experiment string) []string {
 	return nil
 }
 
-// Known is what the other packages have: plans are judged by it.
+// Known has the names that the other packages know: plans are judged by it.
 type Known struct {
-	// Systems are the options of each system, Common those of all.
+	// Systems has the options of each system. Common has the options that apply to all.
 	Systems  map[string][]string
 	Common   []string
 	Networks []string
 }
 
-// names are those of the embedded plans.
+// names are the names of the embedded plans.
 func names() []string {
 	return []string{"smoke", "bench", "failures", "commit", "ways", "cities", "tables", "seeds", "full"}
 }
@@ -112,7 +112,7 @@ func Embedded() []Plan {
 	return plans
 }
 
-// Text is the file of an embedded plan.
+// Text is the text of an embedded plan.
 func Text(name string) ([]byte, error) {
 	data, err := files.ReadFile("plans/" + name + ".toml")
 	if err != nil {
@@ -207,7 +207,7 @@ func (c *Cells) normalize() error {
 	return nil
 }
 
-// Judge compares the plan's names with what there is.
+// Judge returns an error if the plan has names that known does not have.
 func (p Plan) Judge(known Known) error {
 	for i, c := range p.Cells {
 		for _, s := range c.Systems {

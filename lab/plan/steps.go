@@ -15,7 +15,7 @@ import (
 // Steps expands the plan: every repetition of every cell once, in the order of doc.go. If
 // cells come twice, the longer load and the most repetitions count.
 func (p Plan) Steps() ([]Step, error) {
-	order := map[string]int{} // of networks and variants, by their first appearance
+	order := map[string]int{} // the rank of networks and variants: their first appearance
 	place := func(kind, name string) int {
 		if _, seen := order[kind+name]; !seen {
 			order[kind+name] = len(order)
@@ -68,7 +68,7 @@ func (c Cells) all(yield func(result.Cell) bool) {
 		for _, variant := range c.Systems {
 			system, options, err := result.ParseVariant(variant)
 			if err != nil {
-				continue // Judge has said so
+				continue // Judge has reported it
 			}
 			for _, workload := range c.Workloads {
 				for _, threads := range c.Threads {
@@ -81,7 +81,7 @@ func (c Cells) all(yield func(result.Cell) bool) {
 	}
 }
 
-// stage puts the experiments that leave a system as it was first, together.
+// stage ranks experiments: those that leave a system as it was come first, together.
 func stage(experiment string) int {
 	if reusable(experiment) {
 		return 0
@@ -100,9 +100,9 @@ func markReuse(steps []Step) {
 	}
 }
 
-// Select keeps the steps that one of only matches (all, if there is none) and none of skip
-// does. A pattern without a slash is one of the parts of a cell's name: experiment, workload,
-// network, system, system with options, threads. With slashes it is a name, or its beginning. Both may
+// Select keeps the steps that a pattern of only matches (all steps, if only is empty) and no pattern of
+// skip. A pattern without a slash matches one part of a cell's name: experiment, workload,
+// network, system, system with options, threads. A pattern with slashes matches a name, or its beginning. Both may
 // have the wildcards of path.Match. A pattern that matches nothing is an error.
 func Select(steps []Step, only, skip []string) ([]Step, error) {
 	for _, pattern := range slices.Concat(only, skip) {

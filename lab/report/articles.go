@@ -42,7 +42,7 @@ type sentence struct {
 	Text     string `toml:"text"`
 }
 
-// pair are two systems at one point.
+// pair has the figures of two systems at one point.
 type pair struct {
 	Source    string  `toml:"source"`
 	Workload  string  `toml:"workload"`
@@ -61,7 +61,7 @@ func loadArticles() (articles, error) {
 	return a, nil
 }
 
-// ratio is DN's TPS divided by the other's: 0 = not published.
+// ratio is the TPS of the articles' system DN divided by that of the other system; 0 = not published.
 func (a articles) ratio(other, network, workload string, threads int) float64 {
 	for _, t := range a.Throughput {
 		i := slices.Index(t.Threads, threads)

@@ -20,7 +20,7 @@ type curve struct {
 	points  []point
 }
 
-// curveWidth and curveHeight are of a chart that is one of several in a row.
+// curveWidth and curveHeight are the size of a chart, of which several are in a row.
 const (
 	curveWidth, curveHeight = 400.0, 270.0
 	left, right             = 46.0, 104.0
@@ -82,7 +82,7 @@ func drawCurve(s *svg, c curve, x, y axis) {
 	}
 }
 
-// words say a value and its spread.
+// words has a value and its spread as text.
 func (p spread) words(unit string) string {
 	if p.n < 2 {
 		return number(p.median) + " " + unit + " (one repetition)"
@@ -115,7 +115,7 @@ func drawLabels(s *svg, list []curve, x, y axis) {
 	}
 }
 
-// short fits into a chart's right margin; the tables have the whole.
+// short shortens a name for a chart's right margin; the tables have the whole name.
 func short(name string) string {
 	if runes := []rune(name); len(runes) > labelRunesMax {
 		return string(runes[:labelRunesMax-1]) + "…"
@@ -135,7 +135,7 @@ const (
 	barsLeft             = 210.0
 )
 
-// bars draws horizontal bars from 0, with their spread and value; write says how values are written.
+// bars draws horizontal bars from 0, with their spread and value. write makes the text of a value.
 func bars(name string, list []bar, write func(float64) string) template.HTML {
 	high := 0.0
 	for _, b := range list {

@@ -18,8 +18,8 @@ type Run struct {
 	Results result.Results
 }
 
-// compared are the metrics that a comparison looks at, by experiment: a sign of 1 is
-// better if more, -1 if less. count: any difference counts, there is no noise.
+// compared is a metric that a comparison looks at, in an experiment. sign 1 = more is
+// better, -1 = less is better. count: every difference counts, because a count has no noise.
 type compared struct {
 	metric string
 	sign   float64
@@ -45,7 +45,7 @@ func comparedIn(experiment string) []compared {
 }
 
 const (
-	// smallChange: less is not worth a line, however narrow the spreads are.
+	// smallChange: a smaller change gets no line, however narrow the spreads are.
 	smallChange = 0.05
 )
 
@@ -53,13 +53,13 @@ const (
 type change struct {
 	cell, metric string
 	a, b         spread
-	relative     float64 // of a; NaN if that is 0
+	relative     float64 // relative to a; NaN if a is 0
 	better       bool
-	score        float64 // by how much, for the order
+	score        float64 // the size of the change, for the order
 }
 
 // Compare writes, as Markdown, what changed from a to b and by how much: metrics that
-// are apart, cells that began or ceased to fail, cells that only one has.
+// are apart, cells that began or stopped to fail, cells that only one run has.
 func Compare(w io.Writer, a, b Run) error {
 	x, y := cellsOf(a.Results.Latest()), cellsOf(b.Results.Latest())
 	m := markdown{bufio.NewWriter(w)}
@@ -106,7 +106,7 @@ func Compare(w io.Writer, a, b Run) error {
 	return nil
 }
 
-// compare returns nil if there is no change, and whether both have the metric.
+// compare returns the change of the metric from a to b, nil if there is none; and whether both have the metric.
 func (k compared) compare(a, b *cell) (*change, bool) {
 	x, y := a.metric(k.metric), b.metric(k.metric)
 	if x.n == 0 || y.n == 0 {

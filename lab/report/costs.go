@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// costsOf has what a transaction costs: CPU by component and by node, wake-ups, messages.
+// costsOf is the table of a transaction's costs: CPU by component and by node, wake-ups, messages.
 func costsOf(cs cells) table {
 	t := table{Text: true, Head: []string{"system", "threads", "CPU µs, all nodes", "on the primary's host", "by component", "by node", "wake-ups", "messages between agents"}}
 	for _, network := range cs.networks() {
@@ -37,7 +37,7 @@ func costsOf(cs cells) table {
 	return t
 }
 
-// stagesOf says where a commit's time goes in quorate.
+// stagesOf is the table that says where a commit's time goes in quorate.
 func stagesOf(cs cells) table {
 	t := table{Text: true, Head: append([]string{"p50 / p99 in ms", "threads"}, result.Stages()...)}
 	for _, network := range cs.networks() {
@@ -63,7 +63,7 @@ func stagesOf(cs cells) table {
 
 // named is the median of one of several metrics whose names have a common beginning.
 type named struct {
-	name   string // without that
+	name   string // without the common beginning
 	median float64
 }
 

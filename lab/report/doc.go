@@ -1,4 +1,4 @@
-// Package report turns results into what people read: one HTML page that needs
+// Package report turns results into documents for people: one HTML page that needs
 // nothing else (no script, no font, no request; light and dark; print), a Markdown
 // summary, and a comparison of two runs.
 //
@@ -7,8 +7,8 @@
 // A figure is the median of a cell's repetitions, with the least and the greatest.
 // Two figures differ if these ranges, widened for few repetitions (apart), do not
 // touch; otherwise the difference is within the spread and marked so. A ratio is quorate's median
-// of the effective TPS divided by the other's, beside it that of the raw TPS if it is another, and the same
-// ratio of the articles (articles.toml), with their system DN in quorate's place.
+// of the effective TPS divided by the other's. Beside it are the ratio of the raw TPS, if that is different, and the
+// same ratio of the articles (articles.toml), with their system DN in quorate's place.
 // Cells that failed or were skipped are in every table with their reason.
 //
 // # Owns

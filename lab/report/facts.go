@@ -15,7 +15,7 @@ type head struct {
 	Runs, When, Commands  []string
 	Cells                 int
 	OK, Failed, Skipped   int
-	FailedBefore          int // attempts that a later one replaced
+	FailedBefore          int // failed attempts that a later attempt replaced
 	Repetitions           string
 	Machine               []result.Setting
 	Torn                  bool
@@ -81,7 +81,7 @@ func headOf(rows []result.Row, res result.Results) head {
 	return h
 }
 
-// severally writes values that were not the same for all systems.
+// severally joins values that differ between systems.
 func severally(values []string) string {
 	if n := len(values); n > 2 {
 		return fmt.Sprintf("%s … %s (%d values)", values[0], values[n-1], n)
@@ -89,7 +89,7 @@ func severally(values []string) string {
 	return strings.Join(values, ", ")
 }
 
-// glance is one row a system: what most people look for first.
+// glance is a table with one row per system: the figures that most people look for first.
 func glance(all cells) table {
 	type column struct {
 		head string
@@ -152,7 +152,7 @@ func scaled(s spread, by float64) spread {
 	return spread{s.n, s.min * by, s.median * by, s.max * by}
 }
 
-// networkTable has the round trips of all cells: the median of what each measured.
+// networkTable has the round trips of all cells: the median of the cells' own figures.
 func networkTable(rows []result.Row) table {
 	t := table{Head: []string{"link", "configured ms", "least", "p50", "p99", "p50 under load", "cells"}}
 	byNetwork := map[string]map[string][]result.RTT{}
@@ -194,7 +194,7 @@ func networkTable(rows []result.Row) table {
 	return t
 }
 
-// mishap is what several cells failed of.
+// mishap is a reason for which cells failed.
 type mishap struct {
 	Status, Reason string
 	Cells          []string
@@ -202,7 +202,7 @@ type mishap struct {
 
 func mishapsOf(rows []result.Row) []mishap {
 	type key struct{ status, reason, cell string }
-	at := map[key]int{} // of the mishap, without the cell
+	at := map[key]int{} // the index of the mishap, by its key without the cell
 	repetitions := map[key]string{}
 	var out []mishap
 	for _, r := range rows {
@@ -239,7 +239,7 @@ type systemFacts struct {
 	Settings []result.Setting
 }
 
-// factsOf separates what all systems have; of several facts of a system the last counts.
+// factsOf separates the settings that all systems share. If a system has several facts, the last counts.
 func factsOf(list []result.Facts) (systems []systemFacts, shared []result.Setting) {
 	last := map[string]result.Facts{}
 	var variants []string

@@ -54,7 +54,7 @@ type tableRow struct {
 	Cells []entry
 }
 
-// entry is a table's cell: a value, and below it what qualifies it.
+// entry is a table's cell: a value, and a note below it.
 type entry struct {
 	Value, Class string
 	// Note has lines.
@@ -79,7 +79,7 @@ func HTML(w io.Writer, res result.Results) error {
 	return nil
 }
 
-// build makes the page's parts; Markdown takes its tables from the same.
+// build makes the page's parts. Markdown uses the same tables.
 func build(res result.Results) (page, error) {
 	arts, err := loadArticles()
 	if err != nil {

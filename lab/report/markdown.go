@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// markdown writes what the page shows in tables.
+// markdown writes the page's tables.
 type markdown struct{ w *bufio.Writer }
 
 // Markdown writes the summary.
@@ -157,7 +157,7 @@ func escapeLines(lines []string) string {
 	return strings.Join(out, "\n- ")
 }
 
-// flat makes one heading of networks and threads.
+// flat makes a table with one heading for networks and threads.
 func (r ratioTable) flat() table {
 	t := table{Head: []string{"quorate /"}, Rows: r.Rows}
 	i := 0

@@ -72,7 +72,7 @@ func articleJitter(networks []string, arts articles) []tableRow {
 	return []tableRow{mgr, dn}
 }
 
-// panels are TPS over time of the repetitions with the median variation.
+// panels show the TPS over time of the repetitions with the median variation.
 func panels(of cells, workload string, threads int) []panelGroup {
 	var groups []panelGroup
 	for _, network := range of.networks() {
@@ -106,7 +106,7 @@ type rtoSection struct {
 	Title, Article string
 	drawing
 	Table table
-	// Detected says, for each way of it, what "detected after" is.
+	// Detected says what "detected after" means, for each way of detection.
 	Detected []string
 }
 
@@ -151,8 +151,8 @@ func rtoSectionOf(of cells, workload, network string, threads int, article strin
 	return section
 }
 
-// timelineOf draws the cells, which are of different systems, one below the other: of
-// each the repetition with the median of a metric.
+// timelineOf draws the cells of different systems one below the other. For each cell it draws the repetition with the
+// median of a metric.
 func timelineOf(of cells, title, metric string) (chart, []eventList) {
 	var list []lane
 	var events []eventList
@@ -213,7 +213,7 @@ func rtoRow(variant string, c *cell) tableRow {
 	return row
 }
 
-// said is a text of the cell's last row that has it.
+// said is the text called name in the last row of the cell that has it.
 func (c *cell) said(name string) string {
 	for _, r := range slices.Backward(c.ok) {
 		if r.Text[name] != "" {
@@ -223,7 +223,7 @@ func (c *cell) said(name string) string {
 	return ""
 }
 
-// detected groups the systems by what it is that detects.
+// detected groups the systems by their way of detection.
 func detected(of cells) (lines []string) {
 	by := map[string][]string{}
 	var ways []string
@@ -297,8 +297,8 @@ func drawingsOf(cs cells, metric string) []drawing {
 	return out
 }
 
-// cellTable has a row for each cell, grouped by workload and network; of one that has no
-// figures the reason.
+// cellTable has a row for each cell, grouped by workload and network. The row of a cell without
+// figures has the reason.
 func cellTable(cs cells, head []string, entries func(c *cell) []entry) table {
 	t := table{Text: true, Head: head}
 	for _, workload := range cs.workloads() {

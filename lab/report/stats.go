@@ -30,12 +30,12 @@ func spreadOf(values []float64) spread {
 	return spread{len(v), v[0], median, v[len(v)-1]}
 }
 
-// unknownSpread is taken for that of a single repetition: machines are noisy.
+// unknownSpread is assumed as the spread of a single repetition: machines are noisy.
 const unknownSpread = 0.1
 
-// apart: the ranges do not touch, widened for what so few repetitions did not show.
-// Three against three of the same system do not touch in one case of ten; widened, in
-// one of fifty.
+// apart tells whether the ranges do not touch after they were widened, because few repetitions do not show the whole
+// range. With three repetitions each of the same system the ranges do not touch in one case of ten; widened, in one of
+// fifty.
 func apart(a, b spread) bool {
 	a, b = a.widened(), b.widened()
 	return a.min > b.max || b.min > a.max
@@ -50,7 +50,7 @@ func (s spread) widened() spread {
 	return spread{s.n, s.min - by, s.median, s.max + by}
 }
 
-// cell is what the repetitions of a cell gave.
+// cell has the results of all repetitions of a cell.
 type cell struct {
 	result.Cell
 	ok, bad []result.Row
@@ -70,7 +70,7 @@ func (c *cell) metric(name string) spread {
 	return spreadOf(values)
 }
 
-// reason says why there is nothing: "" = there is something, or nothing was asked for.
+// reason says why the cell has no result; "" = it has one, or none was asked for.
 func (c *cell) reason() string {
 	if c == nil || len(c.ok) > 0 || len(c.bad) == 0 {
 		return ""
@@ -78,7 +78,7 @@ func (c *cell) reason() string {
 	return string(c.bad[0].Status) + ": " + c.bad[0].Reason
 }
 
-// failedBefore says, after sep, how often it failed before it was ok: "" = never.
+// failedBefore says, after sep, how often the cell failed before it was ok; "" = never.
 func (c *cell) failedBefore(sep string) string {
 	n := 0
 	if c != nil {
@@ -92,7 +92,7 @@ func (c *cell) failedBefore(sep string) string {
 	return fmt.Sprintf("%s%d failed before", sep, n)
 }
 
-// typical is the repetition whose metric is the median (of an even number the lower).
+// typical is the repetition whose metric is the median (of an even number of repetitions the lower one).
 func (c *cell) typical(metric string) *result.Row {
 	if c == nil || len(c.ok) == 0 {
 		return nil
@@ -102,7 +102,7 @@ func (c *cell) typical(metric string) *result.Row {
 	return &rows[(len(rows)-1)/2]
 }
 
-// cells are the results by what was asked for.
+// cells are the results, grouped by cell.
 type cells struct {
 	byName map[string]*cell
 	list   []*cell // in the order of the file
@@ -182,7 +182,7 @@ func (cs cells) at(variant, network, workload string, threads int) *cell {
 	return nil
 }
 
-// The orders of the reports; what is not here comes after, by name.
+// The orders in the reports. Names that are not listed come after, in alphabetical order.
 var (
 	systemOrder   = []string{"standalone", "async", "semisync", "mgr", "mgr-after", "mgr-multi", "galera", "router", ours}
 	networkOrder  = []string{"same-rack", "same-city", "two-city", "three-city"}

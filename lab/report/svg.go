@@ -11,7 +11,7 @@ import (
 // svg builds one inline image. Text is escaped; numbers have one decimal.
 type svg struct{ b strings.Builder }
 
-// newSVG begins an image of a size in its own units, with a name for those who do not see it.
+// newSVG begins an image of a size in its own units, with a name for readers who cannot see it.
 func newSVG(class string, width, height float64, name string) *svg {
 	s := &svg{}
 	fmt.Fprintf(&s.b, `<svg class="%s" viewBox="0 0 %s %s" role="img" aria-label="%s">`, esc(class), num(width), num(height), esc(name))
@@ -61,7 +61,7 @@ func (s *svg) path(class string, points [][2]float64, area bool, base float64) {
 }
 
 func (s *svg) html() template.HTML {
-	return template.HTML(s.b.String() + "</svg>") // every text in it went through esc
+	return template.HTML(s.b.String() + "</svg>") // esc has escaped every text in it
 }
 
 func titleOf(title string) string {
@@ -122,7 +122,7 @@ func ticksTo(high float64) []float64 {
 	}
 }
 
-// decades is a logarithmic axis around low and high, and its ticks: 1, 2, 5 or powers of ten alone.
+// decades is a logarithmic axis around low and high, and its ticks: 1, 2, 5, or only powers of ten.
 func decades(from, to, low, high float64) (axis, []float64) {
 	var all []float64
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
@@ -139,7 +139,7 @@ func decades(from, to, low, high float64) (axis, []float64) {
 	}
 	ticks := all[first : last+1]
 	a := axis{from: from, to: to, low: ticks[0], high: ticks[len(ticks)-1], log: true}
-	if len(ticks) > 7 { // powers of ten alone
+	if len(ticks) > 7 { // only powers of ten
 		var tens []float64
 		for _, t := range ticks {
 			if e := math.Log10(t); math.Abs(e-math.Round(e)) < 1e-9 {
@@ -151,7 +151,8 @@ func decades(from, to, low, high float64) (axis, []float64) {
 	return a, ticks
 }
 
-// apartBy moves the wanted places, which are sorted, at least gap apart, between low and high if there is room.
+// apartBy moves the wanted places, which are sorted, so that they are at least gap apart, and between low and high if
+// there is room.
 func apartBy(wanted []float64, gap, low, high float64) []float64 {
 	out := make([]float64, len(wanted))
 	for i, w := range wanted {

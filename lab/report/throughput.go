@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// drainShownS: a longer drain is shown in the table of TPS, for what was left behind is work not done.
+// drainShownS: a longer drain is shown in the table of TPS, because the backlog is work that was not done yet.
 const drainShownS = 1
 
 // loadSection is a workload of the throughput experiment.
@@ -18,8 +18,8 @@ type loadSection struct {
 	Charts   []chart
 	Main     table // the articles' layout
 	Details  table
-	Costs    table // of a transaction
-	Stages   table // of a commit in quorate
+	Costs    table // the costs of a transaction
+	Stages   table // the stages of a commit in quorate
 }
 
 type chart struct {
@@ -47,7 +47,7 @@ func loadOf(workload string, cs cells, arts articles) loadSection {
 		name := fmt.Sprintf("%s on %s: TPS by threads", workload, network)
 		var list []curve
 		var rows []bar
-		// A system with points at one number of threads only is in the tables alone if others have lines.
+		// If other systems have lines, a system with only one number of threads is shown only in the tables.
 		threads := shared(of)
 		for _, v := range of.variants() {
 			c := curve{variant: v}
@@ -76,7 +76,8 @@ func loadOf(workload string, cs cells, arts articles) loadSection {
 	return section
 }
 
-// shared are the numbers of threads that make curves: those with at least half as many systems as the best.
+// shared are the numbers of threads that curves use: those with at least half as many systems as the number with the
+// most.
 func shared(cs cells) []int {
 	count := map[int]int{}
 	most := 0
@@ -123,7 +124,8 @@ func articleTable(cs cells, workload string, arts articles) table {
 	return t
 }
 
-// singleLeader is the variant of a group whose consensus has one leader: its best on networks with delays.
+// singleLeader is the variant of a group whose consensus has one leader: the group's best variant on networks with
+// delays.
 func singleLeader(system string) string { return system + ",paxos-single-leader=true" }
 
 func classOf(variant string) string {
@@ -164,7 +166,7 @@ func failure(c *cell) entry {
 	return entry{Value: string(c.bad[0].Status), Class: "bad", More: c.reason()}
 }
 
-// span is the spread in short: nothing if there is one repetition.
+// span is the spread as a short text; "" if there is only one repetition.
 func span(s spread) string {
 	if s.n < 2 {
 		return ""
@@ -184,11 +186,12 @@ func ratioEntry(a, b *cell, arts articles) entry {
 	return e
 }
 
-// colouredMin is how many repetitions both figures of a coloured ratio have: two say nearly nothing of a spread.
+// colouredMin is how many repetitions both figures of a coloured ratio need: two say nearly nothing about a spread.
 const colouredMin = 3
 
-// divided is a's TPS divided by b's: the effective TPS, for what replicas had not applied when the load ended is work
-// not done. Beside it, if it is another, that of the raw TPS. Its class says whether the spreads are apart.
+// divided is a's effective TPS divided by b's: transactions that replicas had not applied when the load ended are work
+// that was not done. Beside it is the ratio of the raw TPS, if that is different. Its class says whether the spreads are
+// apart.
 func divided(a, b *cell) entry {
 	rawX, rawY := a.metric(result.TPS), b.metric(result.TPS)
 	x, y, unit := a.metric(result.EffectiveTPS), b.metric(result.EffectiveTPS), "effective TPS"
@@ -217,7 +220,7 @@ func divided(a, b *cell) entry {
 	return e
 }
 
-// pairTable has what the other articles compared, and the same of ours.
+// pairTable has the comparisons of the other articles, and our figures for them.
 func pairTable(cs cells, arts articles) table {
 	t := table{Head: []string{"the other articles", "theirs", "here", "quorate in the first one's place"}}
 	for _, p := range arts.Pair {
@@ -278,7 +281,7 @@ func ratios(workload, us string, cs cells, arts articles) (ratioTable, bool) {
 	return out, len(out.Rows) > 0
 }
 
-// loadDetails has everything else that the experiment measured.
+// loadDetails is a table with all other figures that the experiment measured.
 func loadDetails(cs cells) table {
 	t := table{Text: true, Head: []string{"system", "threads", "QPS", "p50 ms", "p95 ms", "p99 ms", "errors", "lag at the end", "drain s", "effective TPS"}}
 	for _, network := range cs.networks() {

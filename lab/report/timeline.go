@@ -16,7 +16,7 @@ const (
 	panelBottom             = 22.0
 )
 
-// panel draws one system's series over time; high is that of all panels beside it.
+// panel draws one system's series over time. high is the common maximum of all panels beside it.
 func panel(variant, note string, s result.Series, high float64, unit string) template.HTML {
 	out := newSVG("chart", panelWidth, panelHeight, label(variant)+": "+unit+" over time")
 	y := linear(panelHeight-panelBottom, panelTop, high)
@@ -42,7 +42,7 @@ func panel(variant, note string, s result.Series, high float64, unit string) tem
 // lane is one system's run through a fault.
 type lane struct {
 	variant string
-	row     *result.Row // nil: note says why
+	row     *result.Row // nil: there is none, note says why
 	note    string
 	facts   string // under the name
 }
@@ -89,7 +89,7 @@ func secondsStep(span float64) float64 {
 	return math.Ceil(span/10/60) * 60
 }
 
-// series are the prober's writes and when, in them, the fault came.
+// series has the prober's writes, and the time of the fault in that series.
 func (l lane) series() (s result.Series, zeroMS float64, ok bool) {
 	if l.row == nil {
 		return s, 0, false
@@ -128,7 +128,7 @@ func (l lane) draw(out *svg, x axis, top float64) {
 	rate := axis{from: base, to: top + laneTop, high: max(1, slices.Max(append([]float64{0}, s.Values...)))}
 	var area [][2]float64
 	for i, v := range s.Values {
-		// Steps, not slopes: what stops, stops at once.
+		// Steps, not slopes: writes stop at once.
 		from, to := (float64(i)*s.EveryMS-zero)/1000, (float64(i+1)*s.EveryMS-zero)/1000
 		area = append(area, [2]float64{x.at(from), rate.at(v)}, [2]float64{x.at(to), rate.at(v)})
 	}
@@ -139,7 +139,7 @@ func (l lane) draw(out *svg, x axis, top float64) {
 	l.drawEvents(out, x, zero, top)
 }
 
-// outage is until when, in seconds after the fault, there was no acknowledged write.
+// outage is the time, in seconds after the fault, until which no write was acknowledged.
 func (l lane) outage(end float64) (seconds float64, title string) {
 	if writable, again := l.row.Metric(result.WritableMS); again {
 		return writable / 1000, "no acknowledged write: " + duration(writable)

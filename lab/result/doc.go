@@ -1,5 +1,5 @@
-// Package result is the schema of results.jsonl: what the lab measured, a row for
-// each cell and repetition that was asked for, also for those that failed.
+// Package result is the schema of results.jsonl, the results of the lab: a row for
+// each cell and repetition of the run, also for those that failed.
 //
 // # Format
 //
@@ -52,14 +52,14 @@
 //	  series acknowledged   of the others meanwhile, every 100 ms; events
 //	  text verdict
 //
-// Setup measures of every row: setup_s (deployment and data, if this cell had to do it). text teardown: what went
-// wrong when its system was taken down; such a row is there twice, first without it.
+// Every row also has setup_s (time for deployment and data, if this cell had to make them). text teardown: the failure
+// when its system was taken down; the file has such a row twice, first without that text.
 //
 // # Durability
 //
-// File.Append writes a line with one write and fsyncs. A line that a crash tore is
-// cut off when the file is opened for appending, and ignored by Read. File holds
-// an advisory lock: one run at a time writes to a file.
+// File.Append writes a line with one write and fsyncs. If a crash tore the last line, that line is
+// cut off when the file is opened for appending, and Read ignores it. File holds
+// an advisory lock: only one run at a time writes to a file.
 //
 // # Limits
 //

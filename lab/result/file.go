@@ -17,7 +17,7 @@ import (
 // FileName is the file's name in a run's directory.
 const FileName = "results.jsonl"
 
-// lineBytesMax bounds a line: four full series of some 30 digits a value have less.
+// lineBytesMax bounds a line: four full series with some 30 digits per value are shorter.
 const lineBytesMax = 8 << 20
 
 // ErrLocked: another run writes to the file.
@@ -62,11 +62,11 @@ func prepare(f *os.File, path string) error {
 	if err != nil {
 		return fmt.Errorf("open the directory: %w", err)
 	}
-	// The name must survive, too.
+	// The file's name must survive a crash, too.
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// wholeLines is the length of f up to and with its last newline.
+// wholeLines is the length of f up to its last newline, which is included.
 func wholeLines(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *File) append(v any) error {
 		return fmt.Errorf("append result: %w", err)
 	}
 	if _, err := f.file.Write(append(line, '\n')); err != nil {
-		// A full disk may have taken a part: the next line must not follow it.
+		// A full disk may have taken a part of the line: the next line must not follow that part.
 		_, seekErr := f.file.Seek(end, io.SeekStart)
 		return fmt.Errorf("append result: %w", errors.Join(err, f.file.Truncate(end), seekErr))
 	}
@@ -133,7 +133,7 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Results are what a file has.
+// Results are the contents of a file.
 type Results struct {
 	Rows  []Row // in the order of the file
 	Facts []Facts
@@ -177,7 +177,7 @@ func Read(r io.Reader) (Results, error) {
 	}
 }
 
-// readLine returns a line with its newline, or what there is and io.EOF.
+// readLine returns a line with its newline, or the rest of the file and io.EOF.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -222,8 +222,8 @@ func (res *Results) add(line []byte) error {
 	return nil
 }
 
-// Latest returns one row for each key, in the order in which the keys first came: the last that is ok, else the last. Its
-// FailedBefore counts the failed ones that it hides.
+// Latest returns one row for each key, in the order in which the keys first came: the last row that is ok, else the last
+// row. Its FailedBefore counts the failed rows that it hides.
 func (res Results) Latest() []Row {
 	at := map[string]int{}
 	var rows []Row
@@ -247,7 +247,7 @@ func (res Results) Latest() []Row {
 	return rows
 }
 
-// sameAttempt: a row that is written again, with a note, is no other attempt.
+// sameAttempt tells whether two rows are of one attempt: a row may be written again, with a note.
 func (r Row) sameAttempt(other Row) bool { return r.Run == other.Run && r.Started.Equal(other.Started) }
 
 // Done returns the keys that have an ok row.

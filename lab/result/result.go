@@ -51,7 +51,7 @@ const (
 	GapMS         = "gap_ms"
 	RejoinGapMS   = "rejoin_gap_ms"
 	WritableMS    = "writable_ms"
-	ScriptMS      = "script_ms" // of writable_ms, from when the operator's script began
+	ScriptMS      = "script_ms" // the part of writable_ms since the operator's script began
 	RestoredMS    = "restored_ms"
 	DipPercent    = "dip_percent"
 	LowS          = "low_s"
@@ -60,7 +60,7 @@ const (
 	Unknown       = "unknown"
 	FailedWrites  = "failed"
 	Lost          = "lost"
-	LostMS        = "lost_ms" // how long before the fault the first of the lost was acknowledged
+	LostMS        = "lost_ms" // how long before the fault the first of the lost rows was acknowledged
 	Diverged      = "diverged"
 	HumanSteps    = "human_steps"
 	RecoverS      = "recover_s"
@@ -100,11 +100,11 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Cell is what was asked for: one point of the matrix.
+// Cell is one point of the matrix that a plan asks for.
 type Cell struct {
 	Experiment string `json:"experiment"`
 	System     string `json:"system"`
-	// Options are those of the command line, without the dashes: workers=1, acks=2.
+	// Options are the options of the command line, without the dashes: workers=1, acks=2.
 	Options  map[string]string `json:"options,omitempty"`
 	Network  string            `json:"network"`
 	Workload string            `json:"workload"`
@@ -117,7 +117,7 @@ func (c Cell) Name() string {
 	return fmt.Sprintf("%s/%s/%s/%s/%d", c.Experiment, c.Workload, c.Network, c.Variant(), c.Threads)
 }
 
-// Variant is the system with its options: async,workers=1. It names a deployment, but for the network.
+// Variant is the system with its options: async,workers=1. It names a deployment, without its network.
 func (c Cell) Variant() string {
 	parts := []string{c.System}
 	for _, k := range slices.Sorted(maps.Keys(c.Options)) {
@@ -129,7 +129,7 @@ func (c Cell) Variant() string {
 // Label is Variant for people: async workers=1.
 func (c Cell) Label() string { return strings.ReplaceAll(c.Variant(), ",", " ") }
 
-// ParseVariant is the reverse of Variant, and takes spaces for commas.
+// ParseVariant is the reverse of Variant. It also accepts spaces in place of commas.
 func ParseVariant(s string) (system string, options map[string]string, err error) {
 	fields := strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(fields) == 0 {
@@ -195,7 +195,7 @@ type Row struct {
 	FailedBefore int `json:"-"`
 }
 
-// Key names a repetition: what a resumed run need not do again.
+// Key names a repetition: a resumed run skips the keys that are done.
 func (r Row) Key() string { return Key(r.Cell, r.Repetition) }
 
 // Key is the key that repetition n (from 1) of a cell has.
@@ -207,13 +207,13 @@ func (r Row) Metric(name string) (float64, bool) {
 	return v, ok
 }
 
-// Facts say what ran.
+// Facts say which programs ran, with which settings, on which machine.
 type Facts struct {
 	Schema int    `json:"schema"`
 	Kind   string `json:"kind"` // "facts"
 	ID     string `json:"id"`
 	Run    string `json:"run"`
-	// Variant is the system with its options; "" = of the run as a whole.
+	// Variant is the system with its options; "" = the facts of the run as a whole.
 	Variant  string            `json:"variant,omitempty"`
 	Plan     string            `json:"plan,omitempty"`
 	Command  string            `json:"command,omitempty"` // the command line that made the run

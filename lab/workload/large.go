@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/lab/peers"
 )
 
-// largeTable is where large transactions go; largeRowBytes is the size of their rows.
+// largeTable is the table for large transactions. largeRowBytes is the size of its rows.
 const (
 	largeTable    = "large"
 	largeRowBytes = 1 << 20
@@ -19,11 +19,11 @@ const (
 // Large is one transaction of many rows of random bytes, which no compression makes smaller.
 type Large struct{ Bytes int64 }
 
-// LargeResult is how it went.
+// LargeResult is the result of a large transaction.
 type LargeResult struct {
-	// Err is the server's or connection's; nil = the client holds the OK.
+	// Err is the error of the server or the connection; nil = the client has the OK.
 	Err error
-	// Commit is how long the COMMIT took, Total all of it.
+	// Commit is how long the COMMIT took, Total how long the whole transaction took.
 	Commit, Total time.Duration
 	// CommitBegan is when the COMMIT was sent.
 	CommitBegan time.Time
@@ -42,7 +42,7 @@ func CreateLargeTable(ctx context.Context, dial Dial, at peers.Endpoint) error {
 	return nil
 }
 
-// Run runs the transaction. That it fails is a result, not an error of Run.
+// Run runs the transaction. If the transaction fails, that is a result, not an error of Run.
 func (l Large) Run(ctx context.Context, dial Dial, at peers.Endpoint) (r LargeResult, err error) {
 	db, err := Open(dial, at)
 	if err != nil {

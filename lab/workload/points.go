@@ -14,9 +14,9 @@ const (
 	PointUpdateName = "point_update"
 )
 
-// Points reads or writes one row by its key in each transaction, of sysbench's tables: where a statement does so little,
-// what is between client and server shows. Every connection has TLS, without which MySQL Router's port that splits
-// reads from writes sends all to the primary.
+// Points reads or writes one row of sysbench's tables by its key in each transaction. A statement does so little that
+// the figures show the cost of what is between client and server. Every connection has TLS: without it MySQL Router's
+// port that splits reads from writes sends everything to the primary.
 type Points struct {
 	Sysbench
 	Dial   Dial
@@ -32,7 +32,7 @@ func (p Points) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, e
 
 func (p Points) open(e peers.Endpoint) (*sql.DB, error) { return openTLS(p.Dial, e, "skip-verify") }
 
-// step is one transaction. One that failed takes its connection with it.
+// step is one transaction. If it fails, its connection is closed.
 func (p Points) step(ctx context.Context, m *terminal) error {
 	err := p.connected(ctx, m)
 	table, id := m.between(1, p.Tables), m.between(1, p.Rows)
@@ -51,7 +51,7 @@ func (p Points) step(ctx context.Context, m *terminal) error {
 	return err
 }
 
-// connected opens a connection, if there is none. A session begins with a read: docs/router.md.
+// connected opens a connection, if there is none. A session must begin with a read: docs/router.md says why.
 func (p Points) connected(ctx context.Context, m *terminal) error {
 	if m.conn != nil {
 		return nil

@@ -26,18 +26,19 @@ const (
 	ProbeEvery = 10 * time.Millisecond
 	// AttemptTimeout bounds an attempt and each connection, as a sane application does.
 	AttemptTimeout = time.Second
-	// workersDefault: when all hang, there is still an attempt every 25 ms.
+	// workersDefault is large enough for an attempt every 25 ms even if all workers hang.
 	workersDefault = 40
-	// backOffAfter is how long nothing was acknowledged when attempts become fewer: one every backOffEvery. What
-	// hangs stays a session of the server when the client has given up; an application that tries on as fast takes
-	// all of them in half a minute, so that members cannot even connect to each other, and makes an outage longer.
+	// backOffAfter: when nothing was acknowledged for so long, there is only one attempt every backOffEvery. An attempt
+	// that hangs stays a session of the server after the client has given up. An application that goes on as fast takes
+	// all sessions of the server in half a minute: then even the members cannot connect to each other, and the outage
+	// gets longer.
 	backOffAfter = 2 * time.Second
 	backOffEvery = 100 * time.Millisecond
 	// attemptsMax bounds the ledger: half an hour.
 	attemptsMax = 200_000
 )
 
-// ProbeTable is where the prober writes.
+// ProbeTable is the table into which the prober writes.
 const ProbeTable = "probe"
 
 // ErrLedgerFull: the prober has made as many attempts as it remembers.
@@ -56,10 +57,10 @@ const (
 // Attempt is one insert.
 type Attempt struct {
 	ID int64
-	// At is when it began, from the prober's start.
+	// At is when the attempt began, since the prober's start.
 	At, Latency time.Duration
 	Outcome     Outcome
-	Node        string // whose endpoint was tried last
+	Node        string // the node whose endpoint was tried last
 	Err         string // why it was not acknowledged
 }
 
@@ -74,13 +75,13 @@ type Prober struct {
 
 	nextID    atomic.Int64
 	preferred atomic.Int64 // index of the endpoint that worked last
-	lastAck   atomic.Int64 // when it did, in ns from began
+	lastAck   atomic.Int64 // the time of the last acknowledgement, in ns since began
 
 	mu       sync.Mutex
 	attempts []Attempt
 }
 
-// NewProber returns a prober that has not begun. It prefers the endpoint first.
+// NewProber returns a prober that has not begun. It tries the endpoint first before the others.
 func NewProber(dial Dial, endpoints []peers.Endpoint, first peers.Endpoint) (*Prober, error) {
 	p := &Prober{endpoints: endpoints}
 	for i, e := range endpoints {
@@ -185,9 +186,9 @@ func (p *Prober) drive(ctx context.Context, turns chan<- struct{}, tick <-chan t
 }
 
 // worker is a client. It takes its connection from the endpoint's pool, as applications
-// do: an idle one whose end has come is noticed before anything is sent. With a
-// connection of its own each of the workers would lose an attempt to it, so that no
-// system could be back before all of them have had a turn.
+// do: the pool notices a dead idle connection before anything is sent on it. With
+// connections of their own, each worker would lose an attempt to a dead connection, and no
+// system could be back before every worker has lost one.
 type worker struct {
 	*Prober
 	at int // the endpoint of the next try
@@ -203,8 +204,8 @@ func (p *Prober) work(turns <-chan struct{}) {
 	}
 }
 
-// attempt makes one attempt. It is not of the caller's context: what was begun is seen
-// to its end.
+// attempt makes one attempt. It does not use the caller's context, because an attempt that was begun must come to its
+// end.
 func (w *worker) attempt() Attempt {
 	ctx, cancel := context.WithTimeout(context.Background(), AttemptTimeout)
 	defer cancel()
@@ -238,7 +239,7 @@ func (w *worker) try(ctx context.Context, id int64) error {
 		return notSent{err}
 	}
 	_, err = conn.ExecContext(ctx, "INSERT INTO "+ProbeTable+" VALUES (?, ?)", id, payload())
-	if err != nil { // whoever refuses now is asked on a new connection the next time
+	if err != nil { // the next try at this endpoint uses a new connection
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	_ = conn.Close() // back into the pool; the outcome is known
@@ -284,7 +285,7 @@ func (p *Prober) Began() time.Time {
 	return p.began
 }
 
-// SinceAck is how long ago the last acknowledgement came, or the prober began.
+// SinceAck is the time since the last acknowledgement, or since the prober began if there was none.
 func (p *Prober) SinceAck() time.Duration {
 	return time.Since(p.Began()) - time.Duration(p.lastAck.Load())
 }

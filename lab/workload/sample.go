@@ -16,14 +16,14 @@ type Sample struct {
 	Transactions int64
 	Seconds      float64
 	TPS, QPS     float64
-	// Percentiles of the time of a transaction, by sysbench's histogram, whose
+	// P50MS, P95MS and P99MS are percentiles of the time of a transaction, from sysbench's histogram, whose
 	// buckets are some percent apart.
 	P50MS, P95MS, P99MS float64
 	// Errors are transactions that were rolled back and tried again.
 	Errors, Reconnects int64
 	// PerSecond are the transactions of each second.
 	PerSecond []float64
-	// ClientCPU is what sysbench itself used.
+	// ClientCPU is the CPU time of sysbench itself.
 	ClientCPU time.Duration
 }
 
@@ -88,7 +88,7 @@ func (s *Sample) readHistogram(out string) error {
 	return nil
 }
 
-// percentile returns the least value that percent of the counted do not exceed.
+// percentile returns the least value so that percent of what was counted is at most that value.
 func percentile(values, counts []float64, percent float64) float64 {
 	total := 0.0
 	for _, n := range counts {
@@ -103,8 +103,8 @@ func percentile(values, counts []float64, percent float64) float64 {
 	return values[len(values)-1]
 }
 
-// CV is the coefficient of variation of values in percent: the standard deviation as a part of
-// the mean.
+// CV is the coefficient of variation of values: the standard deviation in percent of the
+// mean.
 func CV(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -18,21 +18,21 @@ import (
 const (
 	// prepareWait bounds the filling of the tables.
 	prepareWait = 10 * time.Minute
-	// runSlack is what a run may take beyond its duration: connecting, and waiting
-	// for the last transactions.
+	// runSlack is how much longer than its duration a run may take: for connecting, and for
+	// the last transactions.
 	runSlack = 90 * time.Second
-	// prepareThreads fill tables, one each at a time.
+	// prepareThreads fill tables, each one table at a time.
 	prepareThreads = 4
-	// outputBytesMax bounds what is kept of a run's output: an hour of reports
+	// outputBytesMax bounds how much of a run's output is kept: an hour of reports
 	// every second is 400 KiB.
 	outputBytesMax = 4 << 20
 	// outputTailBytes is how much of a failed run's output goes into the error.
 	outputTailBytes = 400
 )
 
-// ignoredErrors are those after which sysbench goes on, beside counting them: row
-// changed, lock wait timeout, deadlock (sysbench's own default), deadlock at COMMIT (1180), rolled back by Group
-// Replication's certification (3101), and a connection that broke.
+// ignoredErrors are the errors that sysbench counts, and after which it goes on: row changed, lock wait timeout,
+// deadlock (these are sysbench's own default), deadlock at COMMIT (1180), rolled back by Group Replication's
+// certification (3101), and a broken connection.
 const ignoredErrors = "1020,1180,1205,1213,3101,2006,2011,2013,2055"
 
 // Sysbench is where sysbench is, and its tables.
@@ -49,13 +49,13 @@ type Load struct {
 	Script   string // oltp_write_only …
 	Threads  int
 	Duration time.Duration
-	// Events ends the run after so many transactions instead.
+	// Events ends the run after so many transactions, instead of after a time.
 	Events int
-	// Tolerant goes on after every error: for runs in which servers die.
+	// Tolerant: go on after every error, for runs in which servers die.
 	Tolerant bool
 }
 
-// FindSysbench looks for sysbench in what scripts/get-rivals.sh made (rivals), then in PATH.
+// FindSysbench looks for sysbench below rivals, which scripts/get-rivals.sh made, then on PATH.
 func FindSysbench(rivals string) (string, error) {
 	if rivals == "" {
 		rivals = os.Getenv(peers.EnvRivals)
@@ -125,7 +125,7 @@ func (s Sysbench) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample,
 	return sample, nil
 }
 
-// arguments are those that say where the tables are.
+// arguments are the arguments that say where the tables are.
 func (s Sysbench) arguments(at []peers.Endpoint) ([]string, error) {
 	if len(at) == 0 {
 		return nil, errors.New("workload: nobody takes writes")
@@ -153,7 +153,7 @@ func (s Sysbench) arguments(at []peers.Endpoint) ([]string, error) {
 // run runs sysbench to its end and returns the CPU time that it used.
 func (s Sysbench) run(ctx context.Context, script string, args []string, out *output) (time.Duration, error) {
 	cmd := exec.Command(s.Program, append([]string{script}, args...)...)
-	// A private prefix has its scripts beside it.
+	// In a private prefix the scripts are beside the program.
 	scripts := filepath.Join(filepath.Dir(filepath.Dir(s.Program)), "usr/share/sysbench")
 	if _, err := os.Stat(filepath.Join(scripts, script+".lua")); err == nil {
 		cmd.Args[1] = filepath.Join(scripts, script+".lua")

@@ -30,8 +30,8 @@ func (t Timeline) Count(o Outcome) (n int) {
 	return n
 }
 
-// Gap is the longest time without an acknowledgement that ends after from, with the time that is
-// open at the end. It begins and ends as returned; ended is false if no acknowledgement ended it.
+// Gap returns the beginning and the end of the longest time without an acknowledgement that ends after from. A gap that
+// is still open at end counts, too: then ended is false.
 func (t Timeline) Gap(from, end time.Duration) (start, stop time.Duration, ended bool) {
 	last := time.Duration(0)
 	longest := time.Duration(-1)
@@ -50,7 +50,7 @@ func (t Timeline) Gap(from, end time.Duration) (start, stop time.Duration, ended
 	return start, stop, ended
 }
 
-// Next returns when the first acknowledgement after from came, or end and that there was none until then.
+// Next returns the time of the first acknowledgement after from; if there was none until end, it returns end and true.
 func (t Timeline) Next(from, end time.Duration) (at time.Duration, none bool) {
 	for _, at := range t.acks() {
 		if at > from && at <= end {

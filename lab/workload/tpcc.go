@@ -26,18 +26,18 @@ import (
 // TPCCName is the name of the workload in plans.
 const TPCCName = "tpcc"
 
-// The sizes of a warehouse. Those of the standard are 10 districts, 3000 customers and
-// as many orders each, 100 000 items.
+// The sizes of a warehouse. The standard has 10 districts, with 3000 customers and
+// as many orders each, and 100 000 items.
 const (
 	tpccDistricts = 10
-	tpccCustomers = 300 // of a district; as many first orders
+	tpccCustomers = 300 // per district; as many first orders
 	tpccItems     = 10_000
-	tpccOpen      = tpccCustomers * 3 / 10 // of the first orders, not delivered yet
+	tpccOpen      = tpccCustomers * 3 / 10 // so many of the first orders are not delivered yet
 	tpccLinesMin  = 5
 	tpccLinesMax  = 15
 )
 
-// TPCC is one set of tables, and what clients were told of them. Its methods may not be called at the same time.
+// TPCC is one set of tables, and what clients were told about their orders. Only one of its methods may run at a time.
 type TPCC struct {
 	Dial       Dial
 	Warehouses int
@@ -55,7 +55,7 @@ func (t *TPCC) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, er
 	})
 }
 
-// runTerminals runs a load from this process, each of its threads a terminal that setup has told what to do.
+// runTerminals runs a load from this process. Each thread is a terminal; setup tells the terminal what to do.
 func runTerminals(ctx context.Context, name string, at []peers.Endpoint, l Load, open func(peers.Endpoint) (*sql.DB, error), setup func(*terminal)) (Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration+runSlack)
 	defer cancel()
@@ -97,7 +97,7 @@ func runTerminals(ctx context.Context, name string, at []peers.Endpoint, l Load,
 	return s, nil
 }
 
-// selfCPU is what this process has used.
+// selfCPU is the CPU time of this process.
 func selfCPU() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -106,7 +106,7 @@ func selfCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// sampleOf puts together what the terminals counted.
+// sampleOf adds up the counts of the terminals.
 func sampleOf(terminals []*terminal, took time.Duration) (Sample, error) {
 	s := Sample{Seconds: took.Seconds(), PerSecond: make([]float64, int(took.Seconds()))}
 	times, counts := make([]float64, timesMax), make([]float64, timesMax)
@@ -146,10 +146,10 @@ type terminal struct {
 
 	queries, errors, reconnects int64
 	perSecond                   []float64         // transactions that ended in each second
-	times                       [timesMax]float64 // how many took so long: bucket i ends at 1 µs * timesApart^i
+	times                       [timesMax]float64 // how many transactions took how long: bucket i ends at 1 µs * timesApart^i
 }
 
-// Buckets of times, as sysbench's histogram has them: 2 % apart, up to hours.
+// Buckets of times, like those of sysbench's histogram: 2 % apart, up to hours.
 const (
 	timesMax   = 1200
 	timesApart = 1.02
@@ -166,7 +166,7 @@ func (m *terminal) count(at, took time.Duration) {
 	m.perSecond[second]++
 }
 
-// errAborted: a transaction took itself back, as one of a hundred new orders does by the standard.
+// errAborted: a transaction rolled itself back, as one of a hundred new orders does by the standard.
 var errAborted = errors.New("the item does not exist")
 
 // run runs transactions for the load's duration.
@@ -189,7 +189,8 @@ func (m *terminal) run(ctx context.Context, began time.Time, l Load) error {
 	return nil
 }
 
-// next chooses as sysbench-tpcc does: 10 new orders, 10 payments, and one each of the others, of 23.
+// next chooses the next transaction as sysbench-tpcc does: of 23, 10 are new orders, 10 are payments, and one is each of
+// the others.
 func (m *terminal) next() func(context.Context) error {
 	switch n := m.random.IntN(23); {
 	case n < 10:
@@ -204,7 +205,7 @@ func (m *terminal) next() func(context.Context) error {
 	return m.stockLevel
 }
 
-// transact runs one transaction, on a connection of its own. One that failed is not open any more.
+// transact runs one transaction on the terminal's connection. If it fails, it does not stay open.
 func (m *terminal) transact(ctx context.Context, body func(context.Context) error) (err error) {
 	if err := m.connect(ctx); err != nil {
 		return err
@@ -220,7 +221,7 @@ func (m *terminal) transact(ctx context.Context, body func(context.Context) erro
 		m.reconnects++
 	}
 	if errors.Is(err, errAborted) {
-		return nil // that is its outcome
+		return nil // a rollback is the outcome that it should have
 	}
 	return err
 }
@@ -236,7 +237,7 @@ func (m *terminal) connect(ctx context.Context) (err error) {
 	return nil
 }
 
-// disconnect ends the connection, and with it what is open on it.
+// disconnect ends the connection, and with it an open transaction.
 func (m *terminal) disconnect() {
 	if m.conn == nil {
 		return
@@ -246,7 +247,7 @@ func (m *terminal) disconnect() {
 	m.conn = nil
 }
 
-// again says that a client tries another transaction after this error: as sysbench (ignoredErrors).
+// again says that a client tries another transaction after this error, like sysbench (ignoredErrors).
 func again(err error) bool {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return slices.Contains(strings.Split(ignoredErrors, ","), fmt.Sprint(e.Number))
@@ -296,7 +297,7 @@ func (m *terminal) commit(ctx context.Context) error { return m.exec(ctx, "COMMI
 
 func (m *terminal) between(low, high int) int { return low + m.random.IntN(high-low+1) }
 
-// uneven is NURand, the standard's choice that prefers some.
+// uneven is NURand of the standard: a random choice that prefers some values.
 func (m *terminal) uneven(a, low, high int) int {
 	return (m.between(0, a)|m.between(low, high))%(high-low+1) + low
 }

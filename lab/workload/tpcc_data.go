@@ -13,7 +13,8 @@ import (
 	"github.com/quorate/quorate/lab/peers"
 )
 
-// tpccTables are the tables of sysbench-tpcc, without its foreign keys; history has a primary key, which groups want.
+// tpccTables are the tables of sysbench-tpcc, without its foreign keys. history has a primary key, because groups
+// require one.
 func tpccTables() []string {
 	dist := ""
 	for d := 1; d <= tpccDistricts; d++ {
@@ -57,7 +58,7 @@ func (t *TPCC) Prepare(ctx context.Context, at peers.Endpoint) error {
 	}
 	filling, ctx := errgroup.WithContext(ctx)
 	filling.SetLimit(prepareThreads)
-	for w := range t.Warehouses + 1 { // 0 has the items, which are all warehouses'
+	for w := range t.Warehouses + 1 { // 0 fills the items, which all warehouses share
 		filling.Go(func() error {
 			l := &loader{db: db, random: rand.New(rand.NewPCG(2, uint64(w)))}
 			if w == 0 {
@@ -78,7 +79,7 @@ func (t *TPCC) Prepare(ctx context.Context, at peers.Endpoint) error {
 // rowsAtOnce are the rows of one INSERT.
 const rowsAtOnce = 500
 
-// loader inserts rows, many at a time. Its first error stays, and ends it.
+// loader inserts rows, many at a time. After its first error, which it keeps, it does nothing more.
 type loader struct {
 	db     *sql.DB
 	random *rand.Rand
@@ -105,7 +106,7 @@ func (l *loader) flush(ctx context.Context) {
 	l.rows = l.rows[:0]
 }
 
-// letters are random, n of them.
+// letters returns n random letters.
 func (l *loader) letters(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -114,7 +115,7 @@ func (l *loader) letters(n int) string {
 	return string(b)
 }
 
-// tax is up to 0.2.
+// tax is a random rate of up to 0.2.
 func (l *loader) tax() float64 { return float64(l.random.IntN(2001)) / 10_000 }
 
 func (l *loader) items(ctx context.Context) {
@@ -182,8 +183,8 @@ type Rows interface {
 // ErrInconsistent: a server's tables are not what the standard's conditions ask for, or not what clients were told.
 var ErrInconsistent = errors.New("the tables of tpcc are inconsistent")
 
-// Check looks at one server that has everything: the consistency conditions 1 to 4 of the standard (3.3.2.1 to 3.3.2.4),
-// and that it has every order that was acknowledged, and none that nobody sent.
+// Check checks one server that has caught up: the consistency conditions 1 to 4 of the standard (3.3.2.1 to 3.3.2.4),
+// and that it has every order that was acknowledged, and no order that no client sent.
 func (t *TPCC) Check(ctx context.Context, db Rows) error {
 	const in = peers.Database + "."
 	for _, condition := range []struct{ name, query string }{

@@ -9,7 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// newOrder is clause 2.4: an order of 5 to 15 items. One of a hundred names an item that does not exist, and is taken back.
+// newOrder is clause 2.4: an order of 5 to 15 items. One of a hundred names an item that does not exist, and is rolled
+// back.
 func (m *terminal) newOrder(ctx context.Context) error {
 	w, d, c := m.warehouse(), m.district(), m.customer()
 	lines, invalid := m.between(tpccLinesMin, tpccLinesMax), m.between(1, 100) == 1
@@ -103,7 +104,8 @@ func (m *terminal) commitOrder(ctx context.Context) error {
 	return err
 }
 
-// customerOf chooses the customer of a payment or a question: 60 of 100 by name, the middle one of those who have it.
+// customerOf chooses the customer of a payment or of a question about orders. 60 of 100 are chosen by name: the middle
+// one of the customers with that name.
 func (m *terminal) customerOf(ctx context.Context, w, d int) (int, error) {
 	if m.between(1, 100) > 60 {
 		return m.customer(), nil
@@ -119,7 +121,7 @@ func (m *terminal) customerOf(ctx context.Context, w, d int) (int, error) {
 	return all[len(all)/2], nil
 }
 
-// payment is clause 2.5; 15 of 100 customers are of another warehouse.
+// payment is clause 2.5; 15 of 100 customers belong to another warehouse.
 func (m *terminal) payment(ctx context.Context) error {
 	w, d := m.warehouse(), m.district()
 	cw, cd := w, d

@@ -15,10 +15,10 @@ import (
 )
 
 func main() {
-	fault.ServeFUSE() // in a process that serves a disk it never returns
+	fault.ServeFUSE() // it does not return in a process that serves a disk
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	// The first signal asks; after it signals have their usual effect again, so
-	// a second one ends the process at once, and the kernel what it started.
+	// The first signal asks for the end. After it signals have their usual effect again: a second one
+	// ends the process at once, and the kernel then ends all that the process started.
 	context.AfterFunc(ctx, stop)
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "quorate-lab:", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/lab/netlab"
 )
 
-// pingsShown is how many echoes each printed figure stands on.
+// pingsShown is how many echoes each printed figure is computed from.
 const pingsShown = 100
 
 func networksCommand() *cobra.Command {
@@ -65,7 +65,7 @@ func choose(names []string) ([]netlab.Topology, error) {
 	return chosen, nil
 }
 
-// shownPairs are the links of a table: between the sites, and the client's.
+// shownPairs are the links in the table: those between the sites, and the client's.
 func shownPairs() []netlab.Pair {
 	return []netlab.Pair{{From: "a", To: "b"}, {From: "a", To: "c"}, {From: "b", To: "c"}, {From: "b", To: "d"}, {From: netlab.Client, To: "a"}}
 }

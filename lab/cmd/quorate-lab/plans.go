@@ -58,7 +58,7 @@ plan file, list its cells in the order of a run; --print writes its file, as a s
 
 const onlyUsage = "only these cells: an experiment, workload, network, system or number of threads, or a name as listed, or its beginning; with wildcards (*)"
 
-// planText is an embedded plan's file, or that of the path.
+// planText is the text of an embedded plan, or of the file at the path name.
 func planText(name string) ([]byte, error) {
 	text, err := plan.Text(name)
 	if err == nil || !strings.ContainsAny(name, "/.") {
@@ -124,7 +124,7 @@ func listPlans(w io.Writer) error {
 	return table.Flush()
 }
 
-// about rounds a duration as an estimate deserves: 9 min, 3 h 40 min, 6 days.
+// about rounds a duration for an estimate: 9 min, 3 h 40 min, 6 days.
 func about(d time.Duration) string {
 	minutes := int(d.Round(time.Minute).Minutes())
 	switch {

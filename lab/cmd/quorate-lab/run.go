@@ -74,7 +74,7 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 	}
 	sysbench, err := workload.FindSysbench(o.rivals)
 	if err != nil && !errors.Is(err, peers.ErrMissing) {
-		return err // a missing one is said in the cells that need it
+		return err // a missing program is reported in the cells that need it
 	}
 	dir, err := os.MkdirTemp("", "qlab")
 	if err != nil {
@@ -97,7 +97,7 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 // mixedShownMax bounds how many differences an error names.
 const mixedShownMax = 5
 
-// open opens the results, and leaves out the steps that are done.
+// open opens the results, and returns the steps that are not done yet.
 func (o *runOptions) open(p plan.Plan, steps []plan.Step, install peers.Installations) (*result.File, []plan.Step, error) {
 	if o.out == "" {
 		if o.resume {
@@ -128,7 +128,7 @@ func (o *runOptions) open(p plan.Plan, steps []plan.Step, install peers.Installa
 	return results, plan.Pending(steps, before.Done()), nil
 }
 
-// report writes the report of what there is.
+// report writes the report of the results so far.
 func (o *runOptions) report() error {
 	res, dir, err := readRun(o.out)
 	if err != nil || len(res.Rows) == 0 {
@@ -196,7 +196,7 @@ func outcome(row result.Row) string {
 	return strings.Join(parts, ", ")
 }
 
-// verdict says what came out, and is an error if cells failed.
+// verdict says how the run ended. It returns an error if cells failed.
 func (p *progress) verdict(dir string) error {
 	fmt.Fprintf(p.out, "%d ok, %d failed, %d skipped: %s\n", p.count[result.OK], p.count[result.Failed], p.count[result.Skipped], filepath.Join(dir, reportFile))
 	if n := p.count[result.Failed]; n > 0 {
