@@ -33,8 +33,8 @@ func (c *Cluster) ControlSocket(i int) string {
 	return config.Config{DataDir: c.DataDir(i)}.ControlSocket()
 }
 
-// MysqldAddr returns the host:port of node i's mysqld itself. Applications have
-// no business there.
+// MysqldAddr returns the host:port of node i's mysqld itself. Applications do
+// not connect there.
 func (c *Cluster) MysqldAddr(i int) string { return c.addr(c.nodes[i].ports.mysql) }
 
 // mysqlDir is node i's mysql directory (package mysqld).
@@ -59,7 +59,7 @@ func (c *Cluster) DSN(i int) string {
 	return cfg.FormatDSN()
 }
 
-// ReadDSN is DSN by the read-only port.
+// ReadDSN is DSN at the read-only port.
 func (c *Cluster) ReadDSN(i int) string {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", c.ReadAddr(i)
@@ -79,8 +79,8 @@ func (c *Cluster) LocalDSN(i int) (string, error) {
 	return c.socketDSN(i, mysqld.DBAUser, func(s mysqld.Secrets) string { return s.DBA })
 }
 
-// AdminDSN is LocalDSN with the agent's own account, which may do what no user
-// may: for tests.
+// AdminDSN is LocalDSN with the agent's own account, which has privileges that no user
+// has: for tests.
 func (c *Cluster) AdminDSN(i int) (string, error) {
 	return c.socketDSN(i, mysqld.AdminUser, func(s mysqld.Secrets) string { return s.Admin })
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
-// NodesMax bounds a development cluster: five servers are what a small machine
-// carries.
+// NodesMax bounds a development cluster: a small machine cannot carry more than five
+// servers.
 const NodesMax = 5
 
 // ErrAgentExited says that an agent that should run has ended.
@@ -39,40 +39,40 @@ type Options struct {
 	// Dir is the directory to use. It must not exist or be empty. Unix socket
 	// paths are inside, so it should be short.
 	Dir string
-	// Name is the cluster's; "" = dev.
+	// Name is the cluster's name; "" = dev.
 	Name string
 	// Nodes is 1, 3 or 5.
 	Nodes int
-	// Loggers is how many of them, the last ones, are loggers: a minority.
+	// Loggers is how many of the nodes are loggers: the last ones, a minority.
 	Loggers int
-	// Weights are the first nodes' weights; the others have the product's.
+	// Weights are the first nodes' weights; the others have the product's default.
 	Weights []int
 	// MySQLBase is the MySQL installation's prefix; "" = as the agent finds it.
 	MySQLBase string
 	// MySQLUser is the OS user that mysqld runs as; "" = the agent's own.
 	MySQLUser string
-	// AgentUser makes the agents run as somebody else (only root can).
+	// AgentUser is another account as which the agents run (only root can set it).
 	AgentUser *syscall.Credential
 	// AgentEnv are environment variables of the agents, NAME=VALUE, beyond this
 	// process's own.
 	AgentEnv []string
-	// NodeEnv returns those of one node's agent, and with it its mysqld.
+	// NodeEnv returns the environment variables of one node's agent, and so of its mysqld.
 	NodeEnv func(node string) []string
-	// Host is the address on which everything but the feeds listens, mysqld on its own
-	// port, too, fenced by the kernel; "" = a loopback address. It must be the only
-	// cluster's there, in a network namespace of its own.
+	// Host is the address on which everything except the feeds listens, also mysqld with its own
+	// port, fenced by the kernel; "" = a loopback address. No other cluster may use the
+	// address, so it must be in a network namespace of its own.
 	Host string
 	// Network puts proxies between the nodes' agents, so that Cut and Isolate
-	// can break what connects them.
+	// can break their connections.
 	Network bool
-	// Wire is told what passes these proxies, piece by piece, from many goroutines; nil = nobody is.
+	// Wire, if not nil, is called with each piece of bytes that passes these proxies, from many goroutines.
 	Wire func(piece []byte)
-	// Variables are server variables beyond the small-machine settings that
-	// the cluster always uses; they win over those.
+	// Variables are server variables. They override the settings for small machines that
+	// the cluster always uses.
 	Variables map[string]string
 	// PlainPeers: the agents have no keys, and talk without TLS.
 	PlainPeers bool
-	// Heartbeat and ElectionTimeout are the Raft timings; 0 = the product's.
+	// Heartbeat and ElectionTimeout are the Raft timings; 0 = the product's default.
 	Heartbeat       time.Duration
 	ElectionTimeout time.Duration
 	// MaxApplyLag is mysql.max_apply_lag; 0 = the product's.
@@ -83,8 +83,8 @@ type Options struct {
 	PromotionTimeout time.Duration
 	// Router are further settings of [router], as TOML.
 	Router map[string]string
-	// Tokens is what the file of the API's tokens has on each node; "" = there is none. It is this
-	// account's: not with AgentUser.
+	// Tokens is the content of the API's tokens file on each node; "" = there is no file. The file belongs to
+	// this account, so it does not work with AgentUser.
 	Tokens string
 	// OnChange is the agents' hook; nil = they have none.
 	OnChange []string
@@ -107,16 +107,16 @@ type node struct {
 	// binary is the program that it runs; "" = Options.Binary.
 	binary string
 	kind   cluster.Kind
-	joins  bool // it is none of the initial members
+	joins  bool // it is not one of the initial members
 	key    cluster.Key
 	dir    string
 	ports  ports
-	// heartbeat and electionTimeout are its own; 0 = those of Options.
+	// heartbeat and electionTimeout are the node's own timings; 0 = those of Options.
 	heartbeat, electionTimeout time.Duration
 
 	mu           sync.Mutex
 	agent        *subprocess.Process // nil before the first start
-	bootstrapped bool                // a cluster of one was told to begin
+	bootstrapped bool                // the node was started with --bootstrap, as the only one of a cluster
 }
 
 // ports are the TCP ports of one node.
@@ -173,8 +173,8 @@ func New(opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Grow makes one more node, which is to join the cluster, and returns its index. It
-// starts nothing, and adds it to nothing. Nobody may use the Cluster meanwhile.
+// Grow makes one more node, which will join the cluster, and returns its index. It
+// starts nothing, and does not add the node to the cluster. Nobody may use the Cluster meanwhile.
 func (c *Cluster) Grow(kind cluster.Kind) (int, error) {
 	if c.network != nil {
 		return 0, errors.New("devcluster: a cluster with a network of its own cannot grow")
@@ -231,7 +231,7 @@ func (c *Cluster) writeNode(n *node) error {
 		return fmt.Errorf("write node configuration: %w", err)
 	}
 	if c.opts.AgentUser != nil || c.opts.MySQLUser != "" {
-		// A temporary directory is its owner's alone.
+		// Only the owner may enter a temporary directory.
 		if err := os.Chmod(c.opts.Dir, 0o755); err != nil {
 			return fmt.Errorf("open cluster directory: %w", err)
 		}
@@ -304,8 +304,8 @@ func (c *Cluster) renderConfig(n *node) string {
 	return b.String()
 }
 
-// peerAddr is where node n reaches node m's agent: the addresses in the member
-// lists may differ, a cluster is known by its nodes' names.
+// peerAddr is the address at which node n reaches node m's agent. The addresses in the member
+// lists of nodes may differ: only names identify nodes.
 func (c *Cluster) peerAddr(n, m *node) string {
 	if c.network == nil || n == m {
 		return c.addr(m.ports.peer)
@@ -313,7 +313,7 @@ func (c *Cluster) peerAddr(n, m *node) string {
 	return c.addr(c.network.path(slices.Index(c.nodes, n), slices.Index(c.nodes, m)).port)
 }
 
-// feedAddr is where node n's own mysqld replicates from: on loopback always.
+// feedAddr is the address from which node n's own mysqld replicates: always on loopback.
 func (c *Cluster) feedAddr(n *node) string {
 	if c.opts.Host == "" {
 		return c.addr(n.ports.feed)
@@ -321,7 +321,7 @@ func (c *Cluster) feedAddr(n *node) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.ports.feed))
 }
 
-// addr names a port of the cluster.
+// addr is the host:port of a port of the cluster.
 func (c *Cluster) addr(port int) string { return net.JoinHostPort(c.host, strconv.Itoa(port)) }
 
 // Len returns the number of nodes.
@@ -353,7 +353,7 @@ func (c *Cluster) ConfigPath(i int) string { return c.nodes[i].config() }
 func (c *Cluster) DataDir(i int) string { return c.nodes[i].dataDir() }
 
 // Start starts node i's agent and returns; WaitReady waits for it. Starting a
-// node whose agent runs is an error. args are the agent's, beyond the configuration.
+// node whose agent runs is an error. args are further arguments of the agent.
 func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -374,8 +374,8 @@ func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 		return fmt.Errorf("open agent log: %w", err)
 	}
 	defer out.Close()                                                   // the child has its own descriptor
-	_, fresh := os.Stat(filepath.Join(n.dataDir(), "identity.json"))    // it was adopted, or restored
-	if c.opts.Nodes == 1 && i == 0 && !n.bootstrapped && fresh != nil { // a cluster of one begins by a person's word alone
+	_, fresh := os.Stat(filepath.Join(n.dataDir(), "identity.json"))    // if it is there, the data were adopted or restored
+	if c.opts.Nodes == 1 && i == 0 && !n.bootstrapped && fresh != nil { // a cluster of one begins only with --bootstrap
 		args, n.bootstrapped = append(args, "--bootstrap"), true
 	}
 	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), append([]string{"run", "--config", n.config()}, args...)...)

@@ -11,18 +11,18 @@
 //	DIR/a/agent.log   what its agent printed, appended from start to start
 //	DIR/b/ …
 //
-// All nodes of a cluster listen on one loopback address that is the cluster's
-// own, a random one of 127.0.0.0/8 (see choosePlace), or on Options.Host.
+// All nodes of a cluster listen on one loopback address that no other cluster
+// uses, a random one of 127.0.0.0/8 (see choosePlace), or on Options.Host.
 //
 // # Processes and goroutines
 //
-// New starts nothing. Agents are package subprocess's: nothing survives a demo that is
-// itself killed. They have a process group of their own, so Ctrl-C on the demo's terminal
-// reaches the demo only, which then stops them in order. Stop (and Close, which also
+// New starts nothing. Package subprocess starts the agents, so that no process survives if the demo
+// itself is killed. Each agent has a process group of its own, so Ctrl-C on the demo's terminal
+// reaches only the demo, which then stops the agents in order. Stop (and Close, which also
 // removes the directory) returns when all agents and all of their mysqlds are gone.
 //
-// mysqld belongs to its agent. It is found here as the agent's child process, and held by
-// pidfd while it is signalled.
+// mysqld belongs to its agent. This package finds it as the agent's child process, and holds its
+// pidfd while it sends a signal.
 //
 // With Options.Network every connection between two agents goes through a proxy
 // of this process, which can stop the bytes of one direction (network.go). The

@@ -13,17 +13,17 @@ import (
 // pathDialTimeout bounds the proxy's own dial to a node on the same machine.
 const pathDialTimeout = 2 * time.Second
 
-// network is what stands between the nodes if Options.Network is set: for each
-// node and each of its peers a TCP proxy, which the node has in its
-// configuration in the place of the peer's own address.
+// network has the proxies between the nodes if Options.Network is set: a TCP proxy for each
+// node and each of its peers. The node's configuration has the proxy's address
+// in place of the peer's own address.
 //
-// A cut stops bytes, it loses none: what was under way is delivered when the
-// path is mended, as late as that may be, if the connection still stands at both
-// ends. A connection that one end gave up while its path was cut ends for the
-// other one when the path is mended. So it is with a real network, with two
-// differences. A one-way cut stops the bytes of one direction and leaves TCP's
-// acknowledgements alone. And a dial to a process that is gone is reset, not
-// refused, so in such a cluster a killed agent is noticed by its silence.
+// A cut stops bytes but loses none: bytes under way are delivered when the
+// path is mended, however late, if both ends still have the connection.
+// If one end gave a connection up while its path was cut, the connection ends for the
+// other end when the path is mended. A real network does the same, with two
+// differences. Here a one-way cut stops the bytes of one direction, but not TCP's
+// acknowledgements. And here a dial to a process that is gone is reset and not
+// refused, so the others notice a killed agent only by its silence.
 type network struct {
 	host  string
 	wire  func([]byte) // Options.Wire
@@ -34,8 +34,8 @@ type network struct {
 	done   sync.WaitGroup
 }
 
-// path is the proxy that node from dials to reach node to, and the direction of
-// bytes from the one to the other, on whatever connection.
+// path is the proxy that node from dials to reach node to. It also stands for the direction of all
+// bytes from the first to the second, on any connection.
 type path struct {
 	from, to int
 	port     int    // where the proxy listens
@@ -120,14 +120,14 @@ func (n *network) serve(ctx context.Context, p *path, l net.Listener) {
 		conn, err := l.Accept()
 		if err != nil {
 			_ = l.Close()
-			return // closed, or out of descriptors, which the nodes' dials tell
+			return // closed; or no descriptors are left, which shows in the nodes' dials
 		}
 		n.done.Go(func() { p.pass(ctx, conn, n.wire) })
 	}
 }
 
 // pass connects a dialled connection with its target once both directions are
-// open, as a handshake of TCP would need them, and returns when it has ended.
+// open, because a TCP handshake needs both. It returns when the connection has ended.
 func (p *path) pass(ctx context.Context, near net.Conn, wire func([]byte)) {
 	defer near.Close()
 	defer context.AfterFunc(ctx, func() { _ = near.Close() })()
@@ -147,8 +147,8 @@ func (p *path) pass(ctx context.Context, near net.Conn, wire func([]byte)) {
 	pumps.Wait()
 }
 
-// pump copies what goes in p's direction. The end of src becomes the end of
-// dst, when it can pass; an error ends both.
+// pump copies the bytes in p's direction. When src ends, dst ends, too, once the path is open;
+// an error ends both.
 func (p *path) pump(ctx context.Context, dst, src net.Conn, wire func([]byte)) {
 	buffer := make([]byte, 64<<10)
 	for {

@@ -18,7 +18,7 @@ import (
 // again. Two clusters never share an address, and outgoing connections leave
 // from 127.0.0.1 (ip(7)), so neither can happen.
 //
-// Where a host is given, it is the caller's to see to that.
+// If a host is given, the caller must make sure of both.
 func choosePlace(given string, n int) (host string, ports []int, err error) {
 	octet := func() int { return 1 + rand.IntN(254) }
 	host = cmp.Or(given, fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet()))
@@ -40,13 +40,13 @@ func freePorts(host string, n int) (ports []int, err error) {
 			ports = append(ports, addr.Port)
 		}
 	}
-	for _, l := range held { // all at once, or the same would come again
+	for _, l := range held { // close all at the end, or the kernel would give the same port again
 		err = errors.Join(err, l.Close())
 	}
 	return ports, err
 }
 
-// FreeAddr returns an address of a host, where nobody listened a moment ago, and that no cluster is given.
+// FreeAddr returns an address of a host where nobody listened a moment ago. No cluster gets the same one.
 func FreeAddr(host string) (string, error) {
 	l, err := listenBelow(host, portOthersFirst, portLast)
 	if err != nil {
@@ -55,8 +55,8 @@ func FreeAddr(host string) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// The kernel gives none of these ports to who asks for any (ip_local_port_range), on whatever address: that
-// could come between the choice of a port and its use.
+// The kernel never gives one of these ports to a program that asks for any port (ip_local_port_range), on any
+// address: otherwise another program could get a port between its choice and its use.
 const (
 	portFirst       = 10_000
 	portOthersFirst = 28_000

@@ -81,9 +81,9 @@ func (c *Cluster) kill(i int, agent, mysqld bool) error {
 	return errors.Join(append(errs, awaitEnd(children))...)
 }
 
-// awaitEnd waits until the children are gone and releases them. One that
+// awaitEnd waits until the children are gone and releases them. A child that
 // should have ended and has not is killed, so that it does not outlive the
-// cluster, and is an error all the same.
+// cluster, and is reported as an error.
 func awaitEnd(children []*subprocess.Child) error {
 	var errs []error
 	for _, m := range children {
@@ -98,7 +98,7 @@ func awaitEnd(children []*subprocess.Child) error {
 // PauseAgent stops node i's agent with SIGSTOP. mysqld goes on.
 func (c *Cluster) PauseAgent(i int) error { return c.signalAgent(i, syscall.SIGSTOP) }
 
-// ResumeAgent continues it.
+// ResumeAgent continues node i's agent.
 func (c *Cluster) ResumeAgent(i int) error { return c.signalAgent(i, syscall.SIGCONT) }
 
 // AgentPaused says whether the kernel has stopped node i's agent: a signal takes
@@ -122,7 +122,7 @@ func (c *Cluster) signalAgent(i int, sig syscall.Signal) error {
 // PauseMysqld stops node i's mysqld with SIGSTOP.
 func (c *Cluster) PauseMysqld(i int) error { return c.SignalMysqld(i, syscall.SIGSTOP) }
 
-// ResumeMysqld continues it.
+// ResumeMysqld continues node i's mysqld.
 func (c *Cluster) ResumeMysqld(i int) error { return c.SignalMysqld(i, syscall.SIGCONT) }
 
 // SignalMysqld sends sig to node i's mysqld.
@@ -136,8 +136,7 @@ func (c *Cluster) SignalMysqld(i int, sig syscall.Signal) error {
 }
 
 // Terminate sends SIGTERM to node i's agent and waits until it has ended and
-// its mysqld with it. The error says how it ended if that was not with exit
-// status 0.
+// its mysqld with it. If the exit status was not 0, the error says how the agent ended.
 func (c *Cluster) Terminate(ctx context.Context, i int) error {
 	return c.end(ctx, i, func(p *subprocess.Process) error { return p.Signal(syscall.SIGTERM) })
 }

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// pollInterval is how often a condition is looked at.
+	// pollInterval is the shortest pause between looks at a condition.
 	pollInterval = 20 * time.Millisecond
-	// lastingIntervalMax is how often at least, where the condition lasts once it holds: a look takes
-	// the agent and this process a millisecond each, and a start takes seconds. It bounds the
+	// lastingIntervalMax is the longest pause, for conditions that stay true once they hold: a look costs
+	// the agent and this process a millisecond each, and a start takes seconds. It is also the largest
 	// error of the times that the demo prints.
 	lastingIntervalMax = 100 * time.Millisecond
-	// primaryIntervalMax is likewise, where somebody measures how long there was no primary.
+	// primaryIntervalMax is the longest pause while somebody measures how long there was no primary.
 	primaryIntervalMax = 50 * time.Millisecond
 	// statusTimeout bounds one status request: a stopped agent does not answer.
 	statusTimeout = 500 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	logTailBytes = 600
 )
 
-// Poll calls cond every few milliseconds until it says that what holds. It
+// Poll calls cond every few milliseconds until it holds; what names the condition in errors. Poll
 // gives up when ctx is done, with the last reason that cond gave, or at once
 // when cond returns an error.
 func Poll(ctx context.Context, what string, cond condition) error {
@@ -43,7 +43,7 @@ func PollCommand(ctx context.Context, what string, cond condition) error {
 // condition says whether it holds, and if not, why.
 type condition = func(context.Context) (ok bool, why string, err error)
 
-// poll is Poll, whose looks come ever less often, down to one in intervalMax.
+// poll is Poll with ever longer pauses between looks, up to intervalMax.
 func poll(ctx context.Context, what string, intervalMax time.Duration, cond condition) error {
 	interval := pollInterval
 	tick := time.NewTicker(interval)
@@ -73,7 +73,7 @@ func (c *Cluster) Status(ctx context.Context, i int) (status.Cluster, error) {
 	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api), "")
 }
 
-// NodeStatus returns what node i's agent says of itself.
+// NodeStatus returns node i's own status.
 func (c *Cluster) NodeStatus(ctx context.Context, i int) (status.Node, error) {
 	st, err := c.Status(ctx, i)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Cluster) NodeStatus(ctx context.Context, i int) (status.Node, error) {
 }
 
 // WaitPrimary waits until a running node says of itself that it is the primary,
-// and returns its index. The nodes in except are not asked: those that are just
-// being killed.
+// and returns its index. It does not ask the nodes in except: use that for nodes that are being
+// killed.
 func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 	primary := -1
 	err := poll(ctx, "there is a primary", primaryIntervalMax, func(ctx context.Context) (bool, string, error) {
@@ -150,7 +150,7 @@ func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 	}, i)
 }
 
-// WaitNode waits until cond holds for what node i says of itself. It ends at
+// WaitNode waits until cond holds for node i's own status. It ends at
 // once when the agent has exited.
 func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(status.Node) bool) error {
 	return c.waitNode(ctx, i, what, pollInterval, cond, i)

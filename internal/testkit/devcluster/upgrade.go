@@ -2,7 +2,7 @@ package devcluster
 
 import "time"
 
-// SetBinary has node i run another program, from its agent's next start on.
+// SetBinary lets node i run another program, from its agent's next start on.
 func (c *Cluster) SetBinary(i int, binary string) { c.nodes[i].binary = binary }
 
 // SetTimings gives node i Raft timings of its own, from its agent's next start on.

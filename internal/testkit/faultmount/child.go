@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childVariable tells a program that it is the server of a mount. Its value is
-// its place; the source is in sourceVariable.
+// childVariable tells a program that it must serve a mount. Its value is
+// the place of the mount; sourceVariable has the source.
 const (
 	childVariable  = "QUORATE_FAULTMOUNT_AT"
 	sourceVariable = "QUORATE_FAULTMOUNT_SOURCE"
 )
 
-// backgroundMax is how many asynchronous requests the kernel has under way: a few
-// that are held must not stop those of other files.
+// backgroundMax is how many asynchronous requests the kernel may have under way: a few
+// requests that are held must not stop requests for other files.
 const backgroundMax = 256
 
 // request is one line from the parent. The zero request asks for the status.
@@ -48,12 +48,12 @@ func ServeChild() {
 		fmt.Fprintf(os.Stderr, "serve the fault mount at %s: %v\n", at, err)
 		os.Exit(1)
 	}
-	os.Exit(0) // closes the connection: whoever still uses the files gets errors
+	os.Exit(0) // closes the connection: programs that still use the files get errors
 }
 
-// serve mounts, does what the parent asks until it is gone, and unmounts.
+// serve mounts, does what the parent asks until the parent is gone, and unmounts.
 func serve(source, at string, in io.Reader, out io.Writer) error {
-	syscall.Umask(0) // the caller's was applied
+	syscall.Umask(0) // the kernel has already applied the caller's umask
 	answers := json.NewEncoder(out)
 	root, d, err := newRoot(source)
 	if err == nil {
@@ -66,7 +66,7 @@ func serve(source, at string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, answers.Encode(reply{Error: err.Error()}))
 	}
-	// Lazy: it may be in use, and what uses it ends with this process.
+	// Lazy: the mount may be in use, and its uses end with this process.
 	defer func() { _ = unix.Unmount(at, unix.MNT_DETACH) }()
 	if err := answers.Encode(reply{}); err != nil {
 		return err

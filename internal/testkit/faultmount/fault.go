@@ -11,38 +11,38 @@ import (
 // Op is a set of kinds of operations.
 type Op uint
 
-// The kinds. An operation can be of several: a write behind the end of a file is
-// Write and Grow, a new file Grow and Modify.
+// The kinds. An operation can be of several kinds: a write behind the end of a file is
+// Write and Grow, a new file is Grow and Modify.
 const (
 	// Read of a file's content.
 	Read Op = 1 << iota
 	// Write into a file.
 	Write
-	// Grow is what needs space: writes behind the end, fallocate, new names.
+	// Grow is an operation that needs space: writes behind the end, fallocate, new names.
 	Grow
 	// Sync of a file or directory.
 	Sync
-	// Modify is to change names, sizes, owners, modes or times, and to open a
+	// Modify is a change of names, sizes, owners, modes or times, or the opening of a
 	// file for writing.
 	Modify
 
-	// Writes is everything that a read-only disk refuses.
+	// Writes are all operations that a read-only disk refuses.
 	Writes = Write | Grow | Sync | Modify
 	// Every operation.
 	Every = Read | Writes
 )
 
-// Fault is what happens to some operations.
+// Fault says what happens to some operations.
 type Fault struct {
 	Ops Op
-	// Path is a pattern (path.Match) for the path below the mount. One that fits
-	// a directory stands for all that is below it. "" fits everything.
+	// Path is a pattern (path.Match) for the path below the mount. A pattern that matches
+	// a directory stands for everything below it. "" matches everything.
 	Path string
-	// Hold makes them wait until the faults are changed.
+	// Hold makes the operations wait until the faults are changed.
 	Hold bool
-	// Delay makes them take longer.
+	// Delay makes the operations take longer.
 	Delay time.Duration
-	// Errno makes them fail; 0 = they do not.
+	// Errno makes the operations fail; 0 = they do not.
 	Errno syscall.Errno
 }
 
@@ -62,7 +62,7 @@ func (f Fault) fits(ops Op, name string) bool {
 
 // Status counts what the faults did.
 type Status struct {
-	// Held operations wait now.
+	// Held is how many operations wait now.
 	Held int
 	// Failed is how many operations failed, since the mount.
 	Failed int
@@ -82,7 +82,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{changed: make(chan struct{})} }
 
-// set replaces the faults. What is held looks again.
+// set replaces the faults. Held operations look again.
 func (g *gate) set(faults []Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +91,7 @@ func (g *gate) set(faults []Fault) {
 	g.changed = make(chan struct{})
 }
 
-// cut takes the power away, and calls undo once nothing is under way any more.
+// cut takes the power away, and calls undo once no operation is under way.
 func (g *gate) cut(undo func() error) error {
 	g.mu.Lock()
 	g.off = true
@@ -108,8 +108,8 @@ func (g *gate) now() Status {
 	return g.status
 }
 
-// enter returns when the operation may be done, or with the error that it gets.
-// Without one the caller calls leave after it.
+// enter returns when the operation may be done, or with the error that the operation gets.
+// Without an error the caller must call leave after the operation.
 func (g *gate) enter(ops Op, name string) syscall.Errno {
 	if errno := g.pass(ops, name); errno != 0 {
 		return errno

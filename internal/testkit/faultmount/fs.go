@@ -19,7 +19,7 @@ type disk struct {
 	journal *journal
 }
 
-// node is a file or directory. What is not here is the library's pass-through.
+// node is a file or directory. Operations that are not here are passed through by the library.
 type node struct {
 	fs.LoopbackNode
 	disk *disk
@@ -36,27 +36,27 @@ func newRoot(source string) (*node, *disk, error) {
 	return n, d, nil
 }
 
-// WrapChild makes a node of each of the library's.
+// WrapChild makes a node from each node of the library.
 func (n *node) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
 	child := &node{disk: n.disk}
 	child.RootData = n.RootData
 	return child
 }
 
-// name is the path of the node, or of one in it, below the mount.
+// name is the path below the mount of the node, or of an entry in it.
 func (n *node) name(in ...string) string {
 	return path.Join(append([]string{n.Path(n.Root())}, in...)...)
 }
 
-// enter waits for the faults; without an error the caller calls leave.
+// enter waits for the faults. Without an error the caller must call leave.
 func (n *node) enter(ops Op, in ...string) syscall.Errno {
 	return n.disk.gate.enter(ops, n.name(in...))
 }
 
 func (n *node) leave() { n.disk.gate.leave() }
 
-// openFlags are those that are passed on: who writes also reads, to be undone,
-// and the rest is the kernel's in front of us.
+// openFlags are the flags that are passed on. A file for writing is also opened for reading, so that writes can be
+// undone. The kernel in front of us has already applied the other flags.
 func openFlags(flags uint32) int {
 	if flags&syscall.O_ACCMODE == syscall.O_RDONLY {
 		return syscall.O_RDONLY
@@ -200,7 +200,7 @@ func (n *node) Setattr(ctx context.Context, h fs.FileHandle, in *fuse.SetAttrIn,
 	return n.LoopbackNode.Setattr(ctx, nil, in, out)
 }
 
-// truncate sets a file's size, through the handle that there may be.
+// truncate sets a file's size, through its handle if there is one.
 func (n *node) truncate(h fs.FileHandle, size int64) error {
 	var f *os.File
 	if open, ok := h.(*file); ok {
@@ -228,7 +228,7 @@ func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fs.FileHandle, 
 	return &dir{dirHandle: h.(dirHandle), node: n}, fuseFlags, 0
 }
 
-// dirHandle is what the library's open directory can do.
+// dirHandle has the methods of the library's open directory.
 type dirHandle interface {
 	fs.FileReaddirenter
 	fs.FileFsyncdirer

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// startTimeout bounds the mounting, answerTimeout an answer, closeTimeout the
+	// startTimeout bounds the mounting, answerTimeout the wait for an answer, closeTimeout the
 	// unmounting.
 	startTimeout  = 30 * time.Second
 	answerTimeout = 30 * time.Second
@@ -58,7 +58,7 @@ func Start(ctx context.Context, source, at string) (*Mount, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), childVariable+"="+at, sourceVariable+"="+source)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt is for the parent
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt must only reach the parent
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
@@ -124,8 +124,8 @@ func (m *Mount) request(r request) (Status, error) {
 	return s, nil
 }
 
-// SetFaults replaces the faults: the first one that fits an operation is its.
-// Without any the disk is well. What was held goes on, or gets the new fault.
+// SetFaults replaces the faults. To an operation the first fault applies that matches it.
+// Without faults the disk is well. Held operations go on, or get the new fault.
 func (m *Mount) SetFaults(faults ...Fault) error {
 	for _, f := range faults {
 		if _, err := path.Match(f.Path, ""); err != nil {
@@ -139,17 +139,17 @@ func (m *Mount) SetFaults(faults ...Fault) error {
 	return err
 }
 
-// Status says what the faults do.
+// Status returns what the faults have done.
 func (m *Mount) Status() (Status, error) { return m.request(request{}) }
 
-// CutPower loses what was not synced, and fails everything from then on. The
-// processes that used the disk are to be ended, and the source mounted anew.
+// CutPower loses all that was not synced, and from then on everything fails. The
+// caller must end the processes that used the disk, and mount the source again.
 func (m *Mount) CutPower() error {
 	_, err := m.request(request{Cut: true})
 	return err
 }
 
-// Close unmounts. Programs that still use the files get errors, what is held first.
+// Close unmounts. Programs that still use the files get errors, first those whose operations are held.
 func (m *Mount) Close() error {
 	err := m.stop.Close()
 	select {
@@ -158,7 +158,7 @@ func (m *Mount) Close() error {
 	case <-time.After(closeTimeout):
 		err = errors.Join(err, fmt.Errorf("the server of %s did not end", m.at), m.child.Process.Kill(), <-m.ended)
 	}
-	// If the server could not: it is no mount point any more as a rule.
+	// In case the server could not unmount. As a rule there is no mount point any more.
 	if gone := unix.Unmount(m.at, unix.MNT_DETACH); gone != nil && !errors.Is(gone, syscall.EINVAL) {
 		err = errors.Join(err, fmt.Errorf("unmount %s: %w", m.at, gone))
 	}

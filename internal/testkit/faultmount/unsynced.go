@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsyncedBytesMax bounds what is kept of one file to undo its changes: above,
+// unsyncedBytesMax bounds how much is kept of one file to undo its changes: above that
 // the file is synced. InnoDB writes less between two syncs.
 const unsyncedBytesMax = 64 << 20
 
-// change is what a change of a file has replaced.
+// change has the content that a change of a file has replaced.
 type change struct {
 	size int64 // of the file before
 	at   int64
 	old  []byte
 }
 
-// unsynced are the changes of one file since its last sync.
+// unsynced has the changes of one file since its last sync.
 type unsynced struct {
 	mu      sync.Mutex
 	file    *os.File // set while there are changes
@@ -33,7 +33,7 @@ type unsynced struct {
 
 type inode struct{ dev, ino uint64 }
 
-// journal knows what a loss of power would undo.
+// journal has the changes that a loss of power would undo.
 type journal struct {
 	mu    sync.Mutex
 	files map[inode]*unsynced
@@ -53,8 +53,8 @@ func (j *journal) of(st *syscall.Stat_t) *unsynced {
 	return u
 }
 
-// change does something to [at, at+length) of a file, and first notes what is
-// there. At the end of the file is nothing to note.
+// change calls do, which changes [at, at+length) of a file, and first notes the present
+// content. Behind the end of the file there is nothing to note.
 func (j *journal) change(f *os.File, at, length int64, do func() error) error {
 	st, err := statFile(f)
 	if err != nil {
@@ -63,7 +63,7 @@ func (j *journal) change(f *os.File, at, length int64, do func() error) error {
 	u := j.of(&st)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if st, err = statFile(f); err != nil { // again: another write was before us
+	if st, err = statFile(f); err != nil { // once more: another write may have come before this one
 		return err
 	}
 	length = max(0, min(length, st.Size-at))
@@ -73,7 +73,7 @@ func (j *journal) change(f *os.File, at, length int64, do func() error) error {
 		}
 		u.drop(u.first + uint64(len(u.changes)))
 		if length > unsyncedBytesMax {
-			return do() // durable at once, where the kernel likes it
+			return do() // the kernel may make it durable at any time
 		}
 	}
 	c := change{size: st.Size, at: at, old: make([]byte, length)}
@@ -127,12 +127,12 @@ func (u *unsynced) drop(upTo uint64) {
 		u.changes, u.first = u.changes[1:], u.first+1
 	}
 	if len(u.changes) == 0 && u.file != nil {
-		_ = u.file.Close() // a second descriptor; nothing was written through it
+		_ = u.file.Close() // it is a second descriptor; nothing was written through it
 		u.file, u.changes = nil, nil
 	}
 }
 
-// undo takes all changes back. Nothing else is under way.
+// undo undoes all changes. No operation may be under way.
 func (j *journal) undo() error {
 	var errs []error
 	for _, u := range j.files {

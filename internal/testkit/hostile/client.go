@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// patience is how long both ends of a connection may take: a machine that stalls is no finding.
+	// patience is how long both ends of a connection may take. It is long, because a slow machine is no finding.
 	patience = 20 * time.Second
-	// toldBytesMax is the most that a client reads.
+	// toldBytesMax is how many bytes a client reads at most.
 	toldBytesMax = 64 << 20
 	allocated    = "/gc/heap/allocs:bytes"
 )
 
-// Talk has serve serve a client. It fails t unless both return soon, with at most roomBytes allocated by the
-// whole process. The connections are closed then.
+// Talk lets serve serve a client, and then closes the connections. It fails t unless both return soon, and the whole
+// process allocates at most roomBytes meanwhile.
 func Talk(t testing.TB, roomBytes uint64, serve func(conn *net.UnixConn), client func(conn *net.UnixConn)) {
 	t.Helper()
 	near, far, err := pair()
@@ -33,7 +33,7 @@ func Talk(t testing.TB, roomBytes uint64, serve func(conn *net.UnixConn), client
 	}
 	before := allocatedBytes()
 	done := make(chan string, 2)
-	// A panic outside the test's goroutine would end the process, and a fuzzer shows nothing of that.
+	// A panic outside the test's goroutine would end the process, and a fuzzer would not show its input.
 	end := func(side func(*net.UnixConn), conn *net.UnixConn) {
 		panicked := ""
 		defer func() { done <- panicked }()
@@ -66,23 +66,23 @@ func Talk(t testing.TB, roomBytes uint64, serve func(conn *net.UnixConn), client
 	}
 }
 
-// Say is Talk with a client that sends all of this, and no more, and listens to the end. It returns what the
-// client was told.
+// Say is Talk with a client that sends exactly the bytes in sent, and then reads to the end. It returns what the
+// client read.
 func Say(t testing.TB, roomBytes uint64, sent []byte, serve func(conn *net.UnixConn)) (told []byte) {
 	t.Helper()
 	Talk(t, roomBytes, serve, func(conn *net.UnixConn) { told = Exchange(conn, sent) })
 	return told
 }
 
-// Exchange sends all of this, and no more, and returns what is told until the other end hangs up.
+// Exchange sends exactly the bytes in sent, and returns all that it reads until the other end hangs up.
 func Exchange(conn *net.UnixConn, sent []byte) (told []byte) {
 	wrote := make(chan struct{})
 	go func() {
 		defer close(wrote)
-		_, _ = conn.Write(sent) // who has heard enough hangs up
+		_, _ = conn.Write(sent) // the other end may hang up before it has read all
 		_ = conn.CloseWrite()
 	}()
-	told, _ = io.ReadAll(io.LimitReader(conn, toldBytesMax)) // it may be reset, behind what was told
+	told, _ = io.ReadAll(io.LimitReader(conn, toldBytesMax)) // the connection may be reset at the end
 	_ = conn.Close()
 	<-wrote
 	return told
@@ -100,7 +100,7 @@ func pair() (near, far *net.UnixConn, err error) {
 
 func connection(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "socket")
-	defer func() { _ = f.Close() }() // FileConn has its own
+	defer func() { _ = f.Close() }() // FileConn has a descriptor of its own
 	conn, err := net.FileConn(f)
 	if err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func allocatedBytes() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// Remote is a connection that comes from another host, as far as it says.
+// Remote is a connection that seems to come from another host.
 type Remote struct{ *net.UnixConn }
 
-// RemoteAddr returns an address of nobody's (RFC 5737).
+// RemoteAddr returns an address that no host has (RFC 5737).
 func (Remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7} }

@@ -1,8 +1,8 @@
-// Package hostile plays a client that sends anything, for the fuzz targets of what listens.
+// Package hostile plays a client that sends anything, for the fuzz targets of code that listens.
 //
-// A client has a socket of the kernel's own, whose other end is served by the code that the target is
-// about. Both ends have to be done soon, and what the process allocates meanwhile is bounded. Mend makes
-// frames of what a fuzzer has made of frames: without it no input gets behind their checksums.
+// A client has a real socket; the code under test serves its other end. Both ends must finish soon, and the memory that
+// the process allocates meanwhile is bounded. Mend turns the bytes of a fuzzer into valid frames again: without it no
+// input would get past the frames' checksums.
 //
-// The package owns what it opens, for the time of a call. Its goroutines end with that.
+// The package closes all that it opens by the end of a call. Its goroutines end then, too.
 package hostile

@@ -6,8 +6,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/frame"
 )
 
-// Mend returns bytes as frames: the length that a header names is cut to what there is behind it, and the
-// rest of the header fits. So it is with each further frame. Only the types stay as they are.
+// Mend returns the bytes of b as valid frames. In each header it cuts the length to the number of bytes that follow, and
+// makes the other fields fit. Only the types stay as they are.
 func Mend(b []byte, f frame.Format) []byte {
 	b = bytes.Clone(b)
 	for rest := b; len(rest) >= frame.HeaderBytes; {

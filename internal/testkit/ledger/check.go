@@ -20,7 +20,7 @@ const (
 	// agreePoll is the interval at which the nodes' gtid_executed is read.
 	agreePoll = 100 * time.Millisecond
 	// readsMax bounds how often the tables are read again because a
-	// transaction was applied meanwhile. Nobody writes: the second read does.
+	// transaction was applied meanwhile. Nobody writes, so the second read is normally enough.
 	readsMax = 5
 )
 
@@ -80,7 +80,7 @@ func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Atte
 	}
 }
 
-// judge makes the result from what the readers hold.
+// judge makes the result from what the readers have read.
 func judge(readers []*reader, history []Attempt, settled time.Duration) Result {
 	rows := make([]NodeRows, len(readers))
 	for i, r := range readers {
@@ -159,7 +159,7 @@ func gtids(readers []*reader) string {
 	return strings.Join(all, "|")
 }
 
-// reader is one node and what was read from it last.
+// reader is one node, with what was read from it last.
 type reader struct {
 	name string
 	db   *sql.DB
@@ -223,7 +223,7 @@ type tableRow struct {
 	written     sql.RawBytes
 }
 
-// right says whether the columns are what follows from the id.
+// right says whether the columns have the values that follow from the id.
 func (t *tableRow) right() bool {
 	return t.writer == int64(t.id.Writer()) && t.seq == int64(t.id.Seq()) && bytes.Equal(t.payload, t.id.Payload())
 }

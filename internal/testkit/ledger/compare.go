@@ -12,7 +12,7 @@ type NodeRows struct {
 	Node string
 	// IDs in the order of the primary key.
 	IDs []ID
-	// Wrong holds the ids whose other columns are not what was written.
+	// Wrong holds the ids of rows whose other columns are not what was written.
 	Wrong []ID
 }
 
@@ -24,9 +24,9 @@ type Verdict struct {
 	Failed         int `json:"failed"`
 	// Lost holds each acknowledged row that at least one node lacks.
 	Lost []Finding `json:"lost,omitempty"`
-	// Diverged holds everything else that must not be: a row on some nodes
-	// only, a transaction in part, a row that nobody wrote or that failed, a
-	// row twice, a wrong content, and (ID 0) nodes that differ as a whole.
+	// Diverged holds everything else that must not be: a row on only some nodes,
+	// a part of a transaction, a row that nobody wrote or whose write failed, a
+	// row that is there twice, a wrong content, and (ID 0) nodes that differ as a whole.
 	Diverged []Finding `json:"diverged,omitempty"`
 }
 
@@ -97,7 +97,7 @@ func (v *Verdict) judge(a Attempt, nodes []NodeRows) {
 			}
 		}
 	case Failed:
-		v.Failed += rows // judgeNode reports those that are there
+		v.Failed += rows // judgeNode reports rows that are there nevertheless
 	default:
 		v.Unknown += rows
 		switch {
@@ -111,7 +111,7 @@ func (v *Verdict) judge(a Attempt, nodes []NodeRows) {
 	}
 }
 
-// judgeNode looks for what one node holds and should not. history and n.IDs
+// judgeNode looks for rows that one node has and should not have. history and n.IDs
 // are sorted.
 func (v *Verdict) judgeNode(n NodeRows, history []Attempt) {
 	for i, id := range n.IDs {

@@ -1,5 +1,5 @@
 // Package ledger is a write workload that remembers what it was told, and the
-// checker that holds the servers to it.
+// checker that compares the servers with that.
 //
 // Writers insert rows with ids of their own into one table through the
 // cluster's read/write ports. Of every transaction the writer records an

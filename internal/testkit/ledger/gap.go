@@ -27,16 +27,16 @@ func (g *gapMeter) ack(now time.Time) {
 	}
 }
 
-// reset forgets the intervals that have ended. The one that is open at the
-// moment stays: a kill between two commits is inside it.
+// reset forgets the intervals that have ended. The interval that is open now
+// stays: a kill between two commits is inside it.
 func (g *gapMeter) reset() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.longest = 0
 }
 
-// read returns the longest interval since the last reset, the one still open
-// at now included: writes that never resume must not look like a short gap.
+// read returns the longest interval since the last reset, including the interval that is still open
+// at now: writes that never resume must not look like a short gap.
 func (g *gapMeter) read(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

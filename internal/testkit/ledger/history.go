@@ -42,10 +42,10 @@ func (id ID) Payload() []byte {
 	return out
 }
 
-// Outcome is what a writer knows of one transaction.
+// Outcome is what a writer knows about one transaction.
 type Outcome uint8
 
-// The outcomes. The zero value is the one that claims nothing.
+// The outcomes. The zero value claims nothing.
 const (
 	// Unknown: the deciding statement may have been received.
 	Unknown Outcome = iota

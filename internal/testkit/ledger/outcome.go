@@ -7,14 +7,14 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// OutcomeOf returns what the answer to a deciding statement says of its transaction: an
-// INSERT with autocommit, or a COMMIT. An answer that does not rule a commit out is unknown.
+// OutcomeOf returns the outcome of a transaction after the answer to its deciding statement: an
+// INSERT with autocommit, or a COMMIT. If the answer does not rule a commit out, the outcome is unknown.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Acknowledged
 	}
 	if errors.Is(err, driver.ErrBadConn) {
-		return Failed // the driver's word for: nothing was sent
+		return Failed // the driver says by this error that nothing was sent
 	}
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok && rulesOutCommit(refused.Number) {
 		return Failed
@@ -23,11 +23,11 @@ func OutcomeOf(err error) Outcome {
 }
 
 // rulesOutCommit says whether the transaction cannot have been committed anywhere, now or
-// later, if a server answers an INSERT or a COMMIT with this error. A code that is in doubt
-// is not here. Not here in particular:
+// later, if a server answers an INSERT or a COMMIT with this error. It is false for codes
+// that leave a doubt, in particular:
 //
 //   - 3100 and 3101, a commit hook refused or rolled back. A member that leaves its group
-//     also rolls back the transactions that it has sent to the others. These may commit them.
+//     also rolls back the transactions that it has sent to the others. The others may commit them.
 //   - 1180, an error during COMMIT. Galera's write set may have been sent.
 //   - 1053 and 1317, shutdown and KILL. They may come while a commit waits for its replicas.
 func rulesOutCommit(number uint16) bool {

@@ -170,8 +170,8 @@ func CreateTable(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// Run writes until ctx is done and returns after every writer has ended, nil
-// if none failed for good. An attempt under way is given stopGrace to end. A
+// Run writes until ctx is done and returns after every writer has ended. It returns nil
+// if no writer failed for good. An attempt under way gets stopGrace to end. A
 // Workload runs once.
 func (w *Workload) Run(ctx context.Context) error {
 	defer w.closePools()
@@ -192,7 +192,7 @@ func (w *Workload) closePools() {
 	}
 }
 
-// SetPause has the writers pause otherwise, each from its next transaction on.
+// SetPause sets another pause for the writers, each from its next transaction on.
 func (w *Workload) SetPause(p time.Duration) { w.pause.Store(int64(p)) }
 
 // Stats returns the counters as they are now.
@@ -213,8 +213,8 @@ func (w *Workload) ResetGap() { w.gap.reset() }
 func (w *Workload) Gap() time.Duration { return w.gap.read(time.Now()) }
 
 // Spread makes every writer connect again through its own port, after the attempt
-// that it has under way, and returns when all have. Failures move writers to the
-// next port, in the end perhaps all of them to one.
+// that it has under way, and returns when all have done so. It is needed because failures move writers to the
+// next port, in the end perhaps all of them to one port.
 func (w *Workload) Spread(ctx context.Context) error {
 	want := w.spreads.Add(1)
 	behind := func(wr *writer) bool { return wr.spread.Load() < want }
@@ -243,8 +243,8 @@ type writer struct {
 	number  uint32
 	nextSeq uint32
 	port    int // index of the pool it uses
-	// sentHome is the Workload.spreads that made it go back to its own port,
-	// spread is what it was when it connected.
+	// sentHome is the value of Workload.spreads that last made the writer go back to its own port. spread is the value
+	// when it connected.
 	sentHome uint32
 	spread   atomic.Uint32
 	rng      *rand.Rand
@@ -284,8 +284,8 @@ func (wr *writer) run(soft, hard context.Context) error {
 	return nil
 }
 
-// connect opens a connection through the writer's port. A port that does not
-// answer makes it go on to the next one, for the next try.
+// connect opens a connection through the writer's port. If the port does not
+// answer, the writer uses the next port for its next try.
 func (wr *writer) connect(soft context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(soft, wr.load.cfg.AttemptTimeout)
 	defer cancel()
@@ -301,20 +301,21 @@ func (wr *writer) connect(soft context.Context) (*sql.Conn, error) {
 	wr.spread.Store(spread)
 	select {
 	case wr.load.connected <- struct{}{}:
-	default: // it is told already that it has to look
+	default: // the signal to look is there already
 	}
 	return conn, nil
 }
 
 func (wr *writer) nextPort() { wr.port = (wr.port + 1) % len(wr.load.pools) }
 
-// closed tells whether a server takes no writes from anybody. That may last: of two clusters, one follows the other.
+// closed tells whether the error says that a server takes no writes from anybody. That may last: a cluster that follows
+// another one is closed.
 func closed(err error) bool {
 	refused, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && refused.Number == errReadOnly
 }
 
-// home is the port that it begins with.
+// home is the port with which the writer begins.
 func (wr *writer) home() int { return int(wr.number-wr.load.cfg.FirstWriter) % len(wr.load.pools) }
 
 // write makes attempts on conn until one fails or soft is done, and returns
@@ -375,7 +376,7 @@ func (wr *writer) attempt(hard context.Context, conn *sql.Conn, a Attempt) (Outc
 	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
 		return Failed, classify(err)
 	}
-	// The first row alone, the others in one statement: both shapes occur.
+	// The first row has a statement of its own, the others share one: so both shapes occur.
 	for _, part := range [][2]int{{0, 1}, {1, int(a.Rows)}} {
 		values, args := []string{}, []any{}
 		for r := part[0]; r < part[1]; r++ {

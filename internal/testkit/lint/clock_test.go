@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// realTime is what the simulator is built of and may still use the machine's clock, or begin a goroutine: packages
-// and files, with the reason.
+// realTime has the packages and files that the simulator is built of, and that may nevertheless use the machine's
+// clock or start a goroutine, with the reason.
 var realTime = map[string]string{
 	"internal/sys/clock":                     "is the machine's clock",
 	"internal/sys/strangers":                 "counts real connections",
@@ -26,7 +26,8 @@ var realTime = map[string]string{
 	"internal/raft/bulk/conn.go":             "is the deadline of a real connection",
 }
 
-// clockNames are what waits, looks at the clock, or begins what runs beside it, past a clock that is given.
+// clockNames are functions that wait, look at the clock, or start concurrent code without the clock that the code is
+// given.
 var clockNames = map[string][]string{
 	"time":                        {"Now", "After", "Sleep", "NewTimer", "NewTicker", "AfterFunc", "Tick", "Since", "Until"},
 	"context":                     {"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause", "AfterFunc"},
@@ -35,8 +36,8 @@ var clockNames = map[string][]string{
 	module + "internal/sys/clock": {"Machine"},
 }
 
-// TestSimulatedCodeHasOneClock holds that all code that the simulator runs waits by the clock that it is given, and
-// begins what runs beside it by that: else a seed is not replayed.
+// TestSimulatedCodeHasOneClock: all code that the simulator runs uses only the clock that it is given, to wait and to
+// start concurrent code. Otherwise a seed could not be replayed.
 func TestSimulatedCodeHasOneClock(t *testing.T) {
 	all, unused := sources(t), maps.Clone(realTime)
 	simulated := importsOf(all, simPackage)

@@ -1,7 +1,7 @@
-// Package lint holds the repository's own rules as a test: dependencies point
-// down only, pure packages are pure, files and functions stay small enough to
+// Package lint has tests for the repository's own rules: dependencies point
+// only down, pure packages are pure, files and functions stay small enough to
 // read, every package says what it is for, pages are short and their links lead
-// somewhere, the simulator decides nothing, and what it runs has one clock.
+// somewhere, the simulator decides nothing, and the code that it runs has one clock.
 //
 // The package has no code of its own; it owns nothing and starts nothing.
 package lint

@@ -24,7 +24,7 @@ type page struct {
 	text     string
 	lines    int
 	sections []string // its headings of the second level
-	anchors  []string // what links to its headings end with
+	anchors  []string // the ends of links to its headings
 }
 
 var (
@@ -153,7 +153,8 @@ var (
 // codeName is what a page names of a package: `role.Machine`, `agent.openLog`. A setting has no capital.
 var codeName = regexp.MustCompile("`([a-z0-9]+)\\.([A-Za-z]*[A-Z]\\w*)")
 
-// TestNamedCode: what the pages about the architecture and the simulator name of a package is declared there.
+// TestNamedCode: the names of a package that the pages about the architecture and the simulator mention are declared
+// in it.
 func TestNamedCode(t *testing.T) {
 	in := map[string]map[string]bool{} // by package
 	for _, s := range sources(t) {
@@ -189,8 +190,8 @@ func TestNamedCode(t *testing.T) {
 	}
 }
 
-// TestNamedTests: each test that a page names is there, in the package that it names. A row of bugs.md whose test has
-// another name by now says no more what holds the mend.
+// TestNamedTests: each test that a page names exists in the package that the page names. If a test was renamed, its
+// row in bugs.md would no longer say which test holds the fix.
 func TestNamedTests(t *testing.T) {
 	in := map[string][]string{} // the packages with a test of this name
 	for _, dir := range []string{"internal", "test", "lab"} {

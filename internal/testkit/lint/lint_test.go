@@ -18,8 +18,8 @@ const (
 	functionLinesMax = 70
 )
 
-// allowed names, for each package, the packages of ours that it may import: those of
-// internal/ without that, those of the lab as lab/NAME. Arrows point down only. A package
+// allowed names, for each package, the packages of this repository that it may import: those of
+// internal/ without that prefix, those of the lab as lab/NAME. Arrows point only down. A package
 // that is not here may import none.
 var allowed = map[string][]string{
 	"internal/mysql/binlog":             {"mysql/gtid"},
@@ -223,7 +223,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPackageDocs wants a doc.go that starts with the package's name.
+// TestPackageDocs: every package has a doc.go that starts with the package's name.
 func TestPackageDocs(t *testing.T) {
 	docs, dirs := map[string]bool{}, map[string]string{}
 	for _, s := range sources(t) {
@@ -253,9 +253,9 @@ func TestNoCatchAllPackages(t *testing.T) {
 	}
 }
 
-// TestNoMutablePackageState wants package-level variables to be constants in
-// all but name (errors, compiled patterns, tables, interface assertions): each
-// has its value where it is declared, or is filled by go:embed.
+// TestNoMutablePackageState: package-level variables are constants in
+// all but name (errors, compiled patterns, tables, interface assertions). Each
+// gets its value where it is declared, or from go:embed.
 func TestNoMutablePackageState(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test {

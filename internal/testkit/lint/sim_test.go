@@ -25,9 +25,9 @@ var deciding = []string{
 }
 
 // simCalls are the functions and methods of these packages that the simulator calls itself: which, in which files,
-// and why that decides nothing. What is added here is a decision that the agent makes in a place of its own, unless
-// its reason says otherwise. docs/simulation.md, "What runs", tells more. The list does not see what the simulator
-// decides without a call: by a condition of its own, or by what it leaves out.
+// and why the call decides nothing. A new call here means that the simulator makes a decision which the agent makes in a
+// place of its own, unless its reason says otherwise. docs/simulation.md, "What runs", tells more. The list cannot show
+// decisions that the simulator makes without a call: by a condition of its own, or by leaving something out.
 var simCalls = []simCall{
 	{
 		"makes or opens what then runs by itself",
@@ -112,14 +112,14 @@ var simCalls = []simCall{
 	},
 }
 
-// simCall lists names and the files in which they are called, apart by white space.
+// simCall lists names and the files in which they are called, separated by white space.
 type simCall struct{ why, files, names string }
 
-// adapterLinesMax bounds what gives the product its world there.
+// adapterLinesMax bounds the simulator's adapters, which give the product its world.
 const adapterLinesMax = 1300
 
-// TestSimulatorDecidesNothing holds that the simulator builds what the agent builds, and is the
-// world around it. Decisions are asked for by the product's code, which runs there as it is.
+// TestSimulatorDecidesNothing: the simulator builds what the agent builds, and is only the
+// world around it. The product's code, which runs there unchanged, makes all decisions.
 func TestSimulatorDecidesNothing(t *testing.T) {
 	called, adapters := simulatorCalls(t), 0
 	for _, s := range sources(t) {
@@ -193,7 +193,7 @@ type call struct {
 	line       int
 }
 
-// exportData finds what the compiler wrote of the packages that the simulator imports.
+// exportData finds the compiler's export data of the packages that the simulator imports.
 func exportData(t *testing.T) func(string) (io.ReadCloser, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", "./"+simPackage)
 	cmd.Dir, cmd.Stderr = root, os.Stderr

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUnit: the units run the agent, the archive and backups without root, and keep them, and mysqld, from what they do
-// not need. Who takes a setting away has to say so here, too.
+// TestUnit: the units run the agent, the archive and backups without root, and take from them, and from mysqld, all
+// rights that they do not need. If you remove a setting from a unit, change this test, too.
 func TestUnit(t *testing.T) {
 	all := []string{
 		"User=mysql", "Group=mysql", "UMask=0077", "CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0",

@@ -20,10 +20,10 @@ import (
 // rivalsVariable names the directory that scripts/get-rivals.sh has filled.
 const rivalsVariable = "QUORATE_RIVALS"
 
-// ErrNone is returned where there is no Router: make rivals gets it.
+// ErrNone is returned if there is no Router: make rivals gets it.
 var ErrNone = errors.New("no mysqlrouter in .rivals or QUORATE_RIVALS: run make rivals")
 
-// Program returns the path of mysqlrouter, of a test that is two directories below the repository's root.
+// Program returns the path of mysqlrouter, for a test that runs two directories below the repository's root.
 func Program() (string, error) {
 	program, err := Rival("router", "mysqlrouter")
 	if err != nil {
@@ -45,16 +45,16 @@ func Rival(prefix, program string) (string, error) {
 	return path, err
 }
 
-// Config is what a Router is bootstrapped with.
+// Config has the settings with which a Router is bootstrapped.
 type Config struct {
 	Program string
 	// Dir gets Router's configuration, keys and log. It must not exist.
 	Dir string
 	// Against is the host:port of a node's mysqld. User is an account there, with the role quorate_dba.
 	Against, User, Password string
-	// Host is the address on which Router listens, with the ports of its manual: "" = loopback, with ports that are free.
+	// Host is the address on which Router listens, with the ports of its manual; "" = loopback, with free ports.
 	Host string
-	// Start starts Router's processes, such as in the network namespace of Host: nil = beside this one.
+	// Start starts Router's processes, for example in the network namespace of Host; nil = as children of this process.
 	Start func(*exec.Cmd) (*subprocess.Process, error)
 }
 
@@ -65,7 +65,7 @@ func (c Config) start(cmd *exec.Cmd) (*subprocess.Process, error) {
 	return subprocess.Start(cmd)
 }
 
-// run runs a command to its end, and returns what it printed.
+// run runs a command to its end, and returns its output.
 func (c Config) run(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -126,7 +126,7 @@ func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 	return r, r.readPorts()
 }
 
-// freeBasePort returns a port that is free with the four behind it.
+// freeBasePort returns a port that is free together with the next four.
 func freeBasePort() (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,7 +151,7 @@ func freeBasePort() (int, error) {
 
 func (r *Router) path(name string) string { return filepath.Join(r.config.Dir, name) }
 
-// readPorts reads them from the configuration that the bootstrap has written.
+// readPorts reads the ports from the configuration that the bootstrap has written.
 func (r *Router) readPorts() error {
 	text, err := os.ReadFile(r.path("mysqlrouter.conf"))
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Router) readPorts() error {
 	return nil
 }
 
-// Command is what Start starts, for who starts it otherwise.
+// Command is the command that Start starts, for callers that start it in another way.
 func (r *Router) Command() *exec.Cmd {
 	return exec.Command(r.config.Program, "--config", r.path("mysqlrouter.conf"))
 }
@@ -208,7 +208,7 @@ func (r *Router) Stop() error {
 	return r.process.WaitGone()
 }
 
-// Log returns the end of what the Router has said.
+// Log returns the end of the Router's log.
 func (r *Router) Log() string {
 	const most = 4000
 	text, _ := os.ReadFile(r.path("test.log"))
