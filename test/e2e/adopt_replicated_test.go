@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// TestAdoptSemiSync: the source of a semi-sync pair is shut down while writers write, is cleared of semi-sync as
-// docs/adopt.md says, and becomes the first node. What it acknowledged is on all nodes.
+// TestAdoptSemiSync: the source of a semi-sync pair is shut down while writers write. Semi-sync is removed from it as
+// docs/adopt.md says, and it becomes the first node. All that it acknowledged is on all nodes.
 func TestAdoptSemiSync(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
@@ -26,7 +26,7 @@ func TestAdoptSemiSync(t *testing.T) {
 	if n := plainQuery(t, ctx, source, "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Rpl_semi_sync_source_yes_tx'"); n == "0" {
 		t.Error("the replica has acknowledged nothing: it is no semi-sync pair")
 	}
-	if err := source.Stop(); err != nil { // beneath the writers
+	if err := source.Stop(); err != nil { // while writers write
 		t.Fatal(err)
 	}
 	load.stop(t)
@@ -45,7 +45,7 @@ func TestAdoptSemiSync(t *testing.T) {
 	f.growAdopted(t, ctx, want)
 }
 
-// semiSyncPair is a source that waits for its replica for ever, and the replica.
+// semiSyncPair returns a source that waits for its replica without a limit, and the replica.
 func (f *fixture) semiSyncPair(t *testing.T, ctx context.Context) (source, replica *mysqldtest.Plain) {
 	t.Helper()
 	source = f.plainServer(t, ctx, "source")
@@ -64,9 +64,9 @@ func (f *fixture) semiSyncPair(t *testing.T, ctx context.Context) (source, repli
 	return source, replica
 }
 
-// TestAdoptGroup: the primary of a group of three is adopted, after the primary has moved, and was cleared of the group as
-// docs/adopt.md says. What the group acknowledged is on all nodes. Another cluster has followed that member before, as a secondary and as
-// the primary, until its cutover.
+// TestAdoptGroup: the primary of a group of three is adopted, after the primary has moved and the group was removed from
+// the server as docs/adopt.md says. All that the group acknowledged is on all nodes. Before that another cluster follows
+// the same member, first as a secondary and then as the primary, until a cutover.
 func TestAdoptGroup(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1, Variables: map[string]string{"sql_require_primary_key": "ON"}})
@@ -95,7 +95,7 @@ func TestAdoptGroup(t *testing.T) {
 	g.takesOverFrom(t, ctx, primary, f.history)
 	load = f.startAt(t, 6, dsns...)
 	load.awaitAcks(t, ctx, 20)
-	plainDo(t, ctx, primary, "STOP GROUP_REPLICATION") // beneath the writers
+	plainDo(t, ctx, primary, "STOP GROUP_REPLICATION") // while writers write
 	load.stop(t)
 	f.awaitPlain(t, ctx, primary, "all that was received is applied", "SELECT COUNT(*) FROM performance_schema.replication_connection_status "+
 		"WHERE NOT GTID_SUBSET(received_transaction_set, @@GLOBAL.gtid_executed)", "0")
@@ -107,7 +107,8 @@ func TestAdoptGroup(t *testing.T) {
 	f.growAdopted(t, ctx, want)
 }
 
-// followsMember is a new cluster that follows a member of a group, who is a secondary now. first is the primary.
+// followsMember makes a new cluster that follows a member of a group. The member is a secondary now, first is the
+// primary.
 func followsMember(t *testing.T, ctx context.Context, first, member *mysqldtest.Plain) *fixture {
 	t.Helper()
 	g := newCluster(t, devcluster.Options{Nodes: 1, Name: "other"})
@@ -128,8 +129,8 @@ func followsMember(t *testing.T, ctx context.Context, first, member *mysqldtest.
 	return g
 }
 
-// takesOverFrom: the cluster goes on in place of the member that is left of a group, and has all that the group has acknowledged. Then
-// that takes writes again.
+// takesOverFrom: the cluster takes over from the last member of a group, and has all that the group has acknowledged.
+// Then the member takes writes again.
 func (f *fixture) takesOverFrom(t *testing.T, ctx context.Context, member *mysqldtest.Plain, all []ledger.Attempt) {
 	t.Helper()
 	f.awaitNear(t, ctx)
@@ -142,7 +143,8 @@ func (f *fixture) takesOverFrom(t *testing.T, ctx context.Context, member *mysql
 	plainDo(t, ctx, member, "RESET PERSIST super_read_only", "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
 }
 
-// group is a group of three with one primary, the first one, as MySQL Shell leaves it: all is of INSTALL PLUGIN and SET PERSIST.
+// group makes a group of three whose first member is the primary. It is set up as MySQL Shell does it, only by INSTALL
+// PLUGIN and SET PERSIST.
 func (f *fixture) group(t *testing.T, ctx context.Context) []*mysqldtest.Plain {
 	t.Helper()
 	const host = "report_host=127.0.0.1"
@@ -179,7 +181,7 @@ func (f *fixture) group(t *testing.T, ctx context.Context) []*mysqldtest.Plain {
 	return members
 }
 
-// plainLedger makes the ledger's table on a server, and the account for it, and returns how writers get there.
+// plainLedger makes the ledger's table on a server, and the account for it, and returns the writers' DSN.
 func (f *fixture) plainLedger(t *testing.T, ctx context.Context, p *mysqldtest.Plain) (dsn string) {
 	t.Helper()
 	user, password := f.Application()
@@ -192,14 +194,14 @@ func (f *fixture) plainLedger(t *testing.T, ctx context.Context, p *mysqldtest.P
 	return dsn
 }
 
-// plainDSN is the ledger's way to a server.
+// plainDSN is the writers' DSN for a server.
 func (f *fixture) plainDSN(t *testing.T, ctx context.Context, p *mysqldtest.Plain) string {
 	t.Helper()
 	user, password := f.Application()
 	return fmt.Sprintf("%s:%s@tcp(127.0.0.1:%s)/?timeout=2s&readTimeout=30s&allowCleartextPasswords=false", user, password, plainQuery(t, ctx, p, "SELECT @@port"))
 }
 
-// awaitPlain waits until a server answers a query so.
+// awaitPlain waits until a server answers a query with want.
 func (f *fixture) awaitPlain(t *testing.T, ctx context.Context, p *mysqldtest.Plain, what, query, want string) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, what, func(ctx context.Context) (bool, string, error) {
@@ -210,7 +212,7 @@ func (f *fixture) awaitPlain(t *testing.T, ctx context.Context, p *mysqldtest.Pl
 	}
 }
 
-// adoptionFails wants a check to fail, and to name all of it.
+// adoptionFails fails the test unless the check refuses the data, and names everything in want.
 func (f *fixture) adoptionFails(t *testing.T, ctx context.Context, data string, want ...string) {
 	t.Helper()
 	out, err := f.quorate(t, ctx, 0, "adopt", data, "--check")

@@ -31,12 +31,13 @@ const (
 	adoptedRows = 2000
 	// adoptedTables is how many tables of adoptedTableBytes it has with QUORATE_E2E_LONG=1: 1 GiB.
 	adoptedTables, adoptedTableBytes = 16, 64 << 20
-	// adoptTimeout bounds a test: up to six servers, and more work than a scenario has. adoptLong bounds one with those tables.
+	// adoptTimeout bounds a test: up to six servers, and more work than a scenario has. adoptLong bounds a test with
+	// the large tables.
 	adoptTimeout, adoptLong = 12 * time.Minute, 25 * time.Minute
 )
 
 // TestAdopt: the primary of an asynchronous pair, with three databases, becomes the first node of
-// a cluster, in place. That is killed again and again, taken up and undone; then two nodes join.
+// a cluster, in place. The command is killed again and again, continued and undone. Then two nodes join.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
@@ -118,7 +119,8 @@ func (f *fixture) takeOver(t *testing.T, ctx context.Context, p *mysqldtest.Plai
 	load.stop(t)
 }
 
-// growAdopted has two nodes join, and holds all three to what the server had, and to what was acknowledged by whom ever.
+// growAdopted lets two nodes join, and compares all three with the data that the server had, and with all that was
+// acknowledged, before or after.
 func (f *fixture) growAdopted(t *testing.T, ctx context.Context, want holding) {
 	t.Helper()
 	for range 2 {
@@ -137,7 +139,7 @@ func (f *fixture) growAdopted(t *testing.T, ctx context.Context, want holding) {
 	}
 }
 
-// killAdoption kills the command at random, and takes it up or undoes it in turns.
+// killAdoption kills the command at random, and in turn continues or undoes the adoption.
 func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	const tries = 8
 	killed, begun := 0, 0
@@ -176,7 +178,8 @@ func (f *fixture) killAdoption(t *testing.T, ctx context.Context, data string) {
 	}
 }
 
-// firstStartFails adopts data on which mysqld does not start, as the host has no such memory: that is undone, as if it had not been started.
+// firstStartFails adopts data on which mysqld cannot start, because the host lacks the memory. The adoption can still
+// be undone, as if mysqld had never been started.
 func (f *fixture) firstStartFails(t *testing.T, ctx context.Context, data string) {
 	t.Helper()
 	before, err := os.ReadFile(f.ConfigPath(0))
@@ -218,7 +221,7 @@ func (f *fixture) firstStartFails(t *testing.T, ctx context.Context, data string
 	}
 }
 
-// lateOutput is what a command says, which may be read meanwhile.
+// lateOutput is the output of a command. It may be read while the command runs.
 type lateOutput struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -238,7 +241,8 @@ func (o *lateOutput) String() string {
 	return o.text.String()
 }
 
-// startAdoption starts the command. intention is the file that is there once it has begun; ended gets how it ends.
+// startAdoption starts the command. The file intention exists once the adoption has begun. ended receives the command's
+// error at its end.
 func (f *fixture) startAdoption(t *testing.T, ctx context.Context, data string) (cmd *exec.Cmd, intention string, ended chan error) {
 	t.Helper()
 	cmd = exec.CommandContext(ctx, os.Getenv(binaryVariable), "adopt", data, "--config", f.ConfigPath(0))
@@ -250,7 +254,7 @@ func (f *fixture) startAdoption(t *testing.T, ctx context.Context, data string) 
 	return cmd, filepath.Join(f.DataDir(0), "adopting.json"), ended
 }
 
-// killBeforeMove kills an adoption that has begun, and has not moved the data.
+// killBeforeMove kills an adoption that has begun, before it has moved the data.
 func (f *fixture) killBeforeMove(t *testing.T, ctx context.Context, data string) {
 	t.Helper()
 	const tries = 20
@@ -320,7 +324,8 @@ func fillShops(t *testing.T, ctx context.Context, p *mysqldtest.Plain, from, to 
 	}
 }
 
-// fillLarge makes the large tables. The copies of the server have them, too: binlogs would tell nothing more.
+// fillLarge makes the large tables. The copies of the server get them, too, without the binlog, which would prove
+// nothing more.
 func fillLarge(t *testing.T, ctx context.Context, p *mysqldtest.Plain) {
 	t.Helper()
 	plainDo(t, ctx, p, "SET GLOBAL innodb_redo_log_capacity = 268435456")
@@ -341,7 +346,7 @@ func (f *fixture) plainServer(t *testing.T, ctx context.Context, name string, op
 	return started(t, ctx, p, err)
 }
 
-// plainCopy is a server with a copy of another one's data, which is shut down meanwhile.
+// plainCopy is a server with a copy of another server's data. The other server is shut down during the copy.
 func (f *fixture) plainCopy(t *testing.T, ctx context.Context, of *mysqldtest.Plain, name string, options ...string) *mysqldtest.Plain {
 	t.Helper()
 	if err := of.Stop(); err != nil {
@@ -360,7 +365,7 @@ func onLoopback(t *testing.T, options []string) []string {
 	return append(slices.Clone(options), "port="+freePort(t), "bind_address=127.0.0.1")
 }
 
-// freePort is one that nobody listens at now.
+// freePort is a port where nobody listens now.
 func freePort(t *testing.T) string {
 	t.Helper()
 	addr, err := devcluster.FreeAddr("127.0.0.1")
@@ -382,7 +387,7 @@ func started(t *testing.T, ctx context.Context, p *mysqldtest.Plain, err error) 
 	return p
 }
 
-// holding is what a server has that is adopted: its transactions, and sums of its large tables.
+// holding has the transactions of a server that is adopted, and the checksums of its large tables.
 type holding struct {
 	executed string
 	large    []string
@@ -406,7 +411,7 @@ func largeSums(t *testing.T, ctx context.Context, db *sql.DB) (sums []string) {
 	return sums
 }
 
-// holdsAdopted holds that a node has every row of before, and knows the transactions of before.
+// holdsAdopted fails the test unless a node has every row and every transaction from before the adoption.
 func (f *fixture) holdsAdopted(t *testing.T, ctx context.Context, i int, want holding) {
 	t.Helper()
 	db := f.admin(t, i)

@@ -30,8 +30,8 @@ func TestLongTransaction(t *testing.T) {
 	})
 }
 
-// longApply has a statement applied while the node is promoted, after which the table has
-// so many rows.
+// longApply lets the new primary apply a statement during its promotion. Afterwards the table must have
+// rows rows.
 func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string, rows int) {
 	primary := f.heal(t, ctx)
 	successor := 1 - primary
@@ -129,7 +129,7 @@ func (f *fixture) renameTable(t *testing.T, ctx context.Context, i int) (back fu
 	return func() { rename("RENAME TABLE quorate_demo.away TO quorate_demo.ledger") }
 }
 
-// stopApplier stops the replica's applier, and wants the primary to say so and go on.
+// stopApplier stops the replica's applier. The primary must say so, and go on.
 func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, spoil func(replica int) (mend func())) {
 	primary := f.heal(t, ctx)
 	replica, term := 1-primary, f.status(t, ctx, primary).Term

@@ -39,8 +39,8 @@ func (f *attacked) takeOver(t *testing.T, ctx context.Context) (taken int, other
 	return taken, f.others(taken)
 }
 
-// impostor answers at the address of a node that is down, in plain text and with a key of its own:
-// the others are to leave, to make their data anew, or have been left behind.
+// impostor answers at the address of a node that is down, in plain text and with a key of its own. It tells
+// the others that they must leave, must make their data anew, or were left behind.
 func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	taken, others := f.takeOver(t, ctx)
 	var orders [][]byte
@@ -90,7 +90,7 @@ func (f *attacked) ordersFor(t *testing.T, to int) (all [][]byte) {
 	)
 }
 
-// starts ends an agent, and starts it again: it knows least then.
+// starts ends an agent and starts it again: right after its start it knows least.
 func (f *attacked) starts(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	had := f.claimOf(t, i)
@@ -109,7 +109,7 @@ func (f *attacked) starts(t *testing.T, ctx context.Context, i int) {
 }
 
 // impersonate answers at the address of a node until each order was given in plain text and with TLS, and then
-// until more is done. It returns how many of those that came have said who they are.
+// until more returns. It returns how many callers have said who they are.
 func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, others []int, orders [][]byte, more func()) int64 {
 	t.Helper()
 	key, err := nodekey.New()
@@ -151,7 +151,7 @@ func (f *attacked) impersonate(t *testing.T, ctx context.Context, taken int, oth
 	return heard.Load()
 }
 
-// answer gives an order to whoever dials, and tells whether that one has said who it is.
+// answer gives an order to a caller, and tells whether the caller has said who it is.
 func answer(conn net.Conn, plain bool, cert tls.Certificate, order []byte) (heard bool) {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
@@ -166,8 +166,8 @@ func answer(conn net.Conn, plain bool, cert tls.Certificate, order []byte) (hear
 	return string(first) == "QRTE"
 }
 
-// emptied comes as a node that is down and has lost its data, which the others then have made anew: they do so
-// for who has the key of that node. Nobody else is heard.
+// emptied comes as a node that is down and says that it has lost its data. The others believe that, and rebuild the
+// node, only if the caller has the node's key. They do not listen to anybody else.
 func (f *attacked) emptied(t *testing.T, ctx context.Context) {
 	taken, others := f.takeOver(t, ctx)
 	had := f.claimOf(t, taken)
@@ -198,8 +198,8 @@ func (f *attacked) emptied(t *testing.T, ctx context.Context) {
 	}
 }
 
-// awaitAway waits until a node was not heard for so long, and returns for how long it was not:
-// since the waiting began, where the agent that is asked was started after the node went down.
+// awaitAway waits until a node was not heard for so long, and returns for how long it was not heard. If the agent that
+// is asked was started after the node went down, it counts from the begin of the waiting.
 func (f *attacked) awaitAway(t *testing.T, ctx context.Context, away, on int, long time.Duration) (age time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -233,7 +233,7 @@ func framed(kind uint8, payload []byte) []byte {
 	return b
 }
 
-// send says a frame as a node that its victim takes it for, and wants the connection to end.
+// send sends a frame in the name of another node. The victim must end the connection.
 func (f *attacked) send(t *testing.T, ctx context.Context, as, to int, class byte, what string, says []byte) {
 	t.Helper()
 	conn, err := attackerAt(5, to+1).open(ctx, f.PeerAddr(to), f.member(t, as), f.claimOf(t, as).hello(class, f.claimOf(t, to).NodeID))
@@ -252,8 +252,8 @@ func (f *attacked) send(t *testing.T, ctx context.Context, as, to int, class byt
 	}
 }
 
-// brokenMember has a member's key: what it sends would end a node at once, at its commit, or by the
-// end of the terms.
+// brokenMember has a member's key, and sends messages that would end a node: at once, when it commits, or when terms run
+// out.
 func (f *attacked) brokenMember(t *testing.T, ctx context.Context) {
 	taken, others := f.takeOver(t, ctx)
 	f.underAttack(t, ctx, others, func() {
@@ -282,7 +282,7 @@ func (f *attacked) brokenMember(t *testing.T, ctx context.Context) {
 const (
 	// corruptLinesMax bounds the lines about one address in a minute (package strangers).
 	corruptLinesMax = 4
-	// refusedFor is how long nothing is taken of a member that was refused: four election timeouts of 1 s.
+	// refusedFor is how long a node accepts nothing from a member that it has refused: four election timeouts of 1 s.
 	refusedFor = 4500 * time.Millisecond
 	// messagesBroken is how many the method broken has.
 	messagesBroken = 3

@@ -14,9 +14,9 @@ import (
 )
 
 // TestAttackPlain attacks a cluster that began without keys, on its way to them. Without keys it gives away
-// what TestAttack is after, which shows that those attacks would notice. While it changes over (peer-security
-// both), it tells nothing to who comes with another key, and what comes in plain text it takes for a member:
-// that is all that there is to be had then. Once it requires keys, nothing is.
+// all that TestAttack wants, which shows that those attacks can succeed. While it changes over (peer-security
+// both), it tells nothing to a caller with an unknown key, but still takes a caller in plain text for a member:
+// that is all that an attacker gets then. Once it requires keys, an attacker gets nothing.
 func TestAttackPlain(t *testing.T) {
 	t.Parallel()
 	f := newAttacked(t, true)
@@ -27,7 +27,7 @@ func TestAttackPlain(t *testing.T) {
 	f.scenario(t, "Require", f.closes)
 }
 
-// givesAway has everything given away: to who listens, who comes, and who answers.
+// givesAway: the cluster gives everything away to an attacker who listens, who connects, and who answers.
 func (f *attacked) givesAway(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	f.inPlain(t, ctx, primary)
@@ -41,7 +41,8 @@ func (f *attacked) givesAway(t *testing.T, ctx context.Context) {
 	f.wiped(t, ctx, taken, others)
 }
 
-// wiped comes as a node that is down and has lost its data: its good data are given up when it comes back.
+// wiped comes as a node that is down and says that it has lost its data. When the real node comes back, its good data are
+// given up.
 func (f *attacked) wiped(t *testing.T, ctx context.Context, taken int, others []int) {
 	t.Helper()
 	had := f.claimOf(t, taken)
@@ -60,7 +61,7 @@ func (f *attacked) wiped(t *testing.T, ctx context.Context, taken int, others []
 	}
 }
 
-// inPlain has each node take who comes in plain text for a member.
+// inPlain: each node takes a caller in plain text for a member.
 func (f *attacked) inPlain(t *testing.T, ctx context.Context, primary int) {
 	t.Helper()
 	from := f.writeSecret(t, ctx, primary)
@@ -79,8 +80,8 @@ func (f *attacked) inPlain(t *testing.T, ctx context.Context, primary int) {
 	})
 }
 
-// changesOver: rows are not seen any more, and keys that nobody has are told nothing. Plain text is taken as
-// before, and the way back is closed.
+// changesOver: an attacker who listens sees no rows any more, and callers with unknown keys are told nothing. Plain
+// text is accepted as before, and there is no way back.
 func (f *attacked) changesOver(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	f.awaitSecurity(t, ctx, primary, "both")
@@ -110,7 +111,7 @@ func (f *attacked) changesOver(t *testing.T, ctx context.Context) {
 	})
 }
 
-// closes: what was opened in plain text ends, and what comes then is told nothing.
+// closes: connections that were opened in plain text end, and later callers in plain text are told nothing.
 func (f *attacked) closes(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	as := f.claimOf(t, f.others(primary)[0])

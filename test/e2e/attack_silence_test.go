@@ -21,7 +21,7 @@ import (
 
 const (
 	// silentPerPort connections come to each port, silentAtOnce each silentEvery, from silentSources
-	// addresses. More addresses would have all of mysqld's places by port 6446: 32 each, of 300.
+	// addresses. With more addresses they would take all of mysqld's connections through port 6446: 32 each, of 300.
 	silentPerPort = 10_000
 	silentAtOnce  = 10
 	silentEvery   = 10 * time.Millisecond
@@ -30,27 +30,27 @@ const (
 	silentBare = 400
 	// silentOpenMax is what the ports have room for, about: 1 024 at 7400, 256 each at 7401, 7402 and 7403, 32 of each address at 6446.
 	silentOpenMax = 3_000
-	// silentSweep come before those are closed that the other side has closed.
+	// silentSweep is after how many new connections those are closed that the other side has closed.
 	silentSweep = 500
-	// silentGapMax is how long all writes may stand: an election where cores are shared. The silent ones come for
+	// silentGapMax is how long all writes may stop: an election on shared cores. The silent connections keep coming for
 	// longer, and stay at mysqld for 10 s.
 	silentGapMax = 8 * time.Second
 	// silentLinesMax bounds what all this makes an agent log in a minute.
 	silentLinesMax = 400
 )
 
-// crowd is connections that say nothing, and do not read. Who is closed does not come again. They are made by
-// system calls and have no goroutines: what they cost is taken from the writers, on the same processors.
+// crowd is a set of connections that send nothing and read nothing. A connection that is closed does not come again. They
+// are made by system calls and have no goroutines, because their cost is taken from the writers on the same processors.
 type crowd struct{ parts []*arrivals }
 
-// arrivals are the connections of a crowd to one port. came counts those that could come.
+// arrivals are the connections of a crowd to one port. came counts the connections that could be opened.
 type arrivals struct {
 	to   *unix.SockaddrInet4
 	came int
 	fds  []unix.PollFd
 }
 
-// comeToAll has a crowd come to ports, to all at once.
+// comeToAll opens a crowd's connections to all ports at the same time.
 func comeToAll(t *testing.T, ctx context.Context, addrs []string) *crowd {
 	t.Helper()
 	c := &crowd{}
@@ -80,7 +80,7 @@ func sockaddr(t *testing.T, addr string) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
-// come has silentPerPort come. Where the machine is too slow for their pace, they come as they can.
+// come opens silentPerPort connections. If the machine is too slow for their pace, they come as fast as they can.
 func (a *arrivals) come(ctx context.Context, attack int) {
 	tick := time.NewTicker(silentEvery)
 	defer tick.Stop()
@@ -115,7 +115,7 @@ func connect(from attacker, to unix.Sockaddr) (fd int, err error) {
 	return fd, err
 }
 
-// sweep closes those that the other side has closed.
+// sweep closes the connections that the other side has closed.
 func (a *arrivals) sweep() {
 	if _, err := unix.Poll(a.fds, 0); err != nil {
 		return // by a signal: the next sweep finds them
@@ -125,7 +125,7 @@ func (a *arrivals) sweep() {
 	})
 }
 
-// open is how many have not been closed.
+// open is how many connections have not been closed.
 func (c *crowd) open() (n int) {
 	for _, a := range c.parts {
 		a.sweep()
@@ -143,7 +143,7 @@ func (c *crowd) leave() {
 	}
 }
 
-// bareServers accept, read and close: what they cost is the attack's own cost on this machine, and the attacker's.
+// bareServers only accept, read and close: with them one measures the attack's own cost on this machine.
 type bareServers struct {
 	addrs     []string
 	listeners []net.Listener
@@ -203,9 +203,9 @@ func TestAttackSilence(t *testing.T) {
 	f.scenario(t, "Silence", f.silence)
 }
 
-// silence has many connections that say nothing on each port of the primary, and on the port where a
-// replica's mysqld replicates from; before that, where it runs for long, as many on servers that do nothing with them. Writers go on, and
-// whoever has a right to come gets in.
+// silence opens many silent connections to each port of the primary, and to the port from which a
+// replica's mysqld replicates. Before that, with QUORATE_E2E_LONG=1, it opens as many to servers that do nothing with
+// them. Writers go on, and everybody who has a right to connect gets in.
 func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
@@ -272,7 +272,7 @@ func (f *attacked) silence(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// getIn: a client, a reader, a health check, a peer and the own mysqld get in beside the silent ones.
+// getIn: a client, a reader, a health check, a peer and the node's own mysqld can connect beside the silent connections.
 func (f *attacked) getIn(t *testing.T, ctx context.Context, primary, replica int) {
 	t.Helper()
 	began := time.Now()

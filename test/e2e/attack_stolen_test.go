@@ -17,10 +17,10 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// secretTable has the rows that an attacker is after.
+// secretTable has the rows that an attacker wants.
 const secretTable = ledger.Database + ".secret"
 
-// haul is what somebody has got of a node.
+// haul says what an attacker has got from a node.
 type haul struct {
 	// Name: the cluster's name was told. Member: the caller was taken for a member. Rows of the log came, an
 	// Answer to an order.
@@ -30,7 +30,7 @@ type haul struct {
 // everything is what a member gets.
 var everything = haul{Name: true, Member: true, Rows: true, Answer: true}
 
-// writeSecret writes a row that all nodes have then, and returns an index before its entry.
+// writeSecret writes a row, waits until all nodes have it, and returns an index before its entry.
 func (f *attacked) writeSecret(t *testing.T, ctx context.Context, primary int) (from uint64) {
 	t.Helper()
 	db := openDSN(t, f.DSN(primary), nil)
@@ -59,7 +59,7 @@ func (f *attacked) writeSecret(t *testing.T, ctx context.Context, primary int) (
 	return from
 }
 
-// raid tells what node i gives to who says that it is node as, and comes with a key, nil = in plain text.
+// raid tells what node i gives to a caller that says it is node as and has the key in conf; nil = in plain text.
 func (f *attacked) raid(t *testing.T, ctx context.Context, a attacker, as, i int, conf *tls.Config, from uint64) (h haul) {
 	t.Helper()
 	c, to, addr := f.claimOf(t, as), f.claimOf(t, i).NodeID, f.PeerAddr(i)
@@ -71,8 +71,8 @@ func (f *attacked) raid(t *testing.T, ctx context.Context, a attacker, as, i int
 	return h
 }
 
-// stolenKey has the key of a replica that runs. It is a member, so it gets all data and has elections held.
-// It does not get what is only for the node's own host, or only for nodes that join, and ends nobody.
+// stolenKey has the key of a replica that runs. As a member it gets all data, and can force elections.
+// It does not get what is only for the node's own host, or only for nodes that join, and it can end no node.
 func (f *attacked) stolenKey(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	thief, from := f.others(primary)[0], f.writeSecret(t, ctx, primary)
@@ -121,7 +121,7 @@ func (f *attacked) stolenOrders(t *testing.T, ctx context.Context, thief, to, pr
 	}
 }
 
-// stolenCopies asks a node for copies that it does not make, and says what is none.
+// stolenCopies asks a node for copies that the node must refuse, and sends requests that are not valid.
 func (f *attacked) stolenCopies(t *testing.T, ctx context.Context, thief, to int) {
 	t.Helper()
 	says, term := f.claimOf(t, thief).hello(classBulk, f.claimOf(t, to).NodeID), f.status(t, ctx, to).Term
@@ -157,7 +157,7 @@ func (f *attacked) stolenCopies(t *testing.T, ctx context.Context, thief, to int
 	}
 }
 
-// election has a member say that it leads the next term: the others elect anew. That is all.
+// election lets a member say that it leads the next term. The others hold an election, and nothing else happens.
 func (f *attacked) election(t *testing.T, ctx context.Context, thief, primary int) {
 	t.Helper()
 	l := f.start(t, 4)

@@ -20,8 +20,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// heldStreams has a member's key, and takes all its places for calls and copies at the others, and comes for
-// more. The places of the others are theirs: they commit, what is large as well, and fail over.
+// heldStreams has a member's key, takes all of this member's places for calls and copies at the others, and asks for
+// more. It cannot take the places of other members: these still commit, also large transactions, and fail over.
 func (f *attacked) heldStreams(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	thief, third := f.others(primary)[0], f.others(primary)[1]
@@ -69,8 +69,8 @@ func (f *attacked) heldStreams(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// stolenSeed has a member's key, takes the vote of that node, and copies as one that joins: as the account that
-// copies alone, with the password of the newest plan, until the node has its vote again.
+// stolenSeed has a member's key, takes the vote from that node, and copies data as a node that joins does: only as the
+// account for copies, with the password of the newest plan, and until the node has its vote again.
 func (f *attacked) stolenSeed(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	thief, to := f.others(primary)[0], f.claimOf(t, primary).NodeID
@@ -103,8 +103,8 @@ func (f *attacked) stolenSeed(t *testing.T, ctx context.Context) {
 	})
 }
 
-// copiesAlone wants a member's data to be open to the account that copies alone, with the password of one plan. It
-// returns a connection that is open.
+// copiesAlone fails the test unless a member's data can be read only by the account for copies, with the password of one
+// plan. It returns an open connection.
 func (f *attacked) copiesAlone(t *testing.T, ctx context.Context, thief, of int) net.Conn {
 	t.Helper()
 	plan := func() (password string) {
@@ -176,13 +176,13 @@ func (f *attacked) seedSession(t *testing.T, ctx context.Context, thief, of int,
 	return opened, err
 }
 
-// isRefused tells whether an error is that of a login that was refused.
+// isRefused tells whether an error means that a login was refused.
 func isRefused(err error) bool {
 	server, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && server.Number == 1045
 }
 
-// ends wants a connection to end, and not a word to come before.
+// ends fails the test unless a connection ends and nothing is read before.
 func ends(t *testing.T, c net.Conn, why string) {
 	t.Helper()
 	err := c.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -30,8 +30,8 @@ import (
 
 // TestAttack attacks a cluster over the network, in the ways of docs/security.md, while writers
 // write: by listening, from addresses without a key, with a key that is not enough, at the address
-// of a node that is down, and with a member's key, of a node that is down and of one that runs. Nothing is told, nothing is lost, nobody goes
-// down, and each attack is in the log of the node, in a few lines.
+// of a node that is down, and with a member's key, of a node that is down and of a node that runs. The attacker learns
+// nothing, nothing is lost, no node goes down, and the node's log has a few lines about each attack.
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	f := newAttacked(t, false)
@@ -88,7 +88,8 @@ type vital struct {
 	Term                 uint64
 }
 
-// vitals are those of settled nodes: a lease that runs out while the machine is busy has nothing to do with an attack.
+// vitals returns the vital values of nodes, once they are settled: a lease that runs out because the machine is busy has
+// nothing to do with an attack.
 func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all []vital) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, "the nodes are settled", func(ctx context.Context) (bool, string, error) {
@@ -107,11 +108,11 @@ func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all [
 	return all
 }
 
-// attackTermsMax bounds the elections in all attacks. A machine that stands still has one now and then, an attack
-// that elects has one each time.
+// attackTermsMax bounds the elections in all attacks together. A machine that stands still causes one now and then. An
+// attack that forces elections would cause one each time.
 const attackTermsMax = 6
 
-// same wants nodes to be as they were; one has another mysqld, -1 = none has.
+// same fails the test unless nodes are as they were. Only the node restarted may have another mysqld; -1 = none may.
 func (f *attacked) same(t *testing.T, ctx context.Context, nodes []int, before []vital, restarted int) {
 	t.Helper()
 	after := f.vitals(t, ctx, nodes)
@@ -148,8 +149,8 @@ func (f *attacked) underAttack(t *testing.T, ctx context.Context, nodes []int, a
 
 func (f *attacked) all() []int { return []int{0, 1, 2} }
 
-// listener hears all that goes between the agents: commits, a large transaction, a client that came
-// to another node than the primary, and a copy of all data. No row is to be seen.
+// listener reads all bytes between the agents: commits, a large transaction, a client that came
+// to another node than the primary, and a copy of all data. It must not see a row.
 func (f *attacked) listener(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
@@ -194,7 +195,7 @@ func (f *attacked) listener(t *testing.T, ctx context.Context) {
 	}
 }
 
-// noKey comes to the peer port with all that members say of themselves, and without a member's key.
+// noKey comes to the peer port with everything that members say about themselves, but without a member's key.
 func (f *attacked) noKey(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	from := f.writeSecret(t, ctx, primary)
@@ -215,7 +216,7 @@ func (f *attacked) noKey(t *testing.T, ctx context.Context) {
 	})
 }
 
-// attempt is a connection that nobody may open.
+// attempt is a connection that the cluster must refuse.
 type attempt struct {
 	name string
 	tls  *tls.Config
@@ -267,7 +268,7 @@ func (f *attacked) toldNothing(t *testing.T, ctx context.Context, a attacker, at
 	}
 }
 
-// selfSigned returns a certificate without a word.
+// selfSigned returns a certificate that contains no names.
 func selfSigned(t *testing.T, key crypto.Signer) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
@@ -278,7 +279,7 @@ func selfSigned(t *testing.T, key crypto.Signer) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// noPassword guesses passwords at the ports of the own mysqld, the readers and the clients, and gives
+// noPassword guesses passwords at the ports for the node's own mysqld, for readers and for clients, and gives
 // orders by HTTP.
 func (f *attacked) noPassword(t *testing.T, ctx context.Context) {
 	f.heal(t, ctx)
@@ -327,7 +328,7 @@ func (a attacker) guess(ctx context.Context, addr, user string) error {
 	return db.PingContext(ctx)
 }
 
-// anothersKey comes with the key of one member as another one.
+// anothersKey comes with the key of one member in the name of another member.
 func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
 	f.heal(t, ctx)
 	f.underAttack(t, ctx, f.all(), func() {
@@ -346,8 +347,8 @@ func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
 	})
 }
 
-// removedMember has a member remove another one, which any member can, with a line in the audit log; then it
-// comes with the key of the removed one: it is told that, and nothing else.
+// removedMember: a member removes another member, which any member can do, with a line in the audit log. Then the
+// attacker comes with the key of the removed member: it is told that it was removed, and nothing else.
 func (f *attacked) removedMember(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	gone, stays := f.others(primary)[0], f.others(primary)[1]

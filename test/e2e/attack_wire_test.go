@@ -44,11 +44,11 @@ const (
 	codeKey       = 13
 )
 
-// attacker is an address from which nodes are attacked. What it says, it makes by docs/formats.md:
-// package transport could not say what agents refuse.
+// attacker is an address from which nodes are attacked. It builds its messages by docs/formats.md, because
+// package transport cannot send what agents refuse.
 type attacker net.IP
 
-// attackerAt returns an address that nobody else has: the log's lines about it are of one attack.
+// attackerAt returns an address that no other attack uses: so all lines in the log about it belong to one attack.
 func attackerAt(attack, n int) attacker { return attacker(net.IPv4(127, 66, byte(attack), byte(n))) }
 
 func (a attacker) String() string { return net.IP(a).String() }
@@ -58,7 +58,7 @@ func (a attacker) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// open connects to a node, over TLS unless conf is nil, and says something.
+// open connects to a node, over TLS unless conf is nil, and sends the bytes in says.
 func (a attacker) open(ctx context.Context, addr string, conf *tls.Config, says []byte) (net.Conn, error) {
 	conn, err := a.dial(ctx, addr)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a attacker) open(ctx context.Context, addr string, conf *tls.Config, says 
 	return conn, err
 }
 
-// hears connects, says something, and returns what it is told: one greeting at most.
+// hears connects, sends the bytes in says, and returns the answer: at most one greeting.
 func (a attacker) hears(t *testing.T, ctx context.Context, addr string, conf *tls.Config, says []byte) (told greeting) {
 	t.Helper()
 	conn, err := a.open(ctx, addr, conf, says)
@@ -111,7 +111,7 @@ func copyFrame(kind byte, numbers ...uint64) []byte {
 	return b
 }
 
-// copies asks for a copy, and returns the type of the first frame that comes (0 = none does), and what comes.
+// copies asks for a copy, and returns the type of the first frame that comes (0 = none), and all bytes.
 func (a attacker) copies(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello, request []byte) (kind byte, all []byte) {
 	t.Helper()
 	conn := a.welcomed(t, ctx, addr, conf, hello)
@@ -140,7 +140,7 @@ func (a attacker) copies(t *testing.T, ctx context.Context, addr string, conf *t
 	return kind, all
 }
 
-// orders makes an operator's request, and returns the answer; without one it is zero.
+// orders makes an operator's request, and returns the answer; the zero Answer if none comes.
 func (a attacker) orders(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello []byte, name, args string) (answer control.Answer) {
 	t.Helper()
 	conn := a.welcomed(t, ctx, addr, conf, hello)
@@ -161,7 +161,7 @@ func (a attacker) orders(t *testing.T, ctx context.Context, addr string, conf *t
 	return answer
 }
 
-// welcomed is a connection behind a handshake that came to something, else nil.
+// welcomed returns a connection after a successful handshake, else nil.
 func (a attacker) welcomed(t *testing.T, ctx context.Context, addr string, conf *tls.Config, hello []byte) net.Conn {
 	t.Helper()
 	conn, err := a.open(ctx, addr, conf, hello)
@@ -195,7 +195,7 @@ func (a attacker) holds(ctx context.Context, addr string, conf *tls.Config, hell
 	}
 }
 
-// greeting is what a node says first.
+// greeting is the first message of a node.
 type greeting struct {
 	code int // -1: nothing was said
 	text string
@@ -228,7 +228,8 @@ func withCRC(word byte, body []byte) []byte {
 // claim is who an attacker says it is.
 type claim struct{ datadir.Identity }
 
-// claimOf is all that a node says of itself. Its members' names give most of that away, its disk the rest.
+// claimOf is everything that a node says about itself. An attacker can compute most of it from the members' names, and
+// reads the rest from the node's disk.
 func (f *fixture) claimOf(t *testing.T, i int) (c claim) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(f.DataDir(i), datadir.IdentityFile))
@@ -241,13 +242,13 @@ func (f *fixture) claimOf(t *testing.T, i int) (c claim) {
 	return c
 }
 
-// elsewhere is that node in another cluster, ofAnother a node that is in no way known.
+// elsewhere is the same node in another cluster.
 func (c claim) elsewhere() claim {
 	c.Cluster, c.ClusterID = "other", 1
 	return c
 }
 
-// emptied is that node with an empty data directory.
+// emptied is the same node with an empty data directory.
 func (c claim) emptied() claim {
 	c.Instance = strings.Repeat("0", len(c.Instance))
 	return c
@@ -277,12 +278,12 @@ func fromHex(instance string) (b []byte) {
 	return b
 }
 
-// shows is TLS with a certificate, or none; whoever answers will do.
+// shows is TLS with a certificate, or with none; it accepts any certificate of the other side.
 func shows(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: certs}
 }
 
-// certificateOf is what a node shows.
+// certificateOf is the certificate that a node shows.
 func (f *fixture) certificateOf(t *testing.T, i int) tls.Certificate {
 	t.Helper()
 	k, err := nodekey.Load(f.keyFile(i))
@@ -292,7 +293,7 @@ func (f *fixture) certificateOf(t *testing.T, i int) tls.Certificate {
 	return *k.Certificate()
 }
 
-// member is TLS with the key of a node, nil where members are taken without.
+// member is TLS with the key of a node; nil if members are accepted without TLS.
 func (f *attacked) member(t *testing.T, i int) *tls.Config {
 	t.Helper()
 	if f.plain {
@@ -311,7 +312,7 @@ func stranger(t *testing.T) *tls.Config {
 	return shows(*k.Certificate())
 }
 
-// saysNothing checks a certificate that is shown to everybody.
+// saysNothing returns an error if a certificate, which everybody can see, tells something about the cluster.
 func saysNothing(cert *x509.Certificate) error {
 	if s := cert.Subject.String() + cert.Issuer.String(); s != "" || len(cert.DNSNames)+len(cert.URIs)+len(cert.IPAddresses)+len(cert.EmailAddresses) > 0 {
 		return fmt.Errorf("the certificate that everybody sees says %q, %v, %v", s, cert.DNSNames, cert.URIs)
@@ -319,7 +320,7 @@ func saysNothing(cert *x509.Certificate) error {
 	return nil
 }
 
-// mark is how long a node's log was.
+// mark is a position in the log of a node: its length at some moment.
 type mark struct {
 	node int
 	at   int64
@@ -349,7 +350,7 @@ func (f *fixture) since(t *testing.T, m mark, text string) (lines []string) {
 	return lines
 }
 
-// logged waits for a line with a text, and wants at most as many as linesMax.
+// logged waits for a line with a text, and fails the test if there are more than linesMax.
 func (f *fixture) logged(t *testing.T, ctx context.Context, m mark, text string, linesMax int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

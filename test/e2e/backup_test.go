@@ -24,8 +24,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestBackup: a table is dropped by mistake, and a new cluster has all that was before that. Then all hosts are lost at once, and
-// what a new cluster lacks are the newest transactions.
+// TestBackup: a table is dropped by mistake, and a new cluster has everything from before the DROP. Then all hosts
+// are lost at once, and a new cluster lacks only the newest transactions.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -38,13 +38,13 @@ func TestBackup(t *testing.T) {
 	f.scenario(t, "AllLost", func(t *testing.T, ctx context.Context) { f.allLost(t, ctx, d) })
 }
 
-// drill is a repository, with the key for it. One node has it as a directory. The others reach the same one by commands.
+// drill is a repository, with its key. One node uses it as a directory, the others reach the same directory by commands.
 type drill struct {
 	repo, key, recipient string
 	directory            int
 }
 
-// newDrill makes a repository whose objects are encrypted, and has the configurations name it.
+// newDrill makes a repository whose objects are encrypted, and adds it to the nodes' configurations.
 func (f *fixture) newDrill(t *testing.T, directory int) drill {
 	t.Helper()
 	own, err := age.GenerateX25519Identity()
@@ -67,7 +67,7 @@ func (f *fixture) newDrill(t *testing.T, directory int) drill {
 	return d
 }
 
-// parts is where put_command writes: it renames what is whole, as docs/backup.md wants it.
+// parts is the directory into which put_command writes. It then renames a complete object, as docs/backup.md says.
 func (d drill) parts() string { return d.repo + ".parts" }
 
 func (d drill) settings() string {
@@ -147,7 +147,7 @@ func (f *fixture) droppedTable(t *testing.T, ctx context.Context, d drill) {
 	f.restored(t, ctx, d, drop)
 }
 
-// dropped is a table that was dropped: by which transaction, when, and what a query says of its rows that were there.
+// dropped is a table that was dropped: by which transaction, when, and the result of a query about its former rows.
 type dropped struct {
 	gtid, rows, want string
 	at               time.Time
@@ -182,7 +182,7 @@ func (f *fixture) findDrop(t *testing.T, ctx context.Context, i int, want string
 	return at
 }
 
-// verified verifies the newest full backup, behind a verification that was killed.
+// verified verifies the newest full backup, after a verification that was killed.
 func (f *fixture) verified(t *testing.T, ctx context.Context, i int, d drill) {
 	t.Helper()
 	scratch, err := os.MkdirTemp("", "qv-") // t.TempDir is too long for a socket's path
@@ -200,7 +200,7 @@ func (f *fixture) verified(t *testing.T, ctx context.Context, i int, d drill) {
 	}
 }
 
-// archives run beside each other on some nodes, and are killed and started again now and then.
+// archives runs archives on several nodes at the same time, and kills and starts them again now and then.
 func (f *fixture) archives(t *testing.T, ctx context.Context, nodes ...int) (stops []func()) {
 	t.Helper()
 	for _, i := range nodes {
@@ -220,7 +220,7 @@ func (f *fixture) archives(t *testing.T, ctx context.Context, nodes ...int) (sto
 	return stops
 }
 
-// killVerify kills a verification half-way: what it has left is there, and nothing runs on it.
+// killVerify kills a verification half-way: its files stay, and no process runs on them.
 func (f *fixture) killVerify(t *testing.T, ctx context.Context, i int, scratch string, d drill) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), "backup", "verify", "--scratch", scratch, "--identity", d.key, "--config", f.ConfigPath(i))
@@ -292,7 +292,7 @@ func (f *fixture) killFull(t *testing.T, ctx context.Context, i int, d drill) {
 	}
 }
 
-// fulls are the names of the full backups that are whole.
+// fulls returns the names of the full backups that are whole.
 func (f *fixture) fulls(t *testing.T, ctx context.Context, i int) (whole []string) {
 	t.Helper()
 	var all []struct{ Name, Problem string }
@@ -331,7 +331,7 @@ func (f *fixture) killCloned(t *testing.T, ctx context.Context, i int, copied st
 	t.Fatal("no mysqld was killed while it was copied")
 }
 
-// killPrune kills the command at random: the next one does what is left, and the newest full backup stays.
+// killPrune kills the command at random. The next prune finishes the work, and the newest full backup stays.
 func (f *fixture) killPrune(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	whole := f.fulls(t, ctx, i)
@@ -345,7 +345,8 @@ func (f *fixture) killPrune(t *testing.T, ctx context.Context, i int) {
 	}
 }
 
-// killedAt kills a command within a time after there is a file, and tells whether there still was when that came.
+// killedAt kills a command within a time after a file appears, and tells whether the file still existed then. It returns
+// false if the command ended before.
 func killedAt(t *testing.T, ctx context.Context, file string, within time.Duration, args ...string) bool {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), args...)
@@ -356,7 +357,7 @@ func killedAt(t *testing.T, ctx context.Context, file string, within time.Durati
 	go func() { ended <- cmd.Wait() }()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	var due <-chan time.Time // nil: the file is not there so far
+	var due <-chan time.Time // nil while the file is not there yet
 	for {
 		select {
 		case <-ended:
@@ -374,7 +375,7 @@ func killedAt(t *testing.T, ctx context.Context, file string, within time.Durati
 	}
 }
 
-// restoredTo makes a cluster of one node that has all up to a point, and returns how long the command took.
+// restoredTo makes a cluster of one node that has everything up to a point, and returns how long the command took.
 func (f *fixture) restoredTo(t *testing.T, ctx context.Context, d drill, drop dropped, point ...string) time.Duration {
 	t.Helper()
 	g := newCluster(t, devcluster.Options{Nodes: 1})
@@ -390,7 +391,7 @@ func (f *fixture) restoredTo(t *testing.T, ctx context.Context, d drill, drop dr
 	return took
 }
 
-// holdsDropped wants the table to be there as it was, and nothing from behind the DROP.
+// holdsDropped fails the test unless the table is as it was, and nothing from after the DROP is there.
 func (f *fixture) holdsDropped(t *testing.T, ctx context.Context, drop dropped) {
 	t.Helper()
 	local := f.local(t, 0)
@@ -402,7 +403,7 @@ func (f *fixture) holdsDropped(t *testing.T, ctx context.Context, drop dropped) 
 	}
 }
 
-// before is the GTID before another one, of the same server.
+// before returns the previous GTID of the same server.
 func before(t *testing.T, text string) string {
 	t.Helper()
 	id, err := gtid.ParseGTID(text)
@@ -413,7 +414,7 @@ func before(t *testing.T, text string) string {
 	return id.String()
 }
 
-// restored makes new clusters of what was before a transaction, and lets others join one.
+// restored makes new clusters with the state before a transaction, and lets other nodes join one of them.
 func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop dropped) {
 	t.Helper()
 	f.restoredTo(t, ctx, d, drop, "--to-time", drop.at.Add(-time.Microsecond).Format(time.RFC3339Nano))
@@ -448,16 +449,17 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop drop
 	}
 }
 
-// lossMax is how old what is missing may be after the loss of all hosts: the archive's interval is 1 s, and this machine has
-// more to do. Ticks go on for lossTicks. Within agentDiesWithin from their beginning the agent dies that the archive reads from, and is
-// started again: the archive tries again every 5 s.
+// lossMax is how old a missing transaction may be after the loss of all hosts: the archive's interval is 1 s, and this
+// machine is busy. Ticks go on for lossTicks. Within agentDiesWithin after the first tick the agent dies from which the
+// archive reads. It is started again, and the archive tries again every 5 s.
 const (
 	lossMax         = 9 * time.Second
 	lossTicks       = 14 * time.Second
 	agentDiesWithin = 3 * time.Second
 )
 
-// allLost kills everything at once while an archive runs that has gone on behind its agent's death, and looks what a new cluster has of what was acknowledged.
+// allLost kills everything at once, while an archive runs that has gone on after the death of its agent. Then it
+// compares a new cluster with what was acknowledged.
 func (f *fixture) allLost(t *testing.T, ctx context.Context, d drill) {
 	primary := f.heal(t, ctx)
 	local := f.local(t, primary)

@@ -18,7 +18,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// driversVariable names the directory of scripts/get-drivers.sh. Tests of what is there are skipped without it: make drivers runs them.
+// driversVariable names the directory that scripts/get-drivers.sh fills. Tests that need its programs are skipped
+// without it: make drivers runs them.
 const driversVariable = "QUORATE_DRIVERS"
 
 //go:embed testdata/Debezium.java testdata/Canal.java
@@ -68,8 +69,8 @@ func TestDebezium(t *testing.T) {
 	d.finish(t, ctx, f.ledgerIDs(t, ctx, now))
 }
 
-// TestCanal: Canal follows a replica by GTID while writers write, the primary is killed with its agent, and the node that it reads
-// from. It has each row once, in order.
+// TestCanal: Canal follows a replica by GTID while writers write. The primary is killed with its agent, and so is the
+// node from which Canal reads. It has each row once, in order.
 func TestCanal(t *testing.T) {
 	f, drivers := newCaptured(t, busy)
 	ctx := scenarioContext(t)
@@ -103,7 +104,7 @@ func TestCanal(t *testing.T) {
 	c.finish(t, ctx, f.ledgerIDs(t, ctx, now))
 }
 
-// balance is a load balancer: a connection goes to the first of some addresses that takes it.
+// balance is a load balancer: a connection goes to the first of the addresses that accepts it.
 func balance(t *testing.T, addrs ...string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,7 +133,7 @@ func balance(t *testing.T, addrs ...string) string {
 	return l.Addr().String()
 }
 
-// javaTool is a program of testdata that prints what it is told of changes.
+// javaTool is a program in testdata that prints the changes that it receives.
 type javaTool struct {
 	changes
 	cmd   *exec.Cmd
@@ -185,7 +186,7 @@ func (f *readersFixture) java(t *testing.T, jars, name string, args ...string) *
 	return d
 }
 
-// take reads what it prints: "run", "ended …", and "op key gtid" of each change; r is a row of the snapshot.
+// take reads the program's output: "run", "ended …", and "op key gtid" for each change. op r is a row of the snapshot.
 func (d *javaTool) take(t *testing.T, output io.Reader) {
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		what, rest, _ := strings.Cut(lines.Text(), " ")
@@ -208,7 +209,7 @@ func (d *javaTool) take(t *testing.T, output io.Reader) {
 	}
 }
 
-// streams waits until it has rows that are not the snapshot's.
+// streams waits until the program has rows that are not from the snapshot.
 func (d *javaTool) streams(t *testing.T, ctx context.Context) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, d.name+" streams", func(context.Context) (bool, string, error) {

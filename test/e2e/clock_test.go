@@ -70,8 +70,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// cleanFaketime has the shared memory removed that libfaketime leaves of processes
-// that are killed, once they are gone, which is a moment after the cluster.
+// cleanFaketime removes the shared memory that killed processes with libfaketime leave behind. It does so once they are
+// gone, which is a moment after the end of the cluster.
 func cleanFaketime(t *testing.T) {
 	t.Helper()
 	const pattern = "/dev/shm/*faketime_*_*"
@@ -112,8 +112,8 @@ func (f *fixture) awaitClock(t *testing.T, ctx context.Context, i int, offset ti
 	}
 }
 
-// jumps: nobody notices the clock of one mysqld; then another node leads, whose
-// clock is an hour away from that of what it takes over.
+// jumps: nobody notices that the clock of one mysqld jumps. Then another node leads, whose
+// clock differs by an hour from the clock of the former primary.
 func (f *fixture) jumps(t *testing.T, ctx context.Context, i int, jump func(*testing.T, context.Context, int, time.Duration)) {
 	primary := f.heal(t, ctx)
 	before := f.status(t, ctx, primary)

@@ -29,7 +29,7 @@ func TestControl(t *testing.T) {
 	f.scenario(t, "NoMajority", f.changeWithoutMajority)
 }
 
-// must runs the program, which has to succeed.
+// must runs the program, which must succeed.
 func (f *fixture) must(t *testing.T, ctx context.Context, i int, args ...string) string {
 	t.Helper()
 	out, err := f.quorate(t, ctx, i, args...)
@@ -39,7 +39,8 @@ func (f *fixture) must(t *testing.T, ctx context.Context, i int, args ...string)
 	return out
 }
 
-// killed runs the program, and kills it at any time within one that is about how long it takes. What it has asked for may be done all the same.
+// killed runs the program, and kills it at a random moment. within is about how long the program takes. Its request
+// may be done nevertheless.
 func (f *fixture) killed(t *testing.T, ctx context.Context, i int, within time.Duration, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", f.ConfigPath(i))...)
@@ -54,7 +55,7 @@ func (f *fixture) killed(t *testing.T, ctx context.Context, i int, within time.D
 	}
 }
 
-// refused runs the program, which has to fail with one of the codes, in one line
+// refused runs the program, which must fail with one of the codes, and with one line
 // that says why.
 func (f *fixture) refused(t *testing.T, ctx context.Context, i int, codes []int, why string, args ...string) {
 	t.Helper()
@@ -72,8 +73,8 @@ func (f *fixture) refused(t *testing.T, ctx context.Context, i int, codes []int,
 	t.Errorf("quorate %s: exit code %d, want one of %v: %s", strings.Join(args, " "), exit.ExitCode(), codes, out)
 }
 
-// awaitState waits until every node shows a version of the state, and returns it
-// as they show it.
+// awaitState waits until every node shows a version of the state, and returns the state
+// that they show.
 func (f *fixture) awaitState(t *testing.T, ctx context.Context, version uint64) status.Cluster {
 	t.Helper()
 	var st status.Cluster
@@ -103,7 +104,7 @@ func (f *fixture) changes(t *testing.T, ctx context.Context) {
 	f.must(t, ctx, a, "maintenance", "on", "--reason", "new disks")
 	f.must(t, ctx, primary, "node", "set", f.Name(1), "--weight", "7")
 	f.must(t, ctx, b, "node", "set", f.Name(2), "--site", "east")
-	// Who asked sees at once what it did.
+	// The node that was asked shows the change at once.
 	if out := f.must(t, ctx, b, "node", "list"); !strings.Contains(out, "east") {
 		t.Errorf("node list: %s", out)
 	}
@@ -138,8 +139,8 @@ func (f *fixture) audited(t *testing.T, ctx context.Context, i int) (lines []clu
 	return lines
 }
 
-// changesOf returns the lines of changes that were committed, without what was
-// refused.
+// changesOf returns the lines about changes that were committed, without refused
+// requests.
 func (f *fixture) changesOf(t *testing.T, ctx context.Context, i int) []cluster.AuditEntry {
 	t.Helper()
 	return slices.DeleteFunc(f.audited(t, ctx, i), func(l cluster.AuditEntry) bool { return l.Index == 0 })
@@ -183,8 +184,8 @@ func (f *fixture) stateAfterKill(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// changeWithoutMajority: it is refused in time, or said that it is not known; with
-// a majority it goes on.
+// changeWithoutMajority: without a majority a change is refused in time, or its result is said to be not known. With
+// a majority changes work again.
 func (f *fixture) changeWithoutMajority(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	for _, i := range f.others(primary) {

@@ -37,8 +37,8 @@ func TestDBA(t *testing.T) {
 	f.scenario(t, "Silent", f.silentClientsKeepNobodyOut)
 }
 
-// silentClientsKeepNobodyOut: more connections than mysqld has places for, from one address, say
-// nothing. mysqld would wait 10 s for each.
+// silentClientsKeepNobodyOut: more silent connections than mysqld allows come from one address. mysqld
+// would wait 10 s for each. Other clients still get in.
 func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	db := f.admin(t, primary)
@@ -55,7 +55,7 @@ func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) 
 		}
 		defer conn.Close()
 	}
-	// Only then is somebody refused who comes next.
+	// Only when mysqld is full would the next client be refused.
 	if err := devcluster.Poll(ctx, "mysqld has no place left", func(ctx context.Context) (bool, string, error) {
 		var taken int
 		err := db.QueryRowContext(ctx, "SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Threads_connected'").Scan(&taken)
@@ -92,8 +92,8 @@ func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) 
 	}
 }
 
-// clientsAreOnRecord: who tries passwords, and who was connected, stands in the log of the
-// node that it came to.
+// clientsAreOnRecord: the log of a node names the clients that tried passwords there, and those that were
+// connected.
 func (f *fixture) clientsAreOnRecord(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	for i := range f.Len() {
@@ -245,7 +245,8 @@ func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// clientsAreListed: who is connected through the agents' ports, where each came to, and what mysqld calls it.
+// clientsAreListed: quorate sessions lists the clients at the agents' ports, with the node to which each came, and the
+// address that mysqld shows.
 func (f *fixture) clientsAreListed(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	other := f.others(primary)[0]

@@ -20,8 +20,8 @@ import (
 
 const didCommitTable = ledger.Database + ".sessions"
 
-// TestDidCommit kills the primary with commits under way, and holds what
-// `quorate did-commit` says of each to the table.
+// TestDidCommit kills the primary with commits under way, and compares the answer of
+// `quorate did-commit` for each of them with the table.
 func TestDidCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, electionOptions(slowElections))
@@ -117,8 +117,8 @@ func (f *fixture) didCommit(t *testing.T, ctx context.Context, i int, args ...st
 	return answer, exit
 }
 
-// didCommitAfterKill has sessions at work, lets before do something to the
-// cluster, kills the primary and asks for each session on every node.
+// didCommitAfterKill lets sessions write, calls before, which may change the
+// cluster, kills the primary, and asks for each session on every node.
 func (f *fixture) didCommitAfterKill(t *testing.T, ctx context.Context, first int, before func(primary int)) {
 	primary := f.heal(t, ctx)
 	var sessions []*session
@@ -189,7 +189,7 @@ func (f *fixture) compareSessions(t *testing.T, ctx context.Context, i int, db *
 				f.Name(i), s.number, exit, answer, rows, s.acked)
 			continue
 		}
-		// What a client asks: was there one after the last that I have an OK for?
+		// The client's question: was a transaction committed after the last one for which I have an OK?
 		last := s.token
 		if s.acked > 0 && s.acked <= len(answer.GTIDs) {
 			last = answer.GTIDs[s.acked-1]
@@ -212,7 +212,7 @@ func (f *fixture) compareSessions(t *testing.T, ctx context.Context, i int, db *
 	t.Logf("node %s: of %d sessions with an open question %d had committed", f.Name(i), doubtful, committed)
 }
 
-// didCommitSessionGone: while the primary lives, the end of the connection decides.
+// didCommitSessionGone: while the primary lives, the answer is known once the connection has ended.
 func (f *fixture) didCommitSessionGone(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	s := f.openSession(t, ctx, primary, primary, 900)
@@ -245,7 +245,7 @@ func (f *fixture) didCommitSessionGone(t *testing.T, ctx context.Context) {
 	}
 }
 
-// didCommitNoMajority: nobody can know, and nobody says so.
+// didCommitNoMajority: without a majority no node can know the answer, and every node says that it does not.
 func (f *fixture) didCommitNoMajority(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	s := f.openSession(t, ctx, primary, primary, 950)

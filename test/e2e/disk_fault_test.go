@@ -80,8 +80,8 @@ type diskFault struct {
 	// follower: not the primary's disk.
 	follower bool
 	fault    faultmount.Fault
-	// ends: the agent ends, and the last that it says holds says. Else it is what
-	// the node's status says, asked on another node.
+	// ends: the agent ends, and the end of its log contains the text says. Otherwise the node's status
+	// contains it, asked on another node.
 	ends bool
 	says string
 }
@@ -94,12 +94,12 @@ func readOnly() faultmount.Fault {
 }
 func hangs() faultmount.Fault { return faultmount.Fault{Ops: faultmount.Every, Hold: true} }
 
-// takeoverMax is within what a primary with any of these faults is another one:
-// with the default timings, on a machine that has other work.
+// takeoverMax is the longest time until another node is the primary after any of these faults,
+// with the default timings, on a busy machine.
 const takeoverMax = 30 * time.Second
 
-// TestLogDisk breaks the disk under the log. Nobody has to do anything but to make
-// the disk work again, and to start the agents that have ended, which is what a
+// TestLogDisk breaks the disk under the log. An operator only has to make
+// the disk work again. The agents that have ended must be started again, which a
 // service manager does.
 func TestLogDisk(t *testing.T) {
 	t.Parallel()
@@ -118,8 +118,8 @@ func TestLogDisk(t *testing.T) {
 	}
 }
 
-// TestMysqlDisk breaks the disk under mysqld. Its agent goes on, has another node
-// take over, and starts mysqld again as soon as the disk lets it.
+// TestMysqlDisk breaks the disk under mysqld. The agent goes on, lets another node
+// take over, and starts mysqld again as soon as the disk works.
 func TestMysqlDisk(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -137,7 +137,7 @@ func TestMysqlDisk(t *testing.T) {
 	}
 }
 
-// breakDisk breaks one disk, and has the others go on without the node.
+// breakDisk breaks one disk. The other nodes go on without its node.
 func (f *fixture) breakDisk(t *testing.T, ctx context.Context, disks []*faultmount.Mount, c diskFault) {
 	primary := f.heal(t, ctx)
 	before := f.dataIdentity(t, ctx)
@@ -202,8 +202,8 @@ func (f *fixture) setFaults(t *testing.T, d *faultmount.Mount, faults ...faultmo
 	}
 }
 
-// awaitExit waits until node i's agent has ended by itself, with says at the end of
-// its log.
+// awaitExit waits until node i's agent has ended by itself, and the end of its log contains the
+// text says.
 func (f *fixture) awaitExit(t *testing.T, ctx context.Context, i int, says string) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, "the agent of "+f.Name(i)+" has ended", func(context.Context) (bool, string, error) {
@@ -234,7 +234,7 @@ func (f *fixture) mustNotStart(t *testing.T, ctx context.Context, i int) {
 	}
 }
 
-// awaitSaid waits until node on says of another one why it is not well.
+// awaitSaid waits until node on says why node of is not well.
 func (f *fixture) awaitSaid(t *testing.T, ctx context.Context, on, of int, says string) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, f.Name(on)+" says of "+f.Name(of)+": "+says, func(ctx context.Context) (bool, string, error) {

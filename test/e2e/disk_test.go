@@ -65,7 +65,7 @@ func (f *fixture) smallDisks(t *testing.T, ctx context.Context) {
 	}
 }
 
-// fill takes all space in a directory's file system, and returns what gives it
+// fill takes all space in a directory's file system, and returns a function that gives it
 // back.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
@@ -91,9 +91,9 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// diskFull: the disk of the primary's log gets full. It acknowledges nothing
-// more, another node takes over, writers go on; with space again it is a node
-// like any other, without a restart.
+// diskFull: the disk of the primary's log gets full. The node acknowledges nothing
+// more, another node takes over, and writers go on. When there is space again, it is a normal
+// node, without a restart.
 func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 	f.smallDisks(t, ctx)
 	primary := f.heal(t, ctx)
@@ -101,7 +101,7 @@ func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 50)
 	agent := f.AgentPID(primary)
 	free := fill(t, f.logDir(primary))
-	// What was prepared ahead is still there: rows that use it up.
+	// Some space was allocated ahead: rows use it up.
 	f.useUp(t, ctx, primary)
 	if err := f.WaitNode(ctx, primary, "its log is full", func(n status.Node) bool { return n.LogState == status.LogFull }); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func (f *fixture) segments(t *testing.T, ctx context.Context) {
 	load.stop(t)
 }
 
-// awaitDurable waits until nodes know of each other that their durable marks have
+// awaitDurable waits until each of the nodes knows that the durable marks of all of them have
 // reached index.
 func (f *fixture) awaitDurable(t *testing.T, ctx context.Context, index uint64, nodes ...int) {
 	t.Helper()
@@ -203,9 +203,9 @@ func (f *fixture) awaitDurable(t *testing.T, ctx context.Context, index uint64, 
 	}
 }
 
-// purge: what every InnoDB holds goes from every log; a node that is down keeps
-// the logs of the others as they are, however long it takes; after an outage of
-// all, nothing is missing.
+// purge: entries that are in every InnoDB are purged from every log. While a node is down,
+// the logs of the others are not purged, however long it takes. After an outage of
+// all nodes nothing is missing.
 func (f *fixture) purge(t *testing.T, ctx context.Context) {
 	f.segments(t, ctx)
 	primary := f.heal(t, ctx)
@@ -242,7 +242,7 @@ func (f *fixture) purge(t *testing.T, ctx context.Context) {
 	f.verifyLogs(t, ctx)
 }
 
-// verifyLogs has every node's log verified.
+// verifyLogs verifies every node's log.
 func (f *fixture) verifyLogs(t *testing.T, ctx context.Context) {
 	t.Helper()
 	for i := range f.Len() {
@@ -252,8 +252,8 @@ func (f *fixture) verifyLogs(t *testing.T, ctx context.Context) {
 	}
 }
 
-// damage: a node finds that its log is damaged where it was durable. It says
-// where, takes no part in elections, and is healed from the leader as soon as
+// damage: a node finds damage in the durable part of its log. It says
+// where, takes no part in elections, and heals its log from the leader as soon as
 // there is one.
 func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	f.segments(t, ctx)
@@ -298,8 +298,8 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	f.verifyLogs(t, ctx)
 }
 
-// spoil flips a bit in the middle of a segment of a node that is down: of the oldest one that
-// begins at an index or later. What is before it the others may have purged, and nobody could heal it.
+// spoil flips a bit in the middle of a segment of a node that is down: the oldest segment that
+// begins at index from or later. The others may have purged earlier entries, and then nobody could heal them.
 func (f *fixture) spoil(t *testing.T, i int, from uint64) (name string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(f.logDir(i), "quorate.*"))

@@ -1,6 +1,6 @@
 // Package e2e holds the end-to-end tests: clusters of real `quorate run`
-// processes with real mysqlds, broken in every way that the product claims to
-// survive, and held to a ledger of what the clients were told.
+// processes with real mysqlds, which are broken in every way that the product claims to
+// survive, and then compared with a ledger of what the clients were told.
 //
 // # How a test is built
 //
@@ -10,38 +10,39 @@
 // breaks something, waits until the cluster works again, stops the writers and
 // has every server checked against the whole history.
 //
-// Nothing here waits for a time to pass, but for a fault that lasts for one:
+// No test waits for a time to pass, except while a fault lasts:
 // every wait is for a condition, with a deadline. "Sessions wait for an ACK" is such a condition: it is read from
 // the primary's process list while the followers are stopped. In those tests
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
 // A test calls Parallel unless it measures (rates, pauses, a write gap that it judges). Five
-// clusters run at once, or as many as -parallel says, after the tests that run alone; their
-// writers pause, so that servers are held up by faults and not by each other. The servers are
-// copies of one that was initialised (package mysqldtest), but where a cluster's beginning is the
+// clusters run at once, or as many as -parallel says, after the tests that run alone. Their
+// writers pause, so that servers are slowed down by faults and not by each other. The servers are
+// copies of one that was initialised (package mysqldtest), except where the beginning of a cluster is the
 // subject.
 //
 // # What it costs
 //
-// A run is bound by CPU. On two cores it takes some 1 600 s of that, the kernel's work for the disk not counted: mysqld 930 s, half of it
-// for its 500 starts; 450 lives of agents 470 s; these tests 180 s; copies of servers 28 s. A cluster costs 4 s until its end. A test alone
-// uses a third of one core, the rest it waits. What makes a run shorter is a scenario that shares a cluster, a mysqld that need not start, a
-// transaction that nobody looks at, and writers that are quiet while nodes heal. A tmpfs in place of the disk was tried: 6 % less.
+// A run is bound by CPU. On two cores it takes some 1 600 s of CPU time, without the kernel's work for the disk: mysqld
+// 930 s, half of it for its 500 starts; 450 lives of agents 470 s; these tests 180 s; copies of servers 28 s. A cluster
+// costs 4 s until its end. A test alone uses a third of one core, and waits the rest of the time. These make a run
+// shorter: scenarios that share a cluster, a mysqld that need not start, fewer transactions that no test looks at, and
+// writers that are quiet while nodes heal. We tried a tmpfs in place of the disk: 6 % less.
 //
 // # Attacks
 //
-// TestAttack is the attacker's part (attack_*_test.go): one cluster with keys, attacked from addresses of
-// 127.66.0.0/16 in the ways of docs/security.md. It is here, and no package of its own, because it needs the
-// fixture, the program, the servers and the writers of the other tests. An attack comes from an address of its
-// own, by which its lines in the agents' logs are found. What is said on the peer port is made here, not by
-// package transport: that could not say what agents refuse. TestAttackPlain has the same attackers get what they
-// are after, in a cluster without keys: so the attacks can fail.
+// TestAttack plays the attacker (attack_*_test.go): one cluster with keys is attacked from addresses of
+// 127.66.0.0/16 in the ways of docs/security.md. It is here, and not in a package of its own, because it needs the
+// fixture, the program, the servers and the writers of the other tests. Each attack comes from an address of its
+// own, by which the test finds its lines in the agents' logs. The test makes the bytes for the peer port itself:
+// package transport cannot send what agents refuse. TestAttackPlain shows that the attacks can succeed: the same
+// attackers get what they want in a cluster without keys.
 //
-// TestAttackSilence prints how many rows were written while connections that say nothing come and stay. It
-// judges that no write waits for them: where cores are shared, the rate says little. docs/security.md has the rate
+// TestAttackSilence prints how many rows were written while silent connections come and stay. It
+// only judges that no write waits for them: on shared cores the rate says little. docs/security.md has the rate
 // of a quiet machine.
 //
-// What tests leave that fail, or are ended, is removed but for agent.log and node.toml.
+// The files of tests that fail, or are ended, are removed, except agent.log and node.toml.
 //
 // # What it needs
 //

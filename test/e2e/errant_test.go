@@ -10,9 +10,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// bringBack follows the guide with a save, as a person with the role quorate_dba: the
-// cluster refuses the binlog itself; a mysqld of one's own makes SQL of it, which the
-// cluster takes.
+// bringBack follows the guide in docs/operations.md with a save, as a person with the role quorate_dba. The
+// cluster refuses the binlog itself. A mysqld outside of the cluster turns it into SQL, which the
+// cluster accepts.
 func (f *fixture) bringBack(t *testing.T, ctx context.Context, dir string) {
 	t.Helper()
 	install, err := install.Discover(mysqlBase(t))

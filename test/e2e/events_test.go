@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// eventsRun: the scheduler's events run on the primary and only there, through a switchover, a failover and
-// the return of a former primary. What is disabled stays so, no run is made twice, definers are kept.
+// eventsRun: events run on the primary and only there, through a switchover, a failover and
+// the return of a former primary. Disabled events stay disabled, no run happens twice, and definers are kept.
 func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 	first := f.heal(t, ctx)
 	load := f.start(t, 2)
@@ -64,7 +64,7 @@ func (f *fixture) eventsRun(t *testing.T, ctx context.Context) {
 		t.Errorf("the runs of these seconds were made by two nodes: %q", twice)
 	}
 
-	// An event that nobody knows about does not run, and is named, until an operator says what it is to do.
+	// An event of unknown status does not run, and is named, until an operator enables or disables it.
 	db = f.local(t, second)
 	if _, err := db.ExecContext(ctx, "ALTER EVENT ev.tick DISABLE ON REPLICA"); err != nil {
 		t.Fatal(err)

@@ -24,14 +24,15 @@ import (
 // followTimeout bounds TestFollow: five servers, and more work than a scenario has.
 const followTimeout = 12 * time.Minute
 
-// commandTakes is about how long a command takes that asks for a change.
+// commandTakes is about how long a command takes to ask for a change.
 const commandTakes = 150 * time.Millisecond
 
 // errReadOnlyServer is ER_OPTION_PREVENTS_STATEMENT.
 const errReadOnlyServer = 1290
 
-// TestFollow: a cluster that was adopted from a copy follows the source, to which writers write, until the cutover. Its primary is
-// killed meanwhile, also in the middle of a cutover, and so is the source; a cutover is called off. What the source or the cluster has acknowledged is on all nodes.
+// TestFollow: a cluster that was adopted from a copy follows the source, to which writers write, until the cutover.
+// Meanwhile its primary is killed, also in the middle of a cutover, and so is the source, and a cutover is called
+// off. All that the source or the cluster has acknowledged is on all nodes.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 1})
@@ -55,7 +56,7 @@ func TestFollow(t *testing.T) {
 	load := f.startAt(t, 4, dsn)
 	load.awaitAcks(t, ctx, 50)
 	f.killed(t, ctx, 0, commandTakes, follow...)
-	f.must(t, ctx, 0, follow...) // who had no answer asks again
+	f.must(t, ctx, 0, follow...) // asking again after a command without an answer succeeds
 	f.awaitNear(t, ctx)
 	f.clientsCannotWrite(t, ctx)
 	f.followIsShown(t, ctx)
@@ -198,7 +199,7 @@ func (f *fixture) killWhileFollowing(t *testing.T, ctx context.Context, source *
 	}
 }
 
-// sourceKilled: a source that is gone is followed again once it is back, without anybody's doing.
+// sourceKilled: when a killed source is back, it is followed again without any command.
 func (f *fixture) sourceKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
 	t.Helper()
 	if err := source.Kill(); err != nil {
@@ -217,7 +218,7 @@ func (f *fixture) sourceKilled(t *testing.T, ctx context.Context, source *mysqld
 	f.awaitNear(t, ctx)
 }
 
-// lockedAtPrimary keeps the primary from applying what comes from the source, until conn unlocks its tables or ends.
+// lockedAtPrimary keeps the primary from applying the source's transactions, until conn unlocks its tables or ends.
 func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context, load *load) (primary int, conn *sql.Conn) {
 	t.Helper()
 	primary, err := f.WaitPrimary(ctx)
@@ -234,7 +235,7 @@ func (f *fixture) lockedAtPrimary(t *testing.T, ctx context.Context, load *load)
 	return primary, conn
 }
 
-// cutoverCalledOff: what is not here in time calls it off, and the source goes on.
+// cutoverCalledOff: transactions that do not arrive in time call the cutover off, and the source goes on.
 func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load) {
 	t.Helper()
 	_, conn := f.lockedAtPrimary(t, ctx, load)
@@ -249,8 +250,9 @@ func (f *fixture) cutoverCalledOff(t *testing.T, ctx context.Context, source *my
 	load.awaitAcks(t, ctx, 50)
 }
 
-// cutoverInterrupted: a primary that dies, or freezes, in the middle of a cutover leaves the source closed, or is about to close it once a lock
-// there is gone. The next one calls the cutover off, and opens the source. One that comes back closes it no more.
+// cutoverInterrupted: a primary that dies, or freezes, in the middle of a cutover leaves the source closed, or would
+// close it once a lock there is gone. The next primary calls the cutover off, and opens the source. When the former
+// primary comes back, it does not close it.
 func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, about bool, interrupt, heal func(primary int) error) {
 	t.Helper()
 	f.awaitNear(t, ctx)
@@ -291,8 +293,8 @@ func (f *fixture) cutoverInterrupted(t *testing.T, ctx context.Context, source *
 	f.awaitCutoverOver(t, ctx, source, primary)
 }
 
-// cutoverCommandKilled: the command dies in the middle of a cutover, at the primary or elsewhere. It is called off all the same, at its
-// limit at the latest.
+// cutoverCommandKilled: the command dies in the middle of a cutover, at the primary or elsewhere. The cutover is
+// still called off, at the latest at its limit.
 func (f *fixture) cutoverCommandKilled(t *testing.T, ctx context.Context, source *mysqldtest.Plain, load *load, beside int) {
 	t.Helper()
 	f.awaitNear(t, ctx)
@@ -315,14 +317,14 @@ func (f *fixture) cutoverCommandKilled(t *testing.T, ctx context.Context, source
 	f.awaitCutoverOver(t, ctx, source, primary)
 }
 
-// sourceReadOnly is how a source is closed; sourceClosing is 1 where somebody is about to close it.
+// sourceReadOnly is the query whether a source is closed. sourceClosing is 1 while a session is closing it.
 const (
 	sourceReadOnly = "SELECT CONCAT(@@GLOBAL.super_read_only, @@GLOBAL.read_only)"
 	sourceClosing  = "SELECT COUNT(*) FROM performance_schema.threads JOIN performance_schema.events_statements_current USING (thread_id)" +
 		" WHERE processlist_user = 'fol' AND processlist_command = 'Query' AND event_name = 'statement/sql/set_option' AND end_event_id IS NULL"
 )
 
-// awaitSource waits until a query at the source says something.
+// awaitSource waits until a query at the source returns want.
 func awaitSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain, what, query, want string) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, what, func(context.Context) (bool, string, error) {
@@ -333,7 +335,7 @@ func awaitSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain, wh
 	}
 }
 
-// awaitCutoverOver waits until a cutover was called off, and the cluster follows on.
+// awaitCutoverOver waits until a cutover was called off, and the cluster follows again.
 func (f *fixture) awaitCutoverOver(t *testing.T, ctx context.Context, source *mysqldtest.Plain, primary int) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, "the cutover is over", func(ctx context.Context) (bool, string, error) {
@@ -347,7 +349,8 @@ func (f *fixture) awaitCutoverOver(t *testing.T, ctx context.Context, source *my
 	}
 }
 
-// goesOnFromClosed: what somebody else has closed in the middle of a cutover is left closed, and the cluster takes over once it is told so.
+// goesOnFromClosed: a source that somebody else has closed in the middle of a cutover is left closed, and the cluster
+// takes over when an operator says so.
 func (f *fixture) goesOnFromClosed(t *testing.T, ctx context.Context, source *mysqldtest.Plain, follow []string) {
 	t.Helper()
 	plainDo(t, ctx, source, "RESET PERSIST IF EXISTS super_read_only", "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
@@ -401,7 +404,7 @@ func (f *fixture) goesOnFromClosed(t *testing.T, ctx context.Context, source *my
 	}
 }
 
-// lockedAt locks a table at a server that nobody uses, so that the server cannot be closed for writes.
+// lockedAt locks an unused table at a server, so that the server cannot be closed for writes.
 func lockedAt(t *testing.T, ctx context.Context, p *mysqldtest.Plain) (unlock func()) {
 	t.Helper()
 	db, err := sql.Open("mysql", p.DSN())
@@ -414,10 +417,10 @@ func lockedAt(t *testing.T, ctx context.Context, p *mysqldtest.Plain) (unlock fu
 			t.Fatal(err)
 		}
 	}
-	return func() { _ = db.Close() } // again is nothing
+	return func() { _ = db.Close() } // a second call does nothing
 }
 
-// holdsSource holds that each node has all transactions and rows of the source.
+// holdsSource fails the test unless each node has all transactions and rows of the source.
 func (f *fixture) holdsSource(t *testing.T, ctx context.Context, source *mysqldtest.Plain) {
 	t.Helper()
 	want := holdingOf(t, ctx, source)
@@ -437,7 +440,7 @@ func (f *fixture) holdsSource(t *testing.T, ctx context.Context, source *mysqldt
 	}
 }
 
-// purgedSource: a server that has purged what is not here is not followed.
+// purgedSource: a server that has purged transactions which the cluster lacks is not followed.
 func (f *fixture) purgedSource(t *testing.T, ctx context.Context) {
 	t.Helper()
 	source := f.plainServer(t, ctx, "purged")

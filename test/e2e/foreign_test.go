@@ -42,7 +42,7 @@ func TestForeignReplica(t *testing.T) {
 }
 
 // grantFences grants the privilege with an account that can. The statement
-// must not come to an OK: the agent sees it in the binlog, where it waits for
+// must not get OK: the agent sees it in the binlog while it waits for
 // its ACK, and kills the server.
 func (f *fixture) grantFences(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
@@ -71,7 +71,7 @@ func (f *fixture) grantFences(t *testing.T, ctx context.Context) {
 	}
 }
 
-// mustNotAttach logs in with an account, which works, and attaches with it as a
+// mustNotAttach logs in with an account, which works, and then tries to attach as a
 // replica, which must be denied.
 func (f *fixture) mustNotAttach(t *testing.T, ctx context.Context, i int, user, password string) {
 	t.Helper()
@@ -109,9 +109,9 @@ func attach(ctx context.Context, addr, user, password string) error {
 	return err
 }
 
-// foreignDump attaches with an account that may: the agent's own, which is not
-// the tap's. Its presence alone must fence, at the next poll. Nobody writes meanwhile: what
-// it acknowledged until then would make the node errant.
+// foreignDump attaches with an account that may: the agent's own account, which is not
+// the tap's. Its presence alone must fence the node, at the next poll. Nobody writes meanwhile: a
+// transaction that it acknowledged until then would make the node errant.
 func (f *fixture) foreignDump(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	pid := f.MysqldPID(primary)
@@ -212,8 +212,8 @@ func (f *fixture) rowThroughMysqld(t *testing.T, ctx context.Context) {
 	}
 }
 
-// nextGTID returns the GTID of the next transaction that a server makes itself: it is
-// killed too soon after that to be asked.
+// nextGTID returns the GTID that a server will give to its own next transaction: after that
+// transaction the server is killed too soon to be asked.
 func (f *fixture) nextGTID(t *testing.T, ctx context.Context, db *sql.DB) string {
 	t.Helper()
 	own := queryStrings(t, ctx, db, "SELECT @@GLOBAL.server_uuid")[0]
@@ -230,7 +230,7 @@ func (f *fixture) nextGTID(t *testing.T, ctx context.Context, db *sql.DB) string
 	return fmt.Sprintf("%s:%d", own, last+1)
 }
 
-// savedRow runs what a save's README says.
+// savedRow runs the command in the README of a save.
 func (f *fixture) savedRow(t *testing.T, ctx context.Context, dir, id string) {
 	t.Helper()
 	readme, err := os.ReadFile(dir + "/README")

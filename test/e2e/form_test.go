@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestForm: how a cluster begins, and that one that has lived does not begin anew.
+// TestForm: how a cluster begins, and that an existing cluster does not begin again.
 func TestForm(t *testing.T) {
 	t.Parallel()
 	f := newCluster(t, devcluster.Options{Nodes: 3, MySQLBase: mysqlBase(t)})
@@ -27,7 +27,7 @@ func TestFormCrash(t *testing.T) {
 	f.scenario(t, "Crash", f.formCrash)
 }
 
-// awaitForming waits until a node says for whom it waits, with nothing written but its
+// awaitForming waits until a node says for which node it waits, and has written nothing but its
 // lock.
 func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent string) {
 	t.Helper()
@@ -44,7 +44,7 @@ func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent 
 	}
 }
 
-// formWithout: two of three do not begin without the third, but where they are told to.
+// formWithout: two of three nodes do not begin without the third, unless they are told to.
 func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 	for i := range 2 {
 		if err := f.Start(ctx, i); err != nil {
@@ -52,7 +52,7 @@ func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 		}
 	}
 	for i := range 2 {
-		f.awaitForming(t, ctx, i, f.Name(2)) // both, before one that ends is silent, too
+		f.awaitForming(t, ctx, i, f.Name(2)) // first both: a node that ends would be silent, too
 	}
 	for i := range 2 {
 		if err := f.Terminate(ctx, i); err != nil {
@@ -71,7 +71,7 @@ func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Start(ctx, 2); err != nil { // it never was here: nothing is to be said
+	if err := f.Start(ctx, 2); err != nil { // it was never a member before: no command is needed
 		t.Fatal(err)
 	}
 	f.createTable(t, ctx)
@@ -127,8 +127,8 @@ func (f *fixture) unmounted(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// formCrash: one of five is killed as soon as another one has begun, and comes back with
-// or without something.
+// formCrash: one of five nodes is killed as soon as another one has begun, and comes back with
+// data or without.
 func (f *fixture) formCrash(t *testing.T, ctx context.Context) {
 	const victim = 1
 	if err := f.StartAll(ctx); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// frozenPromotionMax is within what a promotion on a mysqld that stands still has
-// come to another node: the two limits of two seconds, with room. Without them it
-// were mysql.promotion_timeout, half a minute.
+// frozenPromotionMax is the longest time until a promotion on a frozen mysqld is given up and another
+// node is the primary: the two limits of two seconds, with room. Without these limits it
+// would be mysql.promotion_timeout, half a minute.
 const frozenPromotionMax = 15 * time.Second
 
 // TestFreezePromotion stops the mysqld of the only node that could take over, and

@@ -15,18 +15,18 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// long says whether the tests that can be long should be so: a frozen node stays
+// long says whether tests should take their long form: a frozen node stays
 // frozen for half a minute after another one took over, a crash loop goes on.
 func long() bool { return os.Getenv("QUORATE_E2E_LONG") != "" }
 
-// frozenLong is for how long, and askEvery how often a session asks meanwhile.
+// frozenLong is how long a node stays frozen then. askEvery is how often a session asks meanwhile.
 const (
 	frozenLong = 30 * time.Second
 	askEvery   = 50 * time.Millisecond
 )
 
-// TestFreeze stops (SIGSTOP) what a primary is made of, lets another node take
-// over, and lets the old one go on. A host that stands still does not notice:
+// TestFreeze stops (SIGSTOP) the processes of a primary, lets another node take
+// over, and then lets the old primary go on. A host that stands still does not notice it:
 // its clients' requests wait in its sockets, and it finds them there.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
@@ -98,8 +98,8 @@ func (f *fixture) continueProcesses(t *testing.T, i int, agent, mysqld bool) {
 	}
 }
 
-// openedAt returns when node i's agent, by its log, began to open its mysqld for
-// writes, the last time: nobody can have read or written there before.
+// openedAt returns when node i's agent last began to open its mysqld for
+// writes, by its log. Before that nobody can have read or written there.
 func (f *fixture) openedAt(t *testing.T, i int) time.Time {
 	t.Helper()
 	at, err := lastLogged(f.Logs(i), `msg=effect do="open-writes`)
@@ -166,7 +166,7 @@ func (q *questions) start(ctx context.Context) (stop func()) {
 }
 
 // ask sends one question after the other, each in a session of its own, until
-// ctx ends or no session is left, and returns when each was answered or has
+// ctx ends or no session is left. It returns when each question was answered or has
 // failed.
 func (q *questions) ask(ctx context.Context) {
 	tick := time.NewTicker(askEvery)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestGrownFromOne: a cluster began with one node. That node loses its disk, and its
-// configuration names nobody who could tell it. It does not begin anew, whatever runs; once
-// its configuration names the others, the cluster has it rebuilt.
+// configuration names no other node that could tell it. It does not begin a new cluster, whichever nodes run. Once
+// its configuration names the others, the cluster rebuilds it.
 func TestGrownFromOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 1})

@@ -32,8 +32,8 @@ func haproxyProgram() string {
 	return program
 }
 
-// haproxy runs packaging/haproxy.cfg in front of the cluster, and returns where it listens: beside the nodes, or on a host
-// of its own. own: it leads to mysqld's own ports, where nobody holds a client while there is no primary.
+// haproxy runs packaging/haproxy.cfg in front of the cluster, beside the nodes or on a host of its own, and returns the
+// addresses where it listens. own: it leads to mysqld's own ports, which hold no client while there is no primary.
 func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost, own bool) (write, read string) {
 	t.Helper()
 	program := haproxyProgram()
@@ -93,7 +93,7 @@ func (f *fixture) haproxy(t *testing.T, ctx context.Context, host *otherHost, ow
 	return write, read
 }
 
-// freeAddress is one of the nodes' host where nobody listens.
+// freeAddress is an address of the nodes' host where nobody listens.
 func (f *fixture) freeAddress(t *testing.T) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(f.RouterAddr(0))
@@ -123,8 +123,9 @@ func (f *fixture) through(t *testing.T, addr string) string {
 	return cfg.FormatDSN()
 }
 
-// TestHAProxy: with the file in packaging/, writes go on over switchovers, a killed and a frozen primary, and to one server at
-// a time; reads go to replicas alone, and to none that is too far behind. A Prometheus with the files in packaging/ sees it all.
+// TestHAProxy: with the file in packaging/, writes go on over switchovers, a killed and a frozen primary, and go to
+// one server at a time. Reads go only to replicas, and to none that is too far behind. A Prometheus with the files in
+// packaging/ sees all of it.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute})
@@ -168,7 +169,7 @@ const proxiedGapMax, proxiedFrozenGapMax = 9 * time.Second, 13 * time.Second // 
 type proxied struct {
 	*routed
 	write, read string
-	own         bool // it leads to mysqld's own ports: HAProxy alone decides who reads where, a second or two late
+	own         bool // it leads to mysqld's own ports: only HAProxy decides which server a client reads, a second or two late
 }
 
 // switchover moves the primary, once.
@@ -182,7 +183,7 @@ func (p *proxied) switchover(t *testing.T, ctx context.Context, l *load) {
 	p.awaitReads(t, ctx, p.others(next)...)
 }
 
-// failovers kills the primary, and freezes the next one; then is called while each is away.
+// failovers kills the primary, and freezes the next one. It calls then while each of them is away.
 func (p *proxied) failovers(t *testing.T, ctx context.Context, l *load, then func(primary int)) {
 	t.Helper()
 	for _, c := range []struct {
@@ -220,8 +221,8 @@ func (f *fixture) portHAProxy(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// under has a client that notes which server took each of its writes, while the primary goes elsewhere. Writes flow
-// again, no server takes one after its successor has, and none is lost.
+// under runs a client that notes which server took each of its writes, while the primary changes. Afterwards writes flow
+// again, no server has taken a write after its successor did, and no write is lost.
 func (p *proxied) under(t *testing.T, ctx context.Context, l *load, what string, bound time.Duration, do func()) {
 	t.Helper()
 	c := p.writerAt(t, "HAProxy's port for writes", p.write, p.nextWriter())
@@ -288,8 +289,8 @@ func (p *proxied) awaitReads(t *testing.T, ctx context.Context, want ...int) {
 	}
 }
 
-// lag: a replica that applies nothing is read by nobody, once it is too far behind, whatever HAProxy knows: the agent of
-// its node passes readers on. Where no replica may be read nobody reads; and they come back.
+// lag: a replica that applies nothing is not read once it is too far behind, whatever HAProxy knows: the agent of
+// its node passes readers on. While no replica may be read, nobody reads. Afterwards readers come back.
 func (p *proxied) lag(t *testing.T, ctx context.Context) {
 	t.Helper()
 	primary, err := p.WaitPrimary(ctx)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestHistory: a failover, a switchover and a fence are told by every node in the
+// TestHistory: every node has a failover, a switchover and a fence in its history, in the
 // same words, also after all agents were started again.
 func TestHistory(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 	}
 }
 
-// awaitSameHistory waits until all nodes tell the same, and returns it.
+// awaitSameHistory waits until all nodes have the same history, and returns it.
 func (f *fixture) awaitSameHistory(t *testing.T, ctx context.Context) (rows []cluster.HistoryRow) {
 	t.Helper()
 	if err := devcluster.PollCommand(ctx, "all nodes tell the same history", func(ctx context.Context) (bool, string, error) {

@@ -15,13 +15,13 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestHooks has each agent tell a program of its changes: through a switchover, and through an
-// agent that is killed while its program runs.
+// TestHooks: each agent tells a program of changes, through a switchover, and through the death of an
+// agent while its program runs.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	hook := filepath.Join(dir, "hook")
-	// While the file "hang" is there the hook does not end.
+	// The hook does not end while the file "hang" exists.
 	text := "#!/bin/sh\nread -r line\necho \"$line\" >> \"$1/$QUORATE_NODE\"\nwhile [ -e \"$1/hang\" ]; do sleep 0.05; done\n"
 	if err := os.WriteFile(hook, []byte(text), 0o755); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// inFlight kills the primary while statements run that take their time. What
-// was not acknowledged is on all nodes or on none, whole. LOAD DATA LOCAL needs
+// inFlight kills the primary while long statements run. A statement that
+// was not acknowledged is whole on all nodes, or on none. LOAD DATA LOCAL needs
 // the server variable local_infile.
 func (f *fixture) inFlight(t *testing.T) {
 	f.scenario(t, "AlterRuns", func(t *testing.T, ctx context.Context) { f.alter(t, ctx, "altered_running", false) })
@@ -35,9 +35,9 @@ func (f *fixture) table(t *testing.T, ctx context.Context, primary int, name str
 	return table
 }
 
-// alter kills the primary while it rebuilds a table, or after it did and waits
-// for the ACK of that, which then nobody has. The ALTER is done again if it is
-// not there.
+// alter kills the primary while it rebuilds a table, or afterwards while it waits
+// for the ACK. Then nobody got OK. If the ALTER is not there, it is done
+// again.
 func (f *fixture) alter(t *testing.T, ctx context.Context, name string, waits bool) {
 	primary := f.heal(t, ctx)
 	table := f.table(t, ctx, primary, name)
@@ -109,7 +109,7 @@ func (f *fixture) awaitCopying(t *testing.T, ctx context.Context, i int, again f
 	}
 }
 
-// sameDefinition wants a table to be defined alike on all nodes. They must have
+// sameDefinition fails the test unless all nodes have the same definition of a table. They must already have
 // the same transactions (sameEverywhere).
 func (f *fixture) sameDefinition(t *testing.T, ctx context.Context, table string) (want string) {
 	t.Helper()
@@ -129,7 +129,7 @@ func (f *fixture) sameDefinition(t *testing.T, ctx context.Context, table string
 }
 
 // createAndDrop kills a primary that makes and drops tables all the time. The
-// table that was acknowledged last is there, all nodes have the same ones.
+// table that was acknowledged last is there, and all nodes have the same tables.
 func (f *fixture) createAndDrop(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	inSession(t, ctx, f.local(t, primary), "CREATE DATABASE IF NOT EXISTS quorate_inflight", "CREATE DATABASE quorate_ddl")
@@ -198,8 +198,8 @@ func (f *fixture) tables(ctx context.Context, i int) (names string, err error) {
 // errPrimaryKilled ends the rows of a LOAD DATA whose primary is gone.
 var errPrimaryKilled = errors.New("the primary was killed")
 
-// loadData kills the primary in the middle of a LOAD DATA: none of its rows is
-// anywhere. The next one, with the new primary, is on all nodes.
+// loadData kills the primary in the middle of a LOAD DATA: no node has any of its rows.
+// The rows of the next LOAD DATA, with the new primary, are on all nodes.
 func (f *fixture) loadData(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	table := f.table(t, ctx, primary, "loaded")

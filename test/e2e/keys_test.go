@@ -48,7 +48,7 @@ func (f *fixture) keyOf(t *testing.T, i int) cluster.Key {
 	return k.Name()
 }
 
-// awaitSecurity waits until a step of peer-security is taken: it is refused while there are connections
+// awaitSecurity waits until a step of peer-security is accepted: it is refused while there are connections
 // that are not ready for it.
 func (f *fixture) awaitSecurity(t *testing.T, ctx context.Context, i int, step string) (out string) {
 	t.Helper()
@@ -164,7 +164,7 @@ func (f *fixture) rotate(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// knownBy fails unless a node knows of itself that the cluster knows it by that key alone.
+// knownBy fails the test unless a node's status says that the cluster knows it only by that key.
 func (f *fixture) knownBy(t *testing.T, ctx context.Context, i int, k cluster.Key) {
 	t.Helper()
 	if n := f.status(t, ctx, i); n.Key != k || !slices.Equal(n.KnownBy, []cluster.Key{k}) {
@@ -172,7 +172,8 @@ func (f *fixture) knownBy(t *testing.T, ctx context.Context, i int, k cluster.Ke
 	}
 }
 
-// keyLost: a node that has lost its key makes another one, and is a member again once somebody says so.
+// keyLost: a node that has lost its key makes another one, and is a member again once an operator gives the new key
+// to the cluster.
 func (f *fixture) keyLost(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
@@ -195,7 +196,7 @@ func (f *fixture) keyLost(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// keyTakenAway: a key that somebody else may have is good for nothing from now on.
+// keyTakenAway: a key that somebody else may have is made useless.
 func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
@@ -226,7 +227,7 @@ func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// takenAwayWhileAway: a node comes back with a key that was taken away meanwhile, and is nobody.
+// takenAwayWhileAway: a node comes back with a key that was made useless meanwhile, and is refused.
 func (f *fixture) takenAwayWhileAway(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
@@ -256,8 +257,8 @@ func (f *fixture) takenAwayWhileAway(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// keysOfBefore: a node whose file has a member's key of before a change, or no keys, loses its disk. Those
-// whose keys it has take it in.
+// keysOfBefore: a node loses its disk. Its file has a member's old key from before a change, or no keys. The members
+// whose keys it has accept it again.
 func (f *fixture) keysOfBefore(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i, other := (primary+1)%3, (primary+2)%3
@@ -338,7 +339,7 @@ func (f *fixture) keysSwapped(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// keysOfAuthority: the nodes change to an operator's authority, whose certificates end and are issued anew,
+// keysOfAuthority: the nodes change to an operator's authority, whose certificates end and are issued again,
 // while clients write.
 func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)

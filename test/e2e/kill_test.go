@@ -21,7 +21,7 @@ func TestKill(t *testing.T) {
 	f.think, f.eager = busy, true
 	for _, sc := range []struct {
 		name string
-		// victim chooses whom kill hits.
+		// victim chooses the node that kill hits.
 		victim func(primary int) int
 		kill   func(*fixture, int) error
 	}{

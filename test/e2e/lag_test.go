@@ -113,7 +113,7 @@ func (f *fixture) blockedAppliers(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// bestBacklog is what the better of the other nodes' mysqlds lacks.
+// bestBacklog is how many transactions the better of the other nodes' mysqlds lacks.
 func (f *fixture) bestBacklog(t *testing.T, ctx context.Context, primary int) int {
 	t.Helper()
 	var all string
@@ -143,7 +143,7 @@ func missing(t *testing.T, ctx context.Context, db *sql.DB, all string) (n int) 
 	return int(lacks.Count())
 }
 
-// noReplicaNoBound: a primary whose followers have no mysqld to speak of goes on.
+// noReplicaNoBound: a primary goes on without slowing down if no follower has a mysqld that could take over.
 func (f *fixture) noReplicaNoBound(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	others := f.others(primary)

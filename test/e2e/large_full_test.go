@@ -24,8 +24,8 @@ func TestLargeFull(t *testing.T) {
 	})
 }
 
-// leave takes all space in a directory's file system but for so many bytes, and
-// returns what gives it back.
+// leave takes all space in a directory's file system except so many bytes, and
+// returns a function that gives it back.
 func leave(t *testing.T, dir string, bytes int64) (free func()) {
 	t.Helper()
 	var st unix.Statfs_t
@@ -97,9 +97,9 @@ func (f *fixture) fullPeers(t *testing.T, ctx context.Context) {
 	f.noStagesLeft(t, ctx)
 }
 
-// fullPrimary: the primary itself has no room. The transaction is not acknowledged
-// and nowhere, another node takes over and takes it; the node without room lacks
-// it until it has some.
+// fullPrimary: the primary itself has no room. The transaction is not acknowledged,
+// and no node has it. Another node takes over, and accepts it when it is repeated. The node without room
+// lacks it until it has space.
 func (f *fixture) fullPrimary(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	table, insert := f.seeded(t, ctx, primary, "full_primary")

@@ -18,9 +18,9 @@ import (
 )
 
 // TestLarge writes transactions that are too large for an entry and travel
-// beside Raft, while others write small ones: what is before a large one in the
-// binlog goes on, no election starts, every node has every row, the log of every
-// node holds the transaction, and no stage stays beside it.
+// beside Raft, while others write small ones. Transactions before a large one in the
+// binlog go on, no election starts, every node has every row, the log of every
+// node holds the transaction, and no stage is left beside the log.
 func TestLarge(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = fullSpeed
@@ -40,7 +40,7 @@ func TestLarge(t *testing.T) {
 	})
 }
 
-// TestLargeInterrupted: a transaction that is staged, and whose primary is lost, whose client goes, or that a node has missed.
+// TestLargeInterrupted: a transaction is staged, and its primary is lost, or its client goes, or a node misses it.
 func TestLargeInterrupted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -284,10 +284,10 @@ func (w *smallWriters) awaitWaiting(t *testing.T, ctx context.Context) {
 	}
 }
 
-// compare holds the small commits to their places in the binlog. The ones that
-// waited already when the large one began to commit pass: were they held up, they
-// would end together with it. Of the others before it this cannot be asked: what
-// the server flushes in one group with the large one, it acknowledges with it.
+// compare judges the small commits by their places in the binlog. Commits that
+// waited already when the large one began to commit must pass: if the large one held them up, they
+// would end together with it. For the other commits before it this does not hold: if
+// the server flushes a commit in one group with the large one, it acknowledges both together.
 func (w *smallWriters) compare(t *testing.T, large timedCommit) {
 	t.Helper()
 	w.stop()
@@ -385,7 +385,7 @@ func (f *fixture) seeded(t *testing.T, ctx context.Context, primary int, name st
 }
 
 // largeLostPrimary: the primary dies with a large transaction that no majority
-// has. Nobody was told OK, and it is nowhere.
+// has. The client got no OK, and no node has the transaction.
 func (f *fixture) largeLostPrimary(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	table, insert := f.seeded(t, ctx, primary, "lost_primary")
@@ -414,8 +414,8 @@ func (f *fixture) largeLostPrimary(t *testing.T, ctx context.Context) {
 }
 
 // largeAbandoned: the primary dies while its peers receive a stage. They remove
-// what they have of it; the transaction is nowhere, unless it was named just
-// before, then everywhere.
+// their parts of it. Then no node has the transaction; but if it was named just
+// before, all nodes have it.
 func (f *fixture) largeAbandoned(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	table, insert := f.seeded(t, ctx, primary, "abandoned")

@@ -36,8 +36,8 @@ func leaveFile(t *testing.T) (path string) {
 	return path
 }
 
-// leaveByReplica has a stock server begin with a copy of a replica's data, and follow the readers' port while
-// clients write. Promoted by hand it has every row, and nothing of quorate's.
+// leaveByReplica: a stock server begins with a copy of a replica's data, and follows the readers' port while
+// clients write. After it was promoted by hand it has every row, and no accounts or schemas of quorate.
 func (f *readersFixture) leaveByReplica(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	if err := f.Terminate(ctx, i); err != nil {
@@ -83,8 +83,8 @@ func (f *readersFixture) leaveInPlace(t *testing.T, ctx context.Context, i int) 
 	f.checkLeft(t, ctx, server)
 }
 
-// checkLeft holds that a server is one like any other: the application's account writes, and nothing of
-// quorate's is left.
+// checkLeft fails the test unless a server is a normal one: the application's account can write, and no accounts or
+// schemas of quorate are left.
 func (f *readersFixture) checkLeft(t *testing.T, ctx context.Context, r *stockReplica) {
 	t.Helper()
 	if _, err := r.db.ExecContext(ctx, "RESET REPLICA ALL"); err != nil {

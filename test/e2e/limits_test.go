@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestLimits shares one cluster among what needs no failure.
+// TestLimits runs on one cluster the scenarios that need no failure.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
@@ -73,8 +73,8 @@ func randomSet(r *rand.Rand) *gtid.Set {
 	return s
 }
 
-// strangers: a node of another cluster, one whose name is taken and one that
-// has lost its data end with one line, and leave no file.
+// strangers: the agents of three nodes end with one line, and leave no file: a node of another cluster, a node whose
+// name is taken, and a node that has lost its data.
 func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 	f.heal(t, ctx)
 	b, err := os.ReadFile(f.ConfigPath(2))
@@ -117,8 +117,8 @@ func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 	}
 }
 
-// drift: a guarded variable that somebody changes ends the server that runs
-// with it; it comes back as it must be, and the cluster goes on.
+// drift: if somebody changes a guarded variable, the server is ended. It comes back with the right value, and the cluster
+// goes on.
 func (f *fixture) drift(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	before, err := f.NodeStatus(ctx, primary)

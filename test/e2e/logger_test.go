@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestLogger kills each node of two full ones and a logger, under load: any one of
-// them may go, and nothing that was acknowledged does.
+// TestLogger kills each node of two full nodes and a logger, under load: any one of
+// them may be lost, and no acknowledged transaction is.
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, ElectionTimeout: calm})
@@ -63,9 +63,9 @@ func TestLogger(t *testing.T) {
 	})
 }
 
-// loggerLeadsInNeed has the logger hold, alone of those that are left, what was
+// loggerLeadsInNeed: of the nodes that are left only the logger has all that was
 // acknowledged: the replica was away, and when it is back the primary is gone. Only
-// the logger can win; it gives the replica its log and then leadership.
+// the logger can win the election. It gives the replica its log and then leadership.
 func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 	primary, logger := f.heal(t, ctx), f.Len()-1
 	replica := 1 - primary
@@ -116,10 +116,10 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// TestWeights: of two replicas that are as far the heavier takes over, and nobody
-// that comes back later takes it away again. A kill is seen at once, and the heavier
-// stands for election first. After a standstill anybody may win it; one that is
-// lighter hands over before it opens.
+// TestWeights: of two replicas with the same log the one with the higher weight takes over, and a node
+// that comes back later does not take that away again. A kill is noticed at once, and the node with the higher weight
+// stands for election first. After a standstill any node may win; a node with a lower weight
+// hands over before it opens.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	weights := []int{1, 9, 5}
@@ -135,8 +135,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// heaviestTakesOver ends the primary, or has it stand still, and wants the heaviest of the others in its place. judged: it is that, or it
-// is not, and stood for election once: where that comes to nothing, the others may.
+// heaviestTakesOver ends or stops the primary, and expects the heaviest of the others in its place. judged is false
+// if the heaviest stood for election without success: then the others may win.
 func (f *fixture) heaviestTakesOver(t *testing.T, ctx context.Context, stall bool, weights []int) (judged bool) {
 	t.Helper()
 	primary := f.heal(t, ctx)
