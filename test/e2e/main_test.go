@@ -29,9 +29,9 @@ import (
 // scenarioTimeout bounds one scenario. Normal is 10 to 20 s on two cores.
 const scenarioTimeout = 3 * time.Minute
 
-// How long writers pause after a transaction, on average: where it is enough that they write; where servers are killed, and
-// something should be under way; while a test waits for rows; and where a test runs alone, and wants all that they can
-// write. Two processors are shared by five clusters, and 1000 rows cost them 3 s.
+// How long writers pause after a transaction, on average: if it is enough that they write; if servers are killed, and
+// something should be under way; while a test waits for rows; and if a test runs alone, and needs as many rows as
+// they can write. Five clusters share two processors, and 1000 rows cost 3 s of them.
 const (
 	quiet     = 250 * time.Millisecond
 	busy      = 40 * time.Millisecond
@@ -70,8 +70,8 @@ func fiveAtOnce() error {
 	return flag.Set("test.parallel", "5")
 }
 
-// buildAndRun builds the program once for all tests. What a test leaves that failed, or that
-// was ended, is removed but for the logs, with QUORATE_E2E_KEEP=1 nothing.
+// buildAndRun builds the program once for all tests. It removes the files of tests that failed, or that
+// were ended, except the logs; with QUORATE_E2E_KEEP=1 it removes nothing.
 func buildAndRun(m *testing.M) int {
 	keep := []string{"agent.log", "node.toml"}
 	if os.Getenv("QUORATE_E2E_KEEP") != "" {
@@ -132,8 +132,8 @@ func mysqlBase(t *testing.T) string {
 	return ""
 }
 
-// copiedMySQL returns mysqlBase's installation, but that --initialize copies a directory
-// that it has made before.
+// copiedMySQL returns mysqlBase's installation, except that --initialize copies a directory
+// that was made before.
 func copiedMySQL(t *testing.T) string {
 	t.Helper()
 	mysqlBase(t)
@@ -152,11 +152,11 @@ type fixture struct {
 	given   []string      // free addresses
 }
 
-// calm is the election timeout of clusters in which nobody is to be elected but by what the test does: the machine
-// stands still for seconds. A killed process is noticed at once all the same.
+// calm is the election timeout of clusters in which only the test's actions may cause an election: the machine may stand
+// still for seconds. A killed process is still noticed at once.
 const calm = 5 * time.Second
 
-// steady tries three times at most: a machine that stands still may cost a primary its place, a defect does so each time.
+// steady tries at most three times: a machine that stands still may cause an election, but a defect shows each time.
 func steady(t *testing.T, try func() (wrong string)) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -223,7 +223,7 @@ func (f *fixture) createTable(t *testing.T, ctx context.Context) {
 	}
 }
 
-// closeCluster stops the cluster; of a failed test's cluster the logs stay.
+// closeCluster stops the cluster. The logs of a failed test stay.
 func closeCluster(t *testing.T, c *devcluster.Cluster) {
 	if !t.Failed() {
 		if err := c.Close(); err != nil {
@@ -263,7 +263,7 @@ func (f *fixture) scenario(t *testing.T, name string, run func(t *testing.T, ctx
 }
 
 // heal starts every agent that does not run, waits until all nodes are ready
-// and returns the primary. Writers are quiet meanwhile: what they write is not waited for.
+// and returns the primary. Writers are quiet meanwhile, so that nodes need not apply their rows.
 func (f *fixture) heal(t *testing.T, ctx context.Context) int {
 	t.Helper()
 	for _, l := range f.loads {
@@ -350,7 +350,7 @@ func (l *load) stop(t *testing.T) {
 	})
 }
 
-// rest has the writers write no more than is needed to see that they can.
+// rest lets the writers write only as much as is needed to see that they can.
 func (l *load) rest() {
 	l.pause = max(quiet, l.pause)
 	l.SetPause(l.pause)
@@ -370,8 +370,8 @@ func (l *load) awaitAcks(t *testing.T, ctx context.Context, n int64) {
 	}
 }
 
-// mustHaveNoOK stops writers that worked while no majority was there: an OK
-// that one of them got is a lie.
+// mustHaveNoOK stops writers that worked while there was no majority: every OK
+// that one of them got is wrong.
 func (l *load) mustHaveNoOK(t *testing.T) {
 	t.Helper()
 	l.stop(t)
@@ -395,13 +395,13 @@ func (l *load) rowsOn(t *testing.T, ctx context.Context, i int) (n int) {
 	return n
 }
 
-// check holds every server to the history.
+// check compares every server with the history.
 func (f *fixture) check(t *testing.T, ctx context.Context) {
 	t.Helper()
 	f.checkNodes(t, ctx, f.Full()...)
 }
 
-// checkNodes holds some servers to the history.
+// checkNodes compares some servers with the history.
 func (f *fixture) checkNodes(t *testing.T, ctx context.Context, on ...int) {
 	t.Helper()
 	var nodes []ledger.Server
@@ -452,7 +452,7 @@ func openDSN(t *testing.T, dsn string, err error) *sql.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Logger = &mysql.NopLogger{} // broken connections are what the tests make
+	cfg.Logger = &mysql.NopLogger{} // the tests break connections on purpose
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -510,7 +510,7 @@ func (f *fixture) resume(t *testing.T, nodes ...int) {
 	}
 }
 
-// status returns what node i says of itself.
+// status returns node i's own status.
 func (f *fixture) status(t *testing.T, ctx context.Context, i int) status.Node {
 	t.Helper()
 	var st status.Node

@@ -17,7 +17,7 @@ const slowElections = 3 * time.Second
 
 // verySlowElections let a leader without followers lead, and its mysqld live,
 // for longer than the 8.7 s that a mysqld takes from SIGTERM to the OK for its
-// waiting sessions: whoever wants no OK has to act on the SIGTERM itself.
+// waiting sessions. So to prevent the OK the agent must react to the SIGTERM itself.
 const verySlowElections = 12 * time.Second
 
 // electionOptions keeps the heartbeat short: the lease is three of them shorter
@@ -26,8 +26,8 @@ func electionOptions(timeout time.Duration) devcluster.Options {
 	return devcluster.Options{Nodes: 3, ElectionTimeout: timeout}
 }
 
-// TestNoMajority has sessions waiting for an ACK that cannot come, and looks
-// at every way in which one could get an OK all the same.
+// TestNoMajority lets sessions wait for an ACK that cannot come, and tries
+// every way in which one could get OK nevertheless.
 func TestNoMajority(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, electionOptions(slowElections))
@@ -78,7 +78,7 @@ func TestMysqldStopped(t *testing.T) {
 	})
 }
 
-// blocked stops the followers' agents and then lets writers run into the
+// blocked stops the followers' agents and then lets writers write to the
 // primary, until they wait there for an ACK.
 func (f *fixture) blocked(t *testing.T, ctx context.Context) (primary int, followers []int, l *load) {
 	t.Helper()
@@ -123,8 +123,8 @@ func (f *fixture) resumedInTime(t *testing.T, ctx context.Context) {
 	t.Fatalf("in %d attempts the follower was never resumed within %v", attemptsMax, slowElections/2)
 }
 
-// resumedLate: the leader has stepped down; connections break, and what was
-// waiting is on all servers or on none.
+// resumedLate: the leader has stepped down. Connections break, and each transaction that waited
+// is on all servers or on none.
 func (f *fixture) resumedLate(t *testing.T, ctx context.Context) {
 	primary, followers, l := f.blocked(t, ctx)
 	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st status.Node) bool {
@@ -147,14 +147,14 @@ func (f *fixture) writeAndCheck(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// stranded kills the followers and lets writers run into the primary until its
-// log has a tail that nobody else has; then it kills the primary, too.
+// stranded kills the followers and lets writers write to the primary until its
+// log has a tail that no other node has. Then it kills the primary, too.
 func (f *fixture) stranded(t *testing.T, ctx context.Context) (primary int, followers []int, l *load) {
 	t.Helper()
 	primary = f.heal(t, ctx)
 	followers = f.others(primary)
-	// Killed, not stopped: what is sent to a stopped agent waits in its socket
-	// and reaches it when it goes on.
+	// The followers are killed, not stopped: bytes that are sent to a stopped agent wait in its socket,
+	// and reach it when it goes on.
 	atOnce(t, followers, f.KillBoth)
 	l = f.start(t, 4, primary)
 	f.awaitWaiting(t, ctx, primary)
@@ -170,8 +170,8 @@ func (f *fixture) stranded(t *testing.T, ctx context.Context) (primary int, foll
 	return primary, followers, l
 }
 
-// tailOfDeposedPrimary: the others commit a new epoch first, so the tail is
-// nowhere.
+// tailOfDeposedPrimary: the others commit a new epoch first, so no node keeps the
+// tail.
 func (f *fixture) tailOfDeposedPrimary(t *testing.T, ctx context.Context) {
 	primary, followers, l := f.stranded(t, ctx)
 	for _, i := range followers {
@@ -236,7 +236,7 @@ func (f *fixture) awaitMysqldGone(t *testing.T, ctx context.Context, i, pid int)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// Its agent has to know, too, or it is taken for one that is ready.
+	// Its agent must have noticed, too, or the node still seems to be ready.
 	if err := f.WaitNode(ctx, i, "its agent has noticed", func(n status.Node) bool { return n.MysqldPID != pid }); err != nil {
 		t.Fatal(err)
 	}

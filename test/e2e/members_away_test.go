@@ -11,8 +11,8 @@ import (
 )
 
 // TestMembersAway: a node is away while another one is added, and comes back when
-// that one leads. It does not know who leads, and has to learn it from the others: the
-// log that says so comes from the leader alone.
+// the new node leads. It does not know the leader, and must learn it from the others: the
+// log that says so comes only from the leader.
 func TestMembersAway(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})

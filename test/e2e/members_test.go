@@ -90,8 +90,8 @@ func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int
 	return i
 }
 
-// runningBut is a node whose agent runs, another one than node i: which ones do depends
-// on who happened to lead when a scenario stopped one.
+// runningBut is a node other than node i whose agent runs. Which agents run depends
+// on which node happened to lead when a scenario stopped one.
 func (f *fixture) runningBut(t *testing.T, i int) int {
 	t.Helper()
 	for n := range f.Len() {
@@ -167,8 +167,8 @@ func (f *fixture) addNodes(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// writeLarge commits a transaction that is beside the log's entries: who copies the
-// log has to copy it, too.
+// writeLarge commits a transaction that is beside the log's entries: a node that copies the
+// log must copy it, too.
 func (f *fixture) writeLarge(t *testing.T, ctx context.Context) {
 	t.Helper()
 	primary, err := f.WaitPrimary(ctx)
@@ -233,8 +233,8 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	f.learner(t, ctx, next, left)
 }
 
-// learner adds a copy without a vote: it stays so, has everything, and its death
-// keeps nobody waiting.
+// learner adds a node without a vote. It gets no vote, has everything, and nothing waits when
+// it dies.
 func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left []int) {
 	t.Helper()
 	i, err := f.Grow(cluster.KindLearner)
@@ -267,9 +267,9 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 	f.checkNodes(t, ctx, append(left, i)...)
 }
 
-// TestMembersClone: nodes join whose logs cannot go back to the beginning, under load,
-// and are killed on their way; once the leader dies in between. Their mysqlds are not root's,
-// but their agents are.
+// TestMembersClone: nodes join, under load, whose logs cannot go back to the beginning,
+// and are killed on their way; once the leader dies in between. Their agents run as root, but their mysqlds
+// do not.
 func TestMembersClone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLUser: otherAccount()})
@@ -278,7 +278,7 @@ func TestMembersClone(t *testing.T) {
 	f.scenario(t, "Killed", f.cloneKilled)
 }
 
-// purgeForClone takes the beginning from every log.
+// purgeForClone purges the beginning of every log.
 func (f *fixture) purgeForClone(t *testing.T, ctx context.Context) {
 	f.segments(t, ctx)
 	primary := f.heal(t, ctx)
@@ -397,8 +397,8 @@ func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
 	f.keptOld(t, ctx, i)
 }
 
-// keptOld: what a node had before it was rebuilt is there still, and its status says
-// where. Its log is sound.
+// keptOld: a node's data from before its rebuild are still there, and its status says
+// where. Their log is sound.
 func (f *fixture) keptOld(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	old := f.status(t, ctx, i).Old
@@ -461,8 +461,8 @@ func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// changeWhileLeaderDies: the leader is killed while the voters change. Afterwards it
-// was changed or not, for all nodes alike, and the members can be changed again.
+// changeWhileLeaderDies: the leader is killed while the voters change. Afterwards all nodes
+// agree whether the change was made, and the members can be changed again.
 func (f *fixture) changeWhileLeaderDies(t *testing.T, ctx context.Context) {
 	load := f.start(t, 2)
 	for round := range 3 {

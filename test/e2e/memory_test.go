@@ -16,9 +16,9 @@ import (
 // beginning: less than the log's cache alone would take.
 const agentMemory = 24 << 20
 
-// littleMemory holds the primary's agent to little memory and writes more than
-// it may keep. Where the kernel ends it, that is an agent killed; where it can do
-// with what it has, it is slower. Nothing is lost either way.
+// littleMemory gives the primary's agent little memory and writes more than
+// the agent may keep. If the kernel kills the agent, that is like any killed agent. If the memory is
+// enough, the agent is slower. In both cases nothing is lost.
 func (f *fixture) littleMemory(t *testing.T, ctx context.Context) {
 	group := memoryGroup(t)
 	primary := f.heal(t, ctx)

@@ -8,9 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestMessages: one writer's commit takes an append to each of two followers and their
-// answers; a notice to each where no append follows in time. After a heartbeat raft asks
-// whoever has not answered yet: the slower the machine, the more of that there is.
+// TestMessages: one writer's commit takes an append to each of two followers, their
+// answers, and a notice to each if no append follows in time. After a heartbeat raft asks again
+// the followers that have not answered yet: on a slow machine this happens more often.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})

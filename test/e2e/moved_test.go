@@ -49,7 +49,7 @@ func (f *fixture) voterMoves(t *testing.T, ctx context.Context) {
 	f.must(t, ctx, primary, set(to, "--dry-run")...)
 	f.must(t, ctx, primary, set(to)...)
 	f.awaitReached(t, ctx, mover)
-	f.must(t, ctx, primary, set(nobody, "--force")...) // a wrong one costs this node alone
+	f.must(t, ctx, primary, set(nobody, "--force")...) // a wrong address harms only this node
 	l.awaitAcks(t, ctx, 10)
 	f.awaitStatus(t, ctx, primary, "listens on "+to)
 	f.must(t, ctx, primary, set(to)...)
@@ -63,7 +63,7 @@ func (f *fixture) voterMoves(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// readdress has node i listen for the others elsewhere.
+// readdress lets node i listen for the others at another address.
 func (f *fixture) readdress(t *testing.T, ctx context.Context, i int, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(f.ConfigPath(i))

@@ -30,7 +30,7 @@ type routedClient struct {
 	acks []routedAck
 	// missed are own writes that a later read of the same session did not see.
 	missed []string
-	// elsewhere counts reads that another server has answered than the one that took the write.
+	// elsewhere counts reads that were answered by another server than the one that took the write.
 	elsewhere int
 	lastErr   error
 }
@@ -98,7 +98,7 @@ func (c *routedClient) session(ctx context.Context, n *int) error {
 		c.mu.Lock()
 		ack := routedAck{n: number, began: began, ended: ended}
 		if err == nil {
-			if newest == number { // else wrote is of an older row
+			if newest == number { // else wrote belongs to an older row
 				ack.server = wrote
 			} else {
 				c.missed = append(c.missed, fmt.Sprintf("%s wrote row %d, and read %d on %s", c.name, number, newest, reads))
@@ -164,8 +164,8 @@ func (r *routed) nextWriter() int {
 	return int(r.writers)
 }
 
-// underLoad has clients at quorate's own port and at Router's ports for writes, while something is done. It returns what
-// they came to, once each has OKs again.
+// underLoad runs clients at quorate's own port and at Router's ports for writes, and calls do meanwhile. It returns the
+// clients once each of them has OKs again.
 func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()) {
 	t.Helper()
 	clients := []*routedClient{
@@ -198,7 +198,7 @@ func (r *routed) underLoad(t *testing.T, ctx context.Context, own int, do func()
 	r.mustHaveAll(t, ctx, clients)
 }
 
-// mustBeTracked fails where the server did not tell Router the GTID of a write: Router cannot wait for it then.
+// mustBeTracked fails the test if the server did not tell Router the GTID of a write: then Router cannot wait for it.
 func (r *routed) mustBeTracked(t *testing.T, ctx context.Context, c *routedClient) {
 	t.Helper()
 	primary, err := r.WaitPrimary(ctx)
@@ -212,8 +212,7 @@ func (r *routed) mustBeTracked(t *testing.T, ctx context.Context, c *routedClien
 	}
 }
 
-// mustBeOnePrimary fails where a write began after another server had taken one, and was taken by a server that was the
-// primary before.
+// mustBeOnePrimary fails the test if a former primary took a write that began after its successor had taken one.
 func mustBeOnePrimary(t *testing.T, clients []*routedClient) {
 	t.Helper()
 	var all []routedAck
@@ -243,7 +242,7 @@ func mustBeOnePrimary(t *testing.T, clients []*routedClient) {
 	}
 }
 
-// mustHaveAll fails where a write with an OK is not at the primary.
+// mustHaveAll fails the test if a write with an OK is not at the primary.
 func (r *routed) mustHaveAll(t *testing.T, ctx context.Context, clients []*routedClient) {
 	t.Helper()
 	primary, err := r.WaitPrimary(ctx)

@@ -38,7 +38,7 @@ func newOtherHost(t *testing.T, address, gateway string) *otherHost {
 	return h
 }
 
-// make runs on a thread that is given up afterwards.
+// make runs on a thread that ends afterwards.
 func (h *otherHost) make(address, gateway string) error {
 	here, err := netlink.NewHandle(unix.NETLINK_ROUTE) // it speaks with the namespace in which it was made
 	if err != nil {
@@ -92,9 +92,9 @@ func (h *otherHost) start(cmd *exec.Cmd) (*subprocess.Process, error) {
 // The accounts of the scenario Elsewhere: limited to the network of the applications' host, to another one, to none.
 const routedHere, routedElsewhere, routedAnywhere = "here", "elsewhere", "anywhere"
 
-// portElsewhere has MySQL Router and HAProxy on a host of their own, and clients on another one. It says from where a
-// client comes, for mysqld, by each way: docs/connect.md has the same table. An account that is limited to the host of Router
-// gets in, and one that is limited to another network does not.
+// portElsewhere runs MySQL Router and HAProxy on a host of their own, and clients on another host. It checks, for
+// each way, from which address mysqld sees a client: docs/connect.md has the same table. An account that is limited
+// to Router's host gets in, and an account that is limited to another network does not.
 func (f *fixture) portElsewhere(t *testing.T, ctx context.Context) {
 	r := f.newRouted(t, mysqlRouterProgram(t))
 	r.administrator = "ben"
@@ -143,14 +143,14 @@ func (f *fixture) portElsewhere(t *testing.T, ctx context.Context) {
 	r.must(t, ctx, primary, "cluster", "set", "--router", "off")
 }
 
-// denied says that mysqld refused an account (ER_ACCESS_DENIED_ERROR). For one that it does not know mysqld first asks for
-// another plugin of authentication, which this driver does not take from MySQL Router at that point of a login.
+// denied says that mysqld refused an account (ER_ACCESS_DENIED_ERROR). For an unknown account mysqld first asks for
+// another authentication plugin, which this driver does not accept from MySQL Router at that point of a login.
 func denied(err error) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && e.Number == 1045 || errors.Is(err, mysql.ErrMalformPkt)
 }
 
-// awaitPrimaryAt waits until HAProxy has found out who is the primary: until then it goes to any node.
+// awaitPrimaryAt waits until HAProxy has found the primary: until then it sends clients to any node.
 func (r *routed) awaitPrimaryAt(t *testing.T, ctx context.Context, addr string) {
 	t.Helper()
 	settled := 0
@@ -189,7 +189,7 @@ func (r *routed) createUsers(t *testing.T, ctx context.Context, primary int) {
 	}
 }
 
-// seenAs connects an account from the clients' address, and returns from where it comes for mysqld.
+// seenAs connects an account from the clients' address, and returns the client host that mysqld sees.
 func (r *routed) seenAs(t *testing.T, ctx context.Context, addr, user string) (host string, err error) {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(r.clientDSN(addr))

@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestMySQLRouter has the real MySQL Router find a cluster by what quorate tells it, while writers write and nodes die,
-// move, come and go.
+// TestMySQLRouter: the real MySQL Router finds a cluster by the metadata that quorate writes, while writers write and
+// nodes die, move, come and go.
 func TestMySQLRouter(t *testing.T) {
 	program := mysqlRouterProgram(t)
 	t.Parallel()
@@ -54,7 +54,7 @@ func (r *routed) prepare(t *testing.T, ctx context.Context, primary int, more ..
 
 func (r *routed) switchRouterOn(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
-	// What an application may have left there is not touched.
+	// A schema of that name that an application has made is not touched.
 	db := r.prepare(t, ctx, primary, "CREATE DATABASE mysql_innodb_cluster_metadata", "CREATE TABLE mysql_innodb_cluster_metadata.clusters (id INT PRIMARY KEY)")
 	r.must(t, ctx, next(primary), "cluster", "set", "--router", "on")
 	if err := devcluster.Poll(ctx, "the status says that the schema is not quorate's", func(ctx context.Context) (bool, string, error) {
@@ -132,7 +132,7 @@ func (r *routed) switchRouted(t *testing.T, ctx context.Context) {
 	}
 }
 
-// hideRouted: a replica whose agent stands still takes no readers.
+// hideRouted: a replica whose agent is frozen gets no readers.
 func (r *routed) hideRouted(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
 	gone, other := next(primary), next(next(primary))
@@ -168,7 +168,7 @@ func (r *routed) membersRouted(t *testing.T, ctx context.Context) {
 }
 
 // lagRouted: while the replicas apply nothing, a session at the split port reads no row older than its own write. It may
-// wait, or end. With a wait_for_my_writes_timeout of 2 s, which is Router's own, it reads old rows, and so it does with the
+// wait, or end. With Router's default wait_for_my_writes_timeout of 2 s it would read old rows, and also with the
 // bootstrap's max_idle_server_connections: docs/router.md.
 func (r *routed) lagRouted(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
@@ -223,9 +223,9 @@ func (r *routed) lagRouted(t *testing.T, ctx context.Context) {
 	}
 }
 
-// leavePooled has sessions at the rw port, one after the other, and has sessions that end at the same time. Router must keep
-// none of their connections for the split port: go-sql-driver asks for no CLIENT_SESSION_TRACK, so the server tells no GTID
-// there, and Router waits for nothing.
+// leavePooled opens sessions at the rw port, one after the other, and sessions that end at the same time. Router must
+// keep none of their connections for the split port: go-sql-driver does not ask for CLIENT_SESSION_TRACK, so on such
+// a connection the server reports no GTID, and Router would wait for nothing.
 func (r *routed) leavePooled(t *testing.T, ctx context.Context, sessions int) {
 	t.Helper()
 	db := r.open(t, r.router.RW)
@@ -252,7 +252,7 @@ func (r *routed) leavePooled(t *testing.T, ctx context.Context, sessions int) {
 	}
 }
 
-// switchRouterOff: the members are taken out, and Router lets nobody in, until they are there again.
+// switchRouterOff: the members are removed from the metadata, and Router lets nobody in until they are there again.
 func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	primary, err := r.WaitPrimary(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
 	if out := r.must(t, ctx, primary, "status"); strings.Contains(out, "wait_for_my_writes_timeout") {
 		t.Errorf("status warns of a Router that waits long enough: %s", out)
 	}
-	// What a Router says of itself that was bootstrapped without the option.
+	// A Router that was bootstrapped without the option reports this about itself.
 	mustDo(t, ctx, r.local(t, primary), `UPDATE mysql_innodb_cluster_metadata.routers
 		SET attributes = JSON_SET(attributes, '$.Configuration.connection_pool.max_idle_server_connections', 64)`)
 	r.must(t, ctx, primary, "cluster", "set", "--router", "on")

@@ -18,17 +18,18 @@ import (
 	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
-// sysbench runs sysbench with one table, again and again: what it is built with cannot connect a second time, so a run ends with the
-// server that it was connected to.
+// sysbench runs sysbench with one table, again and again: the client library in sysbench cannot connect again, so a
+// run ends when the server ends to which it was connected.
 type sysbench struct {
 	program, addr, user, password string
-	// dir is where it runs. script is what a run does, with more options: events transactions, of so many threads.
+	// dir is where it runs. script is the script of a run, with more options; events is its number of transactions,
+	// threads that of its threads.
 	dir, script     string
 	threads, events int
 	options         []string
 	// whole and broken count the runs that have ended.
 	whole, broken atomic.Int64
-	said          atomic.Value // by the last one that broke
+	said          atomic.Value // the output of the last run that broke
 }
 
 func (s *sysbench) do(ctx context.Context, what string, more ...string) (out []byte, err error) {
@@ -56,7 +57,7 @@ func (s *sysbench) run(ctx context.Context) {
 	}
 }
 
-// goesOn waits until runs that have begun from now on are whole.
+// goesOn waits until runs that begin from now on end without an error.
 func (s *sysbench) goesOn(t *testing.T, ctx context.Context) {
 	t.Helper()
 	want := s.whole.Load() + 2
@@ -67,7 +68,7 @@ func (s *sysbench) goesOn(t *testing.T, ctx context.Context) {
 	}
 }
 
-// newSysbench returns sysbench for an address; nil where there is none.
+// newSysbench returns sysbench for an address; nil if sysbench is not installed.
 func (r *routed) newSysbench(t *testing.T, addr, script string, threads, events int, options ...string) *sysbench {
 	t.Helper()
 	program, err := mysqlrouter.Rival("sysbench", "sysbench")
@@ -79,7 +80,7 @@ func (r *routed) newSysbench(t *testing.T, addr, script string, threads, events 
 	return s
 }
 
-// fill makes the table anew.
+// fill makes the table again.
 func (s *sysbench) fill(t *testing.T, ctx context.Context) {
 	t.Helper()
 	for _, what := range []string{"cleanup", "prepare"} {

@@ -27,20 +27,21 @@ func mysqlRouterProgram(t *testing.T) string {
 	return program
 }
 
-// routedLimit is how long a client waits for an answer, login included. At the rw port Router holds a client that connects
-// while there is no primary for as long, and its next attempt, too, if that gets the same one of Router's threads (docs/router.md).
+// routedLimit is how long a client waits for an answer, login included. If a client connects to the rw port while
+// there is no primary, Router holds it for that time. It holds the next attempt, too, if that gets the same thread of
+// Router (docs/router.md).
 const routedLimit = 2 * time.Second
 
 // routed is a cluster with a MySQL Router.
 type routed struct {
 	*fixture
 	program string
-	// router is there once it was bootstrapped.
+	// router is set once it was bootstrapped.
 	router *mysqlrouter.Router
 	// administrator is the account of a person, with which Router is bootstrapped.
 	administrator, password string
 	test                    *testing.T // all scenarios'
-	// elsewhere are the reads at the split port that a replica has answered, of all scenarios.
+	// elsewhere counts the reads at the split port that a replica has answered, in all scenarios.
 	elsewhere int
 }
 
@@ -49,7 +50,7 @@ func (f *fixture) newRouted(t *testing.T, program string) *routed {
 	return &routed{test: t, fixture: f, program: program, administrator: "ann", password: "Aa1-" + rand.Text()}
 }
 
-// told are the instances that a node's metadata have, as Router reads them: of node a the primary, c hidden:
+// told returns the instances in a node's metadata, as Router reads them. With a as the primary and c hidden it is
 // "a* b c-".
 func told(ctx context.Context, db *sql.DB) (view int, text string, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT m.view_id, CONCAT(i.label, IF(m.member_role = 'PRIMARY', '*', ''),
@@ -87,7 +88,7 @@ func (r *routed) awaitTold(t *testing.T, ctx context.Context, want string, nodes
 	return view
 }
 
-// members is what Router should be told: all nodes that are given, with the primary.
+// members is the text that told should return for the given nodes and the primary.
 func (r *routed) members(primary int, nodes ...int) string {
 	var all []string
 	for _, i := range nodes {
@@ -145,7 +146,7 @@ func (r *routed) serverAt(t *testing.T, ctx context.Context, addr string) (uuid 
 	return uuid, err
 }
 
-// awaitServer waits until sessions at one of Router's ports are answered by a server that may answer there.
+// awaitServer waits until a server that may answer there answers sessions at one of Router's ports.
 func (r *routed) awaitServer(t *testing.T, ctx context.Context, addr string, may func(uuid string) bool) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, "Router's port "+addr+" leads where it should", func(ctx context.Context) (bool, string, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestServiceManager has a node tell its service manager how it is, as systemd has it: from its
+// TestServiceManager: a node tells its service manager its state by systemd's protocol, from its
 // start to its end.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// TestOperate does to a cluster under load what operators do: nothing that was
-// acknowledged is lost, and no mysqld dies of it.
+// TestOperate does the work of operators on a cluster under load: nothing that was
+// acknowledged is lost, and no mysqld dies from it.
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -79,8 +79,8 @@ func (f *fixture) switchovers(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// calledOff: a statement that takes longer than writes may be closed. They go on
-// afterwards on the same primary, and the statement succeeds.
+// calledOff: a statement takes longer than writes may be closed. The switchover is called off, writes go on
+// on the same primary, and the statement succeeds.
 func (f *fixture) calledOff(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	term, pid := f.status(t, ctx, primary).Term, f.pid(t, ctx, primary)
@@ -158,7 +158,7 @@ func (f *fixture) restarts(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// fences keeps a replica's mysqld down, over a restart of its agent, too.
+// fences: a fenced replica's mysqld stays down, also over a restart of its agent.
 func (f *fixture) fences(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3

@@ -13,7 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestOperator is about the operator's side: what is refused, said before, and kept.
+// TestOperator is about the operator's side: which requests are refused, which warnings come first, and what the
+// audit log keeps.
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
@@ -38,8 +39,8 @@ func (f *fixture) awaitAudited(t *testing.T, ctx context.Context, i, of int, wha
 	}
 }
 
-// auditEverywhere: what one node did is in the audit logs of all, of one that was
-// away, too, once.
+// auditEverywhere: an action of one node is once in the audit log of every node, also of a node that was
+// away.
 func (f *fixture) auditEverywhere(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	fenced, away := (primary+1)%3, (primary+2)%3
@@ -51,7 +52,7 @@ func (f *fixture) auditEverywhere(t *testing.T, ctx context.Context) {
 		t.Errorf("fence again: %s", out)
 	}
 	f.must(t, ctx, primary, "unfence", f.Name(fenced))
-	f.must(t, ctx, primary, "unfence", f.Name(fenced)) // it is so already
+	f.must(t, ctx, primary, "unfence", f.Name(fenced)) // it is not fenced any more
 	f.heal(t, ctx)                                     // it starts what is down
 	for i := range f.Len() {
 		f.awaitAudited(t, ctx, i, fenced, "fence node "+f.Name(fenced)+": its disk")
@@ -68,7 +69,7 @@ func (f *fixture) auditEverywhere(t *testing.T, ctx context.Context) {
 	}
 }
 
-// warned: what would stop writes is refused, and what is asked for wrongly.
+// warned: requests that would stop writes, and wrong requests, are refused.
 func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	asked, away := (primary+1)%3, (primary+2)%3
@@ -121,7 +122,7 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// refusedSoon is refused, with exit code 1, for what the agents learn in a moment.
+// refusedSoon is like refused, with exit code 1. It tries again, because the agents learn the reason only after a moment.
 func (f *fixture) refusedSoon(t *testing.T, ctx context.Context, i int, why string, args ...string) {
 	t.Helper()
 	if err := devcluster.PollCommand(ctx, strings.Join(args, " ")+" would be refused", func(ctx context.Context) (bool, string, error) {

@@ -97,8 +97,8 @@ func (l *load) buckets(ctx context.Context, n int) (rows []int64) {
 // kills is how often killBusy kills.
 const kills = 4
 
-// killBusy kills whoever is the primary, again and again, while sessions write all that they can: so groups
-// of transactions are on their way, and in each place of it. The other tests' writers pause.
+// killBusy kills the present primary, again and again, while sessions write as much as they can: so groups
+// of transactions are at every place of the commit path. The other tests' writers pause.
 func (f *fixture) killBusy(t *testing.T, ctx context.Context) {
 	f.heal(t, ctx)
 	l := f.start(t, 16)
@@ -118,8 +118,8 @@ func (f *fixture) killBusy(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// crashes is how often the crash loop kills: each time costs mysqld's start and
-// core's pause before it.
+// crashes is how often the crash loop kills. Each time costs a start of mysqld, and the
+// agent's pause before it.
 const (
 	crashesShort = 4
 	crashesLong  = 10

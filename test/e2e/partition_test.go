@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestPartition cuts what connects the agents, in every way that differs for
-// Raft. Clients still reach every node, the old primary, too.
+// TestPartition cuts the connections between the agents, in every way that differs for
+// Raft. Clients still reach every node, also the old primary.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
@@ -44,8 +44,8 @@ func TestPartition(t *testing.T) {
 	f.scenario(t, "FlappingPrimary", func(t *testing.T, ctx context.Context) { steady(t, func() string { return f.flap(t, ctx, true) }) })
 }
 
-// cutPrimary: the majority has a new primary, the old one gives up, and neither
-// acknowledges nor answers what it was asked too late.
+// cutPrimary: the majority has a new primary. The old primary gives up, and neither
+// acknowledges nor answers requests that came too late.
 func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []int)) {
 	primary := f.heal(t, ctx)
 	before := f.dataIdentity(t, ctx)

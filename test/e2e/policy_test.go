@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestPolicy has commits wait for more than a majority, and takes away what they
-// wait for. Writers begin after that, so not one OK is allowed.
+// TestPolicy lets commits wait for more than a majority, and stops the nodes for which they
+// wait. Writers begin after that, so not one OK is allowed.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -38,8 +38,8 @@ func (f *fixture) waitsWithout(t *testing.T, ctx context.Context, primary, follo
 	return l
 }
 
-// awaitAcksFor waits until node i says that ACKs have waited for another one for
-// longer than an entry is on its way.
+// awaitAcksFor waits until node i says that ACKs wait for the node other, and have done so for
+// longer than an entry needs on its way.
 func (f *fixture) awaitAcksFor(t *testing.T, ctx context.Context, i, other int) {
 	t.Helper()
 	f.awaitAcksStatus(t, ctx, i, "ACKs wait for "+f.Name(other), func(s status.Node) bool {
@@ -65,7 +65,7 @@ func (f *fixture) awaitAcksStatus(t *testing.T, ctx context.Context, i int, what
 	}
 }
 
-// survived wants the writers' sessions to have gone on, and everything to be there.
+// survived fails the test unless the writers' sessions have gone on and every row is there.
 func (f *fixture) survived(t *testing.T, ctx context.Context, l *load, primary int) {
 	t.Helper()
 	l.awaitAcks(t, ctx, 50)
@@ -135,8 +135,8 @@ func (f *fixture) requireAckWaits(t *testing.T, ctx context.Context) {
 	f.survived(t, ctx, l, primary)
 }
 
-// requireAckDropped: with drop-after they go on without it, which is not silent,
-// and wait for it again when it has caught up.
+// requireAckDropped: with drop-after writes go on without the node, and the status says so.
+// They wait for it again when it has caught up.
 func (f *fixture) requireAckDropped(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	named := f.others(primary)[0]
@@ -173,7 +173,7 @@ func (f *fixture) requireAckDropped(t *testing.T, ctx context.Context) {
 }
 
 // policyAtFailover: a new primary opens without the node that died, and acknowledges
-// nothing before that one has it on its disk.
+// nothing before that node has it on its disk.
 func (f *fixture) policyAtFailover(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	f.must(t, ctx, primary, "cluster", "set", "--durability", "all")

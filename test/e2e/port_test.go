@@ -38,8 +38,8 @@ const nodesAddress, clientAddress = "10.9.8.1", "10.9.8.2"
 // noAnswer is for how long a client waits where no answer may come.
 const noAnswer = 500 * time.Millisecond
 
-// TestPort has clients at mysqld's own port, and at the router's, from which the kernel
-// redirects them there. It fences a frozen agent as the agent fences itself. All of it is
+// TestPort has clients at mysqld's own port, and at the router's port, from which the kernel
+// redirects them there. The kernel fences a frozen agent as the agent would fence itself. Everything runs
 // in a network namespace of its own.
 func TestPort(t *testing.T) {
 	if os.Getenv(namespaceVariable) == "" {
@@ -170,8 +170,8 @@ func reads(ctx context.Context, conn *sql.Conn, patience time.Duration) (server 
 	return server, err
 }
 
-// asksInVain has a session ask, which waits for the answer: none may come. It returns what
-// ends the waiting. The session is of no use afterwards.
+// asksInVain lets a session ask something and wait: no answer may come. The session cannot be used
+// afterwards.
 func asksInVain(t *testing.T, ctx context.Context, what string, conn *sql.Conn) {
 	t.Helper()
 	if server, err := reads(ctx, conn, noAnswer); err == nil {
@@ -181,7 +181,7 @@ func asksInVain(t *testing.T, ctx context.Context, what string, conn *sql.Conn) 
 	}
 }
 
-// refusedAt fails unless nobody takes a connection at an address.
+// refusedAt fails the test if an address accepts a connection.
 func refusedAt(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", addr, scenarioTimeout)
@@ -193,8 +193,8 @@ func refusedAt(t *testing.T, addr string) {
 	}
 }
 
-// clientAddresses: the server sees from where clients come, at its own port and at the
-// router's of its node; through another node it sees an agent.
+// clientAddresses: the server sees the clients' addresses at its own port, and at the
+// router's port of its node. Through another node it sees the address of an agent.
 func (f *fixture) clientAddresses(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	if got := f.status(t, ctx, primary).MysqldPort; got != f.MysqldAddr(primary) {
@@ -216,8 +216,8 @@ func (f *fixture) clientAddresses(t *testing.T, ctx context.Context) {
 	}
 }
 
-// portDoctored: doctor sees that the agent fences mysqld's port, and tries on its own whether the kernel can where no agent runs. The
-// node's fence is as before.
+// portDoctored: doctor sees that the agent fences mysqld's port. If no agent runs, doctor itself tries whether the
+// kernel can. The node's fence stays as it is.
 func (f *fixture) portDoctored(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	before := tables(t)
@@ -274,8 +274,8 @@ func (f *fixture) portOfReplica(t *testing.T, ctx context.Context) {
 	f.awaitReads(t, ctx, replica)
 }
 
-// portOfFrozenReplica freezes a replica's agent, cuts it off, and lets it go on: to the agent
-// all is as before, and heartbeats lie in its sockets. It may not be read, as its data may be of
+// portOfFrozenReplica freezes a replica's agent, cuts it off, and lets it go on: the agent has noticed
+// nothing, and heartbeats wait in its sockets. The replica may not be read, because its data may be of
 // any age.
 func (f *fixture) portOfFrozenReplica(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
@@ -352,9 +352,9 @@ func (f *fixture) portSwitchover(t *testing.T, ctx context.Context) {
 	t.Logf("write gap %v", gap.Round(time.Millisecond))
 }
 
-// portLeaseEnds freezes a primary's agent where no other node can take over: sessions
-// have no answer once the lease has run out, new connections are refused, and when the
-// agent goes on, they go on, unless it found that its time is over.
+// portLeaseEnds freezes a primary's agent while no other node can take over. Sessions
+// get no answer once the lease has run out, and new connections are refused. When the
+// agent goes on, they go on, unless it finds that it has lost its leadership.
 func (f *fixture) portLeaseEnds(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	uuid := f.status(t, ctx, primary).ServerUUID
@@ -367,7 +367,7 @@ func (f *fixture) portLeaseEnds(t *testing.T, ctx context.Context) {
 	f.pause(t, ctx, primary)
 	t.Cleanup(func() { f.resume(t, primary) })
 	frozen := time.Now()
-	var last time.Time // when was asked what was answered last
+	var last time.Time // when the last question that got an answer was asked
 	for {
 		asked := time.Now()
 		// An answer may be read late on a busy machine: it is waited for longer than any lease.
@@ -410,8 +410,8 @@ func tables(t *testing.T) (names []string) {
 	return names
 }
 
-// holdsTable tells whether a process has a socket of netfilter's open: the agent's table
-// lasts as long as it has.
+// holdsTable tells whether a process has a netfilter socket open: the agent's table
+// lasts as long as that socket.
 func holdsTable(t *testing.T, pid int) bool {
 	t.Helper()
 	list, err := os.ReadFile("/proc/self/net/netlink")
@@ -498,8 +498,8 @@ func (f *fixture) wrapAgent(t *testing.T, ctx context.Context, i int, prepare fu
 // withoutNetAdmin are options of setpriv.
 const withoutNetAdmin = "--bounding-set=-net_admin --inh-caps=-net_admin"
 
-// portNotAllowed restarts a node's agent without the right to fence: its mysqld is on
-// loopback alone, clients go through the router, and the status says why.
+// portNotAllowed restarts a node's agent without the right to fence: its mysqld listens only on
+// loopback, clients go through the router, and the status says why.
 func (f *fixture) portNotAllowed(t *testing.T, ctx context.Context) {
 	i := f.others(f.heal(t, ctx))[0]
 	f.wrapAgent(t, ctx, i, func() {}, withoutNetAdmin)
@@ -517,9 +517,9 @@ func (f *fixture) portNotAllowed(t *testing.T, ctx context.Context) {
 	}
 }
 
-// portUnfenced restarts a node's agent without the right to fence, where the operator takes
-// stale reads for it: clients reach mysqld, and the status names the price. A frozen primary
-// there answers reads when another node has opened: that is the price. It acknowledges no write.
+// portUnfenced restarts a node's agent without the right to fence, and with the operator's setting that accepts
+// stale reads: clients reach mysqld, and the status names the price. The price is that a frozen primary
+// there still answers reads after another node has opened. It acknowledges no write.
 func (f *fixture) portUnfenced(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := f.others(primary)[0]
@@ -581,8 +581,8 @@ func (f *fixture) set(t *testing.T, i int, table, setting string) {
 	t.Cleanup(func() { write(string(before)) })
 }
 
-// portNotRoot restarts a node's agent as somebody else with this one right, as the unit in
-// packaging/ does: it fences, and its mysqld has no right.
+// portNotRoot restarts a node's agent as an account that has only this right, as the unit in
+// packaging/ does: the agent fences, and its mysqld has no rights.
 func (f *fixture) portNotRoot(t *testing.T, ctx context.Context) {
 	i := f.others(f.heal(t, ctx))[0]
 	f.wrapAgent(t, ctx, i, func() { giveAway(t, f.Dir(), filepath.Dir(f.DataDir(i))) },
@@ -599,7 +599,7 @@ func (f *fixture) portNotRoot(t *testing.T, ctx context.Context) {
 	}
 }
 
-// giveAway gives a node's directory to nobody, in a directory that everybody may enter.
+// giveAway gives a node's directory to the account nobody, in a directory that everybody may enter.
 func giveAway(t *testing.T, dir, node string) {
 	t.Helper()
 	nobody, err := user.Lookup("nobody")

@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/faultmount"
 )
 
-// TestPowerLoss takes the power away: what a log or a mysqld has written and not
-// synced is gone from its disk, which no kill of a process does.
+// TestPowerLoss takes the power away: bytes that a log or a mysqld has written and not
+// synced are lost from its disk. Killing a process does not do that.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
@@ -94,8 +94,8 @@ func (p *power) restore(t *testing.T, ctx context.Context, nodes ...int) {
 	}
 }
 
-// followersCannotWrite: the followers receive what the primary commits and cannot
-// write it. Nobody gets OK, and whatever all of them lose then, nobody misses it.
+// followersCannotWrite: the followers receive the primary's transactions and cannot
+// write them. Nobody gets OK, so these transactions may be lost when all nodes lose their power.
 func (p *power) followersCannotWrite(t *testing.T, ctx context.Context) {
 	primary := p.heal(t, ctx)
 	logs := p.disks[0]

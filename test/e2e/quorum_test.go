@@ -29,7 +29,7 @@ func (f *fixture) quorumIsTold(t *testing.T, ctx context.Context) {
 	l := f.start(t, 4)
 	l.awaitAcks(t, ctx, 100)
 
-	// One is down: another failure is one too many, unless it is of mysqld alone.
+	// One node is down: another failure is too much, unless only a mysqld fails.
 	down, next := f.others(primary)[0], f.others(primary)[1]
 	if err := f.KillBoth(down); err != nil {
 		t.Fatal(err)
@@ -51,14 +51,14 @@ func (f *fixture) quorumIsTold(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 
-	// Two are: who is left says so, and what to start.
+	// Two nodes are down: the node that is left says so, and which agents to start.
 	alone := primary
 	if err := f.KillBoth(next); err != nil {
 		t.Fatal(err)
 	}
 	f.toldAlone(t, ctx, alone, down, next)
 
-	// Either of them does: it goes on by itself, with nobody's help.
+	// It is enough to start one of them: then writes go on by themselves.
 	st, err := f.Status(ctx, alone)
 	if err != nil || st.Quorum == nil || len(st.Quorum.Start) != 2 || len(st.Quorum.Start[1]) != 1 {
 		t.Fatalf("to be started: %+v, %v", st.Quorum, err)
@@ -80,7 +80,7 @@ func (f *fixture) quorumIsTold(t *testing.T, ctx context.Context) {
 	}
 }
 
-// toldAlone: who is left says that it is alone, what to start, and promises nothing.
+// toldAlone: the node that is left says that it is alone and which agents to start, and promises nothing.
 func (f *fixture) toldAlone(t *testing.T, ctx context.Context, alone, down, next int) {
 	t.Helper()
 	names := []string{f.Name(down), f.Name(next)}
@@ -119,7 +119,7 @@ func (f *fixture) awaitTold(t *testing.T, ctx context.Context, i, code int, text
 	}
 }
 
-// mustAnswer asks node i's health checks: these say yes, the others no.
+// mustAnswer asks node i's health checks: those in yes must answer 200, the others must not.
 func (f *fixture) mustAnswer(t *testing.T, ctx context.Context, i int, yes string) {
 	t.Helper()
 	for _, path := range []string{"/primary", "/replica", "/readiness", "/health", "/liveness"} {
@@ -133,7 +133,7 @@ func (f *fixture) mustAnswer(t *testing.T, ctx context.Context, i int, yes strin
 	}
 }
 
-// page is what node i shows Prometheus, in lines.
+// page returns the lines of node i's page for Prometheus.
 func (f *fixture) page(t *testing.T, ctx context.Context, i int) (lines []string) {
 	t.Helper()
 	for scan := bufio.NewScanner(f.get(t, ctx, i, "/metrics").Body); scan.Scan(); {

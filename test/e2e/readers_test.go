@@ -33,10 +33,10 @@ const readerPassword = "reader's secret"
 //go:embed testdata/reader.py
 var readerScript string
 
-// TestReaders lets others read the log over a failover: mysqlbinlog and a library
-// for Python, each by position and by GTID, and a stock mysqld. They begin on the
-// primary, which is killed with its agent, and go on from another node. Each gets
-// every transaction just once, also large and compressed ones.
+// TestReaders lets other programs read the log over a failover: mysqlbinlog and a library
+// for Python, each by position and by GTID, and a stock mysqld. They begin at the
+// primary, which is killed with its agent, and go on at another node. Each gets
+// every transaction exactly once, also large and compressed ones.
 func TestReaders(t *testing.T) {
 	t.Parallel()
 	f := newReadersFixture(t)
@@ -200,7 +200,7 @@ func (f *readersFixture) ledgerIDs(t *testing.T, ctx context.Context, i int) (id
 	return ids
 }
 
-// place is what a follower goes on from.
+// place is the point from which a follower goes on.
 type place struct {
 	file   string
 	offset uint64
@@ -210,10 +210,10 @@ type place struct {
 // follower runs a program that reads, from one node after the other.
 type follower struct {
 	name string
-	// command makes the program: addr is where it reads, once that it ends
-	// where the log ends.
+	// command makes the program, which reads at addr. once: it ends at the end of
+	// the log.
 	command func(addr string, once bool) *exec.Cmd
-	// harvest takes what a program that has ended had read.
+	// harvest takes what the program had read, after it has ended.
 	harvest func(out []byte) error
 
 	place      place
@@ -226,7 +226,7 @@ type follower struct {
 	ended  chan error
 }
 
-// take notes a whole transaction, behind which the place is.
+// take notes a whole transaction. file and offset are the place after it.
 func (r *follower) take(id gtid.GTID, rows []int64, file string, offset uint64) {
 	if !r.place.has.Add(id) {
 		r.duplicates = append(r.duplicates, id)
@@ -235,7 +235,7 @@ func (r *follower) take(id gtid.GTID, rows []int64, file string, offset uint64) 
 	r.place.file, r.place.offset = file, offset
 }
 
-// begin reads from node i on, and from the next one whenever that one breaks off.
+// begin reads at node i, and goes on at the next node whenever the connection breaks.
 func (r *follower) begin(t *testing.T, ctx context.Context, f *readersFixture, i int) {
 	t.Helper()
 	ctx, r.cancel = context.WithCancel(ctx)
@@ -252,7 +252,7 @@ func (r *follower) begin(t *testing.T, ctx context.Context, f *readersFixture, i
 	t.Cleanup(r.cancel)
 }
 
-// run runs the program to its end; how it ends matters only where the log ends.
+// run runs the program to its end. How it ends matters only with once.
 func (r *follower) run(ctx context.Context, addr string, once bool) error {
 	r.runs++
 	cmd := r.command(addr, once)
@@ -274,7 +274,7 @@ func (r *follower) run(ctx context.Context, addr string, once bool) error {
 	return nil
 }
 
-// finish lets it read on node i what it has not read so far.
+// finish lets the follower read at node i everything that it has not read yet.
 func (r *follower) finish(t *testing.T, ctx context.Context, f *readersFixture, i int) {
 	t.Helper()
 	r.cancel()
@@ -335,7 +335,7 @@ func (f *readersFixture) mysqlbinlog(t *testing.T, ctx context.Context, name, us
 }
 
 // harvestRaw reads the files that a run has written: all whole transactions in
-// them, each event of which must be where it says that it is.
+// them. Each event must be at the position that it names.
 func (r *follower) harvestRaw(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -386,7 +386,7 @@ func pythonWith(t *testing.T, ctx context.Context, pkg string) string {
 	return filepath.Join(dir, "bin", "python3")
 }
 
-// pythonLine is what the script says of a transaction.
+// pythonLine is a line of the script's output about a transaction.
 type pythonLine struct {
 	GTID   string
 	Rows   []int64
@@ -431,7 +431,7 @@ func (f *readersFixture) python(t *testing.T, ctx context.Context, program, name
 	return r
 }
 
-// stockReplica is a mysqld that is none of the cluster's.
+// stockReplica is a mysqld that does not belong to the cluster.
 type stockReplica struct {
 	socket string
 	dsn    string
@@ -516,7 +516,7 @@ func (r *stockReplica) follow(t *testing.T, ctx context.Context, f *readersFixtu
 	}
 }
 
-// checkReplica holds the replica to the history, as if it were a node.
+// checkReplica compares the replica with the history, as if it were a node.
 func (f *readersFixture) checkReplica(t *testing.T, ctx context.Context, r *stockReplica) {
 	t.Helper()
 	dsn, err := f.LocalDSN(0)
@@ -531,7 +531,7 @@ func (f *readersFixture) checkReplica(t *testing.T, ctx context.Context, r *stoc
 	}
 }
 
-// checkServers holds servers to the history, as if they were nodes.
+// checkServers compares servers with the history, as if they were nodes.
 func (f *readersFixture) checkServers(t *testing.T, ctx context.Context, servers ...ledger.Server) bool {
 	t.Helper()
 	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), servers, f.history, time.Minute)

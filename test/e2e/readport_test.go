@@ -25,7 +25,7 @@ const (
 )
 
 // TestReadPort reads through port 6447 while replicas lag, die, freeze, are promoted and cut off. Writers write
-// all the time, and what they were told is true.
+// all the time, and every server agrees with what they were told.
 func TestReadPort(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute, Router: map[string]string{
@@ -39,7 +39,8 @@ func TestReadPort(t *testing.T) {
 	f.scenario(t, "NoLeader", f.readersWithoutALeader)
 }
 
-// TestReadPortOfThePrimary: the primary serves it where the operator says so, writes included, and else nobody does.
+// TestReadPortOfThePrimary: without a replica the primary serves the port if the operator says so, also for writes.
+// Otherwise no node does.
 func TestReadPortOfThePrimary(t *testing.T) {
 	t.Parallel()
 	for _, allowed := range []bool{false, true} {
@@ -191,8 +192,8 @@ func (f *fixture) beginReads(t *testing.T, ctx context.Context) (primary int, re
 	}
 }
 
-// readsAreSplit: the primary's clients are spread over the replicas, a replica's read there. Nobody writes, and who
-// waits for a write of his own sees it.
+// readsAreSplit: clients of the primary's node are spread over the replicas; clients of a replica's node read there. No
+// client can write, and a client that waits for its own write sees it.
 func (f *fixture) readsAreSplit(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	all := f.readers(t, ctx, 10, primary, replicas...)
@@ -224,7 +225,7 @@ func (f *fixture) readsAreSplit(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// readersLeaveALag: new clients at once, the others after the grace; and they come back.
+// readersLeaveALag: new clients leave a replica that lags at once, the others after the grace. Later clients come back.
 func (f *fixture) readersLeaveALag(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	lags, other := replicas[0], replicas[1]
@@ -261,7 +262,7 @@ func (f *fixture) readersLeaveALag(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// readersOfAKilled: the others read on.
+// readersOfAKilled: clients of the other replicas go on.
 func (f *fixture) readersOfAKilled(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	dies, lives := replicas[0], replicas[1]
@@ -282,7 +283,8 @@ func (f *fixture) readersOfAKilled(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// readersOfAFrozen: a frozen agent passes nothing on. New clients are sent elsewhere, the others end after the grace.
+// readersOfAFrozen: a frozen agent passes nothing on. New clients are sent to other replicas, the sessions of the
+// others end after the grace.
 func (f *fixture) readersOfAFrozen(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	stands, other := replicas[0], replicas[1]
@@ -303,7 +305,8 @@ func (f *fixture) readersOfAFrozen(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// readersOfAPromoted: they end before it takes writes, and what is under way in mysqld writes nothing.
+// readersOfAPromoted: the sessions end before the promoted node takes writes, and their statements under way write
+// nothing.
 func (f *fixture) readersOfAPromoted(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	next := replicas[0]
@@ -353,7 +356,7 @@ func (f *fixture) readersOfAPromoted(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// readersWithoutALeader: a replica that is alone may be read by nobody, as it does not know what it lacks.
+// readersWithoutALeader: nobody may read a replica that is cut off, because it does not know what it lacks.
 func (f *fixture) readersWithoutALeader(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	alone := replicas[0]
@@ -370,7 +373,7 @@ func (f *fixture) readersWithoutALeader(t *testing.T, ctx context.Context) {
 	end()
 }
 
-// replicaCheck is what a load balancer hears of node i.
+// replicaCheck returns node i's answer to a load balancer's check.
 func (f *fixture) replicaCheck(t *testing.T, ctx context.Context, i int, query string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.APIAddr(i)+"/replica"+query, nil)

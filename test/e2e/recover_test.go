@@ -19,18 +19,18 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// recoverArgs are those of the command, but for what is accepted.
+// recoverArgs are the arguments of the command, without --accept-loss.
 var recoverArgs = []string{"recover", "--force-new-cluster"}
 
-// TestRecover: a majority is gone for good, and what is left goes on, by command.
+// TestRecover: a majority is gone for good, and a remaining node goes on, by command.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Lagging", f.recoverLagging)
 }
 
-// TestRecoverComplete: the survivor has everything: nothing is lost. A node whose
-// disk is gone is taken in again under its name.
+// TestRecoverComplete: the survivor has everything, so nothing is lost. A node whose
+// disk is gone becomes a member again under its name.
 func TestRecoverComplete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
@@ -46,30 +46,30 @@ func TestRecoverLogger(t *testing.T) {
 }
 
 // TestRecoverApart: a node is recovered by mistake, cut off from a majority that runs.
-// That is not ended by it, whatever happens to it next.
+// That does not end the majority, whatever happens to its nodes next.
 func TestRecoverApart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Apart", f.recoverApart)
 }
 
-// TestRecoverApartRebuilt: the mistake goes on, with orders to the others.
+// TestRecoverApartRebuilt: after the mistake the recovered node also orders the others to be rebuilt.
 func TestRecoverApartRebuilt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
 }
 
-// TestRecoverTakenBack: the others have obeyed, and made their data anew. What they had
-// is kept, and a person can go back to it.
+// TestRecoverTakenBack: the others have obeyed, and made their data anew. Their former data
+// are kept, and an operator can go back to them.
 func TestRecoverTakenBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "TakenBack", f.recoverTakenBack)
 }
 
-// TestRefused: a node comes back with an older data directory. It is told who refuses it,
-// cannot be recovered beside them, and a rebuild takes it in again.
+// TestRefused: a node comes back with an older data directory. Its status says which nodes refuse it. It
+// cannot be recovered beside them, and a rebuild makes it a member again.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
@@ -77,8 +77,8 @@ func TestRefused(t *testing.T) {
 	f.scenario(t, "OlderCopy", f.endsOnOlderCopy)
 }
 
-// endsOnOlderCopy: a node comes back with an older copy of its own data directory. It ends
-// as soon as the leader tells it what it has acknowledged, and is rebuilt on command.
+// endsOnOlderCopy: a node comes back with an older copy of its own data directory. Its agent ends
+// as soon as the leader tells it what it has acknowledged, and the node is rebuilt on command.
 func (f *fixture) endsOnOlderCopy(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
@@ -141,7 +141,7 @@ func (f *fixture) refusedOlderData(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// found runs the command for its findings alone.
+// found runs the command only for its findings.
 func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Verdict) {
 	t.Helper()
 	out, _ := f.quorate(t, ctx, i, slices.Concat(recoverArgs, []string{"--dry-run", "--json"})...)
@@ -151,8 +151,8 @@ func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Ve
 	return v
 }
 
-// recoverLagging recovers the node that lacks what was acknowledged, when nothing else
-// is left; and has those of before come back.
+// recoverLagging recovers a node that lacks acknowledged transactions, when no other node
+// is left. Then the former members come back.
 func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	lagging, other := (primary+1)%3, (primary+2)%3
@@ -165,7 +165,7 @@ func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 	lost.awaitAcks(t, ctx, 50)
 	kept := len(f.history)
 	lost.stop(t)
-	for n := kept; n < len(f.history); n++ { // the test knows that these may go
+	for n := kept; n < len(f.history); n++ { // these rows may be lost
 		f.history[n].Outcome = ledger.Unknown
 	}
 	for _, i := range []int{lagging, primary} {
@@ -206,7 +206,7 @@ func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 	f.return2(t, ctx, lagging, other, primary)
 }
 
-// recoverWithWitness: a node that answers has more, and with it a majority is there,
+// recoverWithWitness: a node that answers has more. With it there is a majority,
 // which needs no recovery.
 func (f *fixture) recoverWithWitness(t *testing.T, ctx context.Context, lagging, witness int) {
 	t.Helper()
@@ -223,8 +223,8 @@ func (f *fixture) recoverWithWitness(t *testing.T, ctx context.Context, lagging,
 	}
 }
 
-// return2: two of before are a majority, and come back both. They serve nothing, say
-// what they have, and are taken in again.
+// return2: two former members, which were a majority, both come back. They serve nothing, say
+// what they have, and become members again.
 func (f *fixture) return2(t *testing.T, ctx context.Context, survivor int, old ...int) {
 	t.Helper()
 	has := regexp.MustCompile(`the recovered cluster lacks [1-9][0-9]* of its transactions: [0-9a-f-]{36}:`)
@@ -288,8 +288,8 @@ func (f *fixture) awaitVoter(t *testing.T, ctx context.Context, on, i int) {
 	}
 }
 
-// recoverApart has the majority refuse the recovery; then it crashes as a whole, and one
-// that has not heard of it starts.
+// recoverApart: the majority refuses the recovery. Then all of its nodes crash, and a node
+// that has not heard of the recovery starts.
 func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	apart, other := (primary+1)%3, (primary+2)%3
@@ -338,7 +338,7 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	load.stop(t)
 	f.checkNodes(t, ctx, primary, other)
 	load = f.start(t, 2, primary, other)
-	// The other side is the mistake: its node is made anew.
+	// The recovered side was the mistake: its node is made anew.
 	if err := f.KillBoth(apart); err != nil {
 		t.Fatal(err)
 	}
@@ -353,8 +353,8 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	}
 }
 
-// recoverApartRebuilt: the others are to be rebuilt, before anybody has heard of the
-// recovery, and one is removed then. They obey neither.
+// recoverApartRebuilt: the others get orders to be rebuilt, before any of them has heard of the
+// recovery, and then one is removed. They obey neither.
 func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	apart, other := (primary+1)%3, (primary+2)%3
@@ -389,8 +389,8 @@ func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
 	f.checkNodes(t, ctx, primary, other)
 }
 
-// recoverTakenBack has the whole majority down as its nodes hear of a recovery apart from
-// it, and of orders to be rebuilt there: nobody can tell that from one that is right.
+// recoverTakenBack: the whole majority was down when its nodes hear of a recovery apart from
+// it, and of orders to be rebuilt there. The nodes cannot tell that from a right recovery.
 func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	apart, other := (primary+1)%3, (primary+2)%3
@@ -441,8 +441,8 @@ func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// returnEmpty brings a node back that does not run, with an empty data directory, at the
-// word of another one, until it has its vote.
+// returnEmpty brings a stopped node back with an empty data directory, by a command at node
+// by, and waits until it has its vote.
 func (f *fixture) returnEmpty(t *testing.T, ctx context.Context, by, i int) {
 	t.Helper()
 	if err := os.RemoveAll(f.DataDir(i)); err != nil {
@@ -483,7 +483,7 @@ func (f *fixture) recoverAlone(t *testing.T, ctx context.Context, i int, others 
 }
 
 // awaitRefused waits until a node that was recovered by mistake says that it is refused,
-// and looks whether all nodes warn of two sides.
+// and checks that all nodes warn of two sides.
 func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
 	t.Helper()
 	if err := f.WaitNode(ctx, apart, "refused", func(n status.Node) bool {
@@ -498,8 +498,8 @@ func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
 	}
 }
 
-// awaitRefusal waits until a node says that it refuses a recovery, by which it must not
-// go at any time.
+// awaitRefusal waits until a node says that it refuses a recovery. The node must not obey that
+// recovery at any time.
 func (f *fixture) awaitRefusal(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	if err := f.WaitNode(ctx, i, "refusing", func(n status.Node) bool {
@@ -530,7 +530,7 @@ func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	load.stop(t)
-	// One of three, of which the cluster knows that it leads no more.
+	// One of three nodes: the cluster must know that it no longer leads.
 	if err := f.KillBoth(primary); err != nil {
 		t.Fatal(err)
 	}
@@ -623,7 +623,7 @@ func (f *fixture) recoverLogger(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// exitCode is the one that a program ended with; -1 if it did not run.
+// exitCode is the exit code of a program; -1 if it did not run.
 func exitCode(err error) int {
 	if err == nil {
 		return 0

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestRepair: what a cluster does by itself with a node whose data are of no use, while
+// TestRepair: what a cluster does by itself with a node whose data are useless, while
 // writers write. Nobody gives a command.
 func TestRepair(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// awaitAudit wants a line in a node's audit log.
+// awaitAudit waits for a line in a node's audit log.
 func (f *fixture) awaitAudit(t *testing.T, ctx context.Context, i int, what string) {
 	t.Helper()
 	if err := devcluster.PollCommand(ctx, "the audit log has "+what, func(ctx context.Context) (bool, string, error) {
@@ -40,7 +40,7 @@ func (f *fixture) awaitAudit(t *testing.T, ctx context.Context, i int, what stri
 	}
 }
 
-// awaitReason wants a node to say of itself what it waits for.
+// awaitReason waits until the reason in a node's own status contains a text.
 func (f *fixture) awaitReason(t *testing.T, ctx context.Context, i int, what string) {
 	t.Helper()
 	if err := f.WaitNode(ctx, i, "it says: "+what, func(n status.Node) bool {
@@ -50,8 +50,8 @@ func (f *fixture) awaitReason(t *testing.T, ctx context.Context, i int, what str
 	}
 }
 
-// reseedLostDisk: a node comes back with nothing. While maintenance is on it waits, and
-// both its own status and the leader's say so. What OKs wait for is as it was at the end.
+// reseedLostDisk: a node comes back with an empty disk. While maintenance is on it waits, and
+// both its own status and the leader's say so. At the end OKs wait for it as before.
 func (f *fixture) reseedLostDisk(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
@@ -88,9 +88,9 @@ func (f *fixture) reseedLostDisk(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// makeErrant gives a replica a transaction that was never committed. Its agent stands
-// still meanwhile: it ends such a mysqld at once, and what is not on disk by then (a replica
-// syncs nothing) is gone with it.
+// makeErrant gives a replica a transaction that the cluster never committed. Its agent is frozen
+// meanwhile: it would end such a mysqld at once, and transactions that are not on disk by then (a replica
+// syncs nothing) would be gone.
 func (f *fixture) makeErrant(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	db := f.admin(t, i)
@@ -111,7 +111,7 @@ func (f *fixture) makeErrant(t *testing.T, ctx context.Context, i int) {
 	}
 }
 
-// errantKept: a node that is errant, and is to be kept so, holds nobody's log: its mysqld
+// errantKept: with errant keep, the others do not keep the log for an errant node, because its mysqld
 // will never apply anything again.
 func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
 	f.segments(t, ctx)
@@ -169,7 +169,7 @@ func (f *fixture) awaitPurged(t *testing.T, ctx context.Context, index uint64, n
 	}
 }
 
-// rebuildErrant: what the node had beyond the log is saved, then it is made anew.
+// rebuildErrant: the transactions that the node had beyond the log are saved, then the node is made anew.
 func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 2) % 3
@@ -193,9 +193,9 @@ func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// rebuiltWhileAway: a node that is away is not waited for any more. The others purge
-// what it lacks, and it comes back, with the data that it had, as one that joins. (What
-// has the cluster do that by itself is retainMax's.)
+// rebuiltWhileAway: the others do not wait any more for a node that is away. They purge
+// entries that it lacks. It comes back, with its old data, as a node that joins. (In retainMax
+// the cluster does that by itself.)
 func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 	f.segments(t, ctx)
 	primary := f.heal(t, ctx)
@@ -231,8 +231,8 @@ func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 	f.verifyLogs(t, ctx)
 }
 
-// retainMax: the log is longer than the bound because of a node that is away. It is not
-// waited for any more, and made anew when it is back. The agents of the others were all
+// retainMax: the log is longer than the bound because of a node that is away. The others stop waiting
+// for it, and it is made anew when it is back. The agents of the others were all
 // started while it was away.
 func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
@@ -259,14 +259,14 @@ func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// retainMaxFenced: likewise a node that is there, and fenced by a person: it keeps its
+// retainMaxFenced: the same with a node that runs and was fenced by an operator. It keeps its
 // data until it is unfenced.
 func (f *fixture) retainMaxFenced(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
 	uuid := f.retained(t, ctx, primary, i)
 	f.must(t, ctx, i, "fence", f.Name(i), "--reason", "somebody looks at its data")
-	f.restartOthers(t, ctx, i) // one who had it rebuilt just now would wait ten minutes
+	f.restartOthers(t, ctx, i) // a leader that had just rebuilt the node would wait ten minutes
 	f.givenUp(t, ctx, i, "it is fenced")
 	if saved, err := filepath.Glob(filepath.Join(f.DataDir(i), "mysql", "data", "ibdata1")); err != nil || len(saved) != 1 {
 		t.Errorf("while it is fenced, its data are gone: %v, %v", saved, err)

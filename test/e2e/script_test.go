@@ -23,8 +23,8 @@ const scriptDatabase = "quorate_scripts"
 const rowsPerScript = 3
 
 // statements of one mysqldump-like script. Many of them change nothing, so
-// InnoDB keeps no trace of their GTIDs (the prefix rule): run again out of
-// their order, the DROP would destroy acknowledged rows.
+// InnoDB keeps no trace of their GTIDs (the prefix rule). If they ran again out of
+// order, the DROP would destroy acknowledged rows.
 func statements(round int) []string {
 	table := fmt.Sprintf("%s.dump_%d", scriptDatabase, round)
 	s := []string{
@@ -148,7 +148,7 @@ func (f *fixture) scripts(t *testing.T, ctx context.Context) {
 }
 
 // mustHaveFilledHoles looks in the agents' logs for the no-ops that a restarted
-// node declared done: without any, the kills have not tested the rule.
+// node declared done. Without any of them the kills have not tested the rule.
 func (f *fixture) mustHaveFilledHoles(t *testing.T) {
 	t.Helper()
 	filled := regexp.MustCompile(`no_ops="?[0-9a-f]{8}-`)

@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestSettle deposes a primary under load. Where nothing of it is lost its mysqld
-// lives on, and who waited gets OK; else it is killed.
+// TestSettle deposes a primary under load. If none of its transactions is lost, its mysqld
+// goes on, and clients that waited get OK. Otherwise the mysqld is killed.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
@@ -26,8 +26,8 @@ func TestSettle(t *testing.T) {
 // settleTries bounds how often settleBlip begins anew.
 const settleTries = 3
 
-// settleBlip: the primary hears nobody for a while, so its followers have what it
-// wrote, and it does not know. It gives up, then hears them again.
+// settleBlip: the primary hears nobody for a while. Its followers have all that it
+// wrote, but it does not know that. It gives up, then hears them again.
 func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
 	for try := 0; ; try++ {
@@ -71,8 +71,8 @@ func (f *fixture) settleBlip(t *testing.T, ctx context.Context) {
 	}
 }
 
-// settleIdle: nothing is in flight when the primary is cut off; it needs nobody to
-// see that nothing is lost.
+// settleIdle: nothing is in flight when the primary is cut off, so it knows without the others
+// that nothing is lost.
 func (f *fixture) settleIdle(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
 	steady(t, func() (wrong string) {
@@ -93,7 +93,7 @@ func (f *fixture) settleIdle(t *testing.T, ctx context.Context) {
 	})
 }
 
-// settleLost: what the primary has in its binlog when it is cut off reaches nobody.
+// settleLost: when the primary is cut off, its binlog has transactions that reach no other node.
 func (f *fixture) settleLost(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
 	primary := f.heal(t, ctx)
@@ -132,7 +132,7 @@ func (f *fixture) awaitDeposed(t *testing.T, ctx context.Context, i int) {
 	}
 }
 
-// writeAll has each session write at once, and returns when all have asked.
+// writeAll lets all sessions write at the same time, and returns when all have sent their statement.
 func (q *questions) writeAll() {
 	var sent sync.WaitGroup
 	for _, conn := range q.sessions {
@@ -145,7 +145,7 @@ func (q *questions) writeAll() {
 	sent.Wait()
 }
 
-// settles is what a node's agent logged of settling, in all its lives.
+// settles is what a node's agent has logged about settling, in all its lives.
 type settles struct{ settled, acknowledged int }
 
 var settledLine = regexp.MustCompile(`msg="settled: (\d+) acknowledged, 0 killed"`)

@@ -24,7 +24,7 @@ const sitesTimeout = 15 * time.Minute
 // promoteTakes is how long a promotion takes: the nodes of the other site are asked, and do not answer.
 const promoteTakes = 6 * time.Second
 
-// forceTakes is about how long a forced one takes, of a site that answers.
+// forceTakes is about how long a forced promotion takes while the other site answers.
 const forceTakes = 400 * time.Millisecond
 
 // site is a cluster that another one follows, or that follows it.
@@ -34,10 +34,11 @@ type site struct {
 	readers []string // its readers' ports
 }
 
-// TestSites: a cluster follows another one while writers write, over failovers of both; a switch that is called off, one that is killed
-// half-way, one there and one back, while the site that is closed fails over, lose nothing. Then all of the first is killed, the second is promoted, and says what is lost;
-// the first comes back, is closed, and does not follow with what it alone has. That is kept, the first begins anew with a backup of the second, follows,
-// and takes over.
+// TestSites: a cluster follows another one while writers write, over failovers of both. These lose nothing: a switch
+// that is called off, a switch that is killed half-way, and a switch there and back, while the closed site fails
+// over. Then the whole first site is killed, and the second is promoted and says what is lost. The first comes back
+// and is closed. It does not follow, because it has transactions of its own. These are kept. Then the first site
+// begins again with a backup of the second, follows, and takes over.
 func TestSites(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), sitesTimeout)
@@ -100,7 +101,7 @@ func newSite(t *testing.T, name string, nodes int) *site {
 	return s
 }
 
-// addPort gives each node a port for readers, the other site's account, and says where that site is.
+// addPort gives each node a port for readers, the other site's account, and the addresses of that site.
 func (s *site) addPort(t *testing.T, other *site, password string) {
 	t.Helper()
 	for i := range s.Len() {
@@ -117,7 +118,7 @@ func (s *site) addPort(t *testing.T, other *site, password string) {
 	}
 }
 
-// dsns are those of another site's nodes, for this one's application.
+// dsns are the DSNs of another site's nodes, with the account of this site's application.
 func (s *site) dsns(of *site) (all []string) {
 	for i := range of.Len() {
 		all = append(all, strings.Replace(s.DSN(0), s.RouterAddr(0), of.RouterAddr(i), 1))
@@ -142,7 +143,7 @@ func (s *site) failOver(t *testing.T, ctx context.Context, load *load) {
 	s.heal(t, ctx)
 }
 
-// says waits until node 0 says something of the sites.
+// says waits until "quorate site" on node 0 prints a text.
 func (s *site) says(t *testing.T, ctx context.Context, what string) {
 	t.Helper()
 	if err := devcluster.PollCommand(ctx, "quorate site says "+what, func(ctx context.Context) (bool, string, error) {
@@ -160,8 +161,8 @@ func (s *site) mustTakeWrites(t *testing.T, ctx context.Context, load *load) {
 	s.says(t, ctx, "is closed for writes, and follows")
 }
 
-// holdUp has the primary that follows write nothing into a table, until the function is called or the primary dies. With load, something
-// waits to be written: else a switch could be over before it is interrupted.
+// holdUp keeps the following primary from writing into a table, until release is called or the primary dies. With
+// load it waits until a transaction is held up: else a switch could be over before it is interrupted.
 func (s *site) holdUp(t *testing.T, ctx context.Context, table string, load *load) (primary int, release func()) {
 	t.Helper()
 	primary, err := s.WaitPrimary(ctx)
@@ -189,7 +190,7 @@ func (s *site) holdUp(t *testing.T, ctx context.Context, table string, load *loa
 	}
 }
 
-// switchCalledOff: what is not here in time calls it off, and the other site goes on.
+// switchCalledOff: transactions that do not arrive in time call the switch off, and the other site goes on.
 func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, load *load) {
 	t.Helper()
 	_, release := s.holdUp(t, ctx, ledger.Table, load)
@@ -200,8 +201,8 @@ func (s *site) switchCalledOff(t *testing.T, ctx context.Context, other *site, l
 	s.awaitNear(t, ctx)
 }
 
-// forceKilled: the primary dies while it closes a site that is there, and takes over. The same command then does so, or says that this was
-// done. Nothing is lost that is here.
+// forceKilled: the primary dies while it closes a site that answers, and takes over. The same command then does it,
+// or says that it was done. Nothing that this site has is lost.
 func (s *site) forceKilled(t *testing.T, ctx context.Context, other *site) {
 	t.Helper()
 	primary, err := s.WaitPrimary(ctx)
@@ -234,7 +235,8 @@ func (s *site) forceKilled(t *testing.T, ctx context.Context, other *site) {
 	other.awaitNear(t, ctx)
 }
 
-// switchKilled: the primary that is to take over dies once the other site is closed. Nobody takes writes, until it is switched again.
+// switchKilled: the primary that should take over dies once the other site is closed. Neither site takes writes until
+// an operator switches again.
 func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site, load *load) {
 	t.Helper()
 	primary, _ := s.holdUp(t, ctx, ledger.Table, load)
@@ -261,8 +263,8 @@ func (s *site) switchKilled(t *testing.T, ctx context.Context, other *site, load
 	}
 }
 
-// switchWhileOtherFails: the primary of the site that is closed dies before all of it is here. The next one there is closed, too, and the
-// switch goes on.
+// switchWhileOtherFails: the primary of the closed site dies before all of its transactions are here. The next
+// primary there is closed, too, and the switch goes on.
 func (s *site) switchWhileOtherFails(t *testing.T, ctx context.Context, other *site, load *load) string {
 	t.Helper()
 	_, release := s.holdUp(t, ctx, ledger.Table, load)
@@ -288,7 +290,8 @@ func (s *site) switchWhileOtherFails(t *testing.T, ctx context.Context, other *s
 	return out
 }
 
-// promoteKilled: the primary dies while it takes over, at any time. The same command then takes over, or says that this was done.
+// promoteKilled: the primary dies at a random moment while it takes over. The same command then takes over, or says
+// that it was done.
 func (s *site) promoteKilled(t *testing.T, ctx context.Context) {
 	t.Helper()
 	primary, err := s.WaitPrimary(ctx)
@@ -312,7 +315,8 @@ func (s *site) promoteKilled(t *testing.T, ctx context.Context) {
 	s.heal(t, ctx)
 }
 
-// awaitHeard waits until each node but one knows all that the other site has: so does its next primary.
+// awaitHeard waits until each node, except the node but, knows all that the other site has: so the next primary knows
+// it, too.
 func (s *site) awaitHeard(t *testing.T, ctx context.Context, but int, other *site) {
 	t.Helper()
 	for _, i := range s.others(but) {
@@ -330,11 +334,11 @@ func (s *site) awaitHeard(t *testing.T, ctx context.Context, but int, other *sit
 	}
 }
 
-// lostTable has rows that the other site alone has.
+// lostTable has rows that only the other site has.
 const lostTable = ledger.Database + ".lost"
 
-// disaster: all of the other site dies, with what was acknowledged there alone, and this one's primary, which had got that and not
-// written it. It returns the GTIDs of that.
+// disaster: the whole other site dies, with transactions that were acknowledged only there. This site's primary,
+// which had heard of them and not written them, dies, too. It returns the GTIDs of these transactions.
 func (s *site) disaster(t *testing.T, ctx context.Context, other *site) (lost string) {
 	t.Helper()
 	app := openDSN(t, other.DSN(0), nil)
@@ -385,8 +389,8 @@ func (s *site) disaster(t *testing.T, ctx context.Context, other *site) (lost st
 	return lost
 }
 
-// comesBack: what the old site alone has is kept, and brought here by hand. Then that site begins anew with a backup of this one, as
-// docs/site.md says, follows, and takes over in order.
+// comesBack: the transactions that only the old site has are kept, and brought here by hand. Then that site begins
+// again with a backup of this one, as docs/site.md says, follows, and takes over in order.
 func (s *site) comesBack(t *testing.T, ctx context.Context, old *site, lost, password string) {
 	t.Helper()
 	kept := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestSource: a learner is fed by the node that was chosen for it; while that is away,
-// by the leader. Nothing is lost on the way, and the leader sends it no log meanwhile.
+// TestSource: a learner is fed by its source; while the source is away,
+// by the leader. Nothing is lost, and while the source feeds it, the leader sends it no log.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -34,7 +34,7 @@ type sourced struct {
 	learner, source int
 }
 
-// metric returns one of a node's figures, as it stands on its page.
+// metric returns one of a node's metrics, from its page.
 func (f *fixture) metric(t *testing.T, ctx context.Context, i int, name string) float64 {
 	t.Helper()
 	for _, line := range f.page(t, ctx, i) {
@@ -120,8 +120,8 @@ func (s *sourced) fed(t *testing.T, ctx context.Context) {
 	s.checkAll(t, ctx)
 }
 
-// settledMetric returns a figure once it has stopped to change for some heartbeats: the
-// leader looks once a second whom it need not feed.
+// settledMetric returns a metric once it has not changed for some heartbeats: the
+// leader looks once a second which learners it need not feed.
 func (s *sourced) settledMetric(t *testing.T, ctx context.Context, i int, name string) float64 {
 	t.Helper()
 	last, same := -1.0, 0
@@ -137,7 +137,7 @@ func (s *sourced) settledMetric(t *testing.T, ctx context.Context, i int, name s
 	return last
 }
 
-// checkAll holds the learner to the history, as all others.
+// checkAll compares all nodes, also the learner, with the history.
 func (s *sourced) checkAll(t *testing.T, ctx context.Context) {
 	t.Helper()
 	primary := s.heal(t, ctx)
@@ -157,7 +157,7 @@ func (s *sourced) checkAll(t *testing.T, ctx context.Context) {
 	}
 }
 
-// sourceDies: the leader goes on for the source, and gives back once that is there.
+// sourceDies: the leader feeds the learner in place of the source, until the source is back.
 func (s *sourced) sourceDies(t *testing.T, ctx context.Context) {
 	primary := s.heal(t, ctx)
 	s.awaitFedBy(t, ctx, primary, s.Name(s.source))
@@ -174,7 +174,7 @@ func (s *sourced) sourceDies(t *testing.T, ctx context.Context) {
 	}
 	s.awaitFedBy(t, ctx, primary, s.Name(s.source))
 	load.awaitAcks(t, ctx, 50)
-	// The learner itself dies, and goes on where it was.
+	// Then the learner itself dies, and goes on from where it was.
 	if err := s.KillBoth(s.learner); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func (s *sourced) switchover(t *testing.T, ctx context.Context) {
 	s.checkAll(t, ctx)
 }
 
-// applied: nobody reads on the learner what cannot be read on its source.
+// applied: no client reads a row on the learner that cannot be read on its source.
 func (s *sourced) applied(t *testing.T, ctx context.Context) {
 	primary := s.heal(t, ctx)
 	if primary == s.source {

@@ -12,10 +12,10 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestTimings rolls another election timeout through a cluster under load. In the middle
-// the primary, whose own is the longer one, is cut off: it answers nothing any more once
-// the others have a new one. Before, leadership is moved to a node that has just started, and
-// in the end a node is told that its heartbeat is too long.
+// TestTimings rolls another election timeout through a cluster under load. First the
+// primary is moved to a node that has just started. In the middle of the roll
+// the primary, which has the longer timeout, is cut off: it answers nothing once
+// the others have a new primary. At the end a node says that its heartbeat is too long.
 func TestTimings(t *testing.T) {
 	t.Parallel()
 	const long, short = 4 * time.Second, time.Second

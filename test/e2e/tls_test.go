@@ -26,8 +26,8 @@ import (
 // serverName is the name by which the clients of TestClientTLS know every node.
 const serverName = "shop.db.test"
 
-// TestClientTLS has clients that check the server's certificate and name, by what
-// "quorate init --client-ca" has made: before and after a failover, through any node.
+// TestClientTLS: clients check the server's certificate and name, with the CA that
+// "quorate init --client-ca" has made, before and after a failover, through any node.
 func TestClientTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func TestClientTLS(t *testing.T) {
 // nodeHere stands for a node's name in a path of its configuration.
 const nodeHere = "NODE"
 
-// initClientCA has "quorate init" make certificates, and gives each node its own.
+// initClientCA makes certificates with "quorate init", and gives each node its own.
 func (f *fixture) initClientCA(t *testing.T, out string) *x509.CertPool {
 	t.Helper()
 	var nodes []string
@@ -160,7 +160,7 @@ func (f *fixture) mysqlVerifies(t *testing.T, ctx context.Context, ca string) {
 }
 
 // withoutKey: a mysqld whose key is gone starts without TLS. The check of the
-// configuration and the status say so, the status until it has it again.
+// configuration says so, and the status until mysqld has the key again.
 func (f *fixture) withoutKey(t *testing.T, ctx context.Context, replica int, key string) {
 	t.Helper()
 	for _, gone := range []bool{true, false} {

@@ -17,7 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestToolbox runs what DBAs use, as docs/tools.md says it. A tool that is not installed is skipped (Debian: percona-toolkit, mydumper, sysbench).
+// TestToolbox runs tools of DBAs as docs/tools.md says. A tool that is not installed is skipped (Debian:
+// percona-toolkit, mydumper, sysbench).
 func TestToolbox(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -28,7 +29,7 @@ func TestToolbox(t *testing.T) {
 // toolbox runs tools as ann.
 type toolbox struct {
 	install *install.Installation
-	// host, port and readPort are where ann comes in.
+	// host, port and readPort are where ann connects.
 	host, port, readPort string
 }
 
@@ -68,7 +69,7 @@ func (b *toolbox) dsn(rest string) string {
 	return fmt.Sprintf("h=%s,P=%s,u=ann,p=Aa1-ann,%s", b.host, b.port, rest)
 }
 
-// bank has rows that add up in every snapshot, and in nothing else: a balance is what the entries say.
+// bank has rows that add up in every consistent snapshot, and only there: each balance is the sum of its entries.
 type bank struct {
 	transfers atomic.Int64
 	stop      func()
@@ -96,7 +97,7 @@ func execAll(t *testing.T, ctx context.Context, db *sql.DB, statements ...string
 	}
 }
 
-// openBank makes the bank, and has writers move money in it until stop.
+// openBank makes the bank, and lets writers move money in it until stop.
 func (b *toolbox) openBank(t *testing.T, ctx context.Context) *bank {
 	t.Helper()
 	db := openDSN(t, fmt.Sprintf("ann:Aa1-ann@tcp(%s:%s)/?allowNativePasswords=false", b.host, b.port), nil)
@@ -123,7 +124,7 @@ func (b *toolbox) openBank(t *testing.T, ctx context.Context) *bank {
 	return k
 }
 
-// transfer moves amount from one account to the next, always in this order: two never wait for each other.
+// transfer moves amount from one account to the next, always in this order, so that two transfers never deadlock.
 func transfer(ctx context.Context, db *sql.DB, account, amount int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -142,7 +143,7 @@ func transfer(ctx context.Context, db *sql.DB, account, amount int) error {
 	return tx.Commit()
 }
 
-// underLoad dumps while transfers are committed, and looks at what was loaded.
+// underLoad dumps while transfers are committed, loads the dump, and checks the loaded data.
 func (k *bank) underLoad(t *testing.T, ctx context.Context, db *sql.DB, name string, dump func() (load func())) {
 	t.Helper()
 	before := k.transfers.Load()
@@ -167,7 +168,7 @@ func (k *bank) underLoad(t *testing.T, ctx context.Context, db *sql.DB, name str
 	}
 }
 
-// dumps: what is dumped under load is one snapshot, and comes in again at the clients' port.
+// dumps: a dump under load is one snapshot, and can be loaded again at the clients' port.
 func (f *fixture) dumps(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	b := f.toolbox(t, ctx, primary)
@@ -228,7 +229,8 @@ func (f *fixture) dumps(t *testing.T, ctx context.Context) {
 	})
 }
 
-// tools: what docs/tools.md says works, does, and what it says is refused is refused with that text. The bank is there.
+// tools: the tools that work by docs/tools.md do work, and those that are refused get the text that it names. They
+// use the bank.
 func (f *fixture) tools(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	term := f.status(t, ctx, primary).Term
@@ -246,7 +248,7 @@ func (f *fixture) tools(t *testing.T, ctx context.Context) {
 	for _, c := range []struct {
 		tool, port string
 		args       []string
-		// refused is a part of why it ends with an error; "" = it works. says is a part of what it prints then.
+		// refused is a part of the tool's error; "" = the tool works. Then says is a part of its output.
 		refused, says string
 	}{
 		{"mysqldump", b.port, []string{"--single-transaction", "--flush-logs", "bank"}, "RELOAD", ""},

@@ -20,9 +20,10 @@ import (
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
-// TestTools has tools that capture changes attach to the readers' port alone: they take a snapshot there while writers write, its place in
-// the log with it, and follow from there, over a failover. One begins at the primary, which is killed with its agent, one at a
-// replica; one goes by GTID, one by file and position. Each gets every row just once, in its snapshot or behind it, in order.
+// TestTools: tools that capture changes use only the readers' port. While writers write they take a snapshot there,
+// with its place in the log, and follow from that place, over a failover. One begins at the primary, which is killed
+// with its agent, one at a replica; one goes by GTID, one by file and position. Each gets every row exactly once, in
+// its snapshot or after it, in order.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	f := newReadersFixture(t)
@@ -68,7 +69,7 @@ func (f *readersFixture) toolAccount(t *testing.T, ctx context.Context, primary 
 	}
 }
 
-// changes is what a tool has of the ledger.
+// changes has the rows of the ledger that a tool has got.
 type changes struct {
 	name string
 
@@ -87,7 +88,7 @@ func (c *changes) await(ctx context.Context, n int) error {
 	})
 }
 
-// check wants each row once, and a writer's rows in the order in which it wrote them.
+// check fails the test unless each row is there once, and each writer's rows are in the order in which it wrote them.
 func (c *changes) check(t *testing.T, want []int64) {
 	t.Helper()
 	c.mu.Lock()
@@ -124,7 +125,7 @@ type canalTool struct {
 	pending []int64
 }
 
-// canal takes a snapshot at node i, and follows from there, from the next node whenever one breaks off.
+// canal takes a snapshot at node i, and follows from there. Whenever the connection breaks, it goes on at the next node.
 func (f *readersFixture) canal(t *testing.T, ctx context.Context, name string, i int, byGTID bool) *canalTool {
 	t.Helper()
 	c := &canalTool{changes: changes{name: name}, byGTID: byGTID, f: f, ended: make(chan error, 1)}
@@ -144,7 +145,7 @@ func (f *readersFixture) canal(t *testing.T, ctx context.Context, name string, i
 	return c
 }
 
-// snapshot is what mysqldump --single-transaction --source-data and Debezium do.
+// snapshot takes a snapshot as mysqldump --single-transaction --source-data and Debezium do.
 func (c *canalTool) snapshot(t *testing.T, ctx context.Context, i int) error {
 	db := openDSN(t, fmt.Sprintf("tool:%s@tcp(%s)/%s?tls=skip-verify", readerPassword, c.f.addrs[i], ledger.Database), nil)
 	conn, err := db.Conn(ctx)
@@ -191,7 +192,7 @@ func (c *canalTool) read(ctx context.Context, conn *sql.Conn) (ids []int64, err 
 	return ids, rows.Err()
 }
 
-// run follows at node i until that breaks off.
+// run follows at node i until the connection breaks.
 func (c *canalTool) run(ctx context.Context, i int) error {
 	cfg := canal.NewDefaultConfig()
 	cfg.Addr, cfg.User, cfg.Password = c.f.addrs[i], "tool", readerPassword
@@ -220,7 +221,7 @@ func (c *canalTool) run(ctx context.Context, i int) error {
 	return follower.RunFrom(place)
 }
 
-// OnGTID and what follows implement canal.EventHandler.
+// OnGTID and the next methods implement canal.EventHandler.
 func (c *canalTool) OnGTID(_ *replication.EventHeader, e mysql.BinlogGTIDEvent) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +249,7 @@ func (c *canalTool) OnDDL(_ *replication.EventHeader, at mysql.Position, _ *repl
 	return c.take(at)
 }
 
-// take has a whole transaction, behind which is the place.
+// take notes a whole transaction. at is the place after it.
 func (c *canalTool) take(at mysql.Position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

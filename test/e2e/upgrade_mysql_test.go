@@ -19,8 +19,8 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// otherMysqld is the program mysqld of a prefix: the real one, which says that it is of the
-// version in a file, and does not start while there is a file "broken", to which it adds that version.
+// otherMysqld is the program mysqld of a prefix. It runs the real mysqld, but reports the
+// version in a file. While there is a file "broken" it does not start, but adds that version to the file.
 const otherMysqld = `#!/bin/sh
 dir='@DIR@'
 case " $* " in
@@ -30,8 +30,8 @@ esac
 exec "$dir/bin/mysqld.real" "$@"
 `
 
-// otherMySQL makes a prefix whose mysqld says that it is of another version (release). It is the
-// same server: which steps are taken shows, and not what MySQL does with its data.
+// otherMySQL makes a prefix whose mysqld reports another version (release). It is the
+// same server: so the test shows the steps of an upgrade, but not what MySQL does with its data.
 func otherMySQL(t *testing.T) (dir string, release func(version install.Version)) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qu-") // mysqld's account may not enter t.TempDir
@@ -60,7 +60,7 @@ func otherMySQL(t *testing.T) (dir string, release func(version install.Version)
 	return dir, release
 }
 
-// TestUpgradeMySQL takes a cluster under load to the next patch release, and meets one that
+// TestUpgradeMySQL upgrades a cluster under load to the next patch release, and then to a release that
 // does not start.
 func TestUpgradeMySQL(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestUpgradeMySQL(t *testing.T) {
 	f.scenario(t, "Killed", func(t *testing.T, ctx context.Context) { f.upgradeKilled(t, ctx, release, fourth) })
 }
 
-// upgradeAll: what is replaced on disk is planned, and taken node by node, the primary last.
+// upgradeAll: the version on disk is planned, and the upgrade goes node by node, the primary last.
 func (f *fixture) upgradeAll(t *testing.T, ctx context.Context, release func(install.Version), from, to install.Version) {
 	primary := f.heal(t, ctx)
 	if out := f.must(t, ctx, primary, "upgrade", "plan"); !strings.Contains(out, "nothing to do") {
@@ -122,8 +122,8 @@ func (f *fixture) allRun(t *testing.T, ctx context.Context, v install.Version) {
 	}
 }
 
-// awaitStart waits until a mysqld of version v was to be started, and was broken: a start that asked
-// for the version before is over then, and nothing that it started passes for another version.
+// awaitStart waits until an agent has tried to start the broken mysqld of version v. An earlier start, which asked
+// for the version before, is over then, so its mysqld cannot be taken for another version.
 func awaitStart(t *testing.T, ctx context.Context, broken string, v install.Version) {
 	t.Helper()
 	if err := devcluster.Poll(ctx, "mysqld "+v.String()+" is started", func(context.Context) (bool, string, error) {
@@ -166,8 +166,8 @@ func (f *fixture) upgradeBroken(t *testing.T, ctx context.Context, broken string
 	f.check(t, ctx)
 }
 
-// upgradeKilled: the command is killed at its first step; then each node that is left, as its mysqld is restarted, the primary's
-// last. The same command goes on with what is left.
+// upgradeKilled: the command is killed at its first step. Then each remaining node is killed while its mysqld is
+// restarted, the primary last. The same command goes on with the remaining steps.
 func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(install.Version), to install.Version) {
 	primary := f.heal(t, ctx)
 	load := f.start(t, 4)
@@ -178,7 +178,7 @@ func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(
 		t.Fatalf("the command that was killed: %v, steps %v", err, done)
 	}
 	f.heal(t, ctx)
-	// It is asked where nothing is left to do: what is killed is not the agent that it talks to.
+	// The command runs on a node that is upgraded already: so the agent that is killed is not the one to which it talks.
 	left, err := f.upgradeSteps(t, ctx, done[0], func(_ *exec.Cmd, node int) error { return errors.Join(f.KillAgent(node), f.Start(ctx, node)) }) // its mysqld dies with it
 	t.Logf("nodes were killed: %v", err)
 	if slices.Sort(left); !slices.Equal(left, f.others(done[0])) {
@@ -193,7 +193,8 @@ func (f *fixture) upgradeKilled(t *testing.T, ctx context.Context, release func(
 	f.check(t, ctx)
 }
 
-// upgradeSteps runs the upgrade at a node, does something once a step's mysqld has ended, and returns which nodes had one.
+// upgradeSteps runs the upgrade at a node, calls do once a step's mysqld has ended, and returns the nodes that had a
+// step.
 func (f *fixture) upgradeSteps(t *testing.T, ctx context.Context, at int, do func(cmd *exec.Cmd, node int) error) (nodes []int, err error) {
 	t.Helper()
 	var pids [3]int

@@ -14,9 +14,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// previousEdits make of this agent one that speaks what agents of protocol version 1
-// spoke: no calls between agents, no cluster state in a status, in the log, or in a
-// data directory, no promise in an answer to a heartbeat, no commit notices.
+// previousEdits turn this agent into one that speaks protocol version 1: no calls between agents, no cluster
+// state in a status, in the log, or in a data directory, no promise in an answer to a heartbeat, no commit
+// notices.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
 		"internal/raft/transport/version.go": {{"versionNewest = versionRead", "versionNewest = versionFirst"}},
@@ -98,7 +98,7 @@ func buildPrevious(t *testing.T) string {
 }
 
 // TestUpgrade rolls a cluster under load from this version to the previous protocol
-// version and back, node by node, and does what only this version knows in the end:
+// version and back, node by node. At the end it makes a change that only this version knows:
 // then there is no way back, and the previous version says so.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
@@ -139,8 +139,8 @@ func TestUpgrade(t *testing.T) {
 }
 
 // TestUpgradeLogger rolls two full nodes and a logger, in the order that the documentation
-// asks for: there is always somebody who may open. In another order the cluster says what
-// it lacks, and goes on as soon as it has that.
+// asks for: there is always a node that may open. In another order the cluster says which node must be
+// upgraded, and goes on as soon as it is.
 func TestUpgradeLogger(t *testing.T) {
 	t.Parallel()
 	previous, program := buildPrevious(t), os.Getenv(binaryVariable)
@@ -165,7 +165,7 @@ func TestUpgradeLogger(t *testing.T) {
 	f.scenario(t, "LoggerLast", f.loggerLast)
 }
 
-// loggerLast upgrades the full nodes first. While the other one is down, the first alone
+// loggerLast upgrades the full nodes first. While the second full node is down, only the first
 // is new, and may not open.
 func (f *fixture) loggerLast(t *testing.T, ctx context.Context) {
 	primary, logger, program := f.heal(t, ctx), f.Len()-1, os.Getenv(binaryVariable)
@@ -211,7 +211,7 @@ func (f *fixture) loggerLast(t *testing.T, ctx context.Context) {
 }
 
 // roll stops nodes one after the other, in an order, and starts each with another
-// program, while writers write. between is told how many have it.
+// program, while writers write. After each it calls between with the number of nodes that have the program.
 func (f *fixture) roll(t *testing.T, ctx context.Context, program string, order []int, between func(done int)) {
 	t.Helper()
 	f.heal(t, ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestVariables sets server variables on all nodes of a cluster that writes, and looks at its hosts.
+// TestVariables sets server variables on all nodes of a cluster while writers write, and runs doctor on its hosts.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -22,7 +22,7 @@ func TestVariables(t *testing.T) {
 	f.scenario(t, "Events", f.eventsRun)
 }
 
-// doctored: a host whose agent runs has its own ports, and peers whose keys fit.
+// doctored: on a host whose agent runs, doctor accepts the ports that the agent uses, and finds peers whose keys fit.
 func (f *fixture) doctored(t *testing.T, ctx context.Context) {
 	f.heal(t, ctx)
 	out := f.must(t, ctx, 1, "doctor")
@@ -42,7 +42,7 @@ func (f *fixture) variable(t *testing.T, ctx context.Context, i int, name string
 	return value
 }
 
-// onAll fails unless all mysqlds have a value.
+// onAll fails the test unless all mysqlds have a value.
 func (f *fixture) onAll(t *testing.T, ctx context.Context, name, want string) {
 	t.Helper()
 	for i := range f.Len() {
@@ -52,8 +52,8 @@ func (f *fixture) onAll(t *testing.T, ctx context.Context, name, want string) {
 	}
 }
 
-// variablesSet: what mysqld takes holds on all nodes at once, and after a restart; what it refuses,
-// and what is quorate's, is refused and holds nowhere.
+// variablesSet: a value that mysqld accepts holds on all nodes at once, and after a restart. A value that mysqld refuses,
+// and a variable that quorate sets, is refused and set nowhere.
 func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	load := f.start(t, 2)
@@ -109,8 +109,8 @@ func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// variablesBehind sets what mysqld does not take like any other: TLS, which it must load anew, and a
-// buffer pool, whose resize goes on when the next one is asked for.
+// variablesBehind sets special variables: those of TLS, which mysqld must load again, and the
+// buffer pool, whose resize still goes on when the next one is asked for.
 func (f *fixture) variablesBehind(t *testing.T, ctx context.Context, primary int) {
 	before := f.variable(t, ctx, 0, "innodb_buffer_pool_size")
 	f.must(t, ctx, primary, "variables", "set", "tls_version=TLSv1.3", "innodb_buffer_pool_size=256M")

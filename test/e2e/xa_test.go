@@ -22,9 +22,9 @@ import (
 const xaTable = "quorate_xa.t"
 
 // TestXA kills nodes while XA transactions are prepared, and after they were
-// ended. A replica that starts rolls back what was prepared and has no GTID for
-// it, nor for the XA PREPARE of what was ended: neither makes it errant, and
-// what was prepared is prepared on it again.
+// ended. A replica that starts rolls prepared transactions back and has no GTID for
+// them, nor for the XA PREPARE of those that were ended. Neither makes it errant, and
+// the prepared transactions are prepared on it again.
 func TestXA(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -57,9 +57,9 @@ func TestXA(t *testing.T) {
 	})
 }
 
-// TestXAOnReplica ends on replicas what was prepared on the primary, which read-only does
-// not stop: a rollback counts for nothing, on a replica that is promoted and on one that
-// is not; a commit makes the node errant.
+// TestXAOnReplica: a client ends transactions on replicas that were prepared on the primary, which read-only does
+// not stop. A rollback has no effect in the end, whether the replica is promoted or
+// not. A commit makes the node errant.
 func TestXAOnReplica(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
@@ -120,7 +120,7 @@ func (f *fixture) foreignXARefused(t *testing.T, ctx context.Context) {
 	f.must(t, ctx, primary, "switchover", "--to", f.Name(target), "--max-pause", "10s")
 }
 
-// foreignXACommit: a client's own XA COMMIT is no harm, the one of what the applier had
+// foreignXACommit: XA COMMIT of a client's own transaction does no harm. XA COMMIT of a transaction that the applier had
 // prepared makes the node errant until it is rebuilt.
 func (f *fixture) foreignXACommit(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
@@ -192,8 +192,8 @@ func (f *fixture) prepareXA(t *testing.T, ctx context.Context) {
 	inSession(t, ctx, f.local(t, primary), xa(9, "pending_9", "XA PREPARE '%s'")...)
 }
 
-// markBesideXA has an XA transaction prepared at any time. The durable marks follow all
-// the same, in front of the oldest.
+// markBesideXA keeps an XA transaction prepared at all times. The durable marks still follow, up to the oldest
+// prepared one.
 func (f *fixture) markBesideXA(t *testing.T, ctx context.Context, ended []int) {
 	t.Helper()
 	primary := f.heal(t, ctx)
@@ -215,9 +215,9 @@ func (f *fixture) markBesideXA(t *testing.T, ctx context.Context, ended []int) {
 	f.awaitXA(t, ctx, nil, ended)
 }
 
-// TestXATooOld: an XA transaction that nobody ends is named by the status, and then
-// rolled back by the primary, for all nodes, also where that is another one than the
-// one that prepared it.
+// TestXATooOld: the status names an XA transaction that nobody ends, and then the
+// primary rolls it back, for all nodes, also if another primary had
+// prepared it.
 func TestXATooOld(t *testing.T) {
 	t.Parallel()
 	if !long() {
@@ -250,8 +250,8 @@ func TestXATooOld(t *testing.T) {
 }
 
 // endOnOtherPrimaries kills the primary three times. Each time the next primary
-// ends some of what others prepared, before the victim is back: all nodes get
-// it only if the primary has binlogged it. It returns the rows.
+// ends some transactions that others prepared, before the victim is back: all nodes get
+// the end only if the primary has binlogged it. It returns the rows.
 func (f *fixture) endOnOtherPrimaries(t *testing.T, ctx context.Context, ended []int) []int {
 	t.Helper()
 	primary := f.heal(t, ctx)
@@ -344,8 +344,8 @@ func (f *fixture) mustHavePreparedAgain(t *testing.T) {
 	}
 }
 
-// inSession executes statements in one session and ends it: what they prepared
-// no longer belongs to any.
+// inSession executes statements in one session and ends it: then the transactions that they prepared
+// belong to no session.
 func inSession(t *testing.T, ctx context.Context, db *sql.DB, statements ...string) {
 	t.Helper()
 	defer db.Close()
@@ -367,11 +367,11 @@ func (f *fixture) awaitXA(t *testing.T, ctx context.Context, prepared []string, 
 		if err := devcluster.Poll(ctx, "node "+f.Name(i)+" has what was prepared and what was committed", func(ctx context.Context) (bool, string, error) {
 			gotPrepared, err := xaPrepared(ctx, db)
 			if err != nil {
-				return false, err.Error(), nil // its agent may not have seen so far that it was killed
+				return false, err.Error(), nil // its agent may not have noticed yet that it was killed
 			}
 			gotRows, err := xaRows(ctx, db)
 			if err != nil {
-				return false, err.Error(), nil // a replica may not have the database so far
+				return false, err.Error(), nil // a replica may not have the database yet
 			}
 			diff := cmp.Diff(prepared, gotPrepared) + cmp.Diff(rows, gotRows)
 			return diff == "", diff, nil
