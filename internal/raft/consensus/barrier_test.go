@@ -8,10 +8,10 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestBarrierOfASingleVoter: after a restart it knows less to be committed than its
-// log holds. A barrier that is asked for the moment it leads, before it has committed
-// an entry of its term, must not be answered with that: not its own, nor that of a
-// learner, for which raft answers by itself.
+// TestBarrierOfASingleVoter: after a restart, such a node knows a lower commit index than its log holds. A
+// barrier that is asked for as soon as the node leads, before it has committed an entry of its term, must not
+// be answered with that index. That is true for its own barrier and for that of a learner, which raft would
+// answer by itself.
 func TestBarrierOfASingleVoter(t *testing.T) {
 	w := newWorld(t, 1)
 	w.node(1).g.campaign()
@@ -53,7 +53,7 @@ func TestBarrierOfASingleVoter(t *testing.T) {
 	if !asked {
 		t.Fatal("it does not lead")
 	}
-	m.g.StartBarrier(8) // as whoever got no answer does
+	m.g.StartBarrier(8) // as a caller that got no answer does
 	out, _ := m.g.Ready()
 	answers = append(answers, out.Barriers...)
 	if n := len(answers); n == 0 || answers[n-1].ID != 8 {

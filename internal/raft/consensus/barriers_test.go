@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestBarrierAfterStop: who asks a node that has stopped is told at once.
+// TestBarrierAfterStop: a caller that asks a stopped node gets an error at once.
 func TestBarrierAfterStop(t *testing.T) {
 	b := &Barriers{Clock: clock.Machine{}, Retry: time.Hour, Start: func(context.Context, uint64) {}}
 	b.Stop()

@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestLogBehind: a node comes back with an older copy of its log. The leader has its
-// acknowledgement for more, and the node ends with an error that says what to do.
+// TestLogBehind: a node comes back with an older copy of its log, but the leader counts on an acknowledgement
+// for more. The node ends with an error that says what to do.
 func TestLogBehind(t *testing.T) {
 	ctx := testContext(t)
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})

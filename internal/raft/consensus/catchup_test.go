@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// slowReads lets reads pass, or stand until they may.
+// slowReads lets reads pass, or makes them wait until they may.
 type slowReads struct {
 	mu     sync.Mutex
 	pass   chan struct{} // closed: reads pass
@@ -62,9 +62,8 @@ func (s *slowReads) hook(op vfs.Op, _ string) error {
 	return nil
 }
 
-// TestCatchUpDoesNotStopCommits: what a peer lacks has to be read from a disk that
-// does not answer; what the others commit meanwhile does not wait for that, and the
-// peer gets it once the disk does.
+// TestCatchUpDoesNotStopCommits: the entries that a peer lacks have to be read from a disk that does not
+// answer. The commits of the others do not wait for that, and the peer gets the entries when the disk answers.
 func TestCatchUpDoesNotStopCommits(t *testing.T) {
 	ctx := testContext(t)
 	reads := newSlowReads()
@@ -125,7 +124,7 @@ func TestCatchUpDoesNotStopCommits(t *testing.T) {
 	}
 }
 
-// absent is a log of which nothing is in memory.
+// absent is a log that has nothing in memory.
 type absent struct {
 	*seglog.Log
 	inMemory bool
@@ -138,8 +137,8 @@ func (l *absent) EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error
 	return l.Entries(lo, hi, bytesMax)
 }
 
-// TestSendMore: what was not in memory is sent when it is said to be, once, and
-// nobody is sent anything who still owes an answer.
+// TestSendMore: entries that were not in memory are sent, once, when they are reported to be there. A peer that
+// still owes an answer is sent nothing.
 func TestSendMore(t *testing.T) {
 	w := newWorld(t, 3)
 	log := &absent{Log: w.node(1).log, inMemory: true}
@@ -150,7 +149,7 @@ func TestSendMore(t *testing.T) {
 	g := w.node(1).g
 	g.Propose(entry.EncodeEpoch(entry.Epoch{Term: 1, Primary: "a", FormatDescription: testFormatDescription()}))
 	w.settle()
-	// Both are probed from now on; node 2 answers and is not sent what it lacks.
+	// Both are probed from now on. Node 2 answers, but cannot be sent the entries that it lacks.
 	g.Unreachable(2)
 	g.Unreachable(3)
 	log.inMemory = false
@@ -175,7 +174,7 @@ func TestSendMore(t *testing.T) {
 		t.Fatalf("sent to %v what is not in memory", to)
 	}
 	log.inMemory = true
-	answer(3) // is sent a probe, and owes the answer
+	answer(3) // node 3 is sent a probe and owes the answer
 	if to := appends(); len(to) != 1 || to[0] != 3 {
 		t.Fatalf("sent to %v, want 3", to)
 	}
@@ -189,8 +188,8 @@ func TestSendMore(t *testing.T) {
 	}
 }
 
-// TestLostLogIsAsked: a peer that has lost its log is asked for what is purged, and
-// believed when it says no.
+// TestLostLogIsAsked: a peer that has lost its log is asked for purged entries, and is believed when it says
+// that it does not have them.
 func TestLostLogIsAsked(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// TestClockStandsStillOverARound: the boot clock stands still while a round's answers are
-// on their way. Where the wall clock is set right afterwards the lease is not believed,
-// also before the next tick. Short standstills since one round count together. The next
-// round brings the lease back.
+// TestClockStandsStillOverARound: the boot clock stands still while the answers of a round are on their way. If
+// the wall clock is set right afterwards, the lease does not count, even before the next tick. Several short
+// pauses since one round add up. The next round brings the lease back.
 func TestClockStandsStillOverARound(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()
@@ -47,7 +46,7 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	wants("set forward by less than the lease has left", left-1, true)
 	wants("set forward by all that the lease has left", left, false)
 
-	short := left * 5 / 9 // two of them are too long
+	short := left * 5 / 9 // two of these pauses are too long
 	tick(short)
 	wants("after a short standstill", short, true)
 	tick(2 * short)
@@ -63,7 +62,7 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	g.startRound() // then the machine is stopped for ten seconds
 	const stood = 10 * time.Second
 	wants("before the next tick", stood, false)
-	w.settle() // the answers of before
+	w.settle() // delivers the old answers
 	n.publishLease()
 	wants("with the answers of before", stood, false)
 	tick(stood)

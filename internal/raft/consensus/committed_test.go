@@ -66,8 +66,8 @@ func epochEntry(term uint64) []byte {
 	return entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
 }
 
-// TestCommitCheck: every way in which a committed entry can break I2 and I9 is
-// seen, and nothing right is refused.
+// TestCommitCheck: every way in which a committed entry can break I2 and I9 is noticed, and no correct entry is
+// refused.
 func TestCommitCheck(t *testing.T) {
 	head := func(term, number uint64, count uint32) entry.Header {
 		return entry.Header{Term: term, Number: number, Count: count}
@@ -125,8 +125,8 @@ func TestCommitCheckStartsInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestTransactionsWakeNobodyWhoWaitsForAnEpoch: an epoch wakes all, a transaction those
-// that wait for any commit.
+// TestTransactionsWakeNobodyWhoWaitsForAnEpoch: an epoch wakes all waiters. A transaction wakes only those that
+// wait for any commit.
 func TestTransactionsWakeNobodyWhoWaitsForAnEpoch(t *testing.T) {
 	closed := func(c <-chan struct{}) bool {
 		select {

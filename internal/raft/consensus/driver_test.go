@@ -65,7 +65,7 @@ func (v *driven) turn() (*Write, error) {
 	return v.d.Turn(v.now, &v.in)
 }
 
-// turns has turns and writes until nothing is left, and wants what was sent and told.
+// turns runs turns and writes until nothing is left, and compares what was sent and reported.
 func (v *driven) turns(what string, want ...string) {
 	v.t.Helper()
 	for {
@@ -92,8 +92,8 @@ func (v *driven) write(w *Write) {
 	v.in.Wrote(err)
 }
 
-// TestFullDiskGoesOn: what did not fit is tried again at intervals, what comes meanwhile
-// waits behind it, heartbeats are answered.
+// TestFullDiskGoesOn: a write that did not fit is tried again at intervals. Later writes wait behind it.
+// Heartbeats are answered.
 func TestFullDiskGoesOn(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
@@ -119,8 +119,8 @@ func TestFullDiskGoesOn(t *testing.T) {
 	}
 }
 
-// TestOneWriteAtATime: nothing is given to the log while a write is under way, and all that
-// came is the next one.
+// TestOneWriteAtATime: the log gets no second write while one is under way. The next write has everything that
+// came meanwhile.
 func TestOneWriteAtATime(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
@@ -141,7 +141,7 @@ func TestOneWriteAtATime(t *testing.T) {
 	}
 }
 
-// TestNoAnswerBeforeTheDisk: an answer for what is not on disk is a broken invariant.
+// TestNoAnswerBeforeTheDisk: an answer for an entry that is not on the disk is a broken invariant.
 func TestNoAnswerBeforeTheDisk(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
@@ -171,7 +171,8 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestHangingDiskDropsAppends: a leader that asks on and on does not fill the memory.
+// TestHangingDiskDropsAppends: a leader that sends appends again and again does not fill the memory of a node
+// whose disk hangs.
 func TestHangingDiskDropsAppends(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
@@ -191,7 +192,7 @@ func TestHangingDiskDropsAppends(t *testing.T) {
 	}
 }
 
-// TestFullDiskDropsAppends: nor one whose disk is full.
+// TestFullDiskDropsAppends: nor the memory of a node whose disk is full.
 func TestFullDiskDropsAppends(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
@@ -224,7 +225,7 @@ func TestFullDiskDropsAppends(t *testing.T) {
 	}
 }
 
-// TestDiskWatch: a leader's write is told of at the second look at it, and once per
+// TestDiskWatch: a slow write of a leader is reported when it is seen for the second time, and once per
 // election timeout.
 func TestDiskWatch(t *testing.T) {
 	cfg := Config{Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}

@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestEpochEnd: an epoch is over with the first committed entry of a later term, not
-// before; its number outlives one more epoch, and is then understated.
+// TestEpochEnd: an epoch is over with the first committed entry of a later term, not earlier. Its last number
+// is known for one more epoch, and after that it is reported too low.
 func TestEpochEnd(t *testing.T) {
 	c := newCommitted(0, &gtid.Set{})
 	index := uint64(0)

@@ -18,9 +18,8 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
-// TestVotesOvertake wants what waited for space on a full disk to take back
-// neither a term nor a vote that was stored meanwhile: also not a vote in the
-// very term that it is of, which a node gives that has forgotten a dead leader.
+// TestVotesOvertake: a term or vote that was stored while a write waited for space is not undone by that write.
+// That includes a vote in the same term, which a node may give when it has forgotten a dead leader.
 func TestVotesOvertake(t *testing.T) {
 	for _, c := range []struct{ waited, stored, want seglog.HardState }{
 		{seglog.HardState{Term: 2, Commit: 9}, seglog.HardState{Term: 1, Vote: 3, Commit: 7}, seglog.HardState{Term: 2, Commit: 9}},
@@ -37,8 +36,8 @@ func TestVotesOvertake(t *testing.T) {
 	}
 }
 
-// TestFullDiskStoresEveryVote wants the newest term and vote of all that waits on
-// the disk before any vote leaves.
+// TestFullDiskStoresEveryVote: the newest term and vote of everything that waits is on the disk before any vote
+// is sent.
 func TestFullDiskStoresEveryVote(t *testing.T) {
 	granted := func() *pb.Message {
 		return &pb.Message{Responses: []*pb.Message{{Type: pb.MsgVoteResp.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(7))}}}
@@ -77,11 +76,11 @@ type voter struct {
 	ctx  context.Context
 	node *Runner
 	disk *vfs.Mem
-	// full: only what the state file writes over has room. copies: not even that.
+	// full: only writes over the existing state file have room. copies: not even these have.
 	full, copies atomic.Bool
 	refused      chan struct{} // writes of the state file
 	reports      chan error
-	// granted gets the disk after a loss of power at the moment of each vote.
+	// granted gets, for each vote, the disk as it would be after a power loss at that moment.
 	granted  chan *vfs.Mem
 	appended chan uint64
 }
@@ -155,7 +154,7 @@ func (v *voter) step(ms ...*pb.Message) {
 	v.node.do(v.ctx, func(time.Duration) {})
 }
 
-// asked is node 2's request of a vote in term 7; node 2 gave its leadership up.
+// asked is node 2's request for a vote in term 7, after it gave its leadership up.
 func (v *voter) asked() *pb.Message {
 	return &pb.Message{
 		Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(7)),
@@ -163,7 +162,7 @@ func (v *voter) asked() *pb.Message {
 	}
 }
 
-// entry is what node 2 appends as the leader of term 6.
+// entry is an append by node 2 as the leader of term 6.
 func (v *voter) entry(index uint64) *pb.Message {
 	return &pb.Message{
 		Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(6)), Index: new(index - 1),
@@ -182,7 +181,7 @@ func receive[T any](v *voter, c chan T, what string) (got T) {
 	return got
 }
 
-// keeps wants the vote for node 2 on a disk as it is after a loss of power.
+// keeps checks that a disk has the vote for node 2 after a power loss.
 func (v *voter) keeps(disk *vfs.Mem) {
 	v.t.Helper()
 	log, err := seglog.Open(seglog.Options{FS: disk, Dir: "log"})
@@ -195,9 +194,9 @@ func (v *voter) keeps(disk *vfs.Mem) {
 	}
 }
 
-// TestVoteOfAFullDiskIsKept: entries and a vote come in one turn, and the disk is
-// full. The candidate asks once more: it may have crashed. Its vote leaves once it is
-// stored, at the earliest; where even that has no room, the node waits.
+// TestVoteOfAFullDiskIsKept: entries and a vote come in one turn, and the disk is full. The candidate may have
+// crashed, so it asks once more. The vote is sent only when it is stored. If even the vote has no room, the
+// node waits.
 func TestVoteOfAFullDiskIsKept(t *testing.T) {
 	for _, copies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("copy on write: %t", copies), func(t *testing.T) {
@@ -212,7 +211,7 @@ func TestVoteOfAFullDiskIsKept(t *testing.T) {
 			}
 			v.step(v.asked())
 			if copies {
-				for range 3 { // by then the message was taken, whenever it came
+				for range 3 { // after these turns the message was taken, whenever it came
 					receive(v, v.refused, "a try to store the vote")
 				}
 				select {
@@ -241,8 +240,8 @@ func TestVoteOfAFullDiskIsKept(t *testing.T) {
 	}
 }
 
-// TestVoteWaitsForSpace: the disk does not even take the vote that comes while an entry
-// waits. Raft counts on it from then on, so it is stored with the space that comes back.
+// TestVoteWaitsForSpace: the disk has no room even for the vote that comes while an entry waits. Raft counts on
+// the vote from then on, so it is stored as soon as there is space again.
 func TestVoteWaitsForSpace(t *testing.T) {
 	v := startVoter(t)
 	v.step(v.entry(1))

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// lateWorld has node 1 lead three nodes of these kinds and weights.
+// lateWorld makes node 1 lead three nodes of these kinds and weights.
 func lateWorld(t *testing.T, change func(members []cluster.Member)) *world {
 	w := newWorld(t, 3)
 	for _, m := range w.nodes {
@@ -27,8 +27,8 @@ func lateWorld(t *testing.T, change func(members []cluster.Member)) *world {
 	return w
 }
 
-// TestBetterNodeStandsFirst: after the leader's process is gone the best of the
-// others leads, whatever its id.
+// TestBetterNodeStandsFirst: when the leader's process is gone, the best of the other nodes leads, whatever its
+// id is.
 func TestBetterNodeStandsFirst(t *testing.T) {
 	for name, change := range map[string]func([]cluster.Member){
 		"a logger is last":   func(m []cluster.Member) { m[1].Kind, m[1].Weight = cluster.KindLogger, cluster.WeightMax },
@@ -47,8 +47,8 @@ func TestBetterNodeStandsFirst(t *testing.T) {
 	}
 }
 
-// TestLoggerStandsLater: a logger that hears nothing leaves half an election
-// timeout to others, votes for them meanwhile, and stands then.
+// TestLoggerStandsLater: a logger that hears nothing leaves half an election timeout to the other nodes. It
+// votes for them meanwhile, and stands for election after that.
 func TestLoggerStandsLater(t *testing.T) {
 	const trials = 20
 	early := 0
@@ -62,7 +62,7 @@ func TestLoggerStandsLater(t *testing.T) {
 				t.Fatal("it never stands")
 			}
 		}
-		// Raft may draw the least timeout, which ends as the silence becomes one.
+		// Raft may draw the shortest timeout, which ends just when the silence counts as one.
 		if ticks < testElection+testElection/2 {
 			early++
 		}
@@ -72,8 +72,8 @@ func TestLoggerStandsLater(t *testing.T) {
 	}
 }
 
-// TestLoggerVotesWhileItStandsBack: it misses ticks after its promise to the old
-// leader has ended, not before.
+// TestLoggerVotesWhileItStandsBack: the logger skips ticks after its promise to the old leader has ended, not
+// earlier.
 func TestLoggerVotesWhileItStandsBack(t *testing.T) {
 	w := lateWorld(t, func(m []cluster.Member) { m[1].Kind = cluster.KindLogger })
 	for tries := 0; w.node(2).g.silence <= testElection; tries++ {
@@ -83,7 +83,7 @@ func TestLoggerVotesWhileItStandsBack(t *testing.T) {
 			w.node(2).g.Tick(w.now)
 			w.settle()
 		}
-		if w.node(2).g.rn.BasicStatus().RaftState != raft.StateFollower { // the least timeout
+		if w.node(2).g.rn.BasicStatus().RaftState != raft.StateFollower { // it drew the shortest timeout
 			if tries > 5 {
 				t.Fatal("the logger always stands at once")
 			}
@@ -98,7 +98,7 @@ func TestLoggerVotesWhileItStandsBack(t *testing.T) {
 	}
 }
 
-// TestOnlyLoggersLeft: where nobody is better, nobody waits.
+// TestOnlyLoggersLeft: if no better node is there, no logger waits.
 func TestOnlyLoggersLeft(t *testing.T) {
 	w := lateWorld(t, func(m []cluster.Member) {
 		for i := range m {

@@ -36,7 +36,7 @@ func memberIn(s cluster.State, name string) (cluster.Member, bool) {
 	return m, err == nil
 }
 
-// relayed is what a node would give to a learner that has everything up to an index.
+// relayed returns what a node would send to a learner that has everything up to an index.
 func (w *world) relayed(from, index uint64) (Relayed, bool) {
 	g := w.node(from).g
 	p, ok := g.Committed().RelayPoint(g.Role())
@@ -52,8 +52,8 @@ func (w *world) relayed(from, index uint64) (Relayed, bool) {
 
 func (w *world) committed(id uint64) uint64 { return w.node(id).g.Committed().Mark().Index }
 
-// TestLearnerIsFedByItsSource: the leader sends such a learner no entries, knows how
-// far it is, and goes on where the source has ended.
+// TestLearnerIsFedByItsSource: the leader sends no entries to such a learner and knows how far it is. When the
+// source ends, the leader goes on from there.
 func TestLearnerIsFedByItsSource(t *testing.T) {
 	w := sourcedWorld(t)
 	leader := w.node(1).g
@@ -87,8 +87,8 @@ func TestLearnerIsFedByItsSource(t *testing.T) {
 	}
 }
 
-// TestRelayedIsRefused: nothing is taken that is not committed, has a gap, is of
-// another leader, or is for a node that votes.
+// TestRelayedIsRefused: a learner refuses relayed entries that are not committed, leave a gap, or come under
+// another leader. A node that votes refuses all of them.
 func TestRelayedIsRefused(t *testing.T) {
 	w := sourcedWorld(t)
 	w.node(1).g.SetFed([]cluster.NodeID{4})
@@ -126,9 +126,8 @@ func TestRelayedIsRefused(t *testing.T) {
 	}
 }
 
-// TestRelayedWhereRaftIsAhead: raft drops a message that begins before what it knows to
-// be committed, which the commit check may not have reached. What follows is taken all
-// the same.
+// TestRelayedWhereRaftIsAhead: raft drops a message that begins before raft's commit index, and the commit
+// check may not have reached that index yet. The entries after it are accepted all the same.
 func TestRelayedWhereRaftIsAhead(t *testing.T) {
 	w := sourcedWorld(t)
 	had := w.committed(4)
@@ -169,8 +168,8 @@ func TestRelayedWhereRaftIsAhead(t *testing.T) {
 	}
 }
 
-// TestRelayKeepsOneLog: whatever is relayed, late or twice, between elections, cuts and
-// crashes, the learner's log stays a prefix of what is committed, and it catches up.
+// TestRelayKeepsOneLog: whatever is relayed, late or twice, between elections, cuts and crashes, the learner's
+// log stays a prefix of the committed log, and catches up.
 func TestRelayKeepsOneLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := sourcedWorld(t)
@@ -244,8 +243,8 @@ func (w *world) oneLog(rt *rapid.T) {
 	}
 }
 
-// TestJointConsensusEndsOnAnIdleCluster: raft tries to end a change of the voters when
-// it applies an entry, and is kept from it by a transfer. Nothing else is written.
+// TestJointConsensusEndsOnAnIdleCluster: raft tries to end a change of the voters when it applies an entry, but
+// a transfer prevents it. No client writes, so no further entry comes.
 func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
 	w := newWorld(t, 4)
 	w.node(1).g.campaign()
@@ -263,7 +262,7 @@ func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
 	}
 	for range 3 * testElection {
 		g.rn.Tick()
-		g.startRound() // or it would not hear of its followers
+		g.startRound() // otherwise the leader would not hear from its followers
 		w.settle()
 	}
 	if !g.Role().Leading || !g.committed.joint() {
@@ -280,8 +279,8 @@ func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
 	}
 }
 
-// TestWhoVotesIsFedByTheLeader: also a node that had a source, and after it has lost
-// its vote again, while a majority of before may need it.
+// TestWhoVotesIsFedByTheLeader: this includes a node that had a source, and a node that has lost its vote
+// again, as long as a majority of the old voters may need it.
 func TestWhoVotesIsFedByTheLeader(t *testing.T) {
 	w := sourcedWorld(t)
 	g := w.node(1).g
@@ -298,7 +297,7 @@ func TestWhoVotesIsFedByTheLeader(t *testing.T) {
 	}
 }
 
-// TestSiteMajorityIsKept: no voter is taken away in whose site no other one is there.
+// TestSiteMajorityIsKept: no voter is removed if it is the last one that is there at its site.
 func TestSiteMajorityIsKept(t *testing.T) {
 	w := newWorld(t, 4)
 	w.node(1).g.campaign()
@@ -326,8 +325,8 @@ func TestSiteMajorityIsKept(t *testing.T) {
 	}
 }
 
-// TestFedByItsSourceAlone: a learner that is cut off from the leader, and fed by its
-// source, keeps its leader as long as that knows it, and forgets it when nothing comes.
+// TestFedByItsSourceAlone: a learner that is cut off from the leader and fed by its source keeps its leader as
+// long as the source knows that leader, and forgets it when nothing more comes.
 func TestFedByItsSourceAlone(t *testing.T) {
 	w := sourcedWorld(t)
 	w.node(1).g.SetFed([]cluster.NodeID{4})

@@ -21,15 +21,15 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// world is a few Groups on virtual time and a network that the test rules.
+// world is a few Groups on virtual time, with a network that the test controls.
 type world struct {
 	t     *testing.T
 	now   time.Duration
 	nodes []*member
 	// cut holds the nodes that neither send nor receive.
 	cut map[uint64]bool
-	// checksLease: nobody is elected beside a lease. Not where the script has a node stand
-	// against its promise, or calls one gone that lives on.
+	// checksLease: the world checks that no node is elected beside a lease. It is off if the script makes a
+	// node stand against its promise, or reports a living node as gone.
 	checksLease bool
 	// dropTimeoutNow loses the message with which a transfer starts.
 	dropTimeoutNow bool
@@ -37,9 +37,11 @@ type world struct {
 	mute map[uint64]bool
 	// appends counts the append messages to each node that a network carried.
 	appends map[uint64]int
-	// carries sees each message that a network carries, and may lose it: false. nil = none.
+	// carries is called for each message on the network. It returns false if the message is lost. nil = no
+	// message is lost.
 	carries func(*pb.Message) bool
-	// stores sees what a node's log is given, and delays may keep it. nil = none.
+	// stores is called for each write of a node's log. delays returns true if the write has to wait. Both may
+	// be nil.
 	stores func(id uint64, m *pb.Message)
 	delays func(id uint64, m *pb.Message) bool
 }
@@ -51,19 +53,19 @@ type member struct {
 	inbox   []*pb.Message
 	refused []string
 	wanted  map[entry.StageID]bool
-	// point is what the node kept of the cluster state; outcomes what it heard of
-	// changes since the last status.
+	// point is the cluster state that the node has kept. outcomes are the outcomes of changes since the last
+	// status.
 	point    *cluster.StatePoint
 	outcomes []StateOutcome
-	// acked is up to which index it may acknowledge in its term.
+	// acked is the index up to which the node may acknowledge in its term.
 	acked     uint64
 	ackEvents []string
 	// sent counts the messages to peers, answered are its barriers.
 	sent     int
 	answered []Barrier
 
-	// heartbeat and election are its settings; promised is what it has kept of those
-	// that it had. old: its version answers heartbeats and promises nothing.
+	// heartbeat and election are the node's settings. promised is what it has stored about its earlier
+	// settings. old: its version answers heartbeats, but promises no lease.
 	heartbeat, election, promised time.Duration
 	old                           bool
 }
@@ -87,7 +89,7 @@ func newWorld(t *testing.T, nodes int) *world {
 	return w
 }
 
-// start opens node id over its disk.
+// start opens node id on its disk.
 func (w *world) start(id uint64, fresh bool) {
 	m := w.nodes[id-1]
 	var err error
@@ -115,13 +117,13 @@ func (w *world) start(id uint64, fresh bool) {
 
 func (w *world) node(id uint64) *member { return w.nodes[id-1] }
 
-// settle runs everything that is ready until nothing is, notices included.
+// settle runs everything that is ready, until nothing is left, including the notices.
 func (w *world) settle() {
 	for w.turn() || w.notify() {
 	}
 }
 
-// notify has the timers of notices run out. busy: there was one.
+// notify ends the timers of the notices. busy: there was a timer.
 func (w *world) notify() (busy bool) {
 	for _, m := range w.nodes {
 		if at := m.g.NoticeAt(); at != 0 {
@@ -132,7 +134,7 @@ func (w *world) notify() (busy bool) {
 	return busy
 }
 
-// turn is one turn of each node's loop. busy: one had something to do.
+// turn runs one turn of each node's loop. busy: some node had something to do.
 func (w *world) turn() (busy bool) {
 	for id := uint64(1); id <= uint64(len(w.nodes)); id++ {
 		m := w.node(id)
@@ -175,7 +177,7 @@ func (w *world) carryOut(m *member, out Output) {
 	m.takeAcks(out)
 }
 
-// store is a write of a node's log, and its answers.
+// store does a write of a node's log, and delivers its answers.
 func (w *world) store(m *member, a *pb.Message) {
 	for _, run := range AppendRuns([]*pb.Message{a}) {
 		if err := m.log.Append(run.Entries, run.HardState); err != nil {
@@ -202,14 +204,14 @@ func (w *world) send(msgs []*pb.Message) {
 			w.appends[to]++
 		}
 		if !local && w.node(from).old && msg.GetType() == pb.MsgHeartbeatResp && len(msg.Context) == promiseBytes {
-			msg.Context = msg.Context[:roundBytes] // what it was sent
+			msg.Context = msg.Context[:roundBytes] // what the leader had sent
 		}
 		m := w.node(to)
 		m.inbox = append(m.inbox, msg)
 	}
 }
 
-// run passes time.
+// run lets time pass.
 func (w *world) run(d time.Duration) {
 	for end := w.now + d; w.now < end; {
 		w.now += testTick
@@ -229,8 +231,8 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// changesNothing: a node may sleep over a tick that is spare. Heartbeats that raft sends beside
-// those of the rounds say nothing new, and notices have a time of their own.
+// changesNothing checks a tick that a node could have slept over. Heartbeats that raft sends besides those of
+// the rounds say nothing new, and notices have a timer of their own.
 func (w *world) changesNothing(m *member, rounds uint64) {
 	if m.g.lease.seq != rounds {
 		w.t.Fatalf("at %v a spare tick of node %d begins a round", w.now, m.g.cfg.Self)
@@ -248,7 +250,7 @@ func (w *world) changesNothing(m *member, rounds uint64) {
 	}
 }
 
-// checkLease: while a leader has its lease nobody else is elected (I5).
+// checkLease checks that no other node is elected while a leader has its lease (I5).
 func (w *world) checkLease() {
 	for i, a := range w.nodes {
 		for j, b := range w.nodes {
@@ -260,7 +262,7 @@ func (w *world) checkLease() {
 	}
 }
 
-// set gives a node other settings, with which it starts next: now, if it is fresh.
+// set changes a node's settings. They count from its next start, or at once if it is fresh.
 func (w *world) set(d *datadriven.TestData, id uint64) {
 	m := w.node(id)
 	for key, value := range map[string]*time.Duration{"heartbeat": &m.heartbeat, "election": &m.election} {
@@ -275,7 +277,7 @@ func (w *world) set(d *datadriven.TestData, id uint64) {
 		}
 	}
 	m.old = d.HasArg("old")
-	if d.HasArg("fresh") { // it never ran with others
+	if d.HasArg("fresh") { // the node never ran with other settings
 		m.fs, m.promised = vfs.NewMem(), 0
 		w.start(id, true)
 	}
@@ -310,7 +312,7 @@ func (w *world) status() string {
 	return b.String()
 }
 
-// elected says whether the nodes that are not cut off agree on one leader.
+// elected says whether the connected nodes agree on one leader.
 func (w *world) elected() string {
 	leaders := map[cluster.NodeID]bool{}
 	for i, m := range w.nodes {
@@ -385,7 +387,7 @@ func (w *world) do(d *datadriven.TestData) {
 	}
 }
 
-// rule rules the network.
+// rule changes the network.
 func (w *world) rule(what string, id uint64) {
 	switch what {
 	case "cut":
@@ -404,7 +406,7 @@ func (w *world) rule(what string, id uint64) {
 	}
 }
 
-// heartbeats gives a node heartbeats of a leader, in this order.
+// heartbeats sends a node heartbeats of a leader, in this order.
 func (w *world) heartbeats(leader, to uint64, terms ...uint64) {
 	for _, term := range terms {
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: &leader, To: &to, Term: &term}
@@ -413,7 +415,7 @@ func (w *world) heartbeats(leader, to uint64, terms ...uint64) {
 	w.settle()
 }
 
-// purge removes what a node's log may lose.
+// purge removes the part of a node's log that may be purged.
 func (w *world) purge(id uint64) {
 	m := w.node(id)
 	removed, err := m.log.Purge(m.g.Committed().Mark().Index)
@@ -443,7 +445,7 @@ func TestGroupScripts(t *testing.T) {
 		w.checksLease = strings.HasPrefix(filepath.Base(path), "timings_")
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
-			if d.Cmd == "elect" { // by timers, which are random: who leads is open
+			if d.Cmd == "elect" { // by timers, which are random, so any node may lead
 				w.run(5 * time.Second)
 				return w.elected()
 			}

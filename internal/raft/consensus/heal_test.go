@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// TestHealTarget wants the tail of a leader to be copied where it may count on
-// this node for it, and a vote to outlive its term never.
+// TestHealTarget: the tail of a leader's log is copied if the leader may count on this node for it, and a vote
+// never counts longer than its term.
 func TestHealTarget(t *testing.T) {
 	promised := seglog.HardState{Term: 5, Vote: 2, Commit: 40}
 	for _, c := range []struct {

@@ -6,8 +6,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// TestInboxIsBoundedByBytes: few messages with much in them are as many as the inbox takes
-// before their readers wait for the turn.
+// TestInboxIsBoundedByBytes: the inbox takes only a few large messages. After that the readers wait for the
+// turn.
 func TestInboxIsBoundedByBytes(t *testing.T) {
 	data := make([]byte, messagesBytesMax/4)
 	m := &pb.Message{Type: pb.MsgApp.Enum(), Entries: []*pb.Entry{{Data: data}}}

@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestLagTracker: however many marks there were, the lag is never understated, and exact
-// once mysqld has caught up.
+// TestLagTracker: however many marks there were, the lag is never reported too low, and it is exact when mysqld
+// has caught up.
 func TestLagTracker(t *testing.T) {
 	var l LagTracker
 	mark := func(n uint64) Mark {
@@ -37,8 +37,8 @@ func TestLagTracker(t *testing.T) {
 	}
 }
 
-// TestLagAfterRestart: the marks of a log whose transactions are all older than
-// the commit check's start count as applied only where mysqld has those.
+// TestLagAfterRestart: if all transactions of a log are older than the start of the commit check, its marks
+// count as applied only if mysqld has these transactions.
 func TestLagAfterRestart(t *testing.T) {
 	id := gtid.GTID{UUID: gtid.UUID{1}, N: 1}
 	before := &gtid.Set{}

@@ -8,10 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestDeadProcessIsNotThere: a change of the voters does not count on a node whose
-// process is known to be dead, although it was heard a moment ago. Taking the vote of
-// one of three then leaves two, one of which may be gone for good: a change that
-// nothing but force would end.
+// TestDeadProcessIsNotThere: a change of the voters does not count on a node whose process is known to be dead,
+// although the node was heard a moment ago. If one of three votes were taken away then, two would be left, and
+// one of these may be gone for good. Only force could end such a change.
 func TestDeadProcessIsNotThere(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()
@@ -35,8 +34,8 @@ func TestDeadProcessIsNotThere(t *testing.T) {
 	}
 }
 
-// TestChangeIsJudgedOnWhatIsCommitted: what quorate does by itself was judged on one
-// state. Of another one, which came in between, it is refused.
+// TestChangeIsJudgedOnWhatIsCommitted: quorate judges its own changes on one cluster state. If another state
+// was committed since, the change is refused.
 func TestChangeIsJudgedOnWhatIsCommitted(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()

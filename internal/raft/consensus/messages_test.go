@@ -23,7 +23,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// TestMessagesAreCounted: each node has all kinds, and the leader has sent two of them.
+// TestMessagesAreCounted: each node has counters for all kinds of messages, and the leader has sent two kinds.
 func TestMessagesAreCounted(t *testing.T) {
 	ctx := testContext(t)
 	ns := startNodes(t)

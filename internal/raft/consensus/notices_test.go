@@ -37,7 +37,7 @@ func newWriting(t *testing.T) *writing {
 	return w
 }
 
-// commit proposes a transaction and runs all that follows from it, without time.
+// commit proposes a transaction and runs everything that follows, without letting time pass.
 func (w *writing) commit() {
 	w.node(1).g.Propose(transactionsEntry(entry.Header{Term: 1, Number: w.next, Count: 1}, w.next))
 	w.next++
@@ -45,7 +45,7 @@ func (w *writing) commit() {
 	}
 }
 
-// sent says which messages nodes have sent since it was asked last.
+// sent says which messages nodes have sent since the last call.
 func (w *writing) sent() string {
 	var texts []string
 	for _, k := range slices.Sorted(maps.Keys(w.kind)) {
@@ -55,8 +55,8 @@ func (w *writing) sent() string {
 	return strings.Join(texts, ", ")
 }
 
-// TestCommitTakesFourMessages: an append to each follower, and its answer. The next append
-// brings the commit index; where none comes, a notice that nobody answers.
+// TestCommitTakesFourMessages: an append to each follower, and its answer. The next append brings the commit
+// index. If none comes, a notice brings it, which is not answered.
 func TestCommitTakesFourMessages(t *testing.T) {
 	w := newWriting(t)
 	w.sent()
@@ -87,7 +87,7 @@ func TestCommitTakesFourMessages(t *testing.T) {
 	}
 }
 
-// TestIdleGroupSendsARound: one question to each node and heartbeat interval, and its answer.
+// TestIdleGroupSendsARound: in each heartbeat interval, one question to each node and its answer.
 func TestIdleGroupSendsARound(t *testing.T) {
 	w := newWriting(t)
 	w.run(time.Second)
@@ -99,7 +99,7 @@ func TestIdleGroupSendsARound(t *testing.T) {
 	}
 }
 
-// TestNoticeComesWhenDue: not before, and counted from the commit that lacks one.
+// TestNoticeComesWhenDue: not earlier, and counted from the commit that needs a notice.
 func TestNoticeComesWhenDue(t *testing.T) {
 	w := newWriting(t)
 	w.commit()
@@ -112,14 +112,14 @@ func TestNoticeComesWhenDue(t *testing.T) {
 	if got := w.sent(); got != "" || w.node(1).g.NoticeAt() != due {
 		t.Errorf("too early: sent %q, due at %v, was %v", got, w.node(1).g.NoticeAt(), due)
 	}
-	w.commit() // its appends bring the index of the one before
+	w.commit() // its appends bring the commit index of the commit before
 	if at := w.node(1).g.NoticeAt(); at != w.now+noticeAfter {
 		t.Errorf("after another commit a notice is due at %v, want %v", at, w.now+noticeAfter)
 	}
 }
 
-// TestNoticeGoesAtOnceWhereSomebodyWaits: a commit of anything but transactions, a node
-// that asks what is committed, a hand-over.
+// TestNoticeGoesAtOnceWhereSomebodyWaits: after a commit of anything except transactions, for a node that asks
+// for the commit index, and at a hand-over.
 func TestNoticeGoesAtOnceWhereSomebodyWaits(t *testing.T) {
 	for name, act := range map[string]func(*writing){
 		"change": func(w *writing) {
@@ -173,8 +173,8 @@ func TestNoticeGoesAtOnceWhereSomebodyWaits(t *testing.T) {
 	}
 }
 
-// TestLostAppendIsFoundWhileIdle: nobody says that it was lost, and nothing more is
-// proposed. The leader asks for it at the follower's next answer to a heartbeat.
+// TestLostAppendIsFoundWhileIdle: nothing reports the loss, and nothing more is proposed. The leader notices it
+// at the follower's next answer to a heartbeat.
 func TestLostAppendIsFoundWhileIdle(t *testing.T) {
 	w := newWriting(t)
 	carries := w.carries
@@ -188,7 +188,7 @@ func TestLostAppendIsFoundWhileIdle(t *testing.T) {
 	}
 }
 
-// TestOlderAgentAnswersNotice: its answer changes nothing at the leader.
+// TestOlderAgentAnswersNotice: such an answer changes nothing at the leader.
 func TestOlderAgentAnswersNotice(t *testing.T) {
 	w := newWriting(t)
 	until := w.node(1).g.LeaseUntil()
@@ -203,8 +203,8 @@ func TestOlderAgentAnswersNotice(t *testing.T) {
 	}
 }
 
-// TestEverybodyLearnsOfEachCommit, whatever is lost: of each within noticeAfter while
-// nothing is, and once two heartbeats got through after that.
+// TestEverybodyLearnsOfEachCommit, whatever is lost: within noticeAfter while no message is lost, else as soon
+// as two later heartbeats have come through.
 func TestEverybodyLearnsOfEachCommit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWriting(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// takeAcks notes what may be acknowledged.
+// takeAcks notes up to which index may be acknowledged.
 func (m *member) takeAcks(out Output) {
 	if out.Role != nil {
 		m.acked = 0
@@ -45,7 +45,7 @@ func (w *world) change(id uint64, c cluster.Change) {
 	w.settle()
 }
 
-// wantAcks wants a leader to have committed, and to acknowledge, up to two indexes.
+// wantAcks checks the index up to which a leader has committed, and the index up to which it acknowledges.
 func (w *world) wantAcks(what string, id, committed, acked uint64) {
 	w.t.Helper()
 	m := w.node(id)
@@ -72,7 +72,7 @@ func TestMajorityAcknowledgesWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// TestAcksWaitForTheDisks: a commit goes on without a voter, its ACK does not.
+// TestAcksWaitForTheDisks: a commit does not wait for a missing voter, but its ACK does.
 func TestAcksWaitForTheDisks(t *testing.T) {
 	w := ackWorld(t, cluster.Change{Durability: new(cluster.DurabilityAll)})
 	w.transaction(1, 1, 1)
@@ -89,8 +89,8 @@ func TestAcksWaitForTheDisks(t *testing.T) {
 	w.wantAcks("it says it", 1, 5, 5)
 }
 
-// TestAcksWaitForANodeThatIsRebuilt: what it says while it has no vote may be of the data
-// that it gives up.
+// TestAcksWaitForANodeThatIsRebuilt: while the node has no vote, its answers may be about the data that it
+// gives up.
 func TestAcksWaitForANodeThatIsRebuilt(t *testing.T) {
 	w := ackWorld(t, requireC(0))
 	w.change(1, testMembership("rebuild", "n3"))
@@ -108,8 +108,7 @@ func TestAcksWaitForANodeThatIsRebuilt(t *testing.T) {
 	}
 }
 
-// TestPolicyChangesWhileAcksWait: a laxer policy lets go what waits; a stricter one
-// takes nothing back.
+// TestPolicyChangesWhileAcksWait: a laxer policy releases the waiting ACKs. A stricter one takes none back.
 func TestPolicyChangesWhileAcksWait(t *testing.T) {
 	w := ackWorld(t, cluster.Change{Durability: new(cluster.DurabilityAll)})
 	w.mute[3] = true
@@ -123,7 +122,7 @@ func TestPolicyChangesWhileAcksWait(t *testing.T) {
 	w.wantAcks("a transaction under it", 1, 7, 5)
 }
 
-// TestNewLeaderKnowsNothingOfTheDisks: what the one before had heard does not count.
+// TestNewLeaderKnowsNothingOfTheDisks: the acknowledgements that the former leader had heard do not count.
 func TestNewLeaderKnowsNothingOfTheDisks(t *testing.T) {
 	w := ackWorld(t, cluster.Change{Durability: new(cluster.DurabilityAll)})
 	w.transaction(1, 1, 1)
@@ -173,8 +172,8 @@ func TestRequireAckIsDropped(t *testing.T) {
 	}
 }
 
-// TestDropEndsWithTheLeader: what it dropped the next one has to drop, and that it
-// ended is told.
+// TestDropEndsWithTheLeader: a new leader has to drop the node itself, and the end of the former drop is
+// reported.
 func TestDropEndsWithTheLeader(t *testing.T) {
 	w := ackWorld(t, requireC(time.Second))
 	w.cut[3] = true
@@ -191,8 +190,7 @@ func TestDropEndsWithTheLeader(t *testing.T) {
 	w.wantAcks("it drops, too", 2, 5, 5)
 }
 
-// TestStandstillDropsNobody: a leader that stood still has not heard anybody, and
-// that is nobody's fault.
+// TestStandstillDropsNobody: a leader that stood still has heard no node, and drops none for that.
 func TestStandstillDropsNobody(t *testing.T) {
 	w := ackWorld(t, requireC(time.Second))
 	w.run(time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// ledWorld has node 1 lead nodes, without those that are cut off.
+// ledWorld makes node 1 lead the nodes that are not cut off.
 func ledWorld(t *testing.T, nodes int, cut ...uint64) *world {
 	t.Helper()
 	w := newWorld(t, nodes)
@@ -40,7 +40,7 @@ func (w *world) progress(id uint64) (found tracker.Progress) {
 	return found
 }
 
-// sentTo counts what node 1 sends to a peer now.
+// sentTo counts the messages that node 1 sends to a peer now.
 func (w *world) sentTo(id uint64, kind pb.MessageType) (n int) {
 	for {
 		out, ok := w.node(1).g.Ready()
@@ -55,7 +55,7 @@ func (w *world) sentTo(id uint64, kind pb.MessageType) (n int) {
 	}
 }
 
-// panicOf runs f, and says as what it panics.
+// panicOf runs f and returns the text of its panic.
 func panicOf(f func()) (what string) {
 	defer func() {
 		switch p := recover().(type) {
@@ -74,11 +74,11 @@ func panicOf(f func()) (what string) {
 // quirk gives one message to raft alone, and to a Group.
 type quirk struct {
 	name string
-	// world has the case before the message; node is who takes it.
+	// world sets up the case before the message. node is the node that gets the message.
 	world func(*testing.T) *world
 	node  uint64
 	m     func(*world) *pb.Message
-	// seen tells the cases apart.
+	// seen returns what tells the results apart.
 	seen       func(*world) string
 	raft, ours string
 }
@@ -132,7 +132,7 @@ func quirks() []quirk {
 	}
 }
 
-// TestQuirks: what raft alone does is what quirks.go says, and a Group does otherwise.
+// TestQuirks: raft alone does what quirks.go says, and a Group does something else.
 func TestQuirks(t *testing.T) {
 	for _, q := range quirks() {
 		w := q.world(t)
@@ -148,7 +148,7 @@ func TestQuirks(t *testing.T) {
 	}
 }
 
-// singleVoterBeforeItsFirstCommit leads, and may not know what is committed.
+// singleVoterBeforeItsFirstCommit returns a node that leads and may not know the commit index.
 func singleVoterBeforeItsFirstCommit(t *testing.T) *world {
 	w := newWorld(t, 1)
 	m := w.node(1)
@@ -165,7 +165,7 @@ func singleVoterBeforeItsFirstCommit(t *testing.T) *world {
 	return w
 }
 
-// purgedWorld has raft look for node 3 before the beginning of the leader's log.
+// purgedWorld makes raft look for node 3 before the beginning of the leader's log.
 func purgedWorld(t *testing.T) *world {
 	w := ledWorld(t, 3, 3)
 	w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: 1})
@@ -181,7 +181,7 @@ func purgedWorld(t *testing.T) *world {
 	return w
 }
 
-// TestRaftKeepsReads: raft keeps all that is read before a leader's first commit.
+// TestRaftKeepsReads: raft keeps all reads that come before a leader's first commit.
 func TestRaftKeepsReads(t *testing.T) {
 	const reads = 1000
 	rounds := func(ask func(g *Group, id uint64)) (n int) {
@@ -215,7 +215,7 @@ func TestRaftKeepsReads(t *testing.T) {
 	}
 }
 
-// TestSilentLeaderOfALearner: raft alone never forgets it.
+// TestSilentLeaderOfALearner: raft alone never forgets a silent leader.
 func TestSilentLeaderOfALearner(t *testing.T) {
 	w := ledWorld(t, 4)
 	w.change(1, testMembership("add", "n4"))
@@ -267,7 +267,7 @@ func TestLeaderStepsDown(t *testing.T) {
 	}
 }
 
-// slowLog is a log of which nothing is in memory, and counts the reads that wait for a disk.
+// slowLog is a log that has nothing in memory. It counts the reads that wait for a disk.
 type slowLog struct {
 	*seglog.Log
 	waited int
@@ -282,8 +282,8 @@ func (l *slowLog) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	return l.Log.Entries(lo, hi, bytesMax)
 }
 
-// TestLeaderNeverWaitsToSend: whatever has raft send a peer what it lacks, the leader's disk
-// is not waited for: it reads only what it hands out.
+// TestLeaderNeverWaitsToSend: whatever makes raft send a peer the entries that it lacks, the leader does not
+// wait for its disk. It reads only the entries that it hands out.
 func TestLeaderNeverWaitsToSend(t *testing.T) {
 	for name, do := range map[string]func(w *world) error{
 		"an answer": func(w *world) error {

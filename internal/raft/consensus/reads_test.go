@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestLeaderThatCannotCommit: both followers answer heartbeats, and their disks take
-// nothing. What the leader asks raft for meanwhile must not add up: not in memory,
-// and not in what it sends at once when they have space again.
+// TestLeaderThatCannotCommit: both followers answer heartbeats, but their disks accept nothing. What the leader
+// asks raft for meanwhile must not pile up, neither in memory nor in the messages that it sends when the disks
+// have space again.
 func TestLeaderThatCannotCommit(t *testing.T) {
 	w := newWorld(t, 3)
 	w.mute[2], w.mute[3] = true, true
@@ -32,7 +32,7 @@ func TestLeaderThatCannotCommit(t *testing.T) {
 	if w.now >= m.g.LeaseUntil() {
 		t.Error("it has no lease, and its followers answer")
 	}
-	// Rounds, heartbeats and appends of 16 ticks, and the barriers that may wait.
+	// These are the rounds, heartbeats and appends of 16 ticks, and the barriers that may wait.
 	if most := 2 * (4*testHeartbeat*3 + barriersMax); m.sent > most {
 		t.Errorf("%d messages were sent, at most %d are due", m.sent, most)
 	}
@@ -47,8 +47,8 @@ func TestLeaderThatCannotCommit(t *testing.T) {
 	}
 }
 
-// TestFirstLeaseComesWithTheFirstCommit: what had to wait for it begins at once, and
-// not at the next tick: a failover waits for both.
+// TestFirstLeaseComesWithTheFirstCommit: work that waited for the lease begins at once, and not at the next
+// tick, because a failover waits for both.
 func TestFirstLeaseComesWithTheFirstCommit(t *testing.T) {
 	w := newWorld(t, 3)
 	w.run(testTick)

@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// steps gives node id a message and returns whom it calls broken; a panic fails the test.
+// steps gives node id a message and returns the nodes that it calls broken. A panic fails the test.
 func (w *world) steps(id uint64, m *pb.Message) []Broken {
 	w.t.Helper()
 	g := w.node(id).g
@@ -53,9 +53,8 @@ func forged(kind pb.MessageType, from, to uint64) *pb.Message {
 	return &pb.Message{Type: kind.Enum(), From: &from, To: &to, Term: new(uint64(1))}
 }
 
-// TestBrokenMemberIsRefused: what raft would panic at, or what winds its terms up, ends nobody
-// and changes nothing; nothing more is taken of that member for a while, its heartbeats
-// neither.
+// TestBrokenMemberIsRefused: a message at which raft would panic, or that drives its terms up, ends no process
+// and changes nothing. For a while nothing more is accepted from that member, not even heartbeats.
 func TestBrokenMemberIsRefused(t *testing.T) {
 	const last = 3 // of writtenWorld's log
 	for name, c := range map[string]struct {
@@ -111,8 +110,8 @@ func TestBrokenMemberIsRefused(t *testing.T) {
 	}
 }
 
-// TestPoisonIsNotAppended: entries that every node would panic at, once they are committed, are
-// in no log. What is right passes.
+// TestPoisonIsNotAppended: entries at which every node would panic when they are committed get into no log.
+// Correct entries pass.
 func TestPoisonIsNotAppended(t *testing.T) {
 	head := func(term, number uint64, count uint32) entry.Header {
 		return entry.Header{Term: term, Number: number, Count: count}
@@ -164,7 +163,7 @@ func TestPoisonIsNotAppended(t *testing.T) {
 	}
 }
 
-// TestPoisonBehindWhatIsThere: the numbers are checked, too, behind entries that come once more.
+// TestPoisonBehindWhatIsThere: the numbers are also checked behind entries that are sent a second time.
 func TestPoisonBehindWhatIsThere(t *testing.T) {
 	for number, passes := range map[uint64]bool{4: true, 77: false} {
 		w := writtenWorld(t)
@@ -189,7 +188,7 @@ func TestPoisonBehindWhatIsThere(t *testing.T) {
 	}
 }
 
-// localMember is a change of the members that adds what raft takes for its own log.
+// localMember is a change of the members that adds the id that raft uses for its own log.
 func localMember(t *testing.T) []byte {
 	t.Helper()
 	local := cluster.NodeID(raft.LocalApplyThread)
@@ -209,8 +208,8 @@ func localMember(t *testing.T) []byte {
 	return data
 }
 
-// TestCommitBehindACut: a leader takes entries back and, before that is on disk, says that one of them is committed.
-// Raft's log ends before it already, and raft would panic.
+// TestCommitBehindACut: a leader removes entries and says, before that is on the disk, that one of them is
+// committed. Raft's log already ends before it, and raft would panic.
 func TestCommitBehindACut(t *testing.T) {
 	w := writtenWorld(t)
 	g := w.node(2).g
@@ -247,8 +246,8 @@ func TestCommitBehindACut(t *testing.T) {
 	}
 }
 
-// TestBrokenLeaderIsReplaced: a leader whose appends are refused is not heard any more, so the
-// others elect one of them.
+// TestBrokenLeaderIsReplaced: a leader whose appends are refused is no longer heard, so the others elect a new
+// one.
 func TestBrokenLeaderIsReplaced(t *testing.T) {
 	w := writtenWorld(t)
 	for id := uint64(2); id <= 3; id++ {
@@ -263,7 +262,7 @@ func TestBrokenLeaderIsReplaced(t *testing.T) {
 	if r := w.node(2).g.Role(); r.Leader == 1 || r.Leader == 0 {
 		t.Errorf("%+v", r)
 	}
-	w.run(2 * time.Second) // then it is taken in again
+	w.run(2 * time.Second) // then its messages are accepted again
 	if r := w.node(1).g.Role(); r.Leader != w.node(2).g.Role().Leader {
 		t.Errorf("%+v", r)
 	}
@@ -317,8 +316,8 @@ func TestMadeUpCommitAfterAStart(t *testing.T) {
 	}
 }
 
-// TestForgedAckIsOneVote: whatever a member says that it has, nothing is committed that no
-// majority without its word has, beside itself.
+// TestForgedAckIsOneVote: whatever a member claims to have, an entry is committed only if a majority has it in
+// which that member's claim counts as one vote.
 func TestForgedAckIsOneVote(t *testing.T) {
 	w := writtenWorld(t)
 	w.cut[2], w.cut[3] = true, true
@@ -336,8 +335,8 @@ func TestForgedAckIsOneVote(t *testing.T) {
 	}
 }
 
-// TestReadIsNotPassedOn: a node that does not lead would have raft pass a question on in the
-// name of who asked it.
+// TestReadIsNotPassedOn: raft on a node that does not lead would pass a question on in the name of the node
+// that asked.
 func TestReadIsNotPassedOn(t *testing.T) {
 	w := ledWorld(t, 3)
 	m := forged(pb.MsgReadIndex, 3, 2)
@@ -359,7 +358,7 @@ func TestChangesThatRaftCannotFollow(t *testing.T) {
 	learner := &pb.ConfChangeSingle{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(3))}
 	for name, c := range map[string]struct {
 		change func(s *cluster.State)
-		by     *pb.ConfChangeV2 // nil: a change of the state alone
+		by     *pb.ConfChangeV2 // nil = a change of the state alone
 		counts bool
 	}{
 		"a weight":                 {change: func(s *cluster.State) { s.Members[2].Weight = 7 }, counts: true},

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// TestBrokenInvariantEndsTheProcess: also where the caller's goroutine recovers, as those of
-// net/http do.
+// TestBrokenInvariantEndsTheProcess: this is so even if the caller's goroutine recovers, as those of net/http
+// do.
 func TestBrokenInvariantEndsTheProcess(t *testing.T) {
 	f := startFollower(t)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func TestBrokenInvariantEndsTheProcess(t *testing.T) {
 	}
 }
 
-// TestRecoveredPanicEndsTheNode: nobody goes on with a group that is broken, whatever became
-// of the panic.
+// TestRecoveredPanicEndsTheNode: no caller goes on with a broken group, even if somebody recovered from the
+// panic.
 func TestRecoveredPanicEndsTheNode(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -63,7 +63,7 @@ func TestRecoveredPanicEndsTheNode(t *testing.T) {
 	}
 }
 
-// TestCallsWaitNoLongerThanTheirContext: for a turn that does not end.
+// TestCallsWaitNoLongerThanTheirContext: a call does not wait longer for a turn that does not end.
 func TestCallsWaitNoLongerThanTheirContext(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -79,8 +79,8 @@ func TestCallsWaitNoLongerThanTheirContext(t *testing.T) {
 	f.returns("Work", f.node.Work)
 }
 
-// TestKeeperLooksBetweenTurns: however much is left for it, the keeper takes what else is
-// due after few turns: ticks come the same way.
+// TestKeeperLooksBetweenTurns: however much work is left for the keeper, after a few turns it looks for other
+// work that is due. Ticks come the same way.
 func TestKeeperLooksBetweenTurns(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -111,8 +111,7 @@ func TestKeeperLooksBetweenTurns(t *testing.T) {
 	stop()
 }
 
-// TestKeeperGoesOn: one goroutine has no more than turnsMax turns, and what is left then is
-// done.
+// TestKeeperGoesOn: one goroutine runs at most turnsMax turns, and the keeper does the rest.
 func TestKeeperGoesOn(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -130,7 +129,7 @@ func TestKeeperGoesOn(t *testing.T) {
 	}
 }
 
-// TestMuchLeftBlocksReaders: what is left while a turn lasts is bounded.
+// TestMuchLeftBlocksReaders: the work that is left while a turn lasts is limited.
 func TestMuchLeftBlocksReaders(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)

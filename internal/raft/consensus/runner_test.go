@@ -24,8 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// nodes are a group of Nodes in one process; messages that find a full queue are lost, as
-// raft allows.
+// nodes are a group of Nodes in one process. Messages that meet a full queue are lost, as raft allows.
 type nodes struct {
 	t       *testing.T
 	all     []*Runner
@@ -37,7 +36,7 @@ type nodes struct {
 	stall   chan uint64
 	full    chan error
 	dead    [4]atomic.Bool // by id: nothing comes or goes
-	// wires lead to each node: one for appends, one for all else.
+	// wires lead to each node: one for appends, one for everything else.
 	wires [3][2]chan *pb.Message
 }
 
@@ -134,7 +133,7 @@ func (ns *nodes) refused(r Refusal) {
 	ns.refuse = append(ns.refuse, r)
 }
 
-// leader waits until a node leads, stands behind a barrier, and returns it.
+// leader waits until a node leads and has passed a barrier, and returns it.
 func (ns *nodes) leader(ctx context.Context) *Runner {
 	ns.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -168,8 +167,8 @@ func (ns *nodes) open(ctx context.Context, n *Runner) (term uint64) {
 	return term
 }
 
-// TestNodeCommits: what one node proposes is committed on all, in order, and a
-// barrier on any of them covers it.
+// TestNodeCommits: proposals of one node are committed on all nodes, in order, and a barrier on any node covers
+// them.
 func TestNodeCommits(t *testing.T) {
 	ctx := testContext(t)
 	ns := startNodes(t)
@@ -203,8 +202,8 @@ func TestNodeCommits(t *testing.T) {
 	}
 }
 
-// TestAskLeader: a node that is cut off gets no answer, also while it still knows a leader, or
-// takes itself for one.
+// TestAskLeader: a node that is cut off gets no answer, even while it still knows a leader, or believes that it
+// leads itself.
 func TestAskLeader(t *testing.T) {
 	ctx := testContext(t)
 	ns := startNodes(t)
@@ -226,7 +225,8 @@ func TestAskLeader(t *testing.T) {
 	}
 }
 
-// TestAckComesFirst: before what else the same turn sends, here the news of that commit.
+// TestAckComesFirst: the ACK comes before everything else that the same turn sends, here the news of that
+// commit.
 func TestAckComesFirst(t *testing.T) {
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{1}})
 	if err != nil {
@@ -275,8 +275,8 @@ func TestAckComesFirst(t *testing.T) {
 	}
 }
 
-// TestNodeTransfer: the lease is gone when TransferTo returns, and what the old
-// epoch still proposes is refused.
+// TestNodeTransfer: the lease is gone when TransferTo returns, and later proposals of the old epoch are
+// refused.
 func TestNodeTransfer(t *testing.T) {
 	ctx := testContext(t)
 	ns := startNodes(t)
@@ -352,8 +352,7 @@ func (l *brokenReads) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	return l.Log.Entries(lo, hi, bytesMax)
 }
 
-// TestNodeEndsWithADamagedLog: raft cannot read an entry; the node ends, and says
-// which.
+// TestNodeEndsWithADamagedLog: raft cannot read an entry. The node ends and says which entry.
 func TestNodeEndsWithADamagedLog(t *testing.T) {
 	ctx := testContext(t)
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
@@ -396,8 +395,8 @@ func TestNodeEndsWithADamagedLog(t *testing.T) {
 	}
 }
 
-// TestNodeWaitsForSpace: while the disk is full nothing is answered; with space
-// again everything goes on.
+// TestNodeWaitsForSpace: while the disk is full nothing is answered. When there is space again, everything goes
+// on.
 func TestNodeWaitsForSpace(t *testing.T) {
 	ctx := testContext(t)
 	var full atomic.Bool
@@ -442,8 +441,8 @@ func TestNodeWaitsForSpace(t *testing.T) {
 	}
 }
 
-// TestFullNodeVotes: a node whose disk is full still votes, or one dead node of
-// three would stop the cluster.
+// TestFullNodeVotes: a node whose disk is full still votes. Otherwise one dead node of three would stop the
+// cluster.
 func TestFullNodeVotes(t *testing.T) {
 	ctx := testContext(t)
 	var full atomic.Bool
@@ -469,7 +468,7 @@ func TestFullNodeVotes(t *testing.T) {
 	if err := <-ns.full; err == nil {
 		t.Fatal("there is space before there was none")
 	}
-	// The one that stays must have what the full node has in memory, or it may not lead.
+	// The node that stays must have the entries that the full node has in memory, or it could not lead.
 	for _, n := range ns.all[1:] {
 		for m, changed := n.Committed().Changed(); m.Number == 0; m, changed = n.Committed().Changed() {
 			select {

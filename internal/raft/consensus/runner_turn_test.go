@@ -21,22 +21,22 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// follower is a node whose leader, node 2, is the test. Its clock does not tick: nothing
-// happens but what is asked for.
+// follower is a node whose leader, node 2, is the test. Its clock does not tick, so only what the test asks for
+// happens.
 type follower struct {
 	t    *testing.T
 	node *Runner
 	stop context.CancelFunc
 	ends chan error
-	// broken has what ended Run if it did not return.
+	// broken gets the panic that ended Run, if Run did not return.
 	broken chan any
 	sent   chan *pb.Message
-	// during is called once in a turn, when something is sent.
+	// during is called once, in a turn, when something is sent.
 	during atomic.Pointer[func()]
-	// hang is what the syncs of the log wait for, nil: for nothing; syncs counts them.
+	// hang is what the syncs of the log wait for; nil = they do not wait. syncs counts them.
 	hang   atomic.Pointer[chan struct{}]
 	syncs  atomic.Int64
-	worked atomic.Bool // one of them was made by a caller of Work
+	worked atomic.Bool // one of the syncs was made by a caller of Work
 	// arrived is the log's.
 	arrived chan struct{}
 }
@@ -96,7 +96,7 @@ func startFollower(t *testing.T) *follower {
 
 func (f *follower) hook(op vfs.Op, name string) error {
 	if op == vfs.OpSyncData {
-		c := f.hang.Load() // before it is counted: who sees the count may change it
+		c := f.hang.Load() // read before the sync is counted, because the reader of the count may change it
 		f.syncs.Add(1)
 		if strings.Contains(string(debug.Stack()), "(*Runner).Work(") {
 			f.worked.Store(true)
@@ -108,7 +108,7 @@ func (f *follower) hook(op vfs.Op, name string) error {
 	return nil
 }
 
-// hangs has the disk hang until free is called.
+// hangs makes the disk hang until free is called.
 func (f *follower) hangs() (free func()) {
 	c := make(chan struct{})
 	f.hang.Store(&c)
@@ -120,7 +120,7 @@ func (f *follower) hangs() (free func()) {
 	return free
 }
 
-// returns wants do to return: neither a disk that hangs nor a turn may hold it up.
+// returns checks that do returns: neither a hanging disk nor a turn may hold it up.
 func (f *follower) returns(what string, do func()) {
 	f.t.Helper()
 	done := make(chan struct{})
@@ -153,7 +153,7 @@ func (f *follower) run() error {
 	}
 }
 
-// holds has another goroutine take the turn, and keep it until free is called.
+// holds makes another goroutine take the turn and keep it until free is called.
 func (f *follower) holds() (free func()) {
 	held, hold, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	f.during.Store(new(func() {
@@ -184,8 +184,8 @@ func (f *follower) waitsFor(name string) {
 	})
 }
 
-// busy has each of the next turns leave a heartbeat, until stop is called. each is called
-// in a turn.
+// busy makes each of the next turns leave a heartbeat for later, until stop is called. each is called in every
+// turn.
 func (f *follower) busy(each func(turn int)) (stop func()) {
 	var stopped atomic.Bool
 	var turns atomic.Int64
@@ -204,7 +204,7 @@ func (f *follower) busy(each func(turn int)) (stop func()) {
 	return stop
 }
 
-// writes waits until a write is under way, or is not.
+// writes waits until a write is under way, or until none is.
 func (f *follower) writes(under bool) {
 	f.t.Helper()
 	awaitStalled(f.t, testContext(f.t), "a write is under way, or is not", func() bool { return (f.node.driver.writes.began() != 0) == under })
@@ -214,7 +214,7 @@ func heartbeatOf(term uint64) *pb.Message {
 	return &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: &term, Commit: new(uint64(0)), Context: []byte("a beat")}
 }
 
-// answered returns the answers of a type that have left so far.
+// answered returns the answers of a type that have been sent up to now.
 func (f *follower) answered(kind pb.MessageType) (found []*pb.Message) {
 	for {
 		select {
@@ -243,8 +243,8 @@ func (f *follower) awaits(kind pb.MessageType) *pb.Message {
 	}
 }
 
-// TestReaderWritesItself: an append is on disk and answered when Step returns, with one
-// fsync for all that the reader had at hand.
+// TestReaderWritesItself: an append is on the disk and answered when Step returns, with one fsync for
+// everything that the reader had.
 func TestReaderWritesItself(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -264,7 +264,7 @@ func TestReaderWritesItself(t *testing.T) {
 	}
 }
 
-// TestLongWriteIsLeftToTheWriter: the reader takes in the next appends meanwhile.
+// TestLongWriteIsLeftToTheWriter: meanwhile the reader takes the next appends.
 func TestLongWriteIsLeftToTheWriter(t *testing.T) {
 	f := startFollower(t)
 	free := f.hangs()
@@ -277,7 +277,7 @@ func TestLongWriteIsLeftToTheWriter(t *testing.T) {
 	}
 }
 
-// longAppendOf is an append whose write is the writer's.
+// longAppendOf is an append that is long enough to be left to the writer.
 func longAppendOf(index uint64) *pb.Message {
 	m := appendOf(index)
 	m.Entries[0].Data = entry.AppendHeader(nil, entry.Header{Kind: entry.KindRotate, Term: 6, Number: index})
@@ -285,8 +285,8 @@ func longAppendOf(index uint64) *pb.Message {
 	return m
 }
 
-// TestWriterOnlyWrites: between two writes the writer has one turn, however much is left for
-// others. They have it meanwhile.
+// TestWriterOnlyWrites: between two writes the writer runs only one turn, however much is left for others. The
+// others get the turn meanwhile.
 func TestWriterOnlyWrites(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -317,7 +317,7 @@ func TestWriterOnlyWrites(t *testing.T) {
 	}
 }
 
-// TestWriterLooksAgain: what was left while the writer has its turn is done.
+// TestWriterLooksAgain: work that was left while the writer had its turn is done.
 func TestWriterLooksAgain(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -335,7 +335,7 @@ func TestWriterLooksAgain(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeAWrite: what is left in a turn does not wait for the write that follows.
+// TestLeftBeforeAWrite: work that is left in a turn does not wait for the write that follows.
 func TestLeftBeforeAWrite(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -357,9 +357,9 @@ func TestLeftBeforeAWrite(t *testing.T) {
 // appendOf is an append of node 2, the leader of term 6.
 func appendOf(index uint64) *pb.Message { return (&voter{}).entry(index) }
 
-// TestDiskHangsUnderAReader: the reader of appends waits for the disk. Heartbeats are
-// answered meanwhile, appends that another reader brings wait, and are one group commit,
-// which the reader leaves to the writer; nothing is answered before it is on disk.
+// TestDiskHangsUnderAReader: the reader of appends waits for the disk. Meanwhile heartbeats are answered.
+// Appends from another reader wait and become one group commit, which the reader leaves to the writer. Nothing
+// is answered before it is on the disk.
 func TestDiskHangsUnderAReader(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -397,8 +397,8 @@ func TestDiskHangsUnderAReader(t *testing.T) {
 	}
 }
 
-// TestReaderOfVotesWaitsForNoDisk: a vote is granted on a disk that hangs, by the reader
-// that heartbeats come to: it returns, and the vote leaves once it is on disk.
+// TestReaderOfVotesWaitsForNoDisk: on a disk that hangs, the reader of heartbeats and votes grants a vote and
+// returns. The vote is sent when it is on the disk.
 func TestReaderOfVotesWaitsForNoDisk(t *testing.T) {
 	f := startFollower(t)
 	free := f.hangs()
@@ -418,7 +418,7 @@ func TestReaderOfVotesWaitsForNoDisk(t *testing.T) {
 	}
 }
 
-// TestHolderLooksAgain: what is left at the very end of a turn is done, whoever has it.
+// TestHolderLooksAgain: work that is left at the very end of a turn is done, whichever goroutine has the turn.
 func TestHolderLooksAgain(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -437,8 +437,8 @@ func TestHolderLooksAgain(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind: many bring something at once, and nothing ticks: what one leaves
-// for another is done, always.
+// TestNothingIsLeftBehind: many goroutines bring something at once, and no tick comes. Work that one of them
+// leaves for another is always done.
 func TestNothingIsLeftBehind(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -500,8 +500,8 @@ func TestRunWaitsForAReadersWrite(t *testing.T) {
 	}
 }
 
-// TestEndDuringAReadersWrite: the log fails a reader while another one writes. Run waits for
-// the write, and says what has failed.
+// TestEndDuringAReadersWrite: the log fails for one reader while another one writes. Run waits for the write,
+// and returns what has failed.
 func TestEndDuringAReadersWrite(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
@@ -529,8 +529,8 @@ func TestEndDuringAReadersWrite(t *testing.T) {
 	}
 }
 
-// TestRunEndsAfterAWriteOfTheLastTurn: whoever makes the write has no turn any more to see
-// how it has ended.
+// TestRunEndsAfterAWriteOfTheLastTurn: the goroutine that makes the write gets no further turn in which it
+// could see the result.
 func TestRunEndsAfterAWriteOfTheLastTurn(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestFollowerKnowsItsDiskIsStalled: a follower whose write hangs can say so, and
-// no more once it has ended; a node whose disk is well never does.
+// TestFollowerKnowsItsDiskIsStalled: a follower whose write hangs can say so, until the write has ended. A node
+// with a good disk never says so.
 func TestFollowerKnowsItsDiskIsStalled(t *testing.T) {
 	ctx := testContext(t)
 	free := make(chan struct{})
@@ -29,7 +29,7 @@ func TestFollowerKnowsItsDiskIsStalled(t *testing.T) {
 		}
 	}
 	ns := startNodes(t, hooks[0], hooks[1], hooks[2])
-	t.Cleanup(release) // for a test that failed in between
+	t.Cleanup(release) // for a test that failed before the release
 	l := ns.leader(ctx)
 	term := ns.open(ctx, l)
 	leader := slices.Index(ns.all, l)
@@ -40,7 +40,7 @@ func TestFollowerKnowsItsDiskIsStalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitStalled(t, ctx, "the write that hangs is seen", func() bool { return f.Stalled() >= f.cfg.ElectionTimeout })
-	// The machine may have stood still in the leader's write, which then ends.
+	// The machine may have stood still during the leader's write. Then that write ends soon.
 	awaitStalled(t, ctx, "the leader's disk is well", func() bool { return l.Stalled() == 0 })
 	release()
 	awaitStalled(t, ctx, "the write has ended", func() bool { return f.Stalled() == 0 })

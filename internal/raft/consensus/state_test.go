@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// nodesOf is how many nodes a script has: of those about members the fourth is
-// none at first.
+// nodesOf returns how many nodes a script has. In a script about members, the fourth node is no member at
+// first.
 func nodesOf(path string) int {
 	if strings.HasPrefix(filepath.Base(path), "members") {
 		return 4
@@ -33,8 +33,8 @@ func testMember(i int) cluster.Member {
 	return m
 }
 
-// doState asks a node for changes, all of them before any is committed, or has it
-// keep the state that it has, as in a file.
+// doState asks a node for changes, all of them before any is committed. Or it makes the node keep its state, as
+// in a file.
 //
 //	change node=1 weights=(7,8)
 //	members node=1 op=promote name=(n4) [weights=(7)]
@@ -92,7 +92,7 @@ func testChange(id, node string, weight int) cluster.Change {
 	return cluster.Change{ID: id, By: "ann@db1", Node: &cluster.NodeChange{Name: node, Weight: &weight}}
 }
 
-// describeState adds what the node knows of the cluster state, if it ever changed.
+// describeState adds the cluster state as the node knows it, if that ever changed.
 func (m *member) describeState(b *strings.Builder) {
 	for _, o := range m.outcomes {
 		fmt.Fprintf(b, "\n   entry %d: %s, applied %t", o.Index, o.Change, o.Ignored == nil)
@@ -106,8 +106,7 @@ func (m *member) describeState(b *strings.Builder) {
 	}
 }
 
-// TestProposeState: every node hears of a change, and the one who asked gets the
-// outcome.
+// TestProposeState: every node hears of a change, and the node that asked gets the outcome.
 func TestProposeState(t *testing.T) {
 	ctx := testContext(t)
 	ns := startNodes(t)
@@ -157,7 +156,7 @@ func TestProposeState(t *testing.T) {
 	}
 }
 
-// TestStateWaiters: the callers that wait are bounded.
+// TestStateWaiters: the number of waiting callers is limited.
 func TestStateWaiters(t *testing.T) {
 	var w stateWaiters
 	for i := range stateWaitersMax {
@@ -189,8 +188,8 @@ func TestStateWaiters(t *testing.T) {
 	}
 }
 
-// TestStateBehindTheLog: a log that begins behind what is known of the state is
-// refused: a change may have been in what is gone.
+// TestStateBehindTheLog: a log that begins after the last entry that the state includes is refused, because a
+// change may have been between.
 func TestStateBehindTheLog(t *testing.T) {
 	cfg := GroupConfig{Log: purgedLog{first: 11}, State: &cluster.StatePoint{Through: 9}}
 	if _, err := firstPoint(cfg); err == nil || !strings.Contains(err.Error(), "up to index 9, the log begins at 11") {

@@ -7,8 +7,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// TestCommitIsNoWrite: a commit wakes the append goroutine of no node. The log learns of
-// the commit index with the next entries, or within a heartbeat interval.
+// TestCommitIsNoWrite: a commit wakes no node's append goroutine. The log gets the commit index with the next
+// entries, or within a heartbeat interval.
 func TestCommitIsNoWrite(t *testing.T) {
 	w := newWriting(t)
 	appends := map[uint64][]*pb.Message{}
@@ -46,9 +46,9 @@ func TestCommitIsNoWrite(t *testing.T) {
 	}
 }
 
-// TestCommitBeforeOwnFsync: the others commit what this leader's disk is slow with, and
-// no message of a commit alone goes to its log. It hands the entries out all the same once
-// they are on its disk, by the answer of the message that brought them.
+// TestCommitBeforeOwnFsync: the followers commit entries that this leader's slow disk does not have yet, and
+// the log gets no message for a commit alone. The leader still hands the entries out when they are on its disk,
+// because of the answer to the message that brought them.
 func TestCommitBeforeOwnFsync(t *testing.T) {
 	w := newWriting(t)
 	var slow []*pb.Message

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// surveyed is a log whose commit index is in its middle: behind it there are a
-// transaction, a change of the state and one of the members, which is not complete.
+// surveyed returns a log whose commit index is in its middle. Behind it there are a transaction, a change of
+// the state, and a change of the members that is not complete.
 func surveyed(t *testing.T, tail ...[]byte) (*seglog.Log, cluster.StatePoint) {
 	t.Helper()
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
@@ -83,7 +83,7 @@ func TestSurveyLog(t *testing.T) {
 	if diff := cmp.Diff([]cluster.NodeID{1, 2}, s.State.Outgoing); diff != "" {
 		t.Errorf("voters of before (-want +got):\n%s", diff)
 	}
-	again, err := SurveyLog(log, s.State) // what is in the point already counts once
+	again, err := SurveyLog(log, s.State) // changes that the point includes count only once
 	if err != nil || again.State.State.Version != 2 {
 		t.Errorf("from its own end it finds %+v, %v", again, err)
 	}
@@ -96,7 +96,7 @@ func TestSurveyLog(t *testing.T) {
 	}
 }
 
-// TestSurveyBrokenLog: what could never be committed is no log to go on with.
+// TestSurveyBrokenLog: a log with an entry that could never be committed is refused.
 func TestSurveyBrokenLog(t *testing.T) {
 	log, before := surveyed(t, transactionsEntry(entry.Header{Term: 1, Number: 3, Count: 1}, 2))
 	if _, err := SurveyLog(log, before); err == nil || !strings.Contains(err.Error(), "I9") {

@@ -15,7 +15,7 @@ type sleeper struct {
 	wakes int
 }
 
-// turnAt is one turn at a time, with what was left until then.
+// turnAt runs one turn, with everything that was left until then.
 func (s *sleeper) turnAt(now time.Duration) {
 	s.t.Helper()
 	s.now = now
@@ -33,7 +33,7 @@ func (s *sleeper) turnAt(now time.Duration) {
 	}
 }
 
-// sleep passes time, and wakes for the ticks that are due.
+// sleep lets time pass, and wakes for the ticks that are due.
 func (s *sleeper) sleep(until time.Duration) {
 	s.t.Helper()
 	for at := s.d.tickAt(); at <= until; at = s.d.tickAt() {
@@ -47,8 +47,8 @@ func (s *sleeper) stands() bool {
 	return slices.ContainsFunc(s.trace, func(line string) bool { return line == "MsgPreVote of 0" })
 }
 
-// TestIdleFollowerSleeps: a follower that hears its leader never wakes by itself; one that
-// hears it no more stands for election as soon as with each tick, and not earlier.
+// TestIdleFollowerSleeps: a follower that hears its leader never wakes by itself. A follower that no longer
+// hears it stands for election at the same time as if it had counted each tick.
 func TestIdleFollowerSleeps(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -83,8 +83,8 @@ func TestIdleFollowerSleeps(t *testing.T) {
 	}
 }
 
-// TestTicksNeverReachBack: a turn that is held up counts no tick from before the messages
-// that it takes: the promise in their answers counts from when they came.
+// TestTicksNeverReachBack: a turn that is held up counts no tick from before the messages that it takes,
+// because the promise in their answers begins when they came.
 func TestTicksNeverReachBack(t *testing.T) {
 	s := &sleeper{driven: newDriven(t)}
 	s.in.Message(heartbeatOf(6))
@@ -106,7 +106,7 @@ func TestTicksNeverReachBack(t *testing.T) {
 	}
 }
 
-// TestStoodStill: a node that stood still reads what came before it counts the time.
+// TestStoodStill: a node that stood still reads the messages that came before it counts the time.
 func TestStoodStill(t *testing.T) {
 	s := &sleeper{driven: newDriven(t)}
 	s.in.Message(heartbeatOf(6))
@@ -117,8 +117,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestIdleLeaderWakesForItsHeartbeats: once in a heartbeat interval, for the lease; its
-// followers not at all.
+// TestIdleLeaderWakesForItsHeartbeats: the leader wakes once in a heartbeat interval, for the lease. Its
+// followers do not wake at all.
 func TestIdleLeaderWakesForItsHeartbeats(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()

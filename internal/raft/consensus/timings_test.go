@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestTimings: the stages of a proposal are one behind the other, and a commit that comes before this
-// node's own fsync is known counts as no stage of its own.
+// TestTimings: the stages of a proposal follow one another. If the commit comes before the node's own fsync is
+// known, it is no stage of its own.
 func TestTimings(t *testing.T) {
 	data := func(number uint64) []byte {
 		d := make([]byte, entry.HeaderBytes)
