@@ -251,27 +251,19 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 
 // Finish implements join.Node.
 func (j *joiner) Finish(ctx context.Context, plan join.Offer) error {
-	if err := j.copyAudit(ctx, plan); err != nil {
-		j.a.logger.Warn("the audit log begins here with what comes from now on: what was before is on the other nodes", "error", err)
+	if err := j.takeOver(ctx, plan); err != nil {
+		j.a.logger.Warn("the audit log or the history lacks lines here: what was before is on the other nodes", "error", err)
 	}
 	return j.a.data.Joined(plan.State)
 }
 
-// copyAudit takes over the newest lines of the audit log of the node from which this one was copied.
-func (j *joiner) copyAudit(ctx context.Context, plan join.Offer) error {
+// takeOver takes over the audit log and the history of the node from which this one was copied.
+func (j *joiner) takeOver(ctx context.Context, plan join.Offer) error {
 	from, err := plan.State.State.Member(plan.Node)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	var lines []cluster.AuditEntry
-	if err := j.a.requests.Request(ctx, from.ID, "audit", cluster.LastRequest{Last: cluster.LinesMax}, &lines); err != nil {
-		return err
-	}
-	audit := j.a.records.Audit
-	if err := audit.Open(); err != nil {
-		return err
-	}
-	return audit.Take(lines)
+	return j.a.records.TakeOver(ctx, from.ID, j.a.askLines)
 }

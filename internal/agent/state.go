@@ -41,14 +41,14 @@ func (a *Agent) chronicled(s history.Step) {
 // runRecords copies what other nodes have written into their audit logs and histories.
 func (a *Agent) runRecords(ctx context.Context) error {
 	return every(ctx, history.CopyEvery, func() error {
-		a.records.Copy(ctx, a.board.Nodes(), a.askSince)
+		a.records.Copy(ctx, a.board.Nodes(), a.askLines)
 		return nil
 	})
 }
 
-// askSince asks another node for lines that it has written.
-func (a *Agent) askSince(ctx context.Context, to cluster.NodeID, request string, since cluster.AuditSince) (lines []cluster.AuditEntry, err error) {
-	err = a.requests.Request(ctx, to, request, since, &lines)
+// askLines asks another node for lines of its audit log, or of its history.
+func (a *Agent) askLines(ctx context.Context, to cluster.NodeID, request string, args any) (lines []cluster.AuditEntry, err error) {
+	err = a.requests.Request(ctx, to, request, args, &lines)
 	return lines, err
 }
 

@@ -125,8 +125,12 @@ func History(lines []AuditEntry) []HistoryRow {
 		var end *Event
 		if i > 0 {
 			before := primaries[i-1]
-			row.From = before.Node
-			end = left[before.Event.Term].Event
+			if adjacent := before.Event.Term+1 == l.Event.Term; adjacent || row.From == "" {
+				row.From = before.Node
+			}
+			if row.From == before.Node { // else that primary has no line
+				end = left[before.Event.Term].Event
+			}
 			// The recovered node may not know which node was the primary before.
 			if recoveredBetween(lines, before, l) {
 				row.From, end = "", nil

@@ -47,6 +47,11 @@ func TestHistory(t *testing.T) {
 			[]HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), {At: at(4), What: HistoryLost, From: "a", Term: 1, Why: "lost leadership of term 1"}}},
 		{"a clock that is behind", []AuditEntry{opened(5, "a", 1), opened(1, "b", 2)},
 			[]HistoryRow{row(1, HistoryFailover, "a", "b", 2, "seen by b"), row(5, HistoryFirst, "", "a", 1, "seen by a")}},
+		{"the line of the primary before is missing", []AuditEntry{opened(1, "a", 1), line(2, "a", Event{Kind: EventLeft, Term: 1, Why: "mysqld ended"}),
+			line(5, "a", Event{Kind: EventPrimary, Term: 3, From: "b", Why: "the agent of b is gone"})},
+			[]HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), {At: at(5), What: HistoryFailover, From: "b", Node: "a", Term: 3, Why: "the agent of b is gone"}}},
+		{"a primary that had long not heard who was before it", []AuditEntry{opened(1, "a", 1), opened(3, "b", 2), line(5, "c", Event{Kind: EventPrimary, Term: 3, From: "a"})},
+			[]HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), row(3, HistoryFailover, "a", "b", 2, "seen by b"), {At: at(5), What: HistoryFailover, From: "b", Node: "c", Term: 3}}},
 		{"others", []AuditEntry{opened(1, "a", 1), line(2, "b", Event{Kind: EventMysqld, Why: "mysqld ended"})},
 			[]HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), {At: at(2), What: "mysqld", Node: "b", Why: "mysqld ended"}}},
 	} {

@@ -453,6 +453,7 @@ func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 			t.Errorf("its audit log has no %q: %+v", want, lines)
 		}
 	}
+	f.awaitSameHistory(t, ctx) // of what it was itself before, too
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	if now := f.heal(t, ctx); now != primary {

@@ -5,6 +5,7 @@
 //	an entry was committed      ──► Records.Note ──► queue ──► audit.log
 //	a step of role ─► Chronicle ──► Records.Tell ──► queue ──► history.log
 //	another node's status       ──► Records.Copy ───────────► either
+//	a join                      ──► Records.TakeOver ───────► both
 //
 // # Lines
 //

@@ -20,6 +20,10 @@ const (
 	// its history, between agents.
 	AuditSince = "audit.since"
 	Since      = "history.since"
+	// Audit and Lines are the requests for the newest lines of the audit log, and of the
+	// history, whoever wrote them.
+	Audit = "audit"
+	Lines = "history.lines"
 	// CopyEvery is how often a node looks whether other nodes have new lines.
 	CopyEvery = time.Second
 	// copyTimeout bounds one request.
@@ -208,11 +212,28 @@ func (r *Records) Rows(last int) ([]cluster.HistoryRow, error) { return r.Histor
 // Each node has a copy of every line. Lines of changes of the cluster state come with
 // the log. All others, and those of the history, are fetched from the node that wrote
 // them, whose status says how far it is. So a node that was away gets them, too, as long
-// as the writer has them and is there. The log of a node that joins begins late: such a
-// node takes over the audit log of the node that it copies (Log.Take).
+// as the writer has them and is there. A node that joins lacks the lines from before its log, and
+// those that it wrote itself before it was rebuilt: it takes over both from the node that it
+// copies (TakeOver).
 
 // Ask makes a request to another node's agent, and reads the lines that are the answer.
-type Ask func(ctx context.Context, to cluster.NodeID, request string, since cluster.AuditSince) ([]cluster.AuditEntry, error)
+type Ask func(ctx context.Context, to cluster.NodeID, request string, args any) ([]cluster.AuditEntry, error)
+
+// TakeOver takes over the newest lines of another node, whoever wrote them. It opens both
+// logs. Call it before the first Append: later this node's old lines are taken for known.
+func (r *Records) TakeOver(ctx context.Context, from cluster.NodeID, ask Ask) error {
+	take := func(request string, into *Log) error {
+		lines, err := ask(ctx, from, request, cluster.LastRequest{Last: cluster.LinesMax})
+		if err != nil {
+			return err
+		}
+		if err := into.Open(); err != nil {
+			return err
+		}
+		return into.Take(lines)
+	}
+	return errors.Join(take(Audit, r.Audit), take(Lines, r.History))
+}
 
 // Copy fetches what other nodes have written.
 func (r *Records) Copy(ctx context.Context, nodes []status.Node, ask Ask) {

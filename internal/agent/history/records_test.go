@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -139,7 +141,7 @@ func TestHealedIsNoted(t *testing.T) {
 	r := start()
 	nodes := []status.Node{{Name: "b", HistorySeq: 1, Reachable: true}, {Name: "c", HistorySeq: 1}, {Name: "a", HistorySeq: 9, Reachable: true}}
 	asked := 0
-	r.Copy(t.Context(), nodes, func(_ context.Context, _ cluster.NodeID, request string, _ cluster.AuditSince) ([]cluster.AuditEntry, error) {
+	r.Copy(t.Context(), nodes, func(_ context.Context, _ cluster.NodeID, request string, _ any) ([]cluster.AuditEntry, error) {
 		asked++
 		if request != Since {
 			t.Errorf("%s is asked for", request)
@@ -151,5 +153,54 @@ func TestHealedIsNoted(t *testing.T) {
 	})
 	if got := r.HealedAt(); asked != 1 || r.History.Seq("b") != 1 || got != at.Add(-time.Hour).Unix() {
 		t.Errorf("asked %d times, b's lines are here up to %d; healed at %d, as another node was, or says of this one", asked, r.History.Seq("b"), got)
+	}
+}
+
+// TestRebuiltNodeTellsTheSame: a node whose data are made anew has its own old lines again, too, so it
+// tells the same history as before.
+func TestRebuiltNodeTellsTheSame(t *testing.T) {
+	lives := func(node string) *Records { return New(vfs.NewMem(), ".", node, slog.New(slog.DiscardHandler)) }
+	a, b := lives("a"), lives("b")
+	if err := errors.Join(a.Open(), b.Open()); err != nil {
+		t.Fatal(err)
+	}
+	opened := func(r *Records, s int, term uint64, from string) {
+		t.Helper()
+		line := r.line(time.Unix(int64(s), 0), cluster.Event{Kind: cluster.EventPrimary, Term: term, From: from, Why: "the agent of " + from + " is gone"})
+		if err := r.History.Append(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := func(to, from *Records) {
+		to.Copy(t.Context(), []status.Node{{Name: from.node, HistorySeq: from.History.Seq(from.node), Reachable: true}},
+			func(_ context.Context, _ cluster.NodeID, _ string, args any) ([]cluster.AuditEntry, error) {
+				return from.History.Since(args.(cluster.AuditSince).Seq)
+			})
+	}
+	opened(a, 1, 1, "")
+	copied(b, a)
+	opened(b, 2, 2, "a")
+	copied(a, b)
+	opened(a, 3, 3, "b")
+	if err := a.Audit.Append(cluster.AuditEntry{At: time.Unix(3, 0), What: "fence b"}); err != nil {
+		t.Fatal(err)
+	}
+	b = lives("b")
+	err := b.TakeOver(t.Context(), 1, func(_ context.Context, _ cluster.NodeID, request string, args any) ([]cluster.AuditEntry, error) {
+		of := map[string]*Log{Audit: a.Audit, Lines: a.History}[request]
+		return of.Newest(args.(cluster.LastRequest).Last)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened(b, 4, 4, "a")
+	copied(a, b)
+	theirs, err := a.Rows(10)
+	own, ownErr := b.Rows(10)
+	if d := cmp.Diff(theirs, own); err != nil || ownErr != nil || len(own) != 4 || own[2].From != "b" || d != "" {
+		t.Errorf("%+v, %v, %v (-a +b):\n%s", own, err, ownErr, d)
+	}
+	if lines, err := b.Audit.Newest(10); err != nil || len(lines) != 1 {
+		t.Errorf("its audit log: %+v, %v", lines, err)
 	}
 }

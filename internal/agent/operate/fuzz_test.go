@@ -94,7 +94,7 @@ func FuzzCall(f *testing.F) {
 		{"cluster.set", `{"durability":"all","force":true}`}, {"cluster.set", `{"durability":"majority"}`},
 		{"maintenance", `{"on":true,"for_ns":3600000000000,"reason":"x"}`}, {"maintenance", `{"on":false}`},
 		{"fence", `{"node":"a","reason":"x"}`}, {"unfence", `{"node":"a"}`}, {"audit", `{"last":5}`}, {"history", `{"last":5,"node":"b"}`},
-		{"audit.since", `{"seq":1}`}, {"history.since", `{"seq":1}`},
+		{"audit.since", `{"seq":1}`}, {"history.since", `{"seq":1}`}, {"history.lines", `{"last":5}`},
 		{"did-commit", `{"gtid":"11000000-0000-0000-0000-000000000001:7"}`}, {"did-commit", `{"session_token":"x"}`}, {"x", `{}`}, {"audit", `null`},
 	} {
 		add(c[0], "ann@db1", c[1])
