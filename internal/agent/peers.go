@@ -81,10 +81,10 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 
 // refusalBy is a peer's rejection as a status shows it.
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
-	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text}
+	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key}
 	switch {
 	case err.Elsewhere():
-		r.By, r.Of = "", ""
+		r.By, r.Of, r.Key = "", "", ""
 	case r.By == a.self.Name:
 		r.Of = a.board.Name(id)
 	}

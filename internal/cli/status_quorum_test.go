@@ -127,6 +127,24 @@ b: no leader: waiting for a majority
 	}
 }
 
+// TestStatusOfAWrongKey: another node.key is no matter of a node's data. Both sides name what helps, and no rebuild.
+func TestStatusOfAWrongKey(t *testing.T) {
+	t.Parallel()
+	refusal := &status.Refusal{By: "b", Of: "a", Why: "the node does not know this node's key q1:x", Key: "q1:x"}
+	st := status.Cluster{Cluster: "orders", Self: "a", Nodes: []status.Node{
+		{ID: 1, Name: "a", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true}, {ID: 2, Name: "b", Kind: cluster.KindFull, Refusal: refusal},
+	}}
+	const remedy = `ut the right node.key back on a, or, if its key is right, run "quorate node set a --key q1:x" on the host of the node that leads`
+	text := statusTable(st, false)
+	if line := strings.Split(text, "\n")[1]; line != "Look at `quorate status` on b: there may be a primary. P"+remedy+"." || strings.Contains(text, "rebuild") {
+		t.Errorf("on the node:\n%s", text)
+	}
+	st.Self, st.Primary, st.Nodes[0].Refusal, st.Nodes[0].Reachable, st.Nodes[1].Refusal = "b", "b", refusal, false, nil
+	if text = statusTable(st, false); !strings.Contains(text, "a: it runs, and b refuses a: "+refusal.Why+". P"+remedy) || strings.Contains(text, "rebuild") {
+		t.Errorf("on the others:\n%s", text)
+	}
+}
+
 // TestStatusOfAnUnreachedNode: it names both addresses, on the leader and on the node,
 // which takes no peer for one that is down.
 func TestStatusOfAnUnreachedNode(t *testing.T) {

@@ -1,6 +1,10 @@
 package status
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
 
 // Refusal says why two agents that answer each other do not connect.
 type Refusal struct {
@@ -9,6 +13,9 @@ type Refusal struct {
 	By  string `json:"by"`
 	Of  string `json:"of"`
 	Why string `json:"why"`
+	// Key is the key that Of shows, where that is not the key by which By knows it; "" =
+	// it is about something else.
+	Key cluster.Key `json:"key,omitempty"`
 }
 
 // String returns the refusal as a sentence.
@@ -16,7 +23,17 @@ func (r Refusal) String() string {
 	if r.By == "" {
 		return "another node is at its address: " + r.Why
 	}
-	return fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
+	text := fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
+	if r.Key != "" {
+		text += ". " + r.rekey()
+	}
+	return text
+}
+
+// rekey says what to do about a key.
+func (r Refusal) rekey() string {
+	return fmt.Sprintf("Put the right node.key back on %s, or, if its key is right, run \"quorate node set %s --key %s\" on the host of the node that leads",
+		r.Of, r.Of, r.Key)
 }
 
 // away says, for a status, why a node does not count as running; zero = it is not known whether it runs.
@@ -30,17 +47,17 @@ func (r *Refusal) away(name string) predicate {
 	return predicate{is, "refused by " + r.By}
 }
 
-// Refusers returns the nodes that refuse the node that was asked, and the reason of the first of them.
-func (s Cluster) Refusers() (names []string, why string) {
+// Refusers returns the nodes that refuse the node that was asked, and the refusal of the first of them.
+func (s Cluster) Refusers() (names []string, first Refusal) {
 	for _, n := range s.Nodes {
 		if n.Refusal != nil && n.Refusal.By == n.Name {
 			names = append(names, n.Name)
-			if why == "" {
-				why = n.Refusal.Why
+			if len(names) == 1 {
+				first = *n.Refusal
 			}
 		}
 	}
-	return names, why
+	return names, first
 }
 
 // Refused says in lines that others refuse the node that was asked, or cannot reach it, and what to do; nil: no
@@ -51,7 +68,7 @@ func (s Cluster) Refused() []string {
 			return []string{n.Unreached, "There may be a primary: look at `quorate status` on another node."}
 		}
 	}
-	names, why := s.Refusers()
+	names, first := s.Refusers()
 	if len(names) == 0 {
 		return nil
 	}
@@ -59,9 +76,12 @@ func (s Cluster) Refused() []string {
 	if len(names) == 1 {
 		verbs = "runs, and refuses"
 	}
+	remedy := fmt.Sprintf("If node %s has the wrong data_dir, give it the right one; else \"quorate node rebuild %s\" there rebuilds it", s.Self, s.Self)
+	if first.Key != "" {
+		remedy = first.rekey() // its data are not to blame
+	}
 	return []string{
-		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, why),
-		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary. If node %s has the wrong data_dir, give it the right one; "+
-			"else \"quorate node rebuild %s\" there rebuilds it.", list(names, "or"), s.Self, s.Self),
+		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, first.Why),
+		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary. %s.", list(names, "or"), remedy),
 	}
 }

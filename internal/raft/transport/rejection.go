@@ -97,6 +97,9 @@ type RejectedError struct {
 	Untold bool
 	// By is the name of the node that refuses, in errors of the dialling side. It is not sent.
 	By string
+	// Key is the key that the refused node shows, with CodeKey in errors of the dialling side;
+	// "" = it is not known there. It is not sent.
+	Key cluster.Key
 }
 
 // Elsewhere tells whether a node that is not the wanted one answers at the address.

@@ -170,7 +170,7 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 	c := tls.Client(under, t.tlsConfig(func(k cluster.Key) error {
 		if !p.has(k) {
 			r := reject(CodeKey, "the node at %s shows key %s, which is not the key of node %q: %s", p.Addr, k, p.Name, p.keysText())
-			r.By = t.cfg.Identity.NodeName
+			r.By, r.Key = t.cfg.Identity.NodeName, k
 			return r
 		}
 		return nil
@@ -205,8 +205,9 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 	if !ok || op.Op != "remote error" {
 		return nil
 	}
-	r := reject(CodeKey, "the node does not know this node's key %s (%v)", t.key.Load().Name(), op.Err)
-	r.By = p.Name
+	key := t.key.Load().Name()
+	r := reject(CodeKey, "the node does not know this node's key %s (%v)", key, op.Err)
+	r.By, r.Key = p.Name, key
 	return r
 }
 

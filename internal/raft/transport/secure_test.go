@@ -140,8 +140,9 @@ func TestKeysThatDoNotFit(t *testing.T) {
 			b.setAddr(nodeA, "127.0.0.1:1") // b does not dial
 			a.start(t)
 			b.start(t)
-			if r := within(t, a.rejected, "a refusal"); r.Code != CodeKey || r.By != c.by {
-				t.Errorf("code %d by %q: %v", r.Code, r.By, r)
+			shown := map[string]cluster.Key{"a": b.key.Load().Name(), "b": a.key.Load().Name()}[c.by]
+			if r := within(t, a.rejected, "a refusal"); r.Code != CodeKey || r.By != c.by || r.Key != shown {
+				t.Errorf("code %d by %q, of key %s: %v", r.Code, r.By, r.Key, r)
 			}
 		})
 	}
