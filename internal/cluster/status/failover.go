@@ -55,6 +55,8 @@ type Failover struct {
 	// Until is set if writes would not go on without the primary's agent or host. They would go on once all
 	// nodes of any one of these sets are back.
 	Until [][]string `json:"until,omitempty"`
+	// Waiting: writes wait now (Quorum), and would wait on that node, too. There are no HostSeconds then.
+	Waiting bool `json:"waiting,omitempty"`
 	// Reason says why no node could take over, or why it may take longer.
 	Reason string `json:"reason,omitempty"`
 }
@@ -96,7 +98,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	if why := s.NoLease(to); why != "" {
 		return Failover{From: primary, Reason: fmt.Sprintf("%s cannot open: %s", to, why)}
 	}
-	f := Failover{From: primary, To: to, Until: s.without(primary)}
+	f := Failover{From: primary, To: to, Until: s.without(primary), Waiting: s.Quorum().Survives < 0}
 	committed, weight := uint64(0), 0
 	for _, n := range nodes {
 		if n.Name == primary {
@@ -124,7 +126,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 		}
 	}
 	f.ProcessSeconds = t.Process.Seconds() + f.BacklogSeconds + t.Open.Seconds()
-	if f.Until == nil {
+	if f.Until == nil && !f.Waiting {
 		f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()
 	}
 	return f
@@ -142,12 +144,16 @@ func (f Failover) String() string {
 	if f.To == "" {
 		return "failover now: " + f.Reason
 	}
-	line := ""
-	if f.Until == nil {
+	line := fmt.Sprintf("if %s's mysqld dies, %s takes over in ≈ %.1f s", f.From, f.To, f.ProcessSeconds)
+	switch {
+	case f.Waiting && f.Until == nil:
+		line += ", and writes wait there, too"
+	case f.Waiting:
+		line += fmt.Sprintf(", and writes wait there, too; if %s's agent or host dies, they wait until %s", f.From, back(f.Until))
+	case f.Until == nil:
 		line = fmt.Sprintf("failover now ≈ %.1f s to %s (≈ %.1f s if the host of the primary is gone)", f.ProcessSeconds, f.To, f.HostSeconds)
-	} else {
-		line = fmt.Sprintf("if %s's mysqld dies, %s takes over in ≈ %.1f s; if %s's agent or host dies, no writes until %s",
-			f.From, f.To, f.ProcessSeconds, f.From, back(f.Until))
+	default:
+		line += fmt.Sprintf("; if %s's agent or host dies, no writes until %s", f.From, back(f.Until))
 	}
 	if f.Reason != "" {
 		line += "; " + f.Reason

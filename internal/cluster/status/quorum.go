@@ -37,6 +37,9 @@ type Quorum struct {
 	// Start are the smallest sets of nodes such that writes go on by themselves once the agents of any one set
 	// are started. Empty: writes need no start, or no start would help (Limit).
 	Start [][]string `json:"start,omitempty"`
+	// Allow are commands, set if a majority runs and no node of it may be the primary. Any one of them lets a node
+	// be the primary.
+	Allow []string `json:"allow,omitempty"`
 }
 
 // seat is a member, or an old voter, in a sight.
@@ -49,6 +52,7 @@ type seat struct {
 	opens        bool      // it is the primary, or could be at once
 	may          bool      // it could be the primary, sooner or later, without a person's help
 	mayNot       string    // why it may not
+	allow        string    // the command after which it may; "" = there is none
 	old          string    // the version of the older quorate that it runs; "" = it promises leases, or is not known
 }
 
@@ -105,13 +109,16 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 	case m.Kind != cluster.KindFull:
 		st.mayNot = "is a " + string(m.Kind)
 	case m.Weight == 0:
-		st.mayNot = "has weight 0"
+		st.mayNot, st.allow = "has weight 0", fmt.Sprintf("quorate node set %s --weight %d", m.Name, cluster.WeightDefault)
 	case held != nil && held.Primary != m.Name:
-		st.mayNot = "may not open while maintenance is on"
+		st.mayNot, st.allow = "may not open while maintenance is on", "quorate switchover --to "+m.Name
 	case n.Role == RoleFenced, n.Role == RoleErrant:
 		st.mayNot = "is " + string(n.Role)
 	}
 	st.may = st.mayNot == ""
+	if n.Role == RoleFenced || n.Role == RoleErrant || m.Weight == 0 && s.State.Maintenance != nil {
+		st.allow = "" // it is not the only thing in the way
+	}
 	st.opens = st.may && (n.CanTakeOver() || n.Reachable && (n.Role == RolePrimary || n.Role == RolePromoting))
 	return st
 }
@@ -295,6 +302,9 @@ func (v view) limit(there, lost, opens seats) string {
 	return v.stuck(there, opens)
 }
 
+// changeIncomplete is the Limit if a majority of the voters runs, and no majority of the old voters.
+const changeIncomplete = "a change of the members is not complete, and a majority of the old voters has to run, too"
+
 // missing says what is needed for writes to go on.
 func (v view) missing(q *Quorum, running seats) {
 	may := v.set(func(s seat) bool { return s.may })
@@ -302,9 +312,10 @@ func (v view) missing(q *Quorum, running seats) {
 		q.Limit = v.stuck(running, may)
 		if q.Limit != "" && running&may == 0 {
 			q.Limit += v.whyNobody(running)
+			q.Allow = v.allowed(running)
 		}
 	} else if v.set(func(s seat) bool { return s.voted }) != 0 && len(q.Running) >= q.Needed {
-		q.Limit = "a change of the members is not complete, and a majority of the old voters has to run, too"
+		q.Limit = changeIncomplete
 	}
 	if !v.writes(running, may) {
 		q.Start = v.starts(running, v.set(func(s seat) bool { return s.startable }))
@@ -323,6 +334,20 @@ func (v view) whyNobody(running seats) string {
 		return ""
 	}
 	return ": " + strings.Join(why, ", ")
+}
+
+// allowed returns commands. Any one of them lets a running node be the primary.
+func (v view) allowed(running seats) []string {
+	for i, s := range v.all {
+		if running&(1<<i) == 0 || s.allow == "" || v.stuck(running, 1<<i) != "" {
+			continue
+		}
+		if v.State.Maintenance != nil {
+			return []string{s.allow, "quorate maintenance off"}
+		}
+		return []string{s.allow}
+	}
+	return nil
 }
 
 // starts returns the smallest sets of candidates that have to be added to the running nodes for writes to go
@@ -431,13 +456,28 @@ func (q Quorum) NoPrimary(self string) []string {
 		if majority && limit == "" {
 			counts += ": no agent has to be started"
 		}
+		if len(q.Allow) > 0 {
+			return []string{counts + ".", "Let a node open: " + q.allow() + "."}
+		}
 		return []string{counts + ". What each node waits for is below."}
+	}
+	gone := "If disks are gone for good: docs/operations.md, \"A majority is gone for good\"."
+	switch {
+	case len(q.Allow) > 0:
+		gone = "Or let another node open: " + q.allow() + "."
+	case majority && q.Limit != changeIncomplete:
+		gone = "If disks are gone for good: docs/runbook.md, \"QuorateNoPrimary\"."
 	}
 	return []string{
 		fmt.Sprintf("%s. Start the agent%s on %s: nothing is lost, and writes go on by themselves.", counts, plural(q.Start), anyOf(q.Start)),
 		fmt.Sprintf("If one of these agents runs already, node %s is cut off from it: see `quorate status` there.", self),
-		"If disks are gone for good: docs/operations.md, \"A majority is gone for good\".",
+		gone,
 	}
+}
+
+// allow lists the commands of Allow.
+func (q Quorum) allow() string {
+	return "`" + strings.Join(q.Allow, "`, or `") + "`"
 }
 
 // back says that the nodes of one of the sets are back.

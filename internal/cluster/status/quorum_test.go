@@ -208,7 +208,7 @@ func TestNoPrimary(t *testing.T) {
 			"Start the agent on c: nothing is lost, and writes go on by themselves."},
 		{"l:logger m:logger:away n:logger:away b:replica:away c:replica:away", nil, "3 of 5 voters must run, and 1 does: l (m, n, b and c are not heard of). " +
 			"Start the agents on m and b, or n and b, or m and c, or n and c, or others: nothing is lost, and writes go on by themselves."},
-		{"a:replica:w0 b:replica:w0 c:replica:w0", nil, "3 of 3 voters run, a majority, but no node that runs may be the primary: a has weight 0, b has weight 0, c has weight 0. What each node waits for is below."},
+		{"a:replica:w0 b:replica:w0 c:replica:w0", nil, "3 of 3 voters run, a majority, but no node that runs may be the primary: a has weight 0, b has weight 0, c has weight 0."},
 		// A majority runs, but needs time.
 		{"a:starting b:starting c:starting", nil, "3 of 3 voters run, a majority: no agent has to be started. What each node waits for is below."},
 		{"a:promoting b:replica c:primary:away", func(s *Sight) { s.Primary = "" }, "2 of 3 voters run, a majority (c is not heard of): no agent has to be started. What each node waits for is below."},
@@ -224,7 +224,7 @@ func TestNoPrimary(t *testing.T) {
 		{"a:replica b:replica:away c:replica:away", maintenanceOf("c"), "2 of 3 voters must run, and 1 does: a (b and c are not heard of). " +
 			"Start the agent on c: nothing is lost, and writes go on by themselves."},
 		{"a:replica b:replica c:replica", maintenanceOf(""), "3 of 3 voters run, a majority, but no node that runs may be the primary: a may not open while maintenance is on, " +
-			"b may not open while maintenance is on, c may not open while maintenance is on. What each node waits for is below."},
+			"b may not open while maintenance is on, c may not open while maintenance is on."},
 	})
 }
 
@@ -316,6 +316,34 @@ If disks are gone for good: docs/operations.md, "A majority is gone for good".`
 	}
 }
 
+// TestNoPrimaryNamesTheCommand: where a majority runs and none of it may be the primary, the lines say which
+// command lets a node, and no word of a majority that is gone.
+func TestNoPrimaryNamesTheCommand(t *testing.T) {
+	const cutOff = "If one of these agents runs already, node a is cut off from it: see `quorate status` there."
+	for _, c := range []struct {
+		sight string
+		with  func(*Sight)
+		want  []string // behind the first line
+	}{
+		{"a:replica b:replica c:replica:away", maintenanceOf("c"), []string{cutOff, "Or let another node open: `quorate switchover --to a`, or `quorate maintenance off`."}},
+		{"a:fenced b:replica c:replica:away", maintenanceOf("c"), []string{cutOff, "Or let another node open: `quorate switchover --to b`, or `quorate maintenance off`."}},
+		{"a:fenced b:replica:w0 c:replica:away", maintenanceOf("c"), []string{cutOff, "If disks are gone for good: docs/runbook.md, \"QuorateNoPrimary\"."}},
+		{"a:replica b:replica c:replica", maintenanceOf(""), []string{"Let a node open: `quorate switchover --to a`, or `quorate maintenance off`."}},
+		{"l:logger b:replica:w0 c:replica:away", nil, []string{cutOff, "Or let another node open: `quorate node set b --weight 5`."}},
+		{"a:replica:w0 b:replica:w0 c:replica:w0", nil, []string{"Let a node open: `quorate node set a --weight 5`."}},
+		{"a:replica b:replica c:replica:away", durabilityAll, []string{cutOff, "If disks are gone for good: docs/runbook.md, \"QuorateNoPrimary\"."}},
+		{"a:replica b:learner:away c:learner:away", outgoing(1, 2, 3), []string{cutOff, "If disks are gone for good: docs/operations.md, \"A majority is gone for good\"."}},
+	} {
+		s := sightOf(t, c.sight)
+		if c.with != nil {
+			c.with(&s)
+		}
+		if diff := cmp.Diff(c.want, s.Quorum().NoPrimary("a")[1:]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.sight, diff)
+		}
+	}
+}
+
 // TestNoLeaseOfVotersOfBefore: while a change of the members is not complete, a majority of the old voters must
 // promise a lease, too.
 func TestNoLeaseOfVotersOfBefore(t *testing.T) {
@@ -369,6 +397,20 @@ func TestFailoverNeedsAMajority(t *testing.T) {
 		f := EstimateFailover(s, "b", times)
 		if got := f.String(); got != want || f.To != "" && (f.HostSeconds == 0) != (f.Until != nil) {
 			t.Errorf("%s:\n got %s\nwant %s\n%+v", sight, got, want, f)
+		}
+	}
+}
+
+// TestFailoverWhileWritesWait: no word of a failover reads as if writes went on.
+func TestFailoverWhileWritesWait(t *testing.T) {
+	times := FailoverTimes{Process: 200 * time.Millisecond, Host: 1500 * time.Millisecond, Open: 100 * time.Millisecond}
+	for sight, want := range map[string]string{
+		"a:replica b:primary c:replica:ack:away": "if b's mysqld dies, a takes over in ≈ 0.3 s, and writes wait there, too; if b's agent or host dies, they wait until c is back",
+		"a:replica b:primary c:replica:ack:full": "if b's mysqld dies, a takes over in ≈ 0.3 s, and writes wait there, too",
+	} {
+		f := EstimateFailover(sightOf(t, sight), "a", times)
+		if f.String() != want || !f.Waiting || f.HostSeconds != 0 {
+			t.Errorf("%s:\n got %s\nwant %s\n%+v", sight, f, want, f)
 		}
 	}
 }

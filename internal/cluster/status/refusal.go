@@ -13,8 +13,7 @@ type Refusal struct {
 	By  string `json:"by"`
 	Of  string `json:"of"`
 	Why string `json:"why"`
-	// Key is the key that Of shows, where that is not the key by which By knows it; "" =
-	// it is about something else.
+	// Key is the key that Of shows, if By knows that node by another key; "" = the reason is not a key.
 	Key cluster.Key `json:"key,omitempty"`
 }
 

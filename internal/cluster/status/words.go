@@ -191,7 +191,7 @@ func (c Cluster) ackSentences() (said []Sentence) {
 		}
 		for _, w := range n.AcksWait {
 			if w.Seconds >= acksWaitShown {
-				said = append(said, Sentence{LevelAlarm, topicAcks, fmt.Sprintf("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
+				said = append(said, Sentence{LevelAlarm, topicAcks, fmt.Sprintf("WRITES WAIT for %s: it lacks %s, for %.1f s%s", w.Node, w.Lacks(), w.Seconds, c.waitNoMore(w.Node))})
 			}
 		}
 		for _, w := range n.AcksDropped {
@@ -199,6 +199,19 @@ func (c Cluster) ackSentences() (said []Sentence) {
 		}
 	}
 	return said
+}
+
+// waitNoMore names the command after which no OK waits for a node; "" = there is none.
+func (c Cluster) waitNoMore(node string) string {
+	required := slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Name == node && n.RequireAck != "" })
+	command := "cluster set --durability " + string(cluster.DurabilityMajority)
+	switch {
+	case required:
+		command = "node set " + node + " --require-ack=false"
+	case c.Durability == "" || c.Durability == cluster.DurabilityMajority:
+		return ""
+	}
+	return fmt.Sprintf(". Bring it back; or, if an OK may mean less: `quorate %s`", command)
 }
 
 // follows says which server the cluster follows, and how far the primary is; "" = the cluster follows none.

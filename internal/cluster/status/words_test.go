@@ -31,7 +31,7 @@ func TestAckSentences(t *testing.T) {
 	c.Nodes[0].AcksDropped = []cluster.AckWait{{Node: "d", Unknown: true, Seconds: 61}}
 	want := []Sentence{
 		required,
-		{LevelAlarm, topicAcks, "WRITES WAIT for c: it lacks 12 entries, for 1.2 s"},
+		{LevelAlarm, topicAcks, "WRITES WAIT for c: it lacks 12 entries, for 1.2 s. Bring it back; or, if an OK may mean less: `quorate node set c --require-ack=false`"},
 		{LevelAlarm, topicAcks, "REQUIRE-ACK DROPPED: writes do not wait for d, which lacks an unknown number of entries, for 61.0 s"},
 	}
 	if d := cmp.Diff(want, c.ackSentences()); d != "" {
