@@ -174,7 +174,7 @@ func lagMetrics(own status.Node) []metrics.Sample {
 	return []metrics.Sample{
 		metrics.Of("quorate_lag_transactions", own.LagTransactions),
 		metrics.Of("quorate_lag_bytes", own.LagBytes),
-		metrics.Of("quorate_lag_seconds", own.LagSeconds),
+		metrics.Of("quorate_lag_seconds", own.Lag()),
 	}
 }
 

@@ -26,6 +26,9 @@ func TestLagMetrics(t *testing.T) {
 		t.Errorf("known: %+v", m)
 	}
 	n.LagUnknown = true
+	if m := lagMetrics(status.Node{Role: status.RoleReplica, LagAge: 4}); m[2].Value != 4 {
+		t.Errorf("of a mysqld that does not answer: %+v", m)
+	}
 	if m := lagMetrics(n); len(m) != 0 {
 		t.Errorf("not known: %+v", m)
 	}

@@ -73,6 +73,7 @@ func (a *Agent) ownStatus() status.Node {
 		s.LogBytes += segment.Bytes
 	}
 	s.PurgeBlocked = a.purgeBlocked()
+	s.PreparedXA = a.xa.Count()
 	s.StageBlocked = a.stageBlocked(a.Bulk.Blocked())
 	for _, p := range a.peers.Stats().Peers {
 		if p.Plain {

@@ -221,7 +221,7 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 	default:
 		mysqld, n.ServerVersion = "-", "" // its last answer is old, and probably wrong by now
 	}
-	lag := fmt.Sprintf("%.1fs", n.LagSeconds)
+	lag := fmt.Sprintf("%.1fs", n.Lag())
 	if n.LagTransactions > 0 {
 		lag += fmt.Sprintf(", %d tx", n.LagTransactions)
 	}

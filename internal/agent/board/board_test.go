@@ -297,6 +297,14 @@ func TestShown(t *testing.T) {
 	}
 }
 
+// TestVoteDelaySaysWhatIsTrue: a node in its vote delay may lead before the end of it (consensus.Group.LeaderGone).
+func TestVoteDelaySaysWhatIsTrue(t *testing.T) {
+	const want = "its agent was started a moment ago: it votes for other nodes in 56.5s; until then it stands for election only if the leader's agent is gone"
+	if got := Shown(status.Node{Role: status.RoleReplica}, 56_500*time.Millisecond, false).Reason; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestCutOffIsShown: the status says why the others do not hear a node, whatever its role says.
 func TestCutOffIsShown(t *testing.T) {
 	w := newWorld(t)

@@ -91,8 +91,8 @@ func (c *Chronicle) Note(s Step) (events []cluster.Event) {
 	}
 	tell := func(e cluster.Event) {
 		t := c.told[e.Kind]
-		primary := e.Kind == cluster.EventPrimary || e.Kind == cluster.EventLeft
-		if !primary && t.why == e.Why && !t.at.IsZero() && s.Now.Sub(t.at) < repeatAfter {
+		always := e.Kind == cluster.EventPrimary || e.Kind == cluster.EventLeft || e.Kind == cluster.EventUnfenced
+		if !always && t.why == e.Why && !t.at.IsZero() && s.Now.Sub(t.at) < repeatAfter {
 			return
 		}
 		c.told[e.Kind] = toldEvent{e.Why, s.Now}

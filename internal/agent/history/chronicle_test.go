@@ -84,6 +84,20 @@ func TestChronicle(t *testing.T) {
 	}
 }
 
+// TestEachUnfenceIsTold: what an operator does is never a repetition, however soon it comes again.
+func TestEachUnfenceIsTold(t *testing.T) {
+	now, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), &Chronicle{}
+	var got []cluster.Event
+	for range 2 {
+		got = append(got, c.Note(Step{Now: now, In: role.Fenced{Reason: "by ann"}, Before: role.PhaseReplica, After: role.PhaseFenced, Reason: "by ann"})...)
+		got = append(got, c.Note(Step{Now: now, In: role.Fenced{}, Before: role.PhaseFenced, After: role.PhaseStarting})...)
+	}
+	fenced, unfenced := cluster.Event{Kind: cluster.EventFenced, Why: "by ann"}, cluster.Event{Kind: cluster.EventUnfenced}
+	if d := cmp.Diff([]cluster.Event{fenced, unfenced, fenced, unfenced}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // TestElectedIsStampedAsElected: an event that is told at its end has the time of its beginning, even if the next one
 // begins at once.
 func TestElectedIsStampedAsElected(t *testing.T) {

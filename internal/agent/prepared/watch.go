@@ -95,6 +95,13 @@ func (w *Watch) allOverdue(now time.Time) (all []replay.PreparedXA) {
 	return all
 }
 
+// Count is how many XA transactions were prepared at the last look.
+func (w *Watch) Count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.open)
+}
+
 // Why says which XA transactions hold the purge back; "" = none has done so for long.
 func (w *Watch) Why(now time.Time) string {
 	w.mu.Lock()

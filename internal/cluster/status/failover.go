@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -124,6 +126,9 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 		if longer := n.BacklogSeconds() - f.BacklogSeconds; wins && !n.LagUnknown && longer > slowerSeconds && f.Reason == "" {
 			f.Reason = fmt.Sprintf("%.1f s more if %s wins the election", longer, n.Name)
 		}
+	}
+	if slices.ContainsFunc(nodes, func(n Node) bool { return n.PreparedXA > 0 && (n.Name == primary || n.Name == to) }) {
+		f.Reason = strings.TrimPrefix(f.Reason+"; an XA transaction is prepared: "+to+"'s mysqld may have to start again first, which takes some seconds", "; ")
 	}
 	f.ProcessSeconds = t.Process.Seconds() + f.BacklogSeconds + t.Open.Seconds()
 	if f.Until == nil && !f.Waiting {

@@ -53,6 +53,10 @@ func TestEstimateFailover(t *testing.T) {
 			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
 		"one whose lag is not known": {"c", []Node{with(replica("b", 5e6), func(n *Node) { n.LagUnknown = true }), replica("c", 2e6)},
 			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"XA is prepared": {"b", []Node{with(replica("b", 0), func(n *Node) { n.PreparedXA = 1 })}, Failover{To: "b",
+			ProcessSeconds: 0.5, HostSeconds: 1.9, Reason: "an XA transaction is prepared: b's mysqld may have to start again first, which takes some seconds"}},
+		"XA is prepared elsewhere": {"b", []Node{replica("b", 0), with(replica("c", 0), func(n *Node) { n.PreparedXA = 1 })},
+			Failover{To: "b", ProcessSeconds: 0.5, HostSeconds: 1.9}},
 		"stuck": {"b", []Node{with(replica("b", 1e6), func(n *Node) { n.ApplyStuck = 42 })}, Failover{To: "b", BacklogSeconds: 3,
 			ProcessSeconds: 3.5, HostSeconds: 4.9, Reason: "b has applied nothing for 42 s: a statement that takes long has to end first"}},
 	} {

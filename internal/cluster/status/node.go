@@ -247,6 +247,8 @@ type Node struct {
 	LagUnknown bool `json:"lag_unknown,omitempty"`
 	// LagAge is how many seconds old the figures above are, counted from mysqld's answer.
 	LagAge float64 `json:"lag_age_seconds,omitempty"`
+	// PreparedXA is how many XA transactions are prepared. The figure is up to some seconds old.
+	PreparedXA int `json:"prepared_xa,omitempty"`
 	// ApplyRate is how many bytes of transactions mysqld applies in a second while it has some to apply; 0 =
 	// not known.
 	ApplyRate float64 `json:"apply_bytes_per_second"`

@@ -17,6 +17,17 @@ type Reads struct {
 	Primary bool
 }
 
+// lagStaleSeconds is the age of the figures from which on a lag that is shown grows with it.
+const lagStaleSeconds = 1
+
+// Lag is the lag that is shown, in seconds. It is LagSeconds, and grows while mysqld does not answer.
+func (n Node) Lag() float64 {
+	if n.Role == RoleReplica && n.LagAge >= lagStaleSeconds {
+		return n.LagSeconds + n.LagAge
+	}
+	return n.LagSeconds
+}
+
 // Unreadable says why a replica may not serve reads that must not be older than lagMax; "" = it may.
 func (n Node) Unreadable(lagMax time.Duration) string {
 	// The age of its lag is the age of its status, plus the age of its answer from mysqld at that time.

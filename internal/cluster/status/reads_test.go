@@ -134,3 +134,17 @@ func TestChoiceIsTheBest(t *testing.T) {
 		}
 	})
 }
+
+// TestLagOfAFrozenMysqld: the figures that a replica's mysqld gave last say less and less while it does not answer.
+func TestLagOfAFrozenMysqld(t *testing.T) {
+	for _, c := range []struct {
+		role           Role
+		lag, age, want float64
+	}{
+		{RoleReplica, 0, 0.5, 0}, {RoleReplica, 0, 4.5, 4.5}, {RoleReplica, 2, 1, 3}, {RolePrimary, 0, 4.5, 0},
+	} {
+		if got := (Node{Role: c.role, LagSeconds: c.lag, LagAge: c.age}).Lag(); got != c.want {
+			t.Errorf("%s, lag %v s, %v s old: %v", c.role, c.lag, c.age, got)
+		}
+	}
+}

@@ -39,7 +39,7 @@ var sections = []Section{
 		counter("quorate_settle_kills_total", "How often a deposed primary's mysqld was killed after it was tried to keep it.", "After a failover from this node: its buffer pool is cold."),
 	}},
 	{"Lag", "Absent while it is not known: there is no leader, no mysqld, or a log that takes nothing. 0 would say that there is none.", []Desc{
-		gauge("quorate_lag_seconds", "Age of the oldest committed transaction that mysqld lacks. Absent while that is not known.", "Before reading on replicas; a failover takes as long as the best replica needs to apply what it lacks."),
+		gauge("quorate_lag_seconds", "Age of the oldest committed transaction that mysqld lacks. It grows while a replica's mysqld does not answer. Absent while that is not known.", "Before reading on replicas; a failover takes as long as the best replica needs to apply what it lacks."),
 		gauge("quorate_lag_transactions", "Committed transactions that mysqld lacks. Absent while that is not known.", "Many small ones, or a long one?"),
 		gauge("quorate_lag_bytes", "Bytes of committed transactions that mysqld lacks. Absent while that is not known.", "With the rate of applying: how long catching up takes."),
 		gauge("quorate_applier_stopped", "1 while this replica's mysqld does not apply what is committed: it cannot take over.", "At once: quorate status has the error."),
