@@ -103,9 +103,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket string) error {
 	if o.addr == "" && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) {
 		if addr, wrong := statusAddress(o.path, ""); wrong == nil {
-			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-			defer cancel()
-			st, asked := api.FetchStatus(ctx, addr, os.Getenv(tokenVariable))
+			st, asked := askStatus(ctx, addr)
 			if n := st.Own(); asked == nil && n.Role.Outside() != "" {
 				return &outsideError{fmt.Sprintf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason)), err}
 			}

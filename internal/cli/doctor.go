@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -10,6 +14,10 @@ import (
 
 	"github.com/quorate/quorate/internal/cli/doctor"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
@@ -49,10 +57,9 @@ wrong.`,
 				return err
 			}
 			host := doctor.Host{Config: c, Discover: func() (*install.Installation, error) { return discover(c) }}
-			if addr, err := statusAddress(name, ""); err == nil {
-				if st, err := fetchStatus(cmd.Context(), addr); err == nil && st.Self == c.Node && st.Cluster == c.Cluster {
-					host.Agent = &st
-				}
+			host.Agent, host.Silent, err = ownAgent(cmd.Context(), c)
+			if err != nil {
+				return err
 			}
 			report := doctor.Examine(cmd.Context(), host)
 			report.Checks = slices.Concat(settings(name, warnings), report.Checks)
@@ -63,6 +70,45 @@ wrong.`,
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report in JSON")
 	return cmd
+}
+
+// ownAgent asks this node's agent for its status: at api.listen, else at its control socket, which stays where it is if
+// the file was changed since the agent's start. silent is what there is to say of an agent that runs and does not answer
+// as the file says; nil = nothing.
+func ownAgent(ctx context.Context, c config.Config) (st *status.Cluster, silent *cluster.Check, err error) {
+	addr, err := apiAddress(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	ask := func(addr string) (*status.Cluster, error) {
+		st, err := askStatus(ctx, addr)
+		if err != nil || st.Self != c.Node || st.Cluster != c.Cluster {
+			return nil, err
+		}
+		return &st, nil
+	}
+	st, noAPI := ask(addr)
+	if st != nil {
+		return st, nil, nil
+	}
+	st, err = ask(c.ControlSocket())
+	silent = &cluster.Check{Subject: doctor.Agent, State: cluster.CheckWarn}
+	switch {
+	case st != nil && errors.Is(noAPI, api.ErrToken):
+		return st, nil, nil
+	case st != nil:
+		silent.Found = fmt.Sprintf("it runs and does not answer at api.listen %s: the file was changed since its start", c.API.Listen)
+		silent.Do = "restart the agent, or undo that change"
+	case errors.Is(err, context.DeadlineExceeded):
+		silent.State, silent.Found = cluster.CheckFail, fmt.Sprintf("it runs and does not answer within %s: it hangs", units.Duration(statusTimeout))
+		silent.Do = "look at its log (journalctl -u quorate) and at its disk, and restart it"
+	case errors.Is(err, fs.ErrPermission): // the socket may be a dead agent's
+		silent.State, silent.Found = cluster.CheckUnknown, fmt.Sprintf("whether it runs is not known: uid %d may not ask at its control socket", os.Geteuid())
+		silent.Do = "run this as the agent's account"
+	default: // nobody listens at the socket
+		silent = nil
+	}
+	return st, silent, nil
 }
 
 // settings turns the warnings about a configuration without mistakes into checks. A warning about this host may
@@ -93,8 +139,11 @@ func printReport(out io.Writer, r doctor.Report, asJSON bool) error {
 func reportText(r doctor.Report, colour bool) string {
 	var text strings.Builder
 	running := "its agent does not run"
-	if r.AgentRuns {
+	switch {
+	case r.AgentRuns:
 		running = "its agent runs"
+	case slices.ContainsFunc(r.Checks, func(c cluster.Check) bool { return c.Subject == doctor.Agent && c.State == cluster.CheckUnknown }):
+		running = "its agent may run"
 	}
 	fmt.Fprintf(&text, "cluster %s, node %s: %s\n\n", r.Cluster, r.Node, running)
 	counts := map[cluster.CheckState]int{}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
 )
@@ -112,10 +114,15 @@ func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 }
 
 func fetchStatus(ctx context.Context, addr string) (status.Cluster, error) {
+	st, err := askStatus(ctx, addr)
+	return st, unanswered(err, addr)
+}
+
+// askStatus is fetchStatus with the error as it came.
+func askStatus(ctx context.Context, addr string) (status.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	st, err := api.FetchStatus(ctx, addr, os.Getenv(tokenVariable))
-	return st, unanswered(err, addr)
+	return api.FetchStatus(ctx, addr, os.Getenv(tokenVariable))
 }
 
 // statusAddress returns where to ask.
@@ -134,6 +141,19 @@ func statusAddress(path, addr string) (string, error) {
 	if socket := c.ControlSocket(); c.API.TokensFile != "" && os.Getenv(tokenVariable) == "" && unix.Access(socket, unix.W_OK) == nil {
 		return socket, nil
 	}
+	api, err := apiAddress(c)
+	if err != nil {
+		return "", err
+	}
+	// The socket stays where it is if api.listen was changed since the agent's start.
+	if errors.Is(dial("tcp", api), syscall.ECONNREFUSED) && dial("unix", c.ControlSocket()) == nil {
+		return c.ControlSocket(), nil
+	}
+	return api, nil
+}
+
+// apiAddress is where an agent with a configuration serves its API.
+func apiAddress(c config.Config) (string, error) {
 	host, port, err := net.SplitHostPort(c.API.Listen)
 	if err != nil {
 		return "", usage(err) // Validate has checked it
@@ -142,6 +162,15 @@ func statusAddress(path, addr string) (string, error) {
 		host = "localhost" // the agent listens on every address
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// dial tells whether a program listens at an address of this host; nil = it does.
+func dial(network, addr string) error {
+	conn, err := net.DialTimeout(network, addr, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) error {

@@ -15,20 +15,25 @@ import (
 type Report struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
-	// AgentRuns: this node's agent has answered, so what it says was looked at, too.
+	// AgentRuns: this node's agent runs. If it has answered, what it says was looked at, too.
 	AgentRuns bool `json:"agent_runs"`
 	// Result is the worst state of Checks, of which CheckUnknown counts as CheckOK.
 	Result cluster.CheckState `json:"result"`
 	Checks []cluster.Check    `json:"checks"`
 }
 
+// Agent is the subject of Host.Silent.
+const Agent = "agent"
+
 // Host is what Examine needs.
 type Host struct {
 	Config config.Config
 	// Discover finds the MySQL that Config names.
 	Discover func() (*install.Installation, error)
-	// Agent is what this node's agent says of the cluster; nil = it does not run.
+	// Agent is what this node's agent says of the cluster; nil = it has not answered.
 	Agent *status.Cluster
+	// Silent is the Check about an agent that runs, or may, and does not answer as Config says; nil = none.
+	Silent *cluster.Check
 	// Root is put before the paths of /proc, /sys and /etc; "" outside of tests.
 	Root string
 }
@@ -38,7 +43,7 @@ const measureTime = 2 * time.Second
 
 // Examine looks at everything. Ending ctx ends the measures early.
 func Examine(ctx context.Context, h Host) Report {
-	r := Report{Cluster: h.Config.Cluster, Node: h.Config.Node, AgentRuns: h.Agent != nil}
+	r := Report{Cluster: h.Config.Cluster, Node: h.Config.Node, AgentRuns: h.Agent != nil || h.Silent != nil && h.Silent.State != cluster.CheckUnknown}
 	var disks, peers, clock []cluster.Check
 	var median time.Duration
 	var rounds []time.Duration
@@ -47,6 +52,9 @@ func Examine(ctx context.Context, h Host) Report {
 	all.Go(func() { peers, rounds = h.peers(ctx) })
 	all.Go(func() { clock = h.clock(ctx) })
 	all.Wait()
+	if h.Silent != nil {
+		r.Checks = append(r.Checks, *h.Silent)
+	}
 	for _, checks := range [][]cluster.Check{h.mysql(), disks, h.space(), peers, {h.latency(median, rounds)}, clock, h.ports(), {h.fence()},
 		h.confinement(), h.limits(), h.memory()} {
 		r.Checks = append(r.Checks, checks...)
@@ -55,7 +63,10 @@ func Examine(ctx context.Context, h Host) Report {
 	return r
 }
 
-// self is what the agent says of this node; nil = it does not run.
+// agentHasPorts tells whether this node's agent and mysqld run, or may.
+func (h Host) agentHasPorts() bool { return h.Agent != nil || h.Silent != nil }
+
+// self is what the agent says of this node; nil = it has not answered.
 func (h Host) self() *status.Node {
 	if h.Agent == nil {
 		return nil

@@ -256,10 +256,12 @@ func TestPorts(t *testing.T) {
 	if len(got) != 1 || got[0].State != cluster.CheckFail || got[0].Subject != "port of router.read_write" || !strings.Contains(got[0].Found, fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("%+v", got)
 	}
-	h.Agent = &status.Cluster{}
-	if got := h.ports(); len(got) != 1 || got[0].State != cluster.CheckOK {
-		t.Errorf("of the agent: %+v", got)
+	for _, h := range []Host{{Config: h.Config, Silent: &cluster.Check{State: cluster.CheckFail}}, {Config: h.Config, Agent: &status.Cluster{}}} {
+		if got := h.ports(); len(got) != 1 || got[0].State != cluster.CheckOK {
+			t.Errorf("of the agent: %+v", got)
+		}
 	}
+	h.Agent = &status.Cluster{}
 	h.Config.API.Listen = "192.0.2.1:1"
 	if got := h.ports(); got[0].State != cluster.CheckFail || !strings.Contains(got[0].Do, "give this host that address") {
 		t.Errorf("another host's address: %+v", got)

@@ -218,7 +218,7 @@ func (h Host) ports() (checks []cluster.Check) {
 		}
 		c := cluster.Check{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("%s: %v", address, errors.Unwrap(err))}
 		switch {
-		case errors.Is(err, syscall.EADDRINUSE) && h.Agent != nil:
+		case errors.Is(err, syscall.EADDRINUSE) && h.agentHasPorts():
 			continue
 		case errors.Is(err, syscall.EADDRINUSE):
 			_, port, _ := net.SplitHostPort(address)
@@ -236,7 +236,7 @@ func (h Host) ports() (checks []cluster.Check) {
 	}
 	n := units.Count(free, "port is free", "ports are free")
 	switch {
-	case h.Agent != nil:
+	case h.agentHasPorts():
 		return append(checks, cluster.Check{Subject: "ports", State: cluster.CheckOK, Found: "this node's agent and mysqld have theirs"})
 	case len(checks) == 0:
 		return []cluster.Check{{Subject: "ports", State: cluster.CheckOK, Found: "all " + n}}
