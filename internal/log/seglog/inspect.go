@@ -261,9 +261,7 @@ func (in *Inspector) Segments(visit func(SegmentSummary) error) error {
 			break
 		}
 		s, err := in.openSegment(name)
-		if in.isGone(name, err) {
-			continue
-		}
+		gone := in.isGone(name, err)
 		if before != nil {
 			summary := in.summarize(before, s, limit)
 			before.close()
@@ -274,7 +272,7 @@ func (in *Inspector) Segments(visit func(SegmentSummary) error) error {
 				return err
 			}
 		}
-		if before = s; err == nil {
+		if before = s; err == nil || gone {
 			continue
 		}
 		if !errors.Is(err, ErrCorrupt) {
@@ -300,8 +298,12 @@ func (in *Inspector) summarize(s, next *inspected, limit uint64) SegmentSummary 
 		sum.Problem = s.stagedSummary(&sum)
 		return sum
 	}
-	if next == nil || next.first-1 > limit {
+	lost := next != nil && next.number != s.number+1
+	if lost || next == nil || next.first-1 > limit {
 		in.scanSummary(&sum, s, limit)
+		if lost && sum.Problem == nil && next.first-1 <= in.hs.Commit { // what is not committed may have changed meanwhile
+			sum.Problem = &CorruptError{File: next.name, Index: next.first, Detail: fmt.Sprintf("a segment is missing before it: number %d after %d", next.number, s.number)}
+		}
 		return sum
 	}
 	sum.LastIndex, sum.LastTerm = next.first-1, next.previousTerm

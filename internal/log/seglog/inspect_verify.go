@@ -90,7 +90,8 @@ type verifier struct {
 	progress func(done, total int64)
 	done     int64
 	total    int64
-	// before is the end of the segment before; nil if that is not known.
+	// before is the end of the segment before; nil if that is not known. number is that segment's number, which is
+	// known behind damage, too; 0 if it is not.
 	before *scan
 	number uint64
 	// last is the name of the segment before. overtaken: what followed it was purged before it was read.
@@ -149,7 +150,7 @@ func (v *verifier) segmentOrGone(name string) error {
 	err := v.segment(name)
 	if v.in.isGone(name, err) {
 		// The next segment cannot be compared with this one.
-		v.before, v.rules, v.overtaken = nil, rules{}, true
+		v.before, v.number, v.rules, v.overtaken = nil, 0, rules{}, true
 		return nil
 	}
 	return err
@@ -187,6 +188,9 @@ func (v *verifier) segment(name string) error {
 			v.FirstIndex, v.LastIndex = firstOf(name), firstOf(name)-1
 		}
 		v.Segments, v.before, v.rules = v.Segments+1, nil, rules{}
+		if v.number > 0 {
+			v.number++
+		}
 		return nil
 	}
 	if err != nil {
@@ -252,6 +256,9 @@ func (v *verifier) header(s *inspected) {
 		v.rules = rules{}
 	case v.before == nil:
 		v.rules = rules{}
+		if v.number > 0 && s.number != v.number+1 {
+			find("a segment is missing before it: number %d after %d", s.number, v.number)
+		}
 	case s.number != v.number+1 || s.previousTerm != v.before.term || !s.follows(v.before.chain):
 		find("it does not follow the segment before: number %d after %d, term %d after %d, or not chained to it",
 			s.number, v.number, s.previousTerm, v.before.term)

@@ -183,6 +183,42 @@ func TestVerifyGoesOn(t *testing.T) {
 	}
 }
 
+// TestLostSegmentBehindDamage: a segment that is lost is missed whatever is wrong with the segment before it, and nobody
+// takes its entries for that segment's.
+func TestLostSegmentBehindDamage(t *testing.T) {
+	s := newStory()
+	s.epoch("9.7.4")
+	for range 12 {
+		s.transactions(2, 200)
+	}
+	fs := vfs.NewMem()
+	l := s.open(t, fs, uint64(len(s.entries)))
+	segments := l.Segments()
+	if len(segments) < 5 {
+		t.Fatalf("%d segments: the test needs more", len(segments))
+	}
+	for what, at := range map[string]int{"intact": -1, "its header is damaged": 9, "its end is damaged": len(content(t, fs)[segmentName(segments[1].FirstIndex)]) - 9} {
+		files := content(t, fs)
+		before, lost, next := segmentName(segments[1].FirstIndex), segmentName(segments[2].FirstIndex), segmentName(segments[3].FirstIndex)
+		if delete(files, lost); at >= 0 {
+			files[before][at] ^= 0x10
+		}
+		disk := copyOf(t, files)
+		v := mustVerify(t, disk)
+		if !slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Segment == next && f.Index == segments[3].FirstIndex && !f.Torn }) {
+			t.Errorf("%s: verify finds %+v", what, v.Findings)
+		}
+		if err := mustInspect(t, disk, false).Segments(func(sum SegmentSummary) error {
+			if sum.Name == before && (sum.Problem == nil || sum.LastIndex >= segments[2].FirstIndex) {
+				t.Errorf("%s: listed as %+v", what, sum)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestVerifyTornTail: data that a crash leaves behind the last sync is no damage.
 func TestVerifyTornTail(t *testing.T) {
 	s := newStory()
