@@ -55,7 +55,10 @@ backup.interval: so long is what a lost site costs.
 Run it as a service, on two nodes or more: what one has kept the others leave out, so
 the archive has no gap when a node is lost. It goes on after failures by itself.
 Without a full backup, or where the log was purged behind the archive, it says so and
-waits for a full backup. It ends only where the repository is of another history.`,
+waits for a full backup. It ends only where the repository is of another history.
+
+It prints a line for each piece, with --json an object. So "archive --once --json" prints
+nothing where nothing is new.`,
 		Example: `  quorate archive
   quorate archive --once --directory /backup/quorate`,
 		Args: noArgs,
@@ -138,7 +141,9 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 	}
 	logger := slog.New(slog.NewTextHandler(errOut, nil))
 	var printed error
+	shipped := false
 	c := ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval, Shipped: func(piece archive.Piece) {
+		shipped = true
 		printed = errors.Join(printed, show(out, p.control.asJSON, archived{piece.Name(), piece.First, piece.Last, piece.Time},
 			fmt.Sprintf("entries %d to %d, %s\n", piece.First, piece.Last, orNoTime(piece.Time))))
 	}}
@@ -149,6 +154,8 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		switch {
 		case ctx.Err() != nil:
 			return errors.Join(err, printed) // it was asked to end
+		case once && err == nil && !shipped && !p.control.asJSON:
+			return printText(out, "nothing is new: the archive has all that is committed\n")
 		case once || errors.Is(err, ship.ErrHistory):
 			return errors.Join(err, printed)
 		}

@@ -169,7 +169,7 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 	}
 	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds(), m.FromPrimary}
 	return show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
-		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), units.Duration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
+		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), shortDuration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
 }
 
 func orNoTime(at time.Time) string {

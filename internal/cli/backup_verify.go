@@ -174,7 +174,7 @@ func lockDir(dir string) (*os.File, error) {
 func (v verified) text(took time.Duration) string {
 	if len(v.Problems) == 0 {
 		return fmt.Sprintf("%s is whole: restored to entry %d, %s, with all transactions, and %s without damage, in %s\n",
-			v.Full, v.Index, orNoTime(v.Time), units.Count(v.Tables, "table", "tables"), units.Duration(took))
+			v.Full, v.Index, orNoTime(v.Time), units.Count(v.Tables, "table", "tables"), shortDuration(took))
 	}
 	return fmt.Sprintf("%s is NOT whole:\n  %s\n", v.Full, strings.Join(v.Problems, "\n  "))
 }

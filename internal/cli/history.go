@@ -158,7 +158,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 	for _, r := range rows {
 		applied := "-"
 		if r.AppliedTransactions > 0 {
-			applied = fmt.Sprintf("%d tx in %s", r.AppliedTransactions, shortDuration(r.AppliedMs))
+			applied = fmt.Sprintf("%d tx in %s", r.AppliedTransactions, shortMs(r.AppliedMs))
 		}
 		fmt.Fprintln(table, strings.Join([]string{
 			units.Time(r.At), string(r.What), historyNode(r), durationOrNone(r.NoPrimaryMs, ""), durationOrNone(r.LastWriteMs, " before"), applied, oneLine(r.Why),
@@ -187,12 +187,15 @@ func durationOrNone(ms int64, unit string) string {
 	if ms == 0 {
 		return "-"
 	}
-	return shortDuration(ms) + unit
+	return shortMs(ms) + unit
 }
 
-// shortDuration prints milliseconds as 66ms, 1.6s or 4m12s.
-func shortDuration(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
+// shortMs is shortDuration of milliseconds.
+func shortMs(ms int64) string { return shortDuration(time.Duration(ms) * time.Millisecond) }
+
+// shortDuration prints what was measured, as 66ms, 1.6s or 4m12s.
+func shortDuration(d time.Duration) string {
+	d = d.Round(time.Millisecond)
 	switch {
 	case d >= time.Minute:
 		d = d.Round(time.Second)
@@ -215,7 +218,7 @@ func lastChangeLine(r *cluster.HistoryRow) string {
 	if r.Why != "" {
 		line += ", " + oneLine(r.Why)
 	}
-	noPrimary, lastWrite := shortDuration(r.NoPrimaryMs), shortDuration(r.LastWriteMs)
+	noPrimary, lastWrite := shortMs(r.NoPrimaryMs), shortMs(r.LastWriteMs)
 	if r.NoPrimaryMs > 0 {
 		line += ", no primary for " + noPrimary
 	}

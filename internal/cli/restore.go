@@ -18,7 +18,6 @@ import (
 	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/backup/ship"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -142,7 +141,7 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	return show(out, o.place.control.asJSON, done, fmt.Sprintf("%s, up to entry %d, %s, is node %s of cluster %s now, in %s.\nStart its agent: it applies the log, and opens. "+
 		"Its EVENTs do not run before \"quorate cluster set --events on\".\n"+
 		"Then let the other nodes join (quorate node add), and take a full backup into a repository of its own.\n",
-		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, units.Duration(time.Since(began))))
+		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, shortDuration(time.Since(began))))
 }
 
 // restoring is a restore.

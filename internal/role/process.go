@@ -1,6 +1,10 @@
 package role
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/internal/config/units"
+)
 
 // absent: no mysqld runs.
 type absent struct {
@@ -145,7 +149,7 @@ func (n *Machine) crashed() {
 	pause := min(n.cfg.RetryAfter<<min(n.crashes-2, crashDoublingsMax), n.cfg.FencedAfter)
 	n.retryAt = n.now + pause
 	n.reason = fmt.Sprintf("%s; %d times in a row within %s of its start: it is started again after %s",
-		n.reason, n.crashes, n.cfg.SteadyAfter, pause)
+		n.reason, n.crashes, units.Duration(n.cfg.SteadyAfter), units.Duration(pause))
 }
 
 // crashDoublingsMax keeps the pause from overflowing; FencedAfter is far shorter.

@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"internal/mysql/binlog/binlogtest":  {"mysql/binlog", "mysql/gtid"}, // for tests alone
 	"internal/cluster":                  {"config/units"},
 	"internal/cluster/status":           {"cluster", "config/units"},
-	"internal/role":                     {"cluster", "cluster/status", "sys/invariant"},
+	"internal/role":                     {"cluster", "cluster/status", "config/units", "sys/invariant"},
 	"internal/raft/entry":               {"cluster"},
 	"internal/mysql/tap":                {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant"},
 	"internal/log/vfs/vfstest":          {"log/vfs"}, // for tests alone
