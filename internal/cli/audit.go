@@ -24,7 +24,7 @@ func newAuditCommand() *cobra.Command {
 asked for, by whom, what, on which node ("all": a change of the cluster state), and
 the result. Every node has every line, in audit.log in its data directory. Lines of
 other nodes come within seconds, and after a node was away. If the agent does not
-run, or takes no part in the cluster, the command reads the file.
+run, hangs, or takes no part in the cluster, the command reads the file.
 
 --json prints one object per line, with more in it.`,
 		Example: `  quorate audit

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/control"
 )
@@ -76,6 +77,9 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 	if err != nil {
 		return fmt.Errorf("encode arguments: %w", err)
 	}
+	if err := hangs(ctx, socket); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.timeout, controlTimeout))
 	defer cancel()
 	answer, err := api.Control(ctx, socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: raw})
@@ -86,7 +90,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		return &exitError{controlExit(e.Code), err}
 	}
 	if errors.Is(err, api.ErrNoAnswer) && !slices.Contains([]string{"audit", "history", "sessions"}, name) {
-		return &exitError{exitUncertain, control.Errorf(control.CodeUncertain, "%v; \"quorate history\" shows whether the primary moved, "+
+		return &exitError{exitUncertain, control.Errorf(control.CodeUncertain, "%v; \"quorate history\" on another node shows whether the primary moved, "+
 			"\"quorate audit\" all else", unanswered(err, socket))}
 	}
 	if err != nil {
@@ -96,6 +100,19 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil
+}
+
+// errHangs is the error of an agent that takes connections and shows no sign of life.
+var errHangs = errors.New("it hangs")
+
+// hangs is errHangs if the agent at a socket does not say its status, which it has in memory: no request is sent to
+// such an agent.
+func hangs(ctx context.Context, socket string) error {
+	if _, err := askStatus(ctx, socket); !errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("ask agent at %s: no sign of life in %s: %w, and nothing was asked of it; use another node, and see this one's log (journalctl -u quorate)",
+		socket, units.Duration(statusTimeout), errHangs)
 }
 
 // withoutSocket says why nobody takes requests at a socket. An agent has no socket before its node has data,

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -509,6 +511,45 @@ func TestRequestsWithoutSocket(t *testing.T) {
 	}
 }
 
+// TestHangingAgent: nothing is asked of an agent that shows no sign of life, and what it would have read is read from
+// the files.
+func TestHangingAgent(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "node.toml")
+	for name, text := range map[string]string{
+		"node.toml":     fmt.Sprintf("data_dir = %q\n[api]\nlisten = \"127.0.0.1:1\"\n", dir),
+		"identity.json": "",
+		"history.log":   `{"at":"2026-11-22T12:00:00Z","node":"a","seq":1,"what":"fenced","event":{"kind":"fenced","why":"its disk"}}` + "\n",
+		"audit.log":     `{"at":"2026-11-22T12:00:00Z","node":"a","by":"ann@db1","what":"fence node a"}` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent, err := net.Listen("unix", filepath.Join(dir, "control.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	for _, c := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{[]string{"switchover"}, exitFailure, "", "it hangs, and nothing was asked of it; use another node"},
+		{[]string{"history"}, exitOK, "its disk", "these lines are from " + dir},
+		{[]string{"audit"}, exitOK, "fence node a", "these lines are from " + dir},
+	} {
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		var out, errs bytes.Buffer
+		code := Main(ctx, append(c.args, "--config", path), &out, &errs, Deps{})
+		stop()
+		if code != c.code || !strings.Contains(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) {
+			t.Errorf("%v: %d, %q, %q", c.args, code, out.String(), errs.String())
+		}
+	}
+}
+
 // TestFilesOfAFormingNode: what needs files that a node has only once it has begun says
 // so, and where to look.
 func TestFilesOfAFormingNode(t *testing.T) {
@@ -564,7 +605,7 @@ func TestAgentDiesOverARequest(t *testing.T) {
 		want string
 		args []string
 	}{
-		{exitUncertain, `no answer came: EOF; "quorate history" shows whether the primary moved`, []string{"switchover", "--to", "b"}},
+		{exitUncertain, `no answer came: EOF; "quorate history" on another node shows whether the primary moved`, []string{"switchover", "--to", "b"}},
 		{exitUncertain, `"code":"uncertain"`, []string{"switchover", "--to", "b", "--json"}},
 		{exitUnknown, "no answer came", []string{"did-commit", "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"}},
 		{exitFailure, "no answer came: EOF", []string{"history"}},

@@ -35,9 +35,9 @@ func newHistoryCommand() *cobra.Command {
 		Long: `Prints what happened to the nodes, oldest first: when, what, on which node, how long
 there was no primary, what the new primary applied before it opened, and why. Every
 node has every line, in history.log in its data directory. Lines of other nodes come
-within seconds, and after a node was away. If the agent does not run, or takes no
-part in the cluster, the command reads the file, which has what was known here until
-then. "quorate audit" says which nodes were added, removed or rebuilt.
+within seconds, and after a node was away. If the agent does not run, hangs, or takes
+no part in the cluster, the command reads the file, which has what was known here
+until then. "quorate audit" says which nodes were added, removed or rebuilt.
 
 NO PRIMARY and LAST WRITE both end when the new primary opened. NO PRIMARY begins with
 the last sign of the old one: its status, or a commit. LAST WRITE begins with the last
@@ -73,10 +73,10 @@ primary. Its LAST WRITE is from the log, exact to a second.
 }
 
 // keptLines reads lines from a node's data directory when its agent cannot give them, because it
-// does not run, or takes no part in the cluster. cause is the error of asking the agent.
+// does not run, hangs, or takes no part in the cluster. cause is the error of asking the agent.
 func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause error, read func(dataDir string, last int) ([]T, error)) ([]T, error) {
 	refused, ok := errors.AsType[*control.Error](cause)
-	absent := errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, fs.ErrNotExist)
+	absent := errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, fs.ErrNotExist) || errors.Is(cause, errHangs)
 	if o.addr != "" || last < 1 || !absent && (!ok || refused.Code != control.CodeFailed) {
 		return nil, cause
 	}
