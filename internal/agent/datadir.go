@@ -58,6 +58,15 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	return d, checkIdentity(d.Own(), cfg)
 }
 
+// CheckLog says that the log of a data directory is lost, or the directory's identity; nil = neither is.
+func CheckLog(path string) error {
+	home, err := datadir.Visit(datadir.New(vfs.OS{}, path), datadir.Identity{})
+	if err != nil {
+		return err
+	}
+	return home.CheckLog()
+}
+
 // checkAdopted refuses a directory in which an adoption was interrupted.
 func checkAdopted(dir string) error {
 	r, phase, err := founding.Look(vfs.OS{}, dir)

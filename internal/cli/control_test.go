@@ -568,6 +568,21 @@ func TestFilesOfAFormingNode(t *testing.T) {
 	}
 }
 
+// TestLostLogIsNamed: a node that has had a log is not taken for a node that has none yet.
+func TestLostLogIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(t.TempDir(), "node.toml")
+	identity := `{"format": 1, "cluster": "orders", "cluster_id": "1", "node": "a", "node_id": "1", "instance": "02000000000000000000000000000000", "log": true}`
+	for name, text := range map[string]string{path: fmt.Sprintf("node = \"a\"\ndata_dir = %q\n", dir), filepath.Join(dir, "identity.json"): identity} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, _, errs := run(t, "log", "ls", "--config", path); code != exitFailure || !strings.Contains(errs, "but this node has had one: mount it, or put it back") {
+		t.Errorf("%d, %q", code, errs)
+	}
+}
+
 // TestSettingsOfNodeOutside: a node that takes no part in the cluster does not show the
 // default as what was agreed on, nor the log as empty that it has not opened.
 func TestSettingsOfNodeOutside(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -37,7 +38,7 @@ func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
 
 // open opens the log for reading. It takes no lock: the node may run.
 func (s *logSource) open() (*seglog.Inspector, error) {
-	ofNode := s.dir == ""
+	dataDir := "" // of the node, if it is a node's log
 	switch {
 	case s.config != "" && s.dir != "":
 		return nil, usage(errors.New("--dir and --config both say where the log is: use one of them"))
@@ -48,10 +49,13 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.dir = filepath.Join(c.DataDir, "log")
+		dataDir, s.dir = c.DataDir, filepath.Join(c.DataDir, "log")
 	}
 	in, err := seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
-	if ofNode && errors.Is(err, fs.ErrNotExist) {
+	if dataDir != "" && errors.Is(err, fs.ErrNotExist) {
+		if lost := agent.CheckLog(dataDir); lost != nil {
+			return nil, lost
+		}
 		return nil, fmt.Errorf("this node has no log yet (%w): \"quorate status\" says why", err)
 	}
 	if errors.Is(err, seglog.ErrNoLog) {

@@ -237,6 +237,10 @@ func (d Dir) CheckEmpty() error {
 	if err != nil {
 		return fmt.Errorf("read data directory: %w", err)
 	}
+	ours := []string{ClusterState, Durable, Met, Peers, Promise}
+	if slices.ContainsFunc(found, func(name string) bool { return slices.Contains(ours, name) }) {
+		return fmt.Errorf("data directory %s: its "+IdentityFile+" is lost: put it back, or move the directory away: then the node is rebuilt", d.path)
+	}
 	for _, name := range found { // a crash may have left the lock, or a file that was not complete
 		if !slices.Contains([]string{"lost+found", LockFile, IdentityFile + ".tmp", Adopting + ".tmp", Restoring + ".tmp"}, name) {
 			return fmt.Errorf("data directory %s holds %q but no "+IdentityFile+": it is not quorate's; choose an empty one", d.path, name)
@@ -252,6 +256,10 @@ func (h *Home) CheckLog() error {
 		return nil
 	}
 	if _, err := h.fs.Stat(h.Join("log", "state")); errors.Is(err, fs.ErrNotExist) {
+		if files, _ := h.fs.List(h.Join("log")); len(files) > 0 {
+			return fmt.Errorf("data directory %s: %s is gone, and the log's other files are there: put it back; without it the node has to be rebuilt",
+				h.Path(), h.Join("log", "state"))
+		}
 		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or put it back; without it the node has to be rebuilt",
 			h.Path(), h.Join("log"))
 	} else if err != nil {

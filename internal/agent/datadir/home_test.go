@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,33 @@ func TestWhatIsGivenUp(t *testing.T) {
 		}
 		if id := h.Own(); got != c.want || h.Life() != Joining || id.Instance != anInstance || id.Superseded != nil {
 			t.Errorf("%s: %q, want %q; it is %+v", c.name, got, c.want, id)
+		}
+	}
+}
+
+// TestLostFilesAreNamed: whoever has lost one file is not told that all are lost, or that the directory is not quorate's.
+func TestLostFilesAreNamed(t *testing.T) {
+	mem := vfs.NewMem()
+	h := home(t, mem, Identity{Log: true}, false)
+	for _, step := range []struct {
+		file, want string
+		check      func() error
+	}{
+		{"", "the log is gone from log", h.CheckLog},
+		{"log/segment", "log/state is gone, and the log's other files are there: put it back", h.CheckLog},
+		{"ibdata1", "it is not quorate's; choose an empty one", h.CheckEmpty},
+		{Peers, "its identity.json is lost: put it back", h.CheckEmpty},
+	} {
+		if step.file != "" {
+			write(t, mem, step.file, "")
+		}
+		if step.file == "ibdata1" {
+			if err := mem.Rename("log", "ibdata2"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := step.check(); err == nil || !strings.Contains(err.Error(), step.want) {
+			t.Errorf("with %q: %v, want %q", step.file, err, step.want)
 		}
 	}
 }
