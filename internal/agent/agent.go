@@ -155,21 +155,13 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 }
 
 func newAgent(cfg config.Config, install *install.Installation, logger *slog.Logger, version string) (*Agent, error) {
-	data, err := prepareDataDir(cfg)
+	data, last, err := readDataDir(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Bootstrap && (!data.Fresh() || cfg.Joins()) {
 		return nil, fmt.Errorf("%w: node %q has data in %s, or is to join: leave --bootstrap out",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
-	}
-	if _, err := os.Stat(data.Join("mysql")); install == nil && err == nil {
-		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
-			cfg.DataDir, cfg.Node)
-	}
-	last, err := data.LastState()
-	if err != nil {
-		return nil, err
 	}
 	own, err := keys.Open(cfg, last.State, data.Fresh(), logger)
 	if err != nil {

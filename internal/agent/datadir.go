@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/founding"
@@ -56,6 +57,21 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	}
 	d.Home = home
 	return d, checkIdentity(d.Own(), cfg)
+}
+
+// readDataDir is prepareDataDir. It also returns the cluster state that the node knew last, and refuses a logger with
+// the data of a mysqld.
+func readDataDir(cfg config.Config) (*dataDir, cluster.StatePoint, error) {
+	data, err := prepareDataDir(cfg)
+	if err != nil {
+		return nil, cluster.StatePoint{}, err
+	}
+	if _, err := os.Stat(data.Join("mysql")); cfg.Self().Kind == cluster.KindLogger && err == nil {
+		return nil, cluster.StatePoint{}, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
+			cfg.DataDir, cfg.Node)
+	}
+	last, err := data.LastState()
+	return data, last, err
 }
 
 // CheckLog says that the log of a data directory is lost, or the directory's identity; nil = neither is.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
@@ -56,8 +57,9 @@ by its option --validate-config: nothing is started, and no data are touched.
 What is allowed and likely not meant is a warning: so are files that others may
 read or change who should not, files for TLS that mysqld cannot use, a data_dir or a
 mysql.bind that the account which runs this cannot use, and that this host has no
-mysqld. So run it as the agent's account. Exit code 1 if a warning says that the
-agent would not start.`,
+mysqld. If the node's data directory and key are on this host, the command reads them
+as the agent does when it starts. So run it as the agent's account. Exit code 1 if a
+warning says that the agent would not start.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,14 +86,16 @@ agent would not start.`,
 	}
 }
 
-// stopsAgent tells whether a warning says that the agent would not start. The warning may be true only on this host.
-func stopsAgent(warning string) bool { return strings.Contains(warning, "the agent would not start") }
+// stops ends a warning with which the agent would not start. The warning may be true only on this host.
+const stops = ": the agent would not start"
+
+func stopsAgent(warning string) bool { return strings.HasSuffix(warning, stops) }
 
 // configWarnings says what in a configuration is allowed but probably not meant.
 func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {
 	server, err := checkServer(ctx, c)
 	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
-		fileWarnings(path, c), hookWarnings(c), keyWarnings(c), server), err
+		fileWarnings(path, c), hookWarnings(c), startWarnings(c), server), err
 }
 
 // checkServer lets this host's mysqld judge the operator's variables. There may be no mysqld
@@ -110,7 +114,7 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	}
 	files := mysqld.Config{DataDir: filepath.Join(c.DataDir, "mysql"), OSUser: c.MySQL.User, Variables: c.MySQL.Variables}
 	if err := files.CheckPlace(); err != nil {
-		warnings = append(warnings, fmt.Sprintf("data_dir: %v: the agent would not start", err))
+		warnings = append(warnings, fmt.Sprintf("data_dir: %v"+stops, err))
 	}
 	texts, err := files.CheckTLSFiles(ctx)
 	if errors.Is(err, mysqld.ErrConfig) { // accountWarnings reports a missing account
@@ -124,6 +128,34 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 		wrong["mysql.variables."+name] = fmt.Sprintf("mysqld %s would not start with mysql.variables.%s: %s", install.Version, name, why)
 	}
 	return warnings, usage(c.Wrong(wrong))
+}
+
+// startWarnings says why the agent would not start with the data directory and the key that are on this host. It also
+// names the nodes for which the configuration has another key than the cluster.
+func startWarnings(c config.Config) (texts []string) {
+	if outdated := agent.OutdatedKeys(c); outdated != "" {
+		texts = append(texts, outdated)
+	}
+	err := agent.CheckStart(c)
+	switch _, noKey := ownKey(c); {
+	case err != nil && errors.Is(err, fs.ErrPermission) && isOfAnother(c.DataDir):
+		return append(texts, fmt.Sprintf("%v: run this as the agent's account", err))
+	case err != nil:
+		return append(texts, err.Error()+stops)
+	case c.Members[0].Key != "" && errors.Is(noKey, fs.ErrNotExist): // all members have a key, or none
+		return append(texts, fmt.Sprintf("%v: put the node's key there, or make it with \"quorate key new\", before the agent starts", noKey))
+	}
+	return texts
+}
+
+// isOfAnother tells whether a directory belongs to another account than this one, or this one may not even look.
+func isOfAnother(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return errors.Is(err, fs.ErrPermission)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) != os.Geteuid()
 }
 
 // dataDirWarnings says that the data directory cannot be written, or cannot be made: an agent
@@ -145,7 +177,7 @@ func dataDirWarnings(path string) (texts []string) {
 		}
 	}
 	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && info.Mode().Perm()&0o022 != 0 {
-		texts = append(texts, fmt.Sprintf("others may write in data_dir %s (%v): chmod go-w it: the agent would not start", path, info.Mode()))
+		texts = append(texts, fmt.Sprintf("others may write in data_dir %s (%v): chmod go-w it"+stops, path, info.Mode()))
 	}
 	if err != nil {
 		texts = append(texts, fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err))
@@ -209,7 +241,7 @@ func hookWarnings(c config.Config) []string {
 		return []string{fmt.Sprintf("hooks.on_change: uid %d cannot execute %s: chmod +x it", os.Geteuid(), path)}
 	}
 	if text := hookChangeable(c); text != "" {
-		return []string{text + ": the agent would not start"}
+		return []string{text + stops}
 	}
 	return nil
 }
@@ -266,14 +298,14 @@ func readableHash(path string, c config.Config) string {
 // readers' passwords give access to all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
 	if text := changeable(path); text != "" {
-		texts = append(texts, text+": the agent would not start")
+		texts = append(texts, text+stops)
 	}
 	if text := readableHash(path, c); text != "" {
 		texts = append(texts, text)
 	}
 	if c.API.TokensFile != "" {
 		if err := api.CheckTokens(c.API.TokensFile); err != nil {
-			texts = append(texts, fmt.Sprintf("%v: the agent would not start", err))
+			texts = append(texts, fmt.Sprintf("%v"+stops, err))
 		}
 	}
 	return append(texts, c.OpenPasswordFiles()...)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -63,26 +62,6 @@ account yourself.`,
 		})
 	cmd.Flags().StringVar(&out, "out", "", "write to this `file` instead")
 	return cmd
-}
-
-// keyWarnings says that the node's key cannot be used, or that the configuration has another key for this node. It also
-// names the nodes for which the configuration has another key than the cluster.
-func keyWarnings(c config.Config) (texts []string) {
-	if outdated := agent.OutdatedKeys(c); outdated != "" {
-		texts = append(texts, outdated)
-	}
-	said := c.Self().Key
-	if c.Members[0].Key == "" { // all members have a key, or none
-		return texts
-	}
-	k, err := ownKey(c)
-	switch {
-	case err != nil:
-		return append(texts, fmt.Sprintf("%v: the agent has to make its key, or would not start", err))
-	case said != "" && said != k.Key:
-		return append(texts, fmt.Sprintf("it says that node %q has the key %s, and %s holds %s: with an empty data directory the agent would not start", c.Node, said, k.File, k.Key))
-	}
-	return texts
 }
 
 // ownKey reads the key that a node shows while its key is not being changed.

@@ -24,11 +24,7 @@ func (d Dir) WriteMet(met Instances) error { return d.replace(Met, met) }
 // An older agent has not noted the second: then each peer may have come with its pinned
 // directory, and that is noted now.
 func (d Dir) Known() (pins, met Instances, err error) {
-	pins, met = Instances{}, Instances{}
-	if _, err := d.Load(File{Name: Peers, Remedy: "put it back, or rebuild this node"}, &pins); err != nil {
-		return nil, nil, err
-	}
-	noted, err := d.Load(File{Name: Met, Remedy: "remove it, and the agent goes by " + Peers}, &met)
+	pins, met, noted, err := d.readKnown()
 	if err == nil && !noted {
 		met = pins
 		err = d.WriteMet(met)
@@ -37,4 +33,19 @@ func (d Dir) Known() (pins, met Instances, err error) {
 		return nil, nil, err
 	}
 	return pins, met, nil
+}
+
+// CheckKnown says why Known would fail to read, and notes nothing.
+func (d Dir) CheckKnown() error {
+	_, _, _, err := d.readKnown()
+	return err
+}
+
+func (d Dir) readKnown() (pins, met Instances, noted bool, err error) {
+	pins, met = Instances{}, Instances{}
+	if _, err := d.Load(File{Name: Peers, Remedy: "put it back, or rebuild this node"}, &pins); err != nil {
+		return nil, nil, false, err
+	}
+	noted, err = d.Load(File{Name: Met, Remedy: "remove it, and the agent goes by " + Peers}, &met)
+	return pins, met, noted, err
 }

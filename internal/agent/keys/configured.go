@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -28,10 +29,7 @@ func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger
 		return nil, nil
 	}
 	configured := cfg.Self().Key
-	known, needed := configured, len(cfg.Members) > 0 && cfg.Members[0].Key != "" // all have one, or none
-	if m, ok := last.MemberByID(cfg.Self().ID); ok && m.Key != "" {
-		known, needed = m.Key, true
-	}
+	known, needed := knownKey(cfg, last)
 	k, err := Load(Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
 	switch {
 	case err != nil && needed:
@@ -44,6 +42,30 @@ func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger
 			ErrKey, cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
 	return k, nil
+}
+
+// knownKey is the key by which the others know a configuration's node. needed: the node does not start without a key.
+func knownKey(cfg config.Config, last cluster.State) (known cluster.Key, needed bool) {
+	if m, ok := last.MemberByID(cfg.Self().ID); ok && m.Key != "" {
+		return m.Key, true
+	}
+	return cfg.Self().Key, len(cfg.Members) > 0 && cfg.Members[0].Key != "" // all have one, or none
+}
+
+// Check says why Open would fail, and makes no key. It takes a key that is not there for one that somebody will put there, if the node
+// has no data yet.
+func Check(cfg config.Config, last cluster.State, fresh bool) error {
+	_, missing := os.Lstat(cfg.KeyFile)
+	if cfg.KeyFile == "" || cfg.PeerTLS.CertificateFile != "" || !errors.Is(missing, fs.ErrNotExist) {
+		_, err := Open(cfg, last, fresh, slog.New(slog.DiscardHandler))
+		return err
+	}
+	const writeAndPass = 0o3 // access(2): W_OK|X_OK
+	err := syscall.Access(filepath.Dir(cfg.KeyFile), writeAndPass)
+	if _, needed := knownKey(cfg, last); err == nil || fresh || !needed {
+		return nil
+	}
+	return unusable(&os.PathError{Op: "make", Path: cfg.KeyFile, Err: err}, cfg)
 }
 
 // unusable says why the key could not be read or made, and what to do where the reason does not say it.
