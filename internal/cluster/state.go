@@ -298,7 +298,7 @@ func (s State) MemberByID(id NodeID) (m Member, ok bool) {
 // Clone returns a copy that shares nothing with s.
 func (s State) Clone() State {
 	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)
-	s.RemovedKeys, s.Variables = maps.Clone(s.RemovedKeys), maps.Clone(s.Variables)
+	s.RemovedKeys, s.RemovedNextKeys, s.Variables = maps.Clone(s.RemovedKeys), maps.Clone(s.RemovedNextKeys), maps.Clone(s.Variables)
 	if s.Maintenance != nil {
 		m := *s.Maintenance
 		s.Maintenance = &m
