@@ -390,18 +390,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
-	if err := a.data.CheckLog(); err != nil {
-		return err
-	}
-	a.log, err = openLog(ctx, a.logOptions())
-	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
-		if err := a.heal(ctx, err); err != nil {
-			return err
-		}
-		a.log, err = seglog.Open(a.logOptions())
-	}
-	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+	if err := a.openSoundLog(ctx); err != nil {
+		return a.rebuiltInstead(ctx, err)
 	}
 	if err := a.openMember(); err != nil {
 		return errors.Join(err, a.log.Close())

@@ -10,12 +10,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -48,6 +50,41 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 		}
 		logger.Error("the log turned out to be damaged: starting again to heal it", "error", err)
 	}
+}
+
+// openSoundLog opens the log, and heals it first if it is damaged.
+func (a *Agent) openSoundLog(ctx context.Context) (err error) {
+	if err := a.data.CheckLog(); err != nil {
+		return err
+	}
+	a.log, err = openLog(ctx, a.logOptions())
+	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
+		if err := a.heal(ctx, err); err != nil {
+			return err
+		}
+		a.log, err = seglog.Open(a.logOptions())
+	}
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	return nil
+}
+
+// rebuiltInstead asks the peers of a node that cannot open its log (err says why) whether it is to be rebuilt, and
+// obeys. Such a node serves no peer, so it hears of an order nowhere else. It returns err, and what is to be done.
+func (a *Agent) rebuiltInstead(ctx context.Context, err error) error {
+	if ctx.Err() != nil || a.departing.Because() != nil || len(a.others()) == 0 {
+		return err
+	}
+	for _, r := range (losing{a}).AskWhoRefuses(ctx, a.transportPeers()) {
+		if r.Code == transport.CodeRebuild {
+			a.stance.Refused(r.By, r)
+		}
+	}
+	if errors.Is(err, datadir.ErrLogGone) || errors.Is(err, logcopy.ErrUnhealable) {
+		err = fmt.Errorf("%w (\"quorate node rebuild %s\" on another node, then start this agent again)", err, a.self.Name)
+	}
+	return err
 }
 
 // openLog opens the log. A read that fails may succeed a moment later: it counts as damage only

@@ -54,3 +54,17 @@ func TestStatusOfAStoppedReplica(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestStatusOfANodeToBeRebuilt: its role of before is not all that there is to say.
+func TestStatusOfANodeToBeRebuilt(t *testing.T) {
+	t.Parallel()
+	n := status.Node{Name: "b", Kind: cluster.KindLearner, Role: status.RoleReplica, AgeMs: 86000, Leaving: true}
+	want := []string{"last heard 1m26s ago, as replica", "to be rebuilt: that begins once its agent runs"}
+	if d := cmp.Diff(want, status.Cluster{Self: "a"}.AboutNode(n)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	n.Reachable = true
+	if d := cmp.Diff([]string{"to be rebuilt"}, status.Cluster{Self: "a"}.AboutNode(n)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -58,7 +58,7 @@ func (c MembershipChange) done(s State) string {
 	case c.Op == OpPromote:
 		return fmt.Sprintf("Node %s has a vote now, as a %s node.", c.Name, m.Kind)
 	case c.Op == OpRebuild:
-		return fmt.Sprintf("Node %s is rebuilt. It gets its vote back once it has caught up: see quorate status.", c.Name)
+		return fmt.Sprintf("Node %s will be rebuilt. It gets its vote back once it has caught up: see quorate status.", c.Name)
 	}
 	return fmt.Sprintf("Node %s has no vote any more: it is a learner.", c.Name)
 }

@@ -21,7 +21,7 @@ func TestDone(t *testing.T) {
 		{Change{Settings: &SettingsChange{Errant: new(ErrantRebuild)}}, "The cluster is set to errant rebuild."},
 		{Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "d:1", Kind: KindFull}}, "Node d is added. It gets its vote, as a full node, once it has caught up."},
 		{Change{Membership: &MembershipChange{Op: OpPromote, Name: "d", Kind: KindFull}}, "Node d has a vote now, as a full node."},
-		{Change{Membership: &MembershipChange{Op: OpRebuild, Name: "d", Instance: "i"}}, "Node d is rebuilt. It gets its vote back once it has caught up: see quorate status."},
+		{Change{Membership: &MembershipChange{Op: OpRebuild, Name: "d", Instance: "i"}}, "Node d will be rebuilt. It gets its vote back once it has caught up: see quorate status."},
 		{Change{Membership: &MembershipChange{Op: OpRemove, Name: "d"}}, "Node d is removed from the cluster."},
 		{Change{Membership: &MembershipChange{Op: OpAdd, Name: "e", ID: 5, Peer: "e:1", Kind: KindLearner}}, "Node e is added, as a learner."},
 		{Change{Membership: &MembershipChange{Op: OpDemote, Name: "c"}}, "Node c has no vote any more: it is a learner."},

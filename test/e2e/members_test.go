@@ -367,6 +367,7 @@ func TestMembersRebuild(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Running", f.rebuildRunning)
 	f.scenario(t, "LostDisk", f.rebuildLostDisk)
+	f.scenario(t, "LostLog", f.rebuildLostLog)
 	f.scenario(t, "LeaderDies", f.changeWhileLeaderDies)
 }
 
@@ -458,6 +459,47 @@ func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 	load.stop(t)
 	if now := f.heal(t, ctx); now != primary {
 		t.Logf("the primary was %s, is %s", f.Name(primary), f.Name(now))
+	}
+	f.check(t, ctx)
+}
+
+// rebuildLostLog: a node whose log is gone, or cannot be healed, ends, until it is told to be rebuilt. What it had is
+// kept in old/.
+func (f *fixture) rebuildLostLog(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	log := filepath.Join(f.DataDir(i), "log")
+	for _, spoil := range []func() error{
+		func() error { return os.Rename(log, filepath.Join(f.DataDir(i), "moved-away")) },
+		func() error { return os.Truncate(filepath.Join(log, "state"), 700) },
+	} {
+		uuid := f.status(t, ctx, i).ServerUUID
+		if err := f.KillBoth(i); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		if err := devcluster.Poll(ctx, "the node ends", func(context.Context) (bool, string, error) {
+			return f.AgentPID(i) == 0, "it runs", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		out := f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
+		if !strings.Contains(out, "will be rebuilt") || !strings.Contains(out, f.Name(i)+" is not heard of: it is rebuilt once its agent runs") {
+			t.Errorf("the command says %s", out)
+		}
+		if out := f.must(t, ctx, primary, "status"); !strings.Contains(out, f.Name(i)+": to be rebuilt") {
+			t.Errorf("the status does not say that it is to be rebuilt: %s", out)
+		}
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.rebuilt(t, ctx, i, uuid)
 	}
 	f.check(t, ctx)
 }

@@ -249,6 +249,9 @@ func (d Dir) CheckEmpty() error {
 	return nil
 }
 
+// ErrLogGone is what CheckLog refuses: the log, or its state, is gone.
+var ErrLogGone = errors.New("without it the node has to be rebuilt")
+
 // CheckLog refuses a directory whose log is gone, for instance because its file
 // system is not mounted: with an empty log the node would vote as if it had promised nothing.
 func (h *Home) CheckLog() error {
@@ -257,11 +260,11 @@ func (h *Home) CheckLog() error {
 	}
 	if _, err := h.fs.Stat(h.Join("log", "state")); errors.Is(err, fs.ErrNotExist) {
 		if files, _ := h.fs.List(h.Join("log")); len(files) > 0 {
-			return fmt.Errorf("data directory %s: %s is gone, and the log's other files are there: put it back; without it the node has to be rebuilt",
-				h.Path(), h.Join("log", "state"))
+			return fmt.Errorf("data directory %s: %s is gone, and the log's other files are there: put it back; %w",
+				h.Path(), h.Join("log", "state"), ErrLogGone)
 		}
-		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or put it back; without it the node has to be rebuilt",
-			h.Path(), h.Join("log"))
+		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or put it back; %w",
+			h.Path(), h.Join("log"), ErrLogGone)
 	} else if err != nil {
 		return fmt.Errorf("look for the log: %w", err)
 	}

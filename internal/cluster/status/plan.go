@@ -41,7 +41,11 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 		if _, err := before.Member(m.Name); err != nil && m.Becomes != "" {
 			p.Notes = append(p.Notes, fmt.Sprintf("once %s has caught up it votes: %s", m.Name, majorityNote(onceVoting(after, i, nodes), was)))
 		}
-		if old, err := before.Member(m.Name); err == nil && m.Name == primary && m.Weight == 0 && old.Weight > 0 {
+		old, err := before.Member(m.Name)
+		if err == nil && m.Instance != old.Instance && silent(m.ID, nodes) {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s is not heard of: it is rebuilt once its agent runs", m.Name))
+		}
+		if err == nil && m.Name == primary && m.Weight == 0 && old.Weight > 0 {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s stays the primary until it fails or is moved (quorate switchover); with weight 0 it does not become the primary again", m.Name))
 		}
 	}
@@ -64,6 +68,11 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 		}
 	}
 	return p
+}
+
+// silent tells whether a node says nothing: its agent does not run, as far as is known.
+func silent(id cluster.NodeID, nodes []Node) bool {
+	return !slices.ContainsFunc(nodes, func(n Node) bool { return n.ID == id && (n.Reachable || n.Refusal != nil) })
 }
 
 // onceVoting judges a state in which the i-th member, a joining learner, has caught up.

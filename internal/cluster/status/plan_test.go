@@ -58,6 +58,10 @@ func TestPlanChange(t *testing.T) {
 		"add a learner": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLearner}}, well, cluster.Impact{}},
 		"remove": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, well, cluster.Impact{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
+		"rebuild": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: "c", Instance: "new"}}, well, cluster.Impact{Notes: []string{
+			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
+		"rebuild one that is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: "c", Instance: "new"}}, cGone, cluster.Impact{Notes: []string{
+			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)", "c is not heard of: it is rebuilt once its agent runs"}}},
 		"weight 0 of the last": {cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(int)}}, cGone, cluster.Impact{Notes: []string{
 			"after that no other node could take over from the primary"}}},
 		"maintenance": {cluster.Change{Maintenance: &cluster.MaintenanceChange{On: true}}, well, cluster.Impact{Notes: []string{

@@ -330,7 +330,7 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 		}
 	}
 	for _, r := range []struct{ about, text string }{
-		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
+		{"", n.Reason}, {"", n.leavingText()}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
 		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", c.fedBy(n)},
 		{"events: ", n.eventsText()},
 	} {
@@ -343,6 +343,17 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 			units.Size(o.Bytes), units.Line(o.Dir), o.Until.UTC().Format(time.DateOnly)))
 	}
 	return said
+}
+
+// leavingText says that the node has yet to obey the order to be rebuilt; "" = there is none.
+func (n Node) leavingText() string {
+	switch {
+	case !n.Leaving:
+		return ""
+	case !n.Reachable:
+		return "to be rebuilt: that begins once its agent runs"
+	}
+	return "to be rebuilt"
 }
 
 // fedBy says which node feeds a learner that has a source; "" = it has no source.
