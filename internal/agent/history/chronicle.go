@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// repeatAfter is for how long the same event is not told again: a mysqld may crash in
-// a loop, or be on a disk on which it cannot start.
+// repeatAfter is for how long an event must not have happened to be told again. So a mysqld that crashes in a loop, or
+// is on a disk on which it cannot start, is told once.
 const repeatAfter = time.Minute
 
 // Chronicle makes events from the steps of the role machine: what is worth a line for a person who
@@ -31,7 +31,7 @@ type Chronicle struct {
 	chosen uint64
 	// fencedBy is why an operator wants no mysqld here; "" = he does.
 	fencedBy string
-	// told is the newest event of its kind, and when.
+	// told is the newest event of its kind, and when it happened last.
 	told map[cluster.EventKind]toldEvent
 	// past is what was known of the old primary when this node was elected.
 	past past
@@ -92,11 +92,10 @@ func (c *Chronicle) Note(s Step) (events []cluster.Event) {
 	tell := func(e cluster.Event) {
 		t := c.told[e.Kind]
 		always := e.Kind == cluster.EventPrimary || e.Kind == cluster.EventLeft || e.Kind == cluster.EventUnfenced
-		if !always && t.why == e.Why && !t.at.IsZero() && s.Now.Sub(t.at) < repeatAfter {
-			return
-		}
 		c.told[e.Kind] = toldEvent{e.Why, s.Now}
-		events = append(events, e)
+		if always || t.why != e.Why || t.at.IsZero() || s.Now.Sub(t.at) >= repeatAfter {
+			events = append(events, e)
+		}
 	}
 	c.noteInput(s, tell)
 	for _, e := range s.Effects {

@@ -98,6 +98,32 @@ func TestEachUnfenceIsTold(t *testing.T) {
 	}
 }
 
+// TestLoopIsToldOnce: a mysqld that cannot start is tried again and again, and the history says so once, until
+// something else was the reason, or it went well for a while.
+func TestLoopIsToldOnce(t *testing.T) {
+	now, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), &Chronicle{}
+	told := func(times int, why string) (n int) {
+		for range times {
+			now = now.Add(7 * time.Second)
+			n += len(c.Note(Step{Now: now, In: role.Done{}, Before: role.PhaseStarting, After: role.PhaseFenced, Reason: why}))
+		}
+		return n
+	}
+	for i, c := range []struct {
+		times int
+		why   string
+		want  int
+	}{{100, "page size", 1}, {3, "disk full", 1}, {1, "page size", 1}} {
+		if got := told(c.times, c.why); got != c.want {
+			t.Errorf("step %d: told %d times, want %d", i, got, c.want)
+		}
+	}
+	now = now.Add(repeatAfter)
+	if got := told(5, "page size"); got != 1 {
+		t.Errorf("after a while told %d times", got)
+	}
+}
+
 // TestElectedIsStampedAsElected: an event that is told at its end has the time of its beginning, even if the next one
 // begins at once.
 func TestElectedIsStampedAsElected(t *testing.T) {

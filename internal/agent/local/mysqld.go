@@ -199,7 +199,7 @@ func (m *Mysqld) bringUp(ctx context.Context, server *mysqld.Server, o mysqld.St
 	m.cfg.Tasks.Go(func() { m.watch(p) })
 	if err := p.Ready(ctx); err != nil {
 		m.Kill()
-		return nil, fmt.Errorf("wait for mysqld: %w", err)
+		return nil, err
 	}
 	return p, nil
 }

@@ -2,6 +2,8 @@ package mysqld
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -67,14 +69,15 @@ func (l logLine) level() slog.Level {
 
 // errorLog reads mysqld's error log. For a line that says that the server shuts down it calls
 // shutdown, before anything else; for a line that says that the server waits for disk space it
-// calls diskFull. It keeps the last lines, and forwards each line to the logger.
+// calls diskFull. It keeps the last lines and the first error, and forwards each line to the logger.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)
 	diskFull func(text string)
 
-	mu   sync.Mutex
-	tail []string
+	mu         sync.Mutex
+	tail       []string
+	firstError string
 }
 
 // run reads r to its end. The last line may lack a line break.
@@ -105,6 +108,9 @@ func (e *errorLog) line(line string) {
 	if len(e.tail) > tailLines {
 		e.tail = e.tail[1:]
 	}
+	if l.priority == "ERROR" && e.firstError == "" {
+		e.firstError = l.text
+	}
 	e.mu.Unlock()
 	e.logger.Log(context.Background(), l.level(), l.text, "code", l.code)
 }
@@ -116,11 +122,26 @@ func (e *errorLog) last() string {
 	return strings.Join(e.tail, "\n")
 }
 
-// LastWords returns the last line of mysqld's error log.
-func (p *Process) LastWords() string {
-	last := p.log.last()
-	return last[strings.LastIndexByte(last, '\n')+1:]
+// complaint is why mysqld does not start, in its own words: the first error, which is mostly the cause of those that
+// follow, else the last line. It has no time, so the same complaint has the same words.
+func (e *errorLog) complaint() string {
+	last := e.last()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return cmp.Or(e.firstError, parseLogLine(lastLine(last)).text, "it wrote nothing")
 }
+
+// complaintOf is the complaint of a mysqld that wrote text and has ended. The text goes to the logger.
+func complaintOf(text []byte, logger *slog.Logger) string {
+	e := errorLog{logger: logger, shutdown: func(string) {}}
+	e.run(bytes.NewReader(text))
+	return e.complaint()
+}
+
+func lastLine(s string) string { return s[strings.LastIndexByte(s, '\n')+1:] }
+
+// LastWords returns the last line of mysqld's error log.
+func (p *Process) LastWords() string { return lastLine(p.log.last()) }
 
 // tailOf returns the last lines of s.
 func tailOf(s string) string {

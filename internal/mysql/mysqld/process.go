@@ -211,7 +211,7 @@ func (p *Process) ExitError() error {
 }
 
 // Ready waits until mysqld accepts the admin login and has run its init file to the end, and starts
-// the canary session. It fails when mysqld ends, with the last lines of the error log; when mysqld
+// the canary session. It fails when mysqld ends, with its complaint; when mysqld
 // refuses something that the agent needs (ErrUnusable); or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
 	if err := p.awaitLogin(ctx); err != nil {
@@ -222,7 +222,7 @@ func (p *Process) Ready(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	if n != p.incarnation {
-		return fmt.Errorf("%w: its init file stopped half way\n%s", ErrUnusable, p.log.last())
+		return fmt.Errorf("%w: its init file stopped half way: %s", ErrUnusable, p.log.complaint())
 	}
 	p.ready.Do(func() {
 		if err = p.admin.warm(ctx); err == nil {
@@ -260,7 +260,7 @@ func (p *Process) awaitLogin(ctx context.Context) error {
 		}
 		select {
 		case <-p.done: // not exited: when done is closed, the error log was read to its end
-			return fmt.Errorf("start mysqld: %w\n%s", p.exitErr, p.log.last())
+			return fmt.Errorf("mysqld does not start: %s (%w; the agent's log has all that it wrote)", p.log.complaint(), p.exitErr)
 		case <-ctx.Done():
 			return fmt.Errorf("wait for mysqld: %w (last try: %w)", context.Cause(ctx), err)
 		case <-tick.C:

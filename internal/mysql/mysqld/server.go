@@ -141,7 +141,7 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("initialise data directory: %w\n%s", err, tailOf(string(out)))
+		return fmt.Errorf("initialise data directory: %w: %s", err, complaintOf(out, s.cfg.Logger))
 	}
 	return nil
 }

@@ -74,6 +74,24 @@ func TestErrorLogIsBounded(t *testing.T) {
 	}
 }
 
+// TestComplaint: what mysqld does not start for, in few words, which are the same at each try.
+func TestComplaint(t *testing.T) {
+	const system = "2026-11-30T04:00:01.000001Z 0 [System] [MY-010116] [Server] mysqld (mysqld 8.4.6) starting as process 7\n"
+	for text, want := range map[string]string{
+		system +
+			"2026-11-30T04:00:02.000001Z 1 [ERROR] [MY-012224] [InnoDB] Data file './ibdata1' uses page size 16384\n" +
+			"2026-11-30T04:00:03.000001Z 1 [ERROR] [MY-012930] [InnoDB] Plugin initialization aborted\n" +
+			strings.Repeat("a stack\n", 2*tailLines): "Data file './ibdata1' uses page size 16384",
+		system:                  "mysqld (mysqld 8.4.6) starting as process 7",
+		system + "it ends here": "it ends here",
+		"":                      "it wrote nothing",
+	} {
+		if got := complaintOf([]byte(text), slog.New(slog.DiscardHandler)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secrets.toml")
 	if _, err := LoadSecrets(path); !errors.Is(err, fs.ErrNotExist) {
