@@ -222,6 +222,12 @@ func (a *Agent) runsMysqld() bool { return a.self.Kind != cluster.KindLogger }
 // Run runs the node until ctx ends and everything has stopped in order, or
 // until it fails.
 func (a *Agent) Run(ctx context.Context) error {
+	// With mysql.user root runs the agent, also in a directory of mysqld's account.
+	if !a.data.Fresh() && a.cfg.MySQL.User == "" {
+		if err := checkOwner(a.cfg.DataDir, os.Geteuid()); err != nil {
+			return err
+		}
+	}
 	switch a.data.Life() {
 	case datadir.Removed:
 		return a.runRemoved(ctx)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -86,5 +88,52 @@ func TestRecoveryIsItsOwners(t *testing.T) {
 	}
 	if err := FinishRecovery(cfg); err == nil || !strings.Contains(err.Error(), "belongs to uid 1") {
 		t.Errorf("root finishes it: %v", err)
+	}
+}
+
+// TestRunIsTheOwners: root does not run once the agent of another account, which could then not read its own files.
+// An account that finds root's files is told so. Root's directory is root's, and with mysql.user the agent is root.
+func TestRunIsTheOwners(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	for _, c := range []struct {
+		dir, identity, state, uid int
+		want                      string
+	}{
+		{1, 1, 1, 0, "identity.json belongs to uid 1: run this as that user"},
+		{1, 1, 1, 1, ""},
+		{1, 1, 0, 1, "cluster.json belongs to uid 0"},
+		{1, 0, 0, 0, ""},
+		{0, 1, 1, 0, ""},
+		{0, 0, 0, 0, ""},
+		{1, 0, 0, 1, "identity.json belongs to uid 0: run this as that user, or, if uid 1 is to run the agent from now on, chown -R 1 "},
+	} {
+		dir := t.TempDir()
+		for name, uid := range map[string]int{"": c.dir, datadir.IdentityFile: c.identity, datadir.ClusterState: c.state} {
+			path := filepath.Join(dir, name)
+			if name != "" {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chown(path, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := checkOwner(dir, c.uid); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	cfg := loneConfig(t)
+	cfg.MySQL.BaseDir, cfg.Members[0].Kind = "/nonexistent", cluster.KindLogger
+	oneEntry(t, cfg)
+	for _, path := range []string{cfg.DataDir, filepath.Join(cfg.DataDir, datadir.IdentityFile)} {
+		if err := os.Chown(path, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "test"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1") {
+		t.Errorf("root runs it: %v", err)
 	}
 }

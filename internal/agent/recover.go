@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -68,17 +68,26 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	return r, nil
 }
 
-// checkOwner refuses a data directory that belongs to another user than uid: that user's
-// agent could not read the files that this process writes.
+// checkOwner refuses a data directory with files of another user than uid: that user's agent could not read what this
+// process writes, or this process cannot read those. Where root has the directory, root's agent has all that is in it.
 func checkOwner(dir string, uid int) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("look at the data directory: %w", err)
+	of, _, _ := ownerOf(dir)
+	if uid == 0 && of == 0 {
+		return nil
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != uid {
-		return fmt.Errorf("data directory %s belongs to uid %d: run this as that user", dir, st.Uid)
+	found := dir
+	for _, name := range []string{datadir.IdentityFile, datadir.ClusterState} { // these two belong to the agent
+		if owner, _, ok := ownerOf(filepath.Join(dir, name)); ok {
+			if found, of = filepath.Join(dir, name), owner; of != uid {
+				break
+			}
+		}
 	}
-	return nil
+	if of == uid {
+		return nil
+	}
+	return fmt.Errorf("data directory %s: %s belongs to uid %d: run this as that user, or, if uid %d is to run the agent from now on, chown -R %d %s first",
+		dir, found, of, uid, uid, dir)
 }
 
 // Close gives the data directory back.
