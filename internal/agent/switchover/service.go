@@ -26,6 +26,12 @@ const (
 	// nearEnough is how long the other node may take, from when it is asked, until
 	// it has everything that was committed then. Otherwise it is asked again.
 	nearEnough = 100 * time.Millisecond
+	// askMin is what a node that has everything may take to say so, however short it is waited for.
+	askMin = time.Second
+	// answerTime is for an answer to come that was given at the last moment.
+	answerTime = time.Second
+	// lagNoted is the lag, in seconds, of which a plan says something.
+	lagNoted = 1
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.
 	successorWait = 30 * time.Second

@@ -116,12 +116,28 @@ func (v *Service) plan(ctx context.Context, args cluster.SwitchoverRequest) (s c
 		return s, p, nil // nothing is waited for, or closed
 	}
 	for _, n := range v.board.Nodes() {
-		if n.ID == p.to && n.BacklogSeconds() > args.MaxPause.Seconds() {
-			p.notes = append(p.notes, fmt.Sprintf("%s needs about %.1f s to catch up: that is waited for first, %v at most", s.To, n.BacklogSeconds(), args.Wait))
+		if lag := lagNote(n, args.MaxPause); n.ID == p.to && lag != "" {
+			p.notes = append(p.notes, fmt.Sprintf("%s %s: that is waited for first, %s at most", s.To, lag, units.Duration(args.Wait)))
 		}
 	}
 	err = v.whatBlocks(ctx, &s, &p, args.MaxPause)
 	return s, p, err
+}
+
+// lagNote says how far a node is behind, if that is worth a word.
+func lagNote(n status.Node, maxPause time.Duration) string {
+	lags := fmt.Sprintf("lags by %.1f s (%s)", n.LagSeconds, n.LagText())
+	switch {
+	case n.LagText() == "":
+		return ""
+	case n.Stuck(): // nobody knows for how long
+		return lags
+	case n.BacklogSeconds() > maxPause.Seconds():
+		return fmt.Sprintf("needs about %.1f s to catch up", n.BacklogSeconds())
+	case n.LagSeconds >= lagNoted:
+		return lags
+	}
+	return ""
 }
 
 // whatBlocks looks at what runs in the primary's mysqld.
@@ -159,9 +175,9 @@ func (v *Service) whatBlocks(ctx context.Context, s *cluster.Switchover, p *plan
 
 // AskTarget asks another node's agent to wait until it has applied everything up to
 // an index; with a term, also to note that the leadership of the next term is given to it. It returns how long that
-// node has waited.
+// node has waited. Without t.Within, the node waits as long as ctx goes.
 func (v *Service) AskTarget(ctx context.Context, to cluster.NodeID, by string, t Target) (time.Duration, error) {
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := ctx.Deadline(); ok && t.Within == 0 {
 		t.Within = time.Until(deadline)
 	}
 	raw, err := json.Marshal(t)
@@ -189,19 +205,35 @@ func waited(answer control.Answer, all time.Duration) time.Duration {
 // awaitSmallLag waits until the other node is so close that it will have everything
 // in no time once writes are closed.
 func (v *Service) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string, args cluster.SwitchoverRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, max(args.Wait, control.Timeout))
-	defer cancel()
+	began, within := time.Now(), max(args.Wait, askMin)
 	behind, err := awaitNear(args.Wait, func() (time.Duration, error) {
-		return v.AskTarget(ctx, to, by, Target{Index: v.node.Raft().Committed().Mark().Index})
+		t := Target{Index: v.node.Raft().Committed().Mark().Index, Within: max(within-time.Since(began), time.Millisecond)}
+		ctx, cancel := context.WithTimeout(ctx, t.Within+answerTime)
+		defer cancel()
+		return v.AskTarget(ctx, to, by, t)
 	})
 	switch {
-	case err != nil:
+	case err != nil && time.Since(began) < within:
 		return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", v.board.Name(to), err)
-	case behind > nearEnough:
-		return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and still needed %v from when it was asked; writes were not touched",
-			v.board.Name(to), args.Wait, behind.Round(time.Millisecond))
+	case err != nil || behind > nearEnough:
+		return control.Errorf(control.CodeFailed, "node %s has not caught up within %s, writes were not touched: %s",
+			v.board.Name(to), units.Duration(args.Wait), v.stillLacks(to, behind, err))
 	}
 	return nil
+}
+
+// stillLacks says how far a node is behind that has not caught up in time: what it says of itself, else how its answer
+// to the last question was (behind, err).
+func (v *Service) stillLacks(to cluster.NodeID, behind time.Duration, err error) string {
+	for _, n := range v.board.Nodes() {
+		if lag := n.LagText(); n.ID == to && lag != "" {
+			return lag
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("it still needed %v from when it was asked", behind.Round(time.Millisecond))
 }
 
 // awaitNear asks how far a node is behind until that is nearEnough, or limit is over. It returns the last answer.

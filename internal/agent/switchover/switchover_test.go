@@ -111,6 +111,46 @@ func TestJudgeWriters(t *testing.T) {
 	}
 }
 
+// TestLagIsSaid: a dry run names a node that lags, and a switchover that has waited in vain says what that node lacks.
+func TestLagIsSaid(t *testing.T) {
+	b := func(lag, stuck, rate float64) status.Node {
+		return status.Node{ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: status.RoleReplica,
+			LagTransactions: 62, LagBytes: 1000, LagSeconds: lag, ApplyStuck: stuck, ApplyRate: rate}
+	}
+	unknown := b(60, 9, 0)
+	unknown.LagUnknown = true
+	for _, c := range []struct {
+		node status.Node
+		want string
+	}{
+		{b(3.7, 4, 1e6), "lags by 3.7 s (it lacks 62 transactions, and has applied nothing for 4 s)"},
+		{b(60, 0, 100), "needs about 10.0 s to catch up"},
+		{b(1.2, 0, 1e6), "lags by 1.2 s (it lacks 62 transactions)"},
+		{b(0.1, 0, 1e6), ""},
+		{unknown, ""},
+		{status.Node{LagSeconds: 9}, ""},
+	} {
+		if got := lagNote(c.node, 2*time.Second); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.node, got, c.want)
+		}
+	}
+	v := newService(t)
+	lost := errors.New("its answer did not come")
+	if got := v.stillLacks(2, 0, lost); got != lost.Error() {
+		t.Errorf("of a node that says nothing: %q", got)
+	}
+	if got := v.stillLacks(2, time.Second, nil); got != "it still needed 1s from when it was asked" {
+		t.Errorf("of a node that answers: %q", got)
+	}
+	v.board.PeerUp(2, true)
+	if err := v.board.Received(2, b(3.7, 8, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := v.stillLacks(2, 0, lost), "it lacks 62 transactions, and has applied nothing for 8 s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // slow is a node that has all entries after a while.
 type slow struct {
 	Node

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // lagFreshSeconds: a lag that is younger than this may be gone by now. The figures are half a second old, and
@@ -26,6 +27,21 @@ func (n Node) BacklogSeconds() float64 {
 		return min(backlog, n.LagSeconds)
 	}
 	return backlog
+}
+
+// Stuck tells whether the node's mysqld has applied nothing for a while, although it lacks something.
+func (n Node) Stuck() bool { return n.ApplyStuck >= stuckSeconds }
+
+// LagText says what the node's mysqld lacks; "" = nothing, or it is not known.
+func (n Node) LagText() string {
+	if n.LagUnknown || n.LagTransactions <= 0 {
+		return ""
+	}
+	text := "it lacks " + units.Count(n.LagTransactions, "transaction", "transactions")
+	if n.Stuck() {
+		text += fmt.Sprintf(", and has applied nothing for %.0f s", n.ApplyStuck)
+	}
+	return text
 }
 
 // CanTakeOver tells whether the node could be the next primary, as far as its status says. Its log may still be
@@ -114,7 +130,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 			if n.LogLast+logNearEntries < committed {
 				f.Reason = fmt.Sprintf("%s has to be sent %d entries of the log first", n.Name, committed-n.LogLast)
 			}
-			if n.ApplyStuck >= stuckSeconds {
+			if n.Stuck() {
 				f.BacklogSeconds += stuckSeconds
 				f.Reason = fmt.Sprintf("%s has applied nothing for %.0f s: a statement that takes long has to end first", n.Name, n.ApplyStuck)
 			}
