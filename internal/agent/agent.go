@@ -276,13 +276,14 @@ func (a *Agent) listen() error {
 	a.buildPeers()
 	a.buildAPI()
 	for _, l := range []struct {
-		name   string
+		port   port
 		listen func() error
 	}{
-		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"read-only port", a.reads.Listen}, {"api port", a.api.Listen},
+		{peerPort, a.peers.Listen}, {"router port (router.read_write)", a.router.Listen},
+		{"read-only port (router.read_only)", a.reads.Listen}, {apiPort, a.api.Listen},
 	} {
-		if err := l.listen(); err != nil {
-			return fmt.Errorf("open %s: %w", l.name, err)
+		if err := l.port.opened(l.listen()); err != nil {
+			return err
 		}
 	}
 	if a.data.Held() { // else nothing says yet that the socket is ours: see open
@@ -298,10 +299,10 @@ func (a *Agent) listenMysqld(ctx context.Context) error {
 	if err := a.buildFeed(); err != nil {
 		return err
 	}
-	if err := a.feed.Listen(); err != nil {
-		return fmt.Errorf("open feed port: %w", err)
+	if err := port("feed port (feed.listen)").opened(a.feed.Listen()); err != nil {
+		return err
 	}
-	return a.checkPortFree(ctx)
+	return port("mysqld's port (mysql.port)").opened(a.checkPortFree(ctx))
 }
 
 // openMysqld reads what belongs to mysqld, and starts nothing.
@@ -349,7 +350,7 @@ func (a *Agent) checkPortFree(ctx context.Context) error {
 		select {
 		case <-retry.C:
 		case <-ctx.Done():
-			return fmt.Errorf("open mysqld's port (mysql.port): %w", err)
+			return err
 		}
 	}
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -77,10 +76,7 @@ func (a *Agent) listenReaders() (err error) {
 	if a.readers, err = a.buildReaders(); err != nil || a.readers == nil {
 		return err
 	}
-	if err := a.readers.Listen(); err != nil {
-		return fmt.Errorf("open readers' port (feed.readers_listen): %w", err)
-	}
-	return nil
+	return port("readers' port (feed.readers_listen)").opened(a.readers.Listen())
 }
 
 // runReaders serves downstream readers until ctx ends.

@@ -165,8 +165,8 @@ func (a *Agent) runRemoved(ctx context.Context) error {
 	})
 	a.logger.Error("this node was removed from the cluster: only its status is served", "data_dir", a.cfg.DataDir)
 	a.buildAPI()
-	if err := a.api.Listen(); err != nil {
-		return fmt.Errorf("open api port: %w", err)
+	if err := apiPort.opened(a.api.Listen()); err != nil {
+		return err
 	}
 	defer a.api.Unlisten()
 	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()

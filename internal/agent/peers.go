@@ -177,8 +177,8 @@ func (a *Agent) introduce(ctx context.Context) error {
 	cfg.Identity.Instance = [16]byte{} // not pinned yet
 	asking := transport.New(cfg)
 	a.peers.Unlisten()
-	if err := asking.Listen(); err != nil {
-		return fmt.Errorf("open peer port: %w", err)
+	if err := peerPort.opened(asking.Listen()); err != nil {
+		return err
 	}
 	defer asking.Unlisten()
 	ctx, end := context.WithCancel(ctx)
@@ -195,8 +195,8 @@ func (a *Agent) introduce(ctx context.Context) error {
 	}
 	a.buildPeers() // what served until here has ended
 	a.buildAPI()
-	if err := a.peers.Listen(); err != nil {
-		return fmt.Errorf("open peer port: %w", err)
+	if err := peerPort.opened(a.peers.Listen()); err != nil {
+		return err
 	}
 	return a.api.Listen()
 }

@@ -129,7 +129,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = l.Close() })
-		}, "open feed port"},
+		}, "open feed port (feed.listen)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := loneConfig(t)
@@ -155,5 +155,24 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 				_ = l.Close()
 			}
 		})
+	}
+}
+
+// TestTakenPortSaysWhatToDo: a second agent of a node is the most frequent reason.
+func TestTakenPortSaysWhatToDo(t *testing.T) {
+	if err := peerPort.opened(nil); err != nil {
+		t.Error(err)
+	}
+	cfg := loneConfig(t)
+	l, err := net.Listen("tcp", cfg.Members[0].Peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = loneAgent(t, cfg).Run(t.Context())
+	for _, want := range []string{"open peer port (peer of this [[member]]): ", "this node's agent may run already", `"quorate doctor" says which program`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -55,7 +55,10 @@ account yourself.`,
 				return shownKey{}, err
 			}
 			path := cmp.Or(out, c.KeyFile)
-			if err := k.Save(path, ownerOf(c.DataDir)); err != nil {
+			switch err := k.Save(path, ownerOf(c.DataDir)); {
+			case errors.Is(err, fs.ErrExist):
+				return shownKey{}, fmt.Errorf("%w: a key that is there is not replaced: \"quorate key show\" prints its name", err)
+			case err != nil:
 				return shownKey{}, err
 			}
 			return shownKey{path, k.Name(), roots(path, c.DataDir)}, nil

@@ -228,6 +228,9 @@ func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 		if errors.Is(err, os.ErrExist) {
 			return nil, fmt.Errorf("%s exists: --force writes over it", name)
 		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("there is no directory %s: make it first (mkdir)", filepath.Dir(name))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("create export: %w", err)
 		}

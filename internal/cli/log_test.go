@@ -81,6 +81,10 @@ func TestExportOverUpgrade(t *testing.T) {
 	if code != exitFailure || out != "" || !strings.Contains(errs, "--out-dir writes several (or --from 5, or --until-index 4)") || len(names()) > 0 {
 		t.Fatalf("one file: %d, %q, %q, %v", code, out, errs, names())
 	}
+	code, _, errs = run(t, "log", "export", "--dir", log, "--out-dir", filepath.Join(to, "none"))
+	if want := "there is no directory " + filepath.Join(to, "none") + ": make it first"; code != exitFailure || !strings.Contains(errs, want) {
+		t.Errorf("no directory: %d, %q", code, errs)
+	}
 	// A file that cannot be written ends it, and takes the ones before with it.
 	second := filepath.Join(to, "export.000002")
 	if err := os.WriteFile(second, []byte("mine"), 0o600); err != nil {

@@ -64,6 +64,8 @@ func (f Follow) Check() error {
 		return fmt.Errorf("source %q is not a host:port", f.Source)
 	case f.User == "" || len(f.User) > followTextBytesMax || !printable(f.User):
 		return errors.New("the account at the source must be named: --user")
+	case f.PasswordFile == "":
+		return errors.New("the file with the account's password must be named: --password-file")
 	case !followPath(f.PasswordFile):
 		return fmt.Errorf("password file %q is not an absolute path", f.PasswordFile)
 	case f.CAFile != "" && !followPath(f.CAFile):

@@ -36,6 +36,7 @@ func TestFollow(t *testing.T) {
 		"no account":     {testState(), FollowChange{Start: with(func(f *Follow) { f.User = "" })}, "", "the account at the source must be named"},
 		"a line break":   {testState(), FollowChange{Start: with(func(f *Follow) { f.User = "a\nb" })}, "", "the account at the source must be named"},
 		"a relative":     {testState(), FollowChange{Start: with(func(f *Follow) { f.PasswordFile = "x" })}, "", `password file "x" is not an absolute path`},
+		"no password":    {testState(), FollowChange{Start: with(func(f *Follow) { f.PasswordFile = "" })}, "", "the file with the account's password must be named: --password-file"},
 		"a relative CA":  {testState(), FollowChange{Start: with(func(f *Follow) { f.CAFile = "x" })}, "", `CA file "x" is not an absolute path`},
 		"a CA for none":  {testState(), FollowChange{Start: with(func(f *Follow) { f.CAFile, f.Plain = "/x", true })}, "", "a CA file is for TLS, which is off"},
 	} {

@@ -118,7 +118,7 @@ func MakeLog(o seglog.Options, m archive.Manifest, t archive.Target, items Items
 	}
 	switch {
 	case !c.reached && !t.Latest():
-		return made, fmt.Errorf("%w: its last entry is %d, of %s", ErrNotThere, log.LastIndex(), c.time.UTC().Format(time.RFC3339))
+		return made, fmt.Errorf("%w: its last entry is %d, of %s; --latest restores all that there is", ErrNotThere, log.LastIndex(), c.time.UTC().Format(time.RFC3339))
 	case log.LastIndex() < m.End.Index && !t.Latest(): // primaries' clocks differ: Choose went by the backup's last transaction
 		return made, fmt.Errorf("%w: the point comes at entry %d, and the data of this full backup may have all up to entry %d. Name an older one with --full",
 			archive.ErrTooNew, log.LastIndex()+1, m.End.Index)

@@ -155,7 +155,7 @@ func TestMakeLogRefuses(t *testing.T) {
 		change func(*archive.Manifest, *chain)
 		want   string
 	}{
-		"the point does not come":         {archive.Target{Before: binlogtest.GTID(99)}, func(*archive.Manifest, *chain) {}, ErrNotThere.Error()},
+		"the point does not come":         {archive.Target{Before: binlogtest.GTID(99)}, func(*archive.Manifest, *chain) {}, "--latest restores all that there is"},
 		"pieces are missing":              {archive.Target{}, func(m *archive.Manifest, _ *chain) { m.End.Index = 10 }, "pieces are missing"},
 		"the point is before the end":     {archive.Target{Before: binlogtest.GTID(41)}, func(*archive.Manifest, *chain) {}, "Name an older one"},
 		"an entry is missing":             {archive.Target{}, func(_ *archive.Manifest, c *chain) { c.entries = append(c.entries[:2:2], c.entries[3:]...) }, "comes where entry 7 is to come"},

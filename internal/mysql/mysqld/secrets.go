@@ -18,6 +18,9 @@ import (
 // ErrSecrets: the secrets file cannot be trusted or lacks a password.
 var ErrSecrets = errors.New("unusable secrets file")
 
+// secretsRemedy is what a person does about a file without the passwords: mysqld gets new ones at each start.
+const secretsRemedy = "remove it, and start the agent: it makes new passwords"
+
 // secretsBytesMax bounds the length of a secrets file; four lines have 250 bytes.
 const secretsBytesMax = 64 << 10
 
@@ -116,7 +119,7 @@ func LoadSecrets(path string) (Secrets, error) {
 		return Secrets{}, fmt.Errorf("%w: %s has mode %04o; run chmod 600", ErrSecrets, path, st.Mode().Perm())
 	}
 	if st.Size() > secretsBytesMax {
-		return Secrets{}, fmt.Errorf("%w: %s has %d bytes", ErrSecrets, path, st.Size())
+		return Secrets{}, fmt.Errorf("%w: %s has %d bytes: %s", ErrSecrets, path, st.Size(), secretsRemedy)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -129,10 +132,10 @@ func LoadSecrets(path string) (Secrets, error) {
 func parseSecrets(path string, text []byte) (Secrets, error) {
 	var s Secrets
 	if err := toml.Unmarshal(text, &s); err != nil {
-		return Secrets{}, fmt.Errorf("%w: %s is not TOML", ErrSecrets, path) // The text stays out of the error.
+		return Secrets{}, fmt.Errorf("%w: %s is not TOML: %s", ErrSecrets, path, secretsRemedy) // The text stays out of the error.
 	}
 	if err := s.validate(); err != nil {
-		return Secrets{}, fmt.Errorf("%s: %w", path, err)
+		return Secrets{}, fmt.Errorf("%s: %w: %s", path, err, secretsRemedy)
 	}
 	return s, nil
 }

@@ -92,6 +92,19 @@ func TestComplaint(t *testing.T) {
 	}
 }
 
+// TestDamagedSecrets: it says what to do, and none of what is there.
+func TestDamagedSecrets(t *testing.T) {
+	for _, text := range []string{"{not toml", `admin = "short"`, strings.Repeat("x", secretsBytesMax+1)} {
+		path := filepath.Join(t.TempDir(), "secrets.toml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadSecrets(path); !errors.Is(err, ErrSecrets) || !strings.HasSuffix(err.Error(), secretsRemedy) || strings.Contains(err.Error(), "short") {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secrets.toml")
 	if _, err := LoadSecrets(path); !errors.Is(err, fs.ErrNotExist) {

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -130,7 +131,13 @@ func readSecret(path string) ([]byte, error) {
 // Save writes the key to a new file. If the file exists, the error wraps fs.ErrExist. When Save returns nil the
 // file is on disk. The file belongs to owner from the first moment on; nil = the account that writes it. The
 // owner is never changed by path: somebody could put a link there.
-func (k *Key) Save(path string, owner *vfs.Owner) error { return k.save(vfs.OS{}, path, owner) }
+func (k *Key) Save(path string, owner *vfs.Owner) error {
+	err := k.save(vfs.OS{}, path, owner)
+	if errors.Is(err, fs.ErrExist) { // it is of a link, which says nothing to people
+		return fmt.Errorf("write the node's key: %w", &fs.PathError{Op: "make", Path: path, Err: syscall.EEXIST})
+	}
+	return err
+}
 
 func (k *Key) save(fs vfs.FS, path string, owner *vfs.Owner) error {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
