@@ -11,6 +11,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
+// ErrLogGone is CheckStart's error where the log is gone. Such a node may be about to be rebuilt.
+var ErrLogGone = datadir.ErrLogGone
+
 // CheckStart says why an agent with a configuration would end at its start, by what is in its data directory and in the
 // files of its key; nil = nothing there is in the way. It changes nothing.
 func CheckStart(cfg config.Config) error {

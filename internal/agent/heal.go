@@ -76,10 +76,15 @@ func (a *Agent) rebuiltInstead(ctx context.Context, err error) error {
 	if ctx.Err() != nil || a.departing.Because() != nil || len(a.others()) == 0 {
 		return err
 	}
+	ordered := false
 	for _, r := range (losing{a}).AskWhoRefuses(ctx, a.transportPeers()) {
 		if r.Code == transport.CodeRebuild {
+			ordered = true
 			a.stance.Refused(r.By, r)
 		}
+	}
+	if ordered && a.asSelf().Fenced {
+		return fmt.Errorf("%w (it is to be rebuilt, and an operator has fenced it: remove %s to give up what it has, then start this agent again)", err, a.data.Join(datadir.Fence))
 	}
 	if errors.Is(err, datadir.ErrLogGone) || errors.Is(err, logcopy.ErrUnhealable) {
 		err = fmt.Errorf("%w (\"quorate node rebuild %s\" on another node, then start this agent again)", err, a.self.Name)

@@ -138,8 +138,10 @@ func startWarnings(c config.Config) (texts []string) {
 	}
 	err := agent.CheckStart(c)
 	switch _, noKey := ownKey(c); {
-	case err != nil && errors.Is(err, fs.ErrPermission) && isOfAnother(c.DataDir):
+	case err != nil && errors.Is(err, fs.ErrPermission) && isOfAnother(c.DataDir, err):
 		return append(texts, fmt.Sprintf("%v: run this as the agent's account", err))
+	case errors.Is(err, agent.ErrLogGone):
+		return append(texts, fmt.Sprintf("%v: the agent ends, unless \"quorate node rebuild %s\" was run on another node", err, c.Node))
 	case err != nil:
 		return append(texts, err.Error()+stops)
 	case c.Members[0].Key != "" && errors.Is(noKey, fs.ErrNotExist): // all members have a key, or none
@@ -148,14 +150,21 @@ func startWarnings(c config.Config) (texts []string) {
 	return texts
 }
 
-// isOfAnother tells whether a directory belongs to another account than this one, or this one may not even look.
-func isOfAnother(dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return errors.Is(err, fs.ErrPermission)
+// isOfAnother tells whether the directory, or the file that cannot be read (err), belongs to another account than this
+// one, or this one may not even look.
+func isOfAnother(dir string, err error) bool {
+	paths := []string{dir}
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		paths = append(paths, file.Path)
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Uid) != os.Geteuid()
+	return slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		if err != nil {
+			return errors.Is(err, fs.ErrPermission)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		return ok && int(st.Uid) != os.Geteuid()
+	})
 }
 
 // dataDirWarnings says that the data directory cannot be written, or cannot be made: an agent

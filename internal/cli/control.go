@@ -103,7 +103,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 }
 
 // errHangs is the error of an agent that takes connections and shows no sign of life.
-var errHangs = errors.New("it hangs")
+var errHangs = errors.New("it is starting, or hangs")
 
 // hangs is errHangs if the agent at a socket does not say its status, which it has in memory: no request is sent to
 // such an agent.

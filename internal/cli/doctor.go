@@ -99,9 +99,9 @@ func ownAgent(ctx context.Context, c config.Config) (st *status.Cluster, silent 
 	case st != nil:
 		silent.Found = fmt.Sprintf("it runs and does not answer at api.listen %s: the file was changed since its start", c.API.Listen)
 		silent.Do = "restart the agent, or undo that change"
-	case errors.Is(err, context.DeadlineExceeded):
-		silent.State, silent.Found = cluster.CheckFail, fmt.Sprintf("it runs and does not answer within %s: it hangs", units.Duration(statusTimeout))
-		silent.Do = "look at its log (journalctl -u quorate) and at its disk, and restart it"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(noAPI, context.DeadlineExceeded):
+		silent.State, silent.Found = cluster.CheckFail, fmt.Sprintf("it runs and does not answer within %s: it is starting, or hangs", units.Duration(statusTimeout))
+		silent.Do = "look at its log (journalctl -u quorate): if it says nothing new, look at the disk, and restart the agent"
 	case errors.Is(err, fs.ErrPermission): // the socket may be a dead agent's
 		silent.State, silent.Found = cluster.CheckUnknown, fmt.Sprintf("whether it runs is not known: uid %d may not ask at its control socket", os.Geteuid())
 		silent.Do = "run this as the agent's account"

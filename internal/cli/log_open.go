@@ -52,7 +52,7 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 		dataDir, s.dir = c.DataDir, filepath.Join(c.DataDir, "log")
 	}
 	in, err := seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
-	if dataDir != "" && errors.Is(err, fs.ErrNotExist) {
+	if dataDir != "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, seglog.ErrNoLog)) {
 		if lost := agent.CheckLog(dataDir); lost != nil {
 			return nil, lost
 		}

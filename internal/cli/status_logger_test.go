@@ -63,6 +63,15 @@ func TestStatusOfANodeToBeRebuilt(t *testing.T) {
 	if d := cmp.Diff(want, status.Cluster{Self: "a"}.AboutNode(n)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	unheard := status.Node{Name: "b", Kind: cluster.KindLearner, Role: status.RoleUnknown, Leaving: true}
+	want[0] = "not heard since this agent started"
+	if d := cmp.Diff(want, status.Cluster{Self: "a"}.AboutNode(unheard)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	unheard.Refusal = &status.Refusal{By: "a", Of: "b", Why: "it is another"} // its agent runs
+	if d := cmp.Diff([]string{"it runs, and a refuses b: it is another", "to be rebuilt"}, status.Cluster{Self: "a"}.AboutNode(unheard)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 	n.Reachable = true
 	if d := cmp.Diff([]string{"to be rebuilt"}, status.Cluster{Self: "a"}.AboutNode(n)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

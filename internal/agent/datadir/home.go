@@ -228,6 +228,9 @@ const (
 	Restoring = "restoring.json"
 )
 
+// lostFound is in each file system of ext4, also in an empty one.
+const lostFound = "lost+found"
+
 // CheckEmpty refuses a directory without an identity that has something in it.
 func (d Dir) CheckEmpty() error {
 	found, err := d.fs.List(d.path)
@@ -239,10 +242,10 @@ func (d Dir) CheckEmpty() error {
 	}
 	ours := []string{ClusterState, Durable, Met, Peers, Promise}
 	if slices.ContainsFunc(found, func(name string) bool { return slices.Contains(ours, name) }) {
-		return fmt.Errorf("data directory %s: its "+IdentityFile+" is lost: put it back, or move the directory away: then the node is rebuilt", d.path)
+		return fmt.Errorf("data directory %s: its "+IdentityFile+" is lost: put it back; or, if the other nodes run, move the directory away, and run \"quorate node rebuild\" there for this node", d.path)
 	}
 	for _, name := range found { // a crash may have left the lock, or a file that was not complete
-		if !slices.Contains([]string{"lost+found", LockFile, IdentityFile + ".tmp", Adopting + ".tmp", Restoring + ".tmp"}, name) {
+		if !slices.Contains([]string{lostFound, LockFile, IdentityFile + ".tmp", Adopting + ".tmp", Restoring + ".tmp"}, name) {
 			return fmt.Errorf("data directory %s holds %q but no "+IdentityFile+": it is not quorate's; choose an empty one", d.path, name)
 		}
 	}
@@ -259,7 +262,8 @@ func (h *Home) CheckLog() error {
 		return nil
 	}
 	if _, err := h.fs.Stat(h.Join("log", "state")); errors.Is(err, fs.ErrNotExist) {
-		if files, _ := h.fs.List(h.Join("log")); len(files) > 0 {
+		files, _ := h.fs.List(h.Join("log"))
+		if slices.ContainsFunc(files, func(name string) bool { return name != lostFound }) {
 			return fmt.Errorf("data directory %s: %s is gone, and the log's other files are there: put it back; %w",
 				h.Path(), h.Join("log", "state"), ErrLogGone)
 		}

@@ -66,6 +66,7 @@ func TestLostFilesAreNamed(t *testing.T) {
 		check      func() error
 	}{
 		{"", "the log is gone from log", h.CheckLog},
+		{"log/lost+found", "the log is gone from log", h.CheckLog}, // a new disk is mounted there
 		{"log/segment", "log/state is gone, and the log's other files are there: put it back", h.CheckLog},
 		{"ibdata1", "it is not quorate's; choose an empty one", h.CheckEmpty},
 		{Peers, "its identity.json is lost: put it back", h.CheckEmpty},

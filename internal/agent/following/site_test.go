@@ -290,18 +290,3 @@ func TestHeardBehindTakeOver(t *testing.T) {
 		t.Errorf("%s is known of west, want what node b says: %s", known, heard.Executed)
 	}
 }
-
-// TestHeardInAnEarlierRound: the sites were switched there and back. What the other site was heard to have before
-// that is not what it has now: a promotion right after the second "site follow" named it as lost.
-func TestHeardInAnEarlierRound(t *testing.T) {
-	at := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
-	heard := cluster.SiteHeard{Site: "west", Term: 2, At: at, Executed: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"}
-	for since, want := range map[time.Time]string{at.Add(-time.Second): heard.Executed, at: heard.Executed, at.Add(time.Second): ""} {
-		follow := cluster.Follow{Site: "west", Since: since}
-		s := NewService(sitedNode{state: cluster.State{Follow: &follow}}, nil, nil)
-		s.learns(heard)
-		if known, p := s.knownOf(t.Context(), follow); known.String() != want || p.Heard.IsZero() != (want == "") {
-			t.Errorf("followed since %v: %s is known of west, heard at %v, want %q", since, known, p.Heard, want)
-		}
-	}
-}

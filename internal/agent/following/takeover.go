@@ -427,8 +427,7 @@ func silent(err error) bool {
 func (s *Service) knownOf(ctx context.Context, f cluster.Follow) (*gtid.Set, cluster.SitePromotion) {
 	s.learnsOfOthers()
 	known, at := &gtid.Set{}, time.Time{}
-	// What was heard before this round of following lacks what this site has written since.
-	if h := s.heardOf(f.Site); h != nil && !h.At.Before(f.Since) {
+	if h := s.heardOf(f.Site); h != nil {
 		if was, err := gtid.ParseSet(h.Executed); err == nil { // else nothing is known
 			known, at = was, h.At
 		}

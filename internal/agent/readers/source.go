@@ -55,8 +55,9 @@ func (s *Source) GTIDs() (executed, purged *gtid.Set) {
 	return s.cfg.GTIDs(), log.Segments()[0].GTIDsBefore
 }
 
-// Files implements mysqlwire.ReaderSource. Every file begins at the beginning of a segment. A
-// segment that begins with another entry continues the file before it.
+// Files implements mysqlwire.ReaderSource. Every file that it lists begins at the beginning of a segment. A
+// segment that begins with another entry continues the file before it. With decompression a file may end
+// earlier (4 GiB); where, only reading it would tell, so the file behind that is not listed.
 func (s *Source) Files() ([]mysqlwire.ReaderFile, error) {
 	log := s.cfg.Log()
 	defer log.Close()

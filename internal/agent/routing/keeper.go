@@ -192,7 +192,7 @@ func (k *Keeper) observe(s Sight) {
 // fit tells whether a replica may take readers.
 func fit(n status.Node) bool {
 	return n.Reachable && n.Role == status.RoleReplica && n.Mysqld == status.MysqldRunning &&
-		!n.LagUnknown && n.ApplierStopped == "" && n.LagSeconds <= lagMax.Seconds()
+		!n.LagUnknown && n.ApplierStopped == "" && n.Lag() <= lagMax.Seconds()
 }
 
 // OwnWritesLeast is for how long a Router should wait at least until a replica has a session's own writes: a replica that

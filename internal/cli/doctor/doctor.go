@@ -63,8 +63,10 @@ func Examine(ctx context.Context, h Host) Report {
 	return r
 }
 
-// agentHasPorts tells whether this node's agent and mysqld run, or may.
-func (h Host) agentHasPorts() bool { return h.Agent != nil || h.Silent != nil }
+// agentHasPorts tells whether this node's agent runs, as is known.
+func (h Host) agentHasPorts() bool {
+	return h.Agent != nil || h.Silent != nil && h.Silent.State != cluster.CheckUnknown
+}
 
 // self is what the agent says of this node; nil = it has not answered.
 func (h Host) self() *status.Node {

@@ -98,7 +98,7 @@ func (h Host) judgePeer(p peer, round time.Duration, err error) cluster.Check {
 	case round == 0:
 		c.State, c.Found, c.Do = cluster.CheckWarn, fmt.Sprintf("%s does not answer: %v", p.at, err), "look whether its host runs, and at the firewalls on the way"
 	case n != nil && n.Refusal != nil:
-		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Refusal.String(), "quorate status there says more"
+		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Refusal.Sentence(n.Name), "quorate status there says more"
 	case n != nil && n.Unreached != "":
 		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Unreached, "compare the address, the key (quorate key show there) and the firewalls"
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -220,6 +220,11 @@ func (h Host) ports() (checks []cluster.Check) {
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE) && h.agentHasPorts():
 			continue
+		case errors.Is(err, syscall.EADDRINUSE) && h.Silent != nil:
+			_, port, _ := net.SplitHostPort(address)
+			c.State = cluster.CheckUnknown
+			c.Found = fmt.Sprintf("%s is taken by %s, which may be this node's agent or mysqld", address, h.holder(port))
+			c.Do = "run this as the agent's account"
 		case errors.Is(err, syscall.EADDRINUSE):
 			_, port, _ := net.SplitHostPort(address)
 			c.Found = fmt.Sprintf("%s is taken by %s", address, h.holder(port))

@@ -17,20 +17,25 @@ type Refusal struct {
 	Key cluster.Key `json:"key,omitempty"`
 }
 
-// String returns the refusal as a sentence.
-func (r Refusal) String() string {
+// Sentence returns the refusal as a sentence, as it is shown of the node with a name. If that node is refused, the
+// key is what some process at its address has shown. That may be a stranger's, so no command has this key in it.
+func (r Refusal) Sentence(name string) string {
 	if r.By == "" {
 		return "another node is at its address: " + r.Why
 	}
 	text := fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
 	if r.Key != "" {
-		text += ". " + r.rekey()
+		text += ". " + r.rekey(r.Of == name)
 	}
 	return text
 }
 
-// rekey says what to do about a key.
-func (r Refusal) rekey() string {
+// rekey says what to do about a key. seen: it is what some process at the address of Of has shown.
+func (r Refusal) rekey(seen bool) string {
+	if seen {
+		return fmt.Sprintf("Put the right node.key back on %s, or, if \"quorate key show\" on its host prints %s, run \"quorate node set %s --key KEY\" with that key on the host of the node that leads",
+			r.Of, r.Key, r.Of)
+	}
 	return fmt.Sprintf("Put the right node.key back on %s, or, if its key is right, run \"quorate node set %s --key %s\" on the host of the node that leads",
 		r.Of, r.Of, r.Key)
 }
@@ -77,7 +82,7 @@ func (s Cluster) Refused() []string {
 	}
 	remedy := fmt.Sprintf("If node %s has the wrong data_dir, give it the right one; else \"quorate node rebuild %s\" there rebuilds it", s.Self, s.Self)
 	if first.Key != "" {
-		remedy = first.rekey() // its data are not to blame
+		remedy = first.rekey(false) // its data are not to blame
 	}
 	return []string{
 		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, first.Why),

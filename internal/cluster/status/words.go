@@ -204,14 +204,17 @@ func (c Cluster) ackSentences() (said []Sentence) {
 // waitNoMore names the command after which no OK waits for a node; "" = there is none.
 func (c Cluster) waitNoMore(node string) string {
 	required := slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Name == node && n.RequireAck != "" })
-	command := "cluster set --durability " + string(cluster.DurabilityMajority)
-	switch {
-	case required:
-		command = "node set " + node + " --require-ack=false"
-	case c.Durability == "" || c.Durability == cluster.DurabilityMajority:
+	var commands []string
+	if required {
+		commands = append(commands, "`quorate node set "+node+" --require-ack=false`")
+	}
+	if c.Durability != "" && c.Durability != cluster.DurabilityMajority {
+		commands = append(commands, "`quorate cluster set --durability "+string(cluster.DurabilityMajority)+"`")
+	}
+	if len(commands) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(". Bring it back; or, if an OK may mean less: `quorate %s`", command)
+	return ". Bring it back; or, if an OK may mean less: " + list(commands, "and")
 }
 
 // follows says which server the cluster follows, and how far the primary is; "" = the cluster follows none.
@@ -319,9 +322,9 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	case last == "" && c.Own().Role.Outside() != "":
 		return nil // a node outside of the cluster hears no other node
 	case n.Refusal != nil:
-		n.Reason = n.Refusal.String()
+		n.Reason = n.Refusal.Sentence(n.Name)
 	case last == "":
-		return []string{"not heard since this agent started"}
+		n.Reason = "not heard since this agent started"
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), last)
@@ -350,7 +353,7 @@ func (n Node) leavingText() string {
 	switch {
 	case !n.Leaving:
 		return ""
-	case !n.Reachable:
+	case !n.Reachable && n.Refusal == nil:
 		return "to be rebuilt: that begins once its agent runs"
 	}
 	return "to be rebuilt"

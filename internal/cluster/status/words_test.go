@@ -37,6 +37,11 @@ func TestAckSentences(t *testing.T) {
 	if d := cmp.Diff(want, c.ackSentences()); d != "" {
 		t.Errorf("alarms (-want +got):\n%s", d)
 	}
+	c.Durability = cluster.DurabilityAll
+	if got := c.waitNoMore("c"); got != ". Bring it back; or, if an OK may mean less: `quorate node set c --require-ack=false` and `quorate cluster set --durability majority`" {
+		t.Errorf("both have writes wait: %q", got)
+	}
+	c.Durability = cluster.DurabilityMajority
 	c.Nodes[0].Reachable = false
 	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
 		t.Errorf("what an old status says is shown as of now (-want +got):\n%s", d)

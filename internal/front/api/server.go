@@ -139,7 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 	eg, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, func() { close(s.ended) })()
 	eg.Go(func() error {
-		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: handler, ConnState: asked})
+		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: handler, ConnState: asked, ConnContext: withCaller})
 	})
 	eg.Go(func() error {
 		s.tokens.follow(ctx)

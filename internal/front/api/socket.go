@@ -31,6 +31,39 @@ const (
 	controlBacklog = 128
 )
 
+// callerKey is the key under which a connection's context has the *caller that opened it.
+type callerKey struct{}
+
+// caller is the connection of a request, as the kernel knows it.
+type caller struct{ syscall.RawConn }
+
+// withCaller notes in ctx the connection of the port's requests.
+func withCaller(ctx context.Context, conn net.Conn) context.Context {
+	g, ok := conn.(*guest)
+	if !ok {
+		return ctx
+	}
+	tcp, ok := g.Conn.(*net.TCPConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, callerKey{}, caller{raw})
+}
+
+// gone tells whether one of these events has come at the connection.
+func (c caller) gone(events int16) (gone bool) {
+	err := c.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd), Events: events}}
+		n, err := unix.Poll(look, 0)
+		gone = n == 1 && err == nil && look[0].Revents&(events|unix.POLLHUP) != 0
+	})
+	return gone || err != nil
+}
+
 // peerKey is the key under which a connection's context has the *peer that opened it.
 type peerKey struct{}
 
@@ -39,18 +72,12 @@ type peerKey struct{}
 type peer struct {
 	*unix.Ucred
 	groups []uint32 // in addition to Gid
-	conn   syscall.RawConn
+	conn   caller
 }
 
-// gone tells whether that process has ended, or has closed its end.
-func (p *peer) gone() (gone bool) {
-	err := p.conn.Control(func(fd uintptr) {
-		look := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(look, 0)
-		gone = n == 1 && err == nil && look[0].Revents&unix.POLLHUP != 0
-	})
-	return gone || err != nil
-}
+// gone tells whether that process has ended, or has closed its end. A process that only closes its sending half
+// waits for the answer.
+func (p *peer) gone() bool { return p.conn.gone(0) }
 
 // peerGroupsMax is how many groups of a process are read.
 const peerGroupsMax = 4096
@@ -178,7 +205,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if raw.Control(func(fd uintptr) { p, err = peerOf(int(fd)) }) != nil || err != nil {
 		return ctx
 	}
-	p.conn = raw
+	p.conn = caller{raw}
 	return context.WithValue(ctx, peerKey{}, p)
 }
 

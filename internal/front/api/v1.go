@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
@@ -168,6 +170,11 @@ func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, n
 	raw, err := json.Marshal(args)
 	if err != nil {
 		s.refuse(w, http.StatusInternalServerError, control.CodeFailed, "encode the request: "+err.Error())
+		return
+	}
+	// A client of TCP that has gone looks like a client that has only closed its sending half.
+	if c, ok := r.Context().Value(callerKey{}).(caller); ok && c.gone(unix.POLLRDHUP) {
+		s.config.Logger.Warn("a request was not carried out: the client that sent it has gone", "name", name, "by", by)
 		return
 	}
 	answer, err := s.carriedOut(w, r, control.Request{Name: name, By: by, Args: raw})

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -310,6 +311,46 @@ func TestOperateFromElsewhere(t *testing.T) {
 		if w.code == 403 && failureCode(t, w.body.String()) != control.CodeNotFromHere {
 			t.Errorf("from %s: %s", remote, w.body.String())
 		}
+	}
+}
+
+// TestOperateOfAClientThatEnded is TestControlOfACommandThatEnded for a client of the port.
+func TestOperateOfAClientThatEnded(t *testing.T) {
+	ends := make(chan string, 2)
+	s := New(Config{Listen: "127.0.0.1:0", TokensFile: tokensFile(t, "operate ann "+operateToken),
+		Logger: slog.New(slog.NewTextHandler(refusals(ends), &slog.HandlerOptions{Level: slog.LevelWarn}))},
+		&fakeProvider{control: func(_ context.Context, r control.Request) control.Answer {
+			ends <- "carried out " + r.Name
+			return control.Answer{Code: control.CodeOK, Result: []byte("{}")}
+		}})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	for i, body := range []string{`{"on": true}`, `{"on": false}`} {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err == nil {
+			_, err = fmt.Fprintf(conn, "POST /v1/maintenance HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				operateToken, len(body), body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			_ = conn.Close()
+		}
+		defer func() { _ = conn.Close() }()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	got := []string{<-ends, <-ends}
+	slices.Sort(got)
+	if got[0] != "carried out maintenance" || !strings.Contains(got[1], "was not carried out") {
+		t.Errorf("%q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,9 +34,10 @@ func defaultSettings() []setting {
 		// The default since 9.x is 10 M entries, which is much memory. 100 000 rows of history
 		// cover far more than the commits in flight.
 		{name: "binlog_transaction_dependency_history_size", value: "100000"},
-		// As much as is safe: large transactions are staged, but an event is one
-		// piece. An UPDATE writes a row twice into one event, and mysqld sends no
-		// event of more than 1 GiB: the tap would end, on one primary after the other.
+		// Large transactions are staged, but an event is one piece. An UPDATE writes a row
+		// twice into one event, and mysqld sends no event of more than 1 GiB: the tap would
+		// end, on one primary after the other. With this bound no single value does that;
+		// several columns of one row still can.
 		{name: "max_allowed_packet", value: "469762048"},
 		// The source is the local agent, with a heartbeat every second.
 		{name: "replica_net_timeout", value: "10"},
