@@ -40,7 +40,7 @@ func previousEdits() map[string][][2]string {
 			{"if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 ||", "if true ||"},
 			{"if !n.stale || !g.role.Leading {", "if true {"},
 		},
-		"internal/raft/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
+		"internal/raft/consensus/group.go": {{"g.extendLease() // a single voter gets no answers from others", `for i, r := range g.lease.rounds {
 		if r.seq == seq && g.role.Leading && g.transferredTerm != g.role.Term {
 			g.lease.until = r.sentAt.add(g.promise())
 			g.lease.rounds = g.lease.rounds[i+1:]
