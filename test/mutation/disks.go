@@ -34,6 +34,11 @@ func losingDisks() []mutation {
 			edits: one(purgeFile, "!errant && m.DurableMark+1 < n.From {", "!errant && m.DurableMark > n.From {"),
 		},
 		{
+			name: "unreadable-tail", what: "a sector of the last segment that cannot be read ends the start", seeds: 40, nodes: 3,
+			edits: append(one(openFile, "\tif errors.Is(s.problem, syscall.EIO) {", "\tif errors.Is(s.problem, syscall.EIO) && s.end < 0 {"),
+				one(openFile, "\t\tif errors.Is(err, errDamage) {", "\t\tif errors.Is(err, errDamage) && s.end < 0 {")...),
+		},
+		{
 			name: "errant-passes", what: "a mysqld passes with transactions that were never committed", seeds: 40, nodes: 3,
 			edits: one(judgeFile, "\tcase !v.Errant.IsEmpty():\n", "\tcase false:\n"),
 		},

@@ -4,6 +4,7 @@ const (
 	noticeFile   = "internal/agent/recovery/notice.go"
 	recoveryFile = "internal/agent/recovery/recovery.go"
 	stanceFile   = "internal/agent/quorumloss/stance.go"
+	reactionFile = "internal/agent/membership/rejection.go"
 )
 
 // recovering breaks how a recovery is forced, and what former members make of it, in worlds
@@ -22,6 +23,11 @@ func recovering() []mutation {
 		{
 			name: "accept-alone", what: "a former member does not heed the rejections of others", from: 28, seeds: 3, nodes: 5, losses: true,
 			edits: one(noticeFile, "\t\trefuses, led = refuses || o.Refuses, led || o.Led\n", "\t\tled = led || o.Led && o.Refuses && false\n"),
+		},
+		{
+			name: "obey-strangers", what: "a running member begins anew because a cluster that was recovered without it says so", seeds: 40, nodes: 3, losses: true,
+			edits: append(one(reactionFile, "o != nil && self.Supersedes(*o) {", "o != nil && self.Supersedes(*o) && r.Code != transport.CodeRebuild {"),
+				one(reactionFile, "return own != nil && own.Is(*o.Recovery)", "return own == nil || own.Is(*o.Recovery)")...),
 		},
 		{
 			name: "forget-rejection", what: "a rejection is not noted", seeds: 200, nodes: 3, losses: true,

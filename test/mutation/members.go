@@ -6,6 +6,7 @@ const (
 	storageFile  = "internal/raft/consensus/storage.go"
 	leaveFile    = "internal/cluster/leave.go"
 	handFile     = "internal/role/handover.go"
+	remindFile   = "internal/agent/membership/remind.go"
 	knownFile    = "internal/agent/membership/directories.go"
 	votesFile    = "internal/agent/membership/votes.go"
 	operatorFile = "internal/testkit/sim/members.go"
@@ -89,11 +90,15 @@ func meeting() []mutation {
 			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
 		},
 		{
-			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", from: 218, seeds: 5, nodes: 3, members: true,
+			name: "remind-who-is-heard", what: "a node that is to begin anew is told again only if its leader hears it", seeds: 40, nodes: 3, members: true,
+			edits: one(remindFile, "if !n.Leaving {", "if !n.Leaving || !n.Reachable {"),
+		},
+		{
+			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", from: 388, seeds: 5, nodes: 3, members: true,
 			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},
 		{
-			name: "met-in-memory", what: "the directories that were met are not in met.json", from: 188, seeds: 5, nodes: 3, members: true,
+			name: "met-in-memory", what: "the directories that were met are not in met.json", from: 388, seeds: 5, nodes: 3, members: true,
 			// All agents start again when a node has lost its disk.
 			setup: one(operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
 		other.killAgent("killed")

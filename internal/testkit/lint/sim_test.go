@@ -105,7 +105,7 @@ var simCalls = []simCall{
 		`board.Board.Nodes board.Board.Own board.Board.Primary board.Board.SinceLeader board.Board.State board.Board.Trouble bulk.Bulk.Stats
 		consensus.Committed.Mark consensus.Committed.Read consensus.Committed.State consensus.Group.LastIndex consensus.Runner.Committed consensus.Runner.Group consensus.Runner.Role
 		cluster.Majority cluster.Member.Degrade cluster.Member.Votes cluster.Recovery.Is cluster.State.AcksWait cluster.State.Clone cluster.State.Member
-		cluster.State.MemberByID cluster.State.SourceOf cluster.State.Voters mysqlwire.Tap.Stats primary.Orders.MovesAway
+		cluster.State.MemberByID cluster.State.SourceOf cluster.State.Voters datadir.Home.Own datadir.State.Point mysqlwire.Tap.Stats primary.Orders.MovesAway
 		seglog.Log.FirstIndex seglog.Log.HardState seglog.Log.HasStage seglog.Log.LastIndex seglog.Log.Segments seglog.Log.Term
 		status.Node.BacklogSeconds status.Node.CanTakeOver
 		membership.Self.Supersedes primary.Slot.Serving primary.XAPrepared recovery.Rejected.Has role.Machine.Phase role.Machine.Reason`,

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"slices"
+	"time"
+
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
@@ -31,7 +34,11 @@ func (c *checker) offers(by, to *node) (said func(*join.Offer)) {
 // voter must have on its disk that the node's vote is gone. Else all voters could forget that, and wait for
 // that vote.
 func (c *checker) givesUp(n *node, d *membership.Departure) {
-	if d == nil || d.Superseded != nil || d.State != nil || n.blank() || c.w.losses != nil {
+	if d == nil || d.Superseded != nil || d.State != nil || n.blank() {
+		return
+	}
+	if c.w.losses != nil {
+		c.givesUpTo(n, d)
 		return
 	}
 	for _, id := range append(c.state().Voters(), c.votersBefore...) {
@@ -40,6 +47,15 @@ func (c *checker) givesUp(n *node, d *membership.Departure) {
 		}
 	}
 	c.w.fail("gives-up", "n%d gives up its data (%v), and no voter has on its disk that it may", n.id, d)
+}
+
+// givesUpTo is givesUp for worlds in which nodes are recovered. A node gives up its data only for its own
+// cluster, or for a recovery that it has accepted.
+func (c *checker) givesUpTo(n *node, d *membership.Departure) {
+	m, ok := c.state().MemberByID(n.id)
+	if ok && (m.Instance == "" || m.Instance == n.instance()) && n.home.Own().Superseded == nil {
+		c.w.fail("recovery", "n%d gives up its data (%v) for a cluster that was recovered without it", n.id, d)
+	}
 }
 
 // keptState is the content of a node's cluster.json.
@@ -57,4 +73,46 @@ func (n *node) keeps() keptState {
 func (s keptState) counts(n *node) bool {
 	m, ok := cluster.State(s).MemberByID(n.id)
 	return ok && m.Votes() && (m.Instance == "" || m.Instance == n.instance())
+}
+
+// toldWithin is how long a node that is to begin anew may go on as it is while nothing keeps its leader from telling it so:
+// the log does, or a handshake (membership.Reminder).
+const toldWithin = 7 * time.Second
+
+// toldNode is a node that is to begin anew, as its leader knows.
+type toldNode struct {
+	leader, node *agent
+	since        time.Duration
+}
+
+// toBeginAnew tells whether a state has a node begin anew that is still as it was.
+func toBeginAnew(p cluster.StatePoint, n *node) bool {
+	m, ok := p.State.MemberByID(n.id)
+	return ok && !slices.Contains(p.Outgoing, n.id) && m.Instance != "" && m.Instance != n.instance()
+}
+
+// looksAtTold looks at the nodes that are to begin anew.
+func (w *World) looksAtTold(seen map[*node]toldNode) {
+	w.sched.after(500*time.Millisecond, func() {
+		leader := w.primary().agent
+		for _, n := range w.nodes {
+			a, t := n.agent, seen[n]
+			switch {
+			case a == nil || leader == nil || a == leader || !leader.Raft.Role().Leading || !leader.tells(n) ||
+				!w.net.sound(n.id, leader.n.id) || !a.well() || !leader.well():
+				delete(seen, n)
+			case t.leader != leader || t.node != a:
+				seen[n] = toldNode{leader, a, w.sched.now}
+			case w.sched.now > t.since+toldWithin:
+				w.fail("members", "n%d is to begin anew since %v, and n%d, which leads and reaches it, did not tell it", n.id, t.since, leader.n.id)
+			}
+		}
+		w.looksAtTold(seen)
+	})
+}
+
+// tells tells whether a node is to begin anew by the state that this one has on its disk.
+func (a *agent) tells(n *node) bool {
+	p := a.Raft.Committed().State()
+	return a.kept.Point().Index >= p.Index && toBeginAnew(p, n)
 }

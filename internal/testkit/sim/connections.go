@@ -57,25 +57,23 @@ func admits(p *host, from *node, call bool) *transport.RejectedError {
 	return r
 }
 
-// handshake lets two processes judge each other; true = they are agents that are connected.
-func handshake(x, y *host) bool {
-	a, b := x.n, y.n
-	if !dials(x, b) && !dials(y, a) {
-		return false // nobody dials
+// dialled has a process dial a node, unless they are connected; true = they are from now on. Each direction is a
+// connection of its own. The other side judges first, and then says who it is.
+func (p *host) dialled(to *host) (connected bool) {
+	peer, known := p.door.Peer(to.n.id)
+	a := p.n.agent
+	if !known || a != nil && a.conns[to.n.id] != nil && !a.conns[to.n.id].life.ended {
+		return false
 	}
-	// Both sides look. If a side is refused, it learns why only if it dialled.
-	toX, toY := admits(y, a, false), admits(x, b, false)
-	if dials(x, b) && toX != nil {
-		x.life.after(latencyMin, func() { x.rejected(b, toX) })
+	if r := admits(to, p.n, false); r != nil {
+		p.life.after(latencyMin, func() { p.rejected(to.n, r) })
+		return false
 	}
-	if dials(y, a) && toY != nil {
-		y.life.after(latencyMin, func() { y.rejected(a, toY) })
+	if r := p.door.Accept(to.n.identity(), peer); r != nil || a == nil || to.n.agent == nil {
+		return false
 	}
-	if toX == nil && toY == nil && a.agent != nil && b.agent != nil {
-		a.agent.conns[b.id], b.agent.conns[a.id] = b.agent, a.agent
-		return true
-	}
-	return false
+	a.conns[to.n.id] = to.n.agent
+	return true
 }
 
 // rejected takes a peer's rejection of this node. It takes one at a time from each peer.
@@ -115,10 +113,14 @@ func (w *World) connect(a, b *node) {
 		case x == nil || y == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })
-		case !handshake(x, y):
 		default:
-			a.agent.life.run(func() { a.agent.peerUp(b.id) })
-			b.agent.life.run(func() { b.agent.peerUp(a.id) })
+			there, back := x.dialled(y), y.dialled(x)
+			if there {
+				a.agent.life.run(func() { a.agent.peerUp(b.id) })
+			}
+			if back {
+				b.agent.life.run(func() { b.agent.peerUp(a.id) })
+			}
 		}
 	})
 }
@@ -228,7 +230,7 @@ func (a *agent) send(ms []*pb.Message) {
 
 func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	a := w.node(to).agent
-	if a == nil || w.membersChange && a.conns[from.n.id] != from {
+	if a == nil || w.membersChange && from.conns[to] != a {
 		return
 	}
 	a.life.run(func() {
@@ -241,20 +243,20 @@ func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	})
 }
 
-// hangup ends the connection with a peer, on both sides.
+// hangup ends the connection that a peer has made.
 func (a *agent) hangup(id cluster.NodeID) (ended bool) {
-	peer := a.conns[id]
-	if peer != nil {
-		a.disconnected(id)
-		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
+	peer := a.w.node(id).agent
+	if peer == nil || peer.conns[a.n.id] != a {
+		return false
 	}
-	return peer != nil
+	delete(peer.conns, a.n.id)
+	peer.life.after(latencyMin, func() { peer.lost(a.n.id) })
+	return true
 }
 
-// disconnected ends the connection with a peer.
-func (a *agent) disconnected(id cluster.NodeID) {
-	if a.conns[id] != nil {
-		delete(a.conns, id)
+// lost notes that the connection to a peer has ended, unless there is another one by now.
+func (a *agent) lost(id cluster.NodeID) {
+	if a.conns[id] == nil {
 		a.peerDown(id, false)
 	}
 }

@@ -39,6 +39,7 @@ type disk struct {
 	callsLeft int
 	onCrash   func()
 	tear      *tear // nil = no write will be torn
+	bad       *badSector
 }
 
 func newDisk(rng *rand.Rand) *disk {
@@ -57,7 +58,7 @@ func (d *disk) appendTime(now time.Duration) time.Duration {
 // open returns the file system for one process.
 func (d *disk) open() vfs.FS {
 	d.callsLeft = -1
-	return fullFS{vfs.Wrap(d.mem, d.hook), d}
+	return sectorFS{fullFS{vfs.Wrap(d.mem, d.hook), d}, d}
 }
 
 func (d *disk) hook(op vfs.Op, path string) error {

@@ -296,6 +296,8 @@ func (i *injector) strike(f fault) {
 		i.strikeOperator(f, n)
 	case tearFile:
 		i.strikeTear(f, n)
+	case reset:
+		i.strikeReset(f, n)
 	case stepClock, pause:
 		i.strikeClock(f, n)
 	case storm:

@@ -133,9 +133,9 @@ func (i *injector) foreign() bool {
 	return false
 }
 
-// rot flips a byte in the durable part of a log, in a segment that the peers still have: it is behind
-// everything that they may have purged. The last segment is left out: only the next append proves that its end
-// is durable. Only one log is damaged at a time.
+// rot damages the durable part of a log, where the peers still have it: it is behind everything that they may have
+// purged. It flips a byte, or has a sector that cannot be read. A byte is never in the last segment: only the next
+// append proves that its end is durable. Only one log is damaged at a time.
 func (i *injector) rot(n *node) {
 	if !n.runsMysqld() {
 		return // a logger has no mark that says what the others may have purged
@@ -166,26 +166,21 @@ func (i *injector) rot(n *node) {
 	if !i.w.mayRot(n) {
 		return
 	}
-	name := "log/" + fit[i.rng.IntN(len(fit)-1)]
-	file, err := n.disk.mem.OpenReadWrite(name)
-	if err == nil {
-		var size int64
-		if size, err = file.Size(); err == nil {
-			at, b := i.rng.Int64N(size), make([]byte, 1)
-			_, err = file.ReadAt(b, at)
-			b[0] ^= 1 << i.rng.IntN(8)
-			if err == nil {
-				_, err = file.WriteAt(b, at)
-			}
-			n.log("rot", "%s at %d", name, at)
+	name, newest := "log/"+fit[i.rng.IntN(len(fit)-1)], "log/"+fit[len(fit)-1]
+	at := i.rng.Int64N(n.disk.size(name))
+	bit := byte(1) << i.rng.IntN(8)
+	switch {
+	case at%6 == 0: // a sector that cannot be read is damage wherever it is
+		name, at = newest, at%n.disk.size(newest)
+		fallthrough
+	case at%6 == 3:
+		n.disk.bad = &badSector{name, at}
+	default:
+		if err := n.disk.flip(name, at, bit); err != nil {
+			i.w.fail("sim", "damage %s: %v", name, err)
 		}
 	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if err != nil {
-		i.w.fail("sim", "damage %s: %v", name, err)
-	}
+	n.log("rot", "%s at %d, unreadable %t", name, at, n.disk.bad != nil)
 	n.rotten, n.changesBefore = true, i.w.memberChanges
 }
 

@@ -281,7 +281,28 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	n.uuid[1]++
 	n.mysqlDisk.Rename(n.uuid)
 	l.forks = append(l.forks, n.check.fork(n, state, s.Log, v))
+	if rng := l.w.random(streamOrders + uint64(n.id)); chance(rng, 50) {
+		l.w.sched.after(around(rng, 2*time.Second), func() { l.order(n, 20) })
+	}
 	return nil
+}
+
+// order has an operator have a former member rebuilt on a recovered node, whatever that member does: he takes it for lost, and a
+// majority may run.
+func (l *losses) order(n *node, tries int) {
+	a := n.agent
+	if tries == 0 || l.over || !n.isRecovered() {
+		return
+	}
+	if a == nil || !a.Raft.Role().Leading {
+		l.w.sched.after(300*time.Millisecond, func() { l.order(n, tries-1) })
+		return
+	}
+	p := a.Raft.Committed().State()
+	if r := p.State.Recovered; r != nil && len(r.Without) > 0 && len(p.Outgoing) == 0 {
+		m := r.Without[0]
+		l.w.operator.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: l.w.node(m.ID).newInstance()})
+	}
 }
 
 func (n *node) isRecovered() bool { return n.check.before != nil && n.check.before.by == n }

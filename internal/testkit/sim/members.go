@@ -382,7 +382,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 func (n *node) wipe(since string) {
 	n.lost, n.lostSince = true, since
 	n.oldFile = chance(n.rng, 33)
-	n.disk.mem = vfs.NewMem()
+	n.disk.mem, n.disk.bad = vfs.NewMem(), nil
 	n.visit()
 	n.forget()
 }
@@ -551,6 +551,7 @@ func (a *agent) steps(before, now cluster.StatePoint) {
 	if !a.Raft.Role().Leading {
 		return
 	}
+	a.w.resetRebuilt(before, now)
 	switch {
 	case len(before.Outgoing) == 0 && len(now.Outgoing) > 0:
 		a.w.happened(pointJoint, a.n)

@@ -48,7 +48,7 @@ type agent struct {
 	// up are the peers to which the transport has a connection.
 	up     map[cluster.NodeID]bool
 	pacing pacing
-	// conns are the agents at the other end of the connections.
+	// conns holds the peers' processes to which this one has a connection.
 	conns   map[cluster.NodeID]*agent
 	readers map[connection]*reader
 	// leaderAt is since when the agent knows its leader.

@@ -82,6 +82,8 @@ func (f followed) SetPeers(former transport.Former) {
 	for _, peer := range f.w.nodes {
 		if peer != f.n && !dials(f.host, peer) {
 			f.hangup(peer.id)
+			delete(f.conns, peer.id)
+			delete(f.up, peer.id)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (a *agent) ownStatus() status.Node {
 }
 
 func (w *World) gossip(from *agent, to *node, s status.Node) {
-	if a := to.agent; a != nil && (!w.membersChange || a.conns[from.n.id] == from) {
+	if a := to.agent; a != nil && (!w.membersChange || from.conns[to.id] == a) {
 		a.life.run(func() { a.hear(s) })
 	}
 }

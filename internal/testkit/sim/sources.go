@@ -164,11 +164,13 @@ func (s *sources) sound(a, b *agent) bool {
 	if a == nil || b == nil || a == b || !s.w.net.sound(a.n.id, b.n.id) || a.conns[b.n.id] != b || b.conns[a.n.id] != a {
 		return false
 	}
-	well := func(a *agent) bool {
-		n, now := a.n, s.w.sched.now
-		return a.departing.Because() == nil && n.stalledUntil <= now && n.pausedUntil <= now && n.disk.full == 0 && n.disk.stalledUntil <= now && n.disk.slow == 1
-	}
-	return well(a) && well(b)
+	return a.well() && b.well()
+}
+
+// well tells whether an agent goes on, and nothing slows it down.
+func (a *agent) well() bool {
+	n, now := a.n, a.w.sched.now
+	return a.departing.Because() == nil && n.stalledUntil <= now && n.pausedUntil <= now && n.disk.full == 0 && n.disk.stalledUntil <= now && n.disk.slow == 1
 }
 
 // alone checks a learner that has a source: while the source works, the leader sends the learner no stages.

@@ -10,18 +10,21 @@ type Struck struct {
 	// Pauses counts the machines that were paused with their clocks, ClockSteps the steps of wall clocks, and
 	// Rebuilds the mysqlds that were refused and got the data of another one.
 	Pauses, ClockSteps, Rebuilds int
+	// Resets counts the connections between nodes that ended in one direction alone.
+	Resets int
 }
 
 // Add adds the counts of another run.
 func (s *Struck) Add(o Struck) {
 	s.Heals, s.HealsInChange, s.Torn = s.Heals+o.Heals, s.HealsInChange+o.HealsInChange, s.Torn+o.Torn
 	s.Pauses, s.ClockSteps, s.Rebuilds = s.Pauses+o.Pauses, s.ClockSteps+o.ClockSteps, s.Rebuilds+o.Rebuilds
+	s.Resets += o.Resets
 }
 
 // String returns all counts as text.
 func (s Struck) String() string {
-	return fmt.Sprintf("%d logs healed, %d while the members changed, %d small files torn, %d pauses, %d wall clocks set, %d mysqlds rebuilt",
-		s.Heals, s.HealsInChange, s.Torn, s.Pauses, s.ClockSteps, s.Rebuilds)
+	return fmt.Sprintf("%d logs healed, %d while the members changed, %d small files torn, %d pauses, %d wall clocks set, %d mysqlds rebuilt, %d connections reset",
+		s.Heals, s.HealsInChange, s.Torn, s.Pauses, s.ClockSteps, s.Rebuilds, s.Resets)
 }
 
 // countHealed counts a damaged log that was healed.

@@ -165,6 +165,8 @@ const (
 	// With these numbers, the worlds in which the mutations are found stay as they were.
 	streamTears   = 54
 	streamRots    = 109
+	streamResets  = 110
+	streamOrders  = 1 << 13
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -230,6 +232,7 @@ type World struct {
 	maxApplyLag            time.Duration
 	slowings, applierStops int
 	readsRNG               *mathrand.Rand // for clients.EndReads
+	resetsConns            bool           // connections are reset
 	// reseeds counts the nodes that a leader rebuilt by itself.
 	reseeds      int
 	appliersStop bool
@@ -404,7 +407,8 @@ func (w *World) plan() []fault {
 	}
 	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
 	end, more := quietAtStart+w.options.Lasts, w.random(streamPlanned)
-	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end), w.tears(quietAtStart, end), w.absences(quietAtStart, end)) {
+	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end), w.tears(quietAtStart, end),
+		w.absences(quietAtStart, end), w.resets(quietAtStart, end)) {
 		f.id = len(all)
 		all = append(all, f)
 	}
@@ -437,6 +441,7 @@ func (w *World) run(faults []fault) {
 		w.startLosses()
 	case w.membersChange:
 		w.sched.after(quietAtStart, w.startOperator)
+		w.looksAtTold(map[*node]toldNode{})
 		if w.sources != nil {
 			w.sched.after(quietAtStart, w.sources.start)
 		}
