@@ -43,7 +43,7 @@ const measureTime = 2 * time.Second
 
 // Examine looks at everything. Ending ctx ends the measures early.
 func Examine(ctx context.Context, h Host) Report {
-	r := Report{Cluster: h.Config.Cluster, Node: h.Config.Node, AgentRuns: h.Agent != nil || h.Silent != nil && h.Silent.State != cluster.CheckUnknown}
+	r := Report{Cluster: h.Config.Cluster, Node: h.Config.Node, AgentRuns: h.agentRuns()}
 	var disks, peers, clock []cluster.Check
 	var median time.Duration
 	var rounds []time.Duration
@@ -63,8 +63,8 @@ func Examine(ctx context.Context, h Host) Report {
 	return r
 }
 
-// agentHasPorts tells whether this node's agent runs, as is known.
-func (h Host) agentHasPorts() bool {
+// agentRuns tells whether it is known that this node's agent runs.
+func (h Host) agentRuns() bool {
 	return h.Agent != nil || h.Silent != nil && h.Silent.State != cluster.CheckUnknown
 }
 

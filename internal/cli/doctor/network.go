@@ -218,19 +218,17 @@ func (h Host) ports() (checks []cluster.Check) {
 		}
 		c := cluster.Check{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("%s: %v", address, errors.Unwrap(err))}
 		switch {
-		case errors.Is(err, syscall.EADDRINUSE) && h.agentHasPorts():
+		case errors.Is(err, syscall.EADDRINUSE) && h.agentRuns():
 			continue
-		case errors.Is(err, syscall.EADDRINUSE) && h.Silent != nil:
-			_, port, _ := net.SplitHostPort(address)
-			c.State = cluster.CheckUnknown
-			c.Found = fmt.Sprintf("%s is taken by %s, which may be this node's agent or mysqld", address, h.holder(port))
-			c.Do = "run this as the agent's account"
 		case errors.Is(err, syscall.EADDRINUSE):
 			_, port, _ := net.SplitHostPort(address)
 			c.Found = fmt.Sprintf("%s is taken by %s", address, h.holder(port))
 			c.Do = "stop that program, or set " + setting + " to another port"
 			if setting == "peer" {
 				c.Do = "stop that program"
+			}
+			if h.Silent != nil { // whether the agent runs is not known
+				c.State, c.Found, c.Do = cluster.CheckUnknown, c.Found+", which may be this node's agent or mysqld", "run this as the agent's account"
 			}
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			c.Do = "give this host that address, or correct " + setting
@@ -241,7 +239,7 @@ func (h Host) ports() (checks []cluster.Check) {
 	}
 	n := units.Count(free, "port is free", "ports are free")
 	switch {
-	case h.agentHasPorts():
+	case h.agentRuns():
 		return append(checks, cluster.Check{Subject: "ports", State: cluster.CheckOK, Found: "this node's agent and mysqld have theirs"})
 	case len(checks) == 0:
 		return []cluster.Check{{Subject: "ports", State: cluster.CheckOK, Found: "all " + n}}

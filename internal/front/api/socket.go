@@ -31,35 +31,42 @@ const (
 	controlBacklog = 128
 )
 
-// callerKey is the key under which a connection's context has the *caller that opened it.
+// callerKey is the key under which a connection's context has the caller that opened it.
 type callerKey struct{}
 
-// caller is the connection of a request, as the kernel knows it.
-type caller struct{ syscall.RawConn }
+// caller is the other end of a connection. left is the event of poll(2) that says that it has gone.
+type caller struct {
+	conn syscall.RawConn
+	left int16
+}
 
-// withCaller notes in ctx the connection of the port's requests.
+// withCaller notes in ctx who opened a connection.
 func withCaller(ctx context.Context, conn net.Conn) context.Context {
-	g, ok := conn.(*guest)
+	var c caller
+	switch wrapped := conn.(type) {
+	case *limitConn: // of the control socket. A caller that only closes its sending half waits for the answer
+		conn, c.left = wrapped.Conn, unix.POLLHUP
+	case *guest: // of the port. With TCP it looks like a caller that has gone
+		conn, c.left = wrapped.Conn, unix.POLLRDHUP
+	}
+	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		return ctx
 	}
-	tcp, ok := g.Conn.(*net.TCPConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := tcp.SyscallConn()
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, callerKey{}, caller{raw})
+	c.conn = raw
+	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// gone tells whether one of these events has come at the connection.
-func (c caller) gone(events int16) (gone bool) {
-	err := c.Control(func(fd uintptr) {
-		look := []unix.PollFd{{Fd: int32(fd), Events: events}}
+// gone tells whether the caller has ended, or has closed its end.
+func (c caller) gone() (gone bool) {
+	err := c.conn.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd), Events: c.left}}
 		n, err := unix.Poll(look, 0)
-		gone = n == 1 && err == nil && look[0].Revents&(events|unix.POLLHUP) != 0
+		gone = n == 1 && err == nil && look[0].Revents&(c.left|unix.POLLHUP) != 0
 	})
 	return gone || err != nil
 }
@@ -72,12 +79,7 @@ type peerKey struct{}
 type peer struct {
 	*unix.Ucred
 	groups []uint32 // in addition to Gid
-	conn   caller
 }
-
-// gone tells whether that process has ended, or has closed its end. A process that only closes its sending half
-// waits for the answer.
-func (p *peer) gone() bool { return p.conn.gone(0) }
 
 // peerGroupsMax is how many groups of a process are read.
 const peerGroupsMax = 4096
@@ -189,23 +191,16 @@ func removeStale(path string) error {
 
 // withPeer notes in ctx which account opened a connection to the control socket.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	limited, ok := conn.(*limitConn)
+	ctx = withCaller(ctx, conn)
+	c, ok := ctx.Value(callerKey{}).(caller)
 	if !ok {
-		return ctx
-	}
-	u, ok := limited.Conn.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
 		return ctx
 	}
 	var p *peer
-	if raw.Control(func(fd uintptr) { p, err = peerOf(int(fd)) }) != nil || err != nil {
+	var err error
+	if c.conn.Control(func(fd uintptr) { p, err = peerOf(int(fd)) }) != nil || err != nil {
 		return ctx
 	}
-	p.conn = caller{raw}
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
@@ -247,10 +242,6 @@ func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request.Name, request.By = r.PathValue("name"), whoAsked(peer, request.By)
-	if peer.gone() { // this process stood still, and the command was given up meanwhile
-		s.config.Logger.Warn("a request was not carried out: the command that sent it has ended", "name", request.Name, "by", request.By)
-		return
-	}
 	answer, err := s.carriedOut(w, r, request)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
@@ -172,11 +170,6 @@ func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, n
 		s.refuse(w, http.StatusInternalServerError, control.CodeFailed, "encode the request: "+err.Error())
 		return
 	}
-	// A client of TCP that has gone looks like a client that has only closed its sending half.
-	if c, ok := r.Context().Value(callerKey{}).(caller); ok && c.gone(unix.POLLRDHUP) {
-		s.config.Logger.Warn("a request was not carried out: the client that sent it has gone", "name", name, "by", by)
-		return
-	}
 	answer, err := s.carriedOut(w, r, control.Request{Name: name, By: by, Args: raw})
 	if err == nil {
 		if err = answer.Err(); err != nil {
@@ -229,6 +222,10 @@ func decodeOne(from io.Reader, to any, required ...string) error {
 
 // carriedOut carries out a request, and extends the deadlines of the connection for it.
 func (s *Server) carriedOut(w http.ResponseWriter, r *http.Request, request control.Request) (control.Answer, error) {
+	if c, ok := r.Context().Value(callerKey{}).(caller); ok && c.gone() { // this process stood still, and the request was given up meanwhile
+		s.config.Logger.Warn("a request was not carried out: its caller has gone", "name", request.Name, "by", request.By)
+		return control.Answer{}, errors.New("the caller has gone")
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), ControlTimeout)
 	defer cancel()
 	deadline := time.Now().Add(ControlTimeout + requestTimeout)
