@@ -26,11 +26,11 @@ func copying() []mutation {
 			edits: one(stateGoFile, "\tif cc != nil && votersChange(c.state.State, next.State) {\n", "\tif false {\n"),
 		},
 		{
-			name: "joint-ends-twice", what: "a restarted node applies the end of a change once more that its cluster.json has", seeds: 20, nodes: 3, members: true,
+			name: "joint-ends-twice", what: "a restarted node applies again the end of a change that its cluster.json already has", seeds: 20, nodes: 3, members: true,
 			edits: one(membersFile, "\tif index <= c.state.Index || len(c.state.Outgoing) == 0 {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
 		},
 		{
-			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before it has lost it", from: 120, seeds: 80, nodes: 3, members: true,
+			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before the vote is gone", from: 120, seeds: 80, nodes: 3, members: true,
 			edits: one(knownFile, "m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {", "m.ID != d.cfg.Self {"),
 		},
 		{

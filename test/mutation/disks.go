@@ -25,12 +25,12 @@ func losingDisks() []mutation {
 			edits: one(smallFile, "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n", ""),
 		},
 		{
-			name: "small-file-in-place", what: "a small file is written over", seeds: 100, nodes: 3,
+			name: "small-file-in-place", what: "a small file is overwritten in place", seeds: 100, nodes: 3,
 			edits: append(one(smallFile, "writeContent(fs, path+\".tmp\", content)", "writeContent(fs, path, content)"),
 				one(smallFile, "return Move(fs, path+\".tmp\", path)", "return fs.SyncDir(filepath.Dir(path))")...),
 		},
 		{
-			name: "purge-past-mark", what: "what a mysqld does not have on its disk yet is purged", seeds: 60, nodes: 3,
+			name: "purge-past-mark", what: "entries that a mysqld does not have on its disk yet are purged", seeds: 60, nodes: 3,
 			edits: one(purgeFile, "!errant && m.DurableMark+1 < n.From {", "!errant && m.DurableMark > n.From {"),
 		},
 		{

@@ -25,7 +25,7 @@ func recovering() []mutation {
 			edits: one(noticeFile, "\t\trefuses, led = refuses || o.Refuses, led || o.Led\n", "\t\tled = led || o.Led && o.Refuses && false\n"),
 		},
 		{
-			name: "obey-strangers", what: "a running member begins anew because a cluster that was recovered without it says so", seeds: 40, nodes: 3, losses: true,
+			name: "obey-strangers", what: "a running member begins anew because a cluster that was recovered without it orders that", seeds: 40, nodes: 3, losses: true,
 			edits: append(one(reactionFile, "o != nil && self.Supersedes(*o) {", "o != nil && self.Supersedes(*o) && r.Code != transport.CodeRebuild {"),
 				one(reactionFile, "return own != nil && own.Is(*o.Recovery)", "return own == nil || own.Is(*o.Recovery)")...),
 		},
@@ -42,7 +42,7 @@ func recovering() []mutation {
 			edits: one(recoveryFile, "\tif there, voters := v.majority(); there != nil {\n", "\tif there, voters := v.majority(); there != nil && false {\n"),
 		},
 		{
-			name: "loss-unnamed", what: "what another node has, and the survivor lacks, is not named", seeds: 200, nodes: 5, losses: true,
+			name: "loss-unnamed", what: "transactions that another node has and the survivor lacks are not named", seeds: 200, nodes: 5, losses: true,
 			edits: one(recoveryFile, "\t\tlacking.Union(set)\n", ""),
 		},
 	}

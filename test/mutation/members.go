@@ -24,7 +24,7 @@ func changingMembers() []mutation {
 			edits: one(membersFile, "\t\ttransition = pb.ConfChangeTransitionJointImplicit\n", "\t\ttransition = pb.ConfChangeTransitionAuto\n"),
 		},
 		{
-			name: "forget-joint", what: "a restarted node forgets the voters of before, whose change is not complete", seeds: 60, nodes: 3, members: true,
+			name: "forget-joint", what: "a restarted node forgets the voters of before while their change is not complete", seeds: 60, nodes: 3, members: true,
 			edits: one(membersFile, "\tfor _, id := range p.Outgoing {\n\t\tcs.VotersOutgoing", "\tfor _, id := range p.Outgoing[:0] {\n\t\tcs.VotersOutgoing"),
 		},
 		{
@@ -62,11 +62,11 @@ func changingMembers() []mutation {
 			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
 		},
 		{
-			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", from: 204, seeds: 3, nodes: 3, members: true,
+			name: "join-unheard", what: "a node joins in a directory although no member has seen it empty", from: 204, seeds: 3, nodes: 3, members: true,
 			edits: one(newcomeFile, "\tcase r != nil || i.Joins && len(got.Welcomes) > 0:\n", "\tcase r != nil || i.Joins:\n"),
 		},
 		{
-			name: "no-reseed", what: "no leader has a node rebuilt that has lost its disk", seeds: 60, nodes: 3, members: true,
+			name: "no-reseed", what: "no leader rebuilds a node that has lost its disk", seeds: 60, nodes: 3, members: true,
 			edits: one(repairFile, "\tcase sight.Empty && s.Reseed != ReseedManual && ", "\tcase sight.Empty && s.Reseed == ReseedManual && "),
 		},
 	}
@@ -90,15 +90,15 @@ func meeting() []mutation {
 			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
 		},
 		{
-			name: "remind-who-is-heard", what: "a node that is to begin anew is told again only if its leader hears it", seeds: 40, nodes: 3, members: true,
+			name: "remind-who-is-heard", what: "a node that has to begin anew is told again only if its leader hears it", seeds: 40, nodes: 3, members: true,
 			edits: one(remindFile, "if !n.Leaving {", "if !n.Leaving || !n.Reachable {"),
 		},
 		{
-			name: "rebuild-met", what: "a node is told to begin anew in a directory that was met", from: 388, seeds: 5, nodes: 3, members: true,
+			name: "rebuild-met", what: "a node is told to begin anew in a directory with which it has already shaken hands", from: 388, seeds: 5, nodes: 3, members: true,
 			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},
 		{
-			name: "met-in-memory", what: "the directories that were met are not in met.json", from: 388, seeds: 5, nodes: 3, members: true,
+			name: "met-in-memory", what: "the directories that have shaken hands are not written to met.json", from: 388, seeds: 5, nodes: 3, members: true,
 			// All agents start again when a node has lost its disk.
 			setup: one(operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
 		other.killAgent("killed")
@@ -111,7 +111,7 @@ func meeting() []mutation {
 			edits: one(knownFile, "\tif err := d.cfg.Store.WriteMet(met); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{
-			name: "tell-unkept", what: "a node goes by a cluster state, and sends others away, that it could not write down", seeds: 40, nodes: 3, members: true,
+			name: "tell-unkept", what: "a node follows a cluster state that it could not write down, and sends other nodes away by it", seeds: 40, nodes: 3, members: true,
 			// Nodes are rebuilt, and all disks are full, while the voters change.
 			setup: append(rebuiltOften(), edit{operatorFile, "\t\ta.w.happened(pointJoint, a.n)\n", `		a.w.happened(pointJoint, a.n)
 		for _, n := range a.w.nodes {

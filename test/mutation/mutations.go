@@ -115,7 +115,7 @@ func acknowledging() []mutation {
 `),
 		},
 		{
-			name: "ack-after-close", what: "an ACK that is on its way goes out though its tap was closed", seeds: 150, nodes: 3,
+			name: "ack-after-close", what: "an ACK that is on its way is sent although its tap was closed", seeds: 150, nodes: 3,
 			setup: one(simDumpFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
 			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
@@ -156,11 +156,11 @@ func acknowledgingByPolicy() []mutation {
 			edits: one(progressFile, "\tif g.acks.waits {\n", "\tif false {\n"),
 		},
 		{
-			name: "ack-beyond-policy", what: "a commit is acknowledged though its policy has not let it go", seeds: 40, nodes: 3,
+			name: "ack-beyond-policy", what: "a commit is acknowledged before its policy allows that", seeds: 40, nodes: 3,
 			edits: one(epochFile, "\treturn e.held.Allow(index)\n", "\treturn e.held.Allow(1 << 62)\n"),
 		},
 		{
-			name: "ack-what-was-sent", what: "what was sent to a member is taken for what it has on its disk", seeds: 40, nodes: 3,
+			name: "ack-what-was-sent", what: "entries that were sent to a member count as being on its disk", seeds: 40, nodes: 3,
 			edits: one(progressFile, "= p.Match }", "= p.Next - 1 }"),
 		},
 		{
@@ -168,7 +168,7 @@ func acknowledgingByPolicy() []mutation {
 			edits: one(policyFile, "\treturn second\n", "\treturn first\n"),
 		},
 		{
-			name: "drop-who-is-waited-for", what: "a member that is to be waited for is dropped", seeds: 60, nodes: 3,
+			name: "drop-who-is-waited-for", what: "a member for which ACKs have to wait is dropped", seeds: 60, nodes: 3,
 			edits: one(policyFile, "m.RequireAck && m.DropAfter > 0 && late", "m.RequireAck && late"),
 		},
 	}
@@ -191,7 +191,7 @@ func proposing() []mutation {
 			edits: one(groupFile, "|| g.cfg.HasStage(staged.ID) {", "|| true {"),
 		},
 		{
-			name: "no-room", what: "the tap's reader is not told that the batch in its way was taken", seeds: 20, nodes: 3,
+			name: "no-room", what: "the tap's reader is not told that the batch for which it waits was taken", seeds: 20, nodes: 3,
 			edits: one(tapFile, "\tsignal(t.room)\n", ""),
 		},
 		{
@@ -226,7 +226,7 @@ func electing() []mutation {
 			edits: one(writesFile, "return &Write{vote: vote, votes: votes}", "return &Write{votes: votes}"),
 		},
 		{
-			name: "full-disk-forgets-entries", what: "what came while the disk was full is forgotten", seeds: 40, nodes: 3,
+			name: "full-disk-forgets-entries", what: "entries that came while the disk was full are forgotten", seeds: 40, nodes: 3,
 			edits: one(writesFile, "append(f.held, d.writes.waiting...)", "d.writes.waiting"),
 		},
 		{
@@ -238,12 +238,12 @@ func electing() []mutation {
 			edits: one(leaseFile, "time.Duration(electionTicks-3)", "time.Duration(3*electionTicks)"),
 		},
 		{
-			name: "lease-by-own-timeout", what: "the leader's lease goes by its own election timeout, where others' are shorter", seeds: 120, nodes: 3,
+			name: "lease-by-own-timeout", what: "the leader's lease goes by its own election timeout, although other nodes have shorter ones", seeds: 120, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(leaseFile, "\t\t\tlasts = min(lasts, p.lasts)\n", "\t\t\t_ = p\n"),
 		},
 		{
-			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 300, nodes: 3,
+			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets the promise that it made with the longer one", seeds: 300, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
 		},
@@ -281,7 +281,7 @@ func timingsDiffer() []edit {
 func storing() []mutation {
 	return []mutation{
 		{
-			name: "skip-log-fsync", what: "a group is not on disk when it is answered for", seeds: 20, nodes: 3,
+			name: "skip-log-fsync", what: "a group is answered for before it is on disk", seeds: 20, nodes: 3,
 			edits: one(appendFile, "\tif err := l.sync(w.file.SyncData); err != nil {\n\t\treturn err\n\t}\n\tw.uncache", "\tw.uncache"),
 		},
 		{
@@ -296,11 +296,11 @@ func storing() []mutation {
 			},
 		},
 		{
-			name: "heal-to-commit", what: "a log is called healed without the tail that its leader counts on", seeds: 60, nodes: 3,
+			name: "heal-to-commit", what: "a log counts as healed without the tail that its leader relies on", seeds: 60, nodes: 3,
 			edits: one(healFile, "\tif term <= t.promised.Term {\n", "\tif false {\n"),
 		},
 		{
-			name: "purge-too-far", what: "what a member needs is purged", seeds: 20, nodes: 3,
+			name: "purge-too-far", what: "entries that a member needs are purged", seeds: 20, nodes: 3,
 			edits: one(purgeFile, "\tif first.From <= last {\n", "\tif first.From <= last && first.From == 0 {\n"),
 		},
 	}
@@ -327,7 +327,7 @@ func replaying() []mutation {
 				"\tp.First, p.Index, p.Skip, p.Done = segments[0].FirstIndex, 0, 0, &gtid.Set{}\n"),
 		},
 		{
-			name: "resend-half", what: "what mysqld has of an entry is sent again", seeds: 20, nodes: 3,
+			name: "resend-half", what: "the part of an entry that mysqld has is sent again", seeds: 20, nodes: 3,
 			edits: one(cursorFile, "\t\tbody, err = cutTransactions(body, skip)\n", "\t\tif skip > 0 {\n\t\t\treturn Piece{}, nil\n\t\t}\n"),
 		},
 		{
@@ -385,7 +385,7 @@ func promoting() []mutation {
 			edits: one(catchUpFile, "\t\tif err != nil || done {\n", "\t\tif err != nil || !done || done {\n"),
 		},
 		{
-			name: "judge-without-barrier", what: "mysqld is held against what this node knows to be committed, not a majority", seeds: 40, nodes: 3,
+			name: "judge-without-barrier", what: "mysqld is compared with what this node knows to be committed, without asking a majority", seeds: 40, nodes: 3,
 			edits: one(judgingFile, "\tif err := j.Log.Barrier(ctx); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{

@@ -6,11 +6,11 @@ const driverFile = "internal/raft/consensus/driver.go"
 func serving() []mutation {
 	return []mutation{
 		{
-			name: "serve-without-lease", what: "who leads serves, as far as it knows", seeds: 40, nodes: 3,
+			name: "serve-without-lease", what: "a node serves as soon as it thinks that it leads", seeds: 40, nodes: 3,
 			edits: one(driverFile, "\treturn clocks{boot: boot, wall: wall}.before(*d.lease.Load())\n", "\treturn d.Role().Leading\n"),
 		},
 		{
-			name: "lease-alone", what: "a lease rests on the leader's own word, with that of any one other node", seeds: 40, nodes: 5,
+			name: "lease-alone", what: "a lease rests on the leader's own answer and that of any one other node", seeds: 40, nodes: 5,
 			edits: one(leaseFile, "seq := uint64(voters.CommittedIndex(answeredRounds{g}))", "seq := l.seq"),
 		},
 		{
@@ -22,7 +22,7 @@ func serving() []mutation {
 			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
-			name: "settle-beyond-policy", what: "a deposed primary acknowledges where ACKs wait for more than a commit", seeds: 20, nodes: 3, blips: true,
+			name: "settle-beyond-policy", what: "a deposed primary acknowledges, although ACKs wait for more than a commit", seeds: 20, nodes: 3, blips: true,
 			edits: append(one(settlingFile, "if !s.AcksAreCommits() {", "if false {"),
 				one(epochFile, "case acksAreCommits && e.Answering", "case e.Answering")...),
 		},

@@ -19,7 +19,7 @@ func settling() []mutation {
 			edits: one(settlingFile, "if err := s.Server.SetSuperReadOnly(ctx, true, SettleTimeout); err != nil {", "if err := error(nil); err != nil {"),
 		},
 		{
-			name: "settle-unproven", what: "what super_read_only passes is not looked for", seeds: 30, nodes: 3, blips: true,
+			name: "settle-unproven", what: "writes that super_read_only lets pass are not looked for", seeds: 30, nodes: 3, blips: true,
 			// A tap that reads late: else the gate refuses what it brings before anybody is settled.
 			setup: []edit{
 				{serverFile, "socketMean  = 20 * time.Microsecond", "socketMean  = 5 * time.Millisecond"},
@@ -28,7 +28,7 @@ func settling() []mutation {
 			edits: one(settlingFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
 		},
 		{
-			name: "settle-waiters", what: "who has come to wait for a lock is not ended before a deposed primary lets others go", seeds: 40, nodes: 3, blips: true,
+			name: "settle-waiters", what: "a session that has begun to wait for a lock is not ended before a deposed primary lets other sessions go", seeds: 40, nodes: 3, blips: true,
 			edits: one(settlingFile, "\t\tif _, ends := s.Tap.Ends(number); ends {\n", "\t\tif _, ends := s.Tap.Ends(number); ends && s.Term == 0 {\n"),
 		},
 		{

@@ -6,7 +6,7 @@ const markFile = "internal/mysql/replay/mark.go"
 func preparing() []mutation {
 	return []mutation{
 		{
-			name: "xa-not-again", what: "what a replica has rolled back with its start is not sent again", seeds: 20, nodes: 3, xa: true,
+			name: "xa-not-again", what: "transactions that a replica rolled back at its start are not sent again", seeds: 20, nodes: 3, xa: true,
 			edits: one(prefixFile, "\t\tp.Again.Add(tx.gtid)\n\t\tp.again = append(p.again, place{tx.index, tx.ordinal})\n", "\t\tp.Done.Add(tx.gtid)\n"),
 		},
 		{
@@ -14,7 +14,7 @@ func preparing() []mutation {
 			edits: one(prefixFile, "\tif p, found := l.prepared[xid]; ends && found {\n", "\tif p, found := l.prepared[xid]; ends && found && p.index == 0 {\n"),
 		},
 		{
-			name: "mark-over-xa", what: "a durable mark covers what is prepared", seeds: 60, nodes: 3, xa: true,
+			name: "mark-over-xa", what: "a durable mark covers transactions that are only prepared", seeds: 60, nodes: 3, xa: true,
 			edits: one(markFile, "\t\tm.Index = min(m.Index, xa.before(k.index))\n", "\t\t_ = xa.before(k.index)\n"),
 		},
 		{
