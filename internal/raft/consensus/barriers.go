@@ -20,8 +20,8 @@ type Barriers struct {
 	// Retry is the time after which an unanswered barrier is begun again. Without a leader a barrier is
 	// dropped.
 	Retry time.Duration
-	// Start makes a turn call Group.StartBarrier(id). The barrier's answer comes back by Answer.
-	Start func(ctx context.Context, id uint64)
+	// Start makes a turn call Group.StartBarrier(id), or Group.AskLeader(id). The answer comes back by Answer.
+	Start func(ctx context.Context, id uint64, kind barrierKind)
 	// First is the number of the first barrier. It must be random: an answer to a former life of this process
 	// may still be on its way, and must not answer a barrier of this life.
 	First uint64
@@ -40,15 +40,19 @@ type barrier struct {
 
 // Ask waits until a leader confirms that a majority still followed it when Ask was called or later. index is
 // what was committed then. Ask fails only with ctx or when the node stops.
-func (b *Barriers) Ask(ctx context.Context) (index uint64, err error) {
+func (b *Barriers) Ask(ctx context.Context, kind barrierKind) (index uint64, err error) {
 	id, w, err := b.add()
 	if err != nil {
 		return 0, err
 	}
 	defer b.remove(id)
+	retry := b.Retry
+	if kind == contextAsk {
+		retry *= 2 // the next round may be a heartbeat interval away
+	}
 	for {
-		b.Start(ctx, id)
-		waited := b.Clock.Wait(ctx, b.Retry, w.done)
+		b.Start(ctx, id, kind)
+		waited := b.Clock.Wait(ctx, retry, w.done)
 		index, done, err := b.look(w)
 		switch {
 		case done || err != nil:
@@ -62,7 +66,7 @@ func (b *Barriers) Ask(ctx context.Context) (index uint64, err error) {
 // Wait returns once the commit check of this node has passed everything that was committed anywhere when Wait
 // was called. It fails as Ask does.
 func (b *Barriers) Wait(ctx context.Context) error {
-	index, err := b.Ask(ctx)
+	index, err := b.Ask(ctx, contextBarrier)
 	if err != nil {
 		return err
 	}

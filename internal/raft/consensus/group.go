@@ -307,7 +307,7 @@ func (g *Group) letIn(m *pb.Message) *pb.Message {
 	switch t := m.GetType(); {
 	case (t == pb.MsgVote || t == pb.MsgPreVote || t == pb.MsgTimeoutNow) && g.now < g.voteAfter:
 		return nil // I5: this node may have promised a lease before it restarted
-	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m):
+	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m), g.waitsForRound(m):
 		return nil
 	case t == pb.MsgReadIndex && !g.role.Leading:
 		// Raft would forward it in the name of the node that asks. That node asks again.
@@ -533,13 +533,17 @@ func (g *Group) Unreachable(id cluster.NodeID) {
 	g.rn.ReportUnreachable(uint64(id))
 }
 
+// barrierKind is the first byte of the context of a read: what the read is for.
+type barrierKind byte
+
 const (
-	contextLease   = 'L'
-	contextBarrier = 'B'
+	contextLease   barrierKind = 'L'
+	contextBarrier barrierKind = 'B'
+	contextAsk     barrierKind = 'A' // the leader answers it with its next round; an older one at once
 )
 
-func readContext(kind byte, self cluster.NodeID, seq uint64) []byte {
-	b := binary.LittleEndian.AppendUint64([]byte{kind}, uint64(self))
+func readContext(kind barrierKind, self cluster.NodeID, seq uint64) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{byte(kind)}, uint64(self))
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
@@ -564,12 +568,21 @@ func (g *Group) StartBarrier(id uint64) {
 	g.rn.ReadIndex(readContext(contextBarrier, g.cfg.Self, id))
 }
 
+// AskLeader is a StartBarrier that is not urgent: another leader confirms it with its next round.
+func (g *Group) AskLeader(id uint64) {
+	if g.role.Leading {
+		g.StartBarrier(id)
+		return
+	}
+	g.rn.ReadIndex(readContext(contextAsk, g.cfg.Self, id))
+}
+
 func (g *Group) readState(rs raft.ReadState) {
 	if len(rs.RequestCtx) != 17 {
 		return
 	}
 	seq := binary.LittleEndian.Uint64(rs.RequestCtx[9:])
-	if rs.RequestCtx[0] == contextBarrier {
+	if barrierKind(rs.RequestCtx[0]) != contextLease {
 		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
 		return
 	}
@@ -582,7 +595,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 	defer func() { g.guard.ends = g.last }()
 	if g.rn.HasReady() {
 		rd := g.storage.ready()
-		for _, m := range rd.Messages {
+		for i, m := range rd.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:
 				if es := m.GetEntries(); len(es) > 0 {
@@ -595,7 +608,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
-				if isNotice(m) || g.repeatsRound(m) || g.leavesToSource(m) || g.saysCommitOnly(m) {
+				if isNotice(m) || g.repeatsRound(m) || g.leavesToSource(m) || g.saysCommitOnly(m) || isOutdone(m, rd.Messages[i+1:]) {
 					continue
 				}
 				g.stamp(m)

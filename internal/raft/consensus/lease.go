@@ -38,6 +38,8 @@ type lease struct {
 	seq          uint64
 	ticksToRound int
 	promises     map[uint64]promise
+	// asks are the questions of followers that the next round answers, the newest of each.
+	asks []*pb.Message
 }
 
 type round struct {
@@ -70,7 +72,34 @@ func (g *Group) startRound() {
 		l.rounds = slices.Delete(l.rounds, 0, 1)
 	}
 	l.rounds = append(l.rounds, round{seq: l.seq, sentAt: clocks{boot: g.now, wall: g.now + g.ahead}})
+	for _, m := range l.asks {
+		_ = g.rn.Step(m) // raft.ErrStepPeerNotFound: the node that asked is no member any more
+	}
+	l.asks = nil
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
+}
+
+// waitsForRound keeps a question of a follower until the next round. Each read that raft gets costs a heartbeat to
+// every peer. The answers to the round's heartbeats confirm all reads that raft got before it.
+func (g *Group) waitsForRound(m *pb.Message) bool {
+	if m.GetType() != pb.MsgReadIndex || !g.role.Leading || len(m.GetEntries()) != 1 {
+		return false
+	}
+	if c := m.GetEntries()[0].GetData(); len(c) == 0 || barrierKind(c[0]) != contextAsk {
+		return false
+	}
+	l := &g.lease
+	l.asks = slices.DeleteFunc(l.asks, func(old *pb.Message) bool { return old.GetFrom() == m.GetFrom() })
+	l.asks = append(l.asks, m)
+	return true
+}
+
+// isOutdone tells whether m is a heartbeat, and one of the later messages to the same node confirms what m would
+// confirm, and more.
+func isOutdone(m *pb.Message, later []*pb.Message) bool {
+	return m.GetType() == pb.MsgHeartbeat && len(m.GetContext()) > 0 && slices.ContainsFunc(later, func(l *pb.Message) bool {
+		return l.GetType() == pb.MsgHeartbeat && l.GetTo() == m.GetTo() && len(l.GetContext()) > 0
+	})
 }
 
 // repeatsRound tells whether m is a heartbeat that says nothing new: the heartbeats of a round go to every peer

@@ -124,8 +124,14 @@ func New(cfg Config) (*Runner, error) {
 	n.driver, n.group = d, d.Group()
 	n.barriers.Committed, n.barriers.Clock = d.Committed(), n.machine
 	n.barriers.Retry, n.barriers.First = cfg.Heartbeat, n.machine.Random()
-	n.barriers.Start = func(ctx context.Context, id uint64) {
-		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
+	n.barriers.Start = func(ctx context.Context, id uint64, kind barrierKind) {
+		n.do(ctx, func(time.Duration) {
+			if kind == contextAsk {
+				n.group.AskLeader(id)
+			} else {
+				n.group.StartBarrier(id)
+			}
+		})
 	}
 	n.mu.Lock() // Run takes the first turn
 	return n, nil
@@ -245,8 +251,10 @@ func (n *Runner) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx
 
 // AskLeader waits until a leader confirms that a majority still followed it when AskLeader was called or later.
 // index covers everything that was committed anywhere then. This node may not have that yet. AskLeader fails as
-// Barrier does.
-func (n *Runner) AskLeader(ctx context.Context) (index uint64, err error) { return n.barriers.Ask(ctx) }
+// Barrier does. The answer comes up to a heartbeat interval later than a barrier's, and costs no heartbeats.
+func (n *Runner) AskLeader(ctx context.Context) (index uint64, err error) {
+	return n.barriers.Ask(ctx, contextAsk)
+}
 
 // reportState reports a change that was committed.
 func (n *Runner) reportState(o StateOutcome) {
