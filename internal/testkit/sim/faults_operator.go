@@ -37,7 +37,7 @@ func (a *agent) moveTo(to *node) {
 // appoint makes another node the one that may open, unless maintenance ends meanwhile.
 func (a *agent) appoint(c *cluster.MaintenanceChange) error {
 	if a.w.maintenance.On {
-		a.w.maintenance = c
+		*a.w.maintenance = *c // the fault that switched it on still ends it
 	}
 	return a.proposeMaintenance(*c)
 }

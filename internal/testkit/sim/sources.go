@@ -120,9 +120,13 @@ func (s *sources) ask(a *agent) {
 	a.life.Go(func() { _ = a.propose(context.Background(), "source", change) })
 }
 
+// troubleMax bounds how much longer than 3 s a source is in trouble. It is less than the time that a cluster
+// gets to recover after the last fault: the source may be one of two voters, and nothing ends a stall early.
+const troubleMax = 30 * time.Second
+
 // trouble strikes the source of a learner.
 func (s *sources) trouble(n *node) {
-	f := fault{id: -1, target: n.id, lasts: 3*time.Second + around(s.rng, 9*time.Second), size: s.rng.IntN(100)}
+	f := fault{id: -1, target: n.id, lasts: 3*time.Second + min(around(s.rng, 9*time.Second), troubleMax), size: s.rng.IntN(100)}
 	f.kind = []faultKind{killAgent, losePower, isolate, stall, stallDisk, deafen, mute}[s.rng.IntN(7)]
 	s.troubled = s.w.sched.now + f.lasts
 	s.w.faults.strike(f)
