@@ -31,29 +31,29 @@ func newAdoptCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt DATADIR [--check] | adopt --undo",
 		Short: "Make a server's data directory this node's, in place",
-		Long: `Makes the data directory of a MySQL server that is not quorate's the first node of
-a new cluster. Nothing is copied: the directory is given another name, below
-data_dir, on the same file system. So it takes seconds, whatever its size.
+		Long: `Makes the data directory of an existing MySQL server the first node of a new cluster. No
+data are copied: the directory is renamed, to a place below data_dir on the same file
+system. So it takes seconds, whatever the size of the data.
 
-The server must have GTIDs on, and be shut down in order. The configuration names
-this node as the only [[member]], and an empty data_dir. Other nodes join
-afterwards, with "quorate node add", and copy the data.
+Before: the server has GTIDs on, and was shut down cleanly. node.toml names this node as the
+only [[member]], and an empty data_dir. Afterwards the other nodes join ("quorate node
+add"), and copy the data.
 
---check looks alone, and needs a server that is shut down, too. It starts mysqld
-on the data, read-only and without network, and says what speaks against it
-("fail") and what will be otherwise than before ("warn"). Without --check the same
-is looked at first, and nothing is done if something speaks against it.
+--check only looks. The server must be shut down for this, too. mysqld is started on the
+data, read-only and without network. The command prints what forbids the adoption ("fail")
+and what will be different afterwards ("warn"). Without --check it looks at the same things
+first, and does nothing if something fails.
 
-What was interrupted is taken up by the same command. --undo puts everything back
-to where it was, also what was interrupted, until the agent has started mysqld
-for the first time: that start makes quorate's accounts, and locks root. Where it
-failed before that, --undo sees it, and puts everything back, too.
+If the command is interrupted, run it again: it goes on. --undo puts everything back, also
+after an interruption, until the agent has started mysqld for the first time: that start
+makes quorate's accounts, and locks root. If that start failed before it changed anything,
+--undo still works.
 
-Run it as root where the agent is not the account that owns the directory above
-DATADIR; the files keep their owner.
+Run it as root if the agent's account does not own the directory above DATADIR. The files
+keep their owner.
 
-Exit code 0 if it was done, or could be; 1 if something speaks against it, or it
-failed; 2 if the configuration is wrong.`,
+Exit code 0: it was done, or with --check: it could be done. 1: something forbids it, or it
+failed. 2: wrong usage, or a mistake in the configuration.`,
 		Example: `  quorate adopt /var/lib/mysql --check
   quorate adopt /var/lib/mysql
   quorate adopt --undo`,
@@ -78,9 +78,9 @@ failed; 2 if the configuration is wrong.`,
 		},
 	}
 	configFlag(cmd, &o.path)
-	cmd.Flags().BoolVar(&o.check, "check", false, "look alone, and change nothing")
-	cmd.Flags().BoolVar(&o.undo, "undo", false, "put the data back to where they were")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found, and done, in JSON")
+	cmd.Flags().BoolVar(&o.check, "check", false, "only look, and change nothing")
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "put the data back where they were")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found and done in JSON")
 	return cmd
 }
 

@@ -47,18 +47,21 @@ func newArchiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive",
 		Short: "Keep the log beside full backups, as it grows",
-		Long: `Keeps what is committed in the log of the node on this host, piece by piece, where
-[backup] of the configuration says, from the last full backup on. With it "quorate
-restore" brings back any point in time. A piece is kept when it has 64 MiB, or after
-backup.interval: so long is what a lost site costs.
+		Long: `Stores the committed log of this host's node in the repository of [backup], piece by piece,
+while the log grows. With a full backup and these pieces "quorate restore" can restore any
+point in time after that backup.
 
-Run it as a service, on two nodes or more: what one has kept the others leave out, so
-the archive has no gap when a node is lost. It goes on after failures by itself.
-Without a full backup, or where the log was purged behind the archive, it says so and
-waits for a full backup. It ends only where the repository is of another history.
+A piece is stored once it has 64 MiB, or once backup.interval (1m by default) has passed. So
+if the whole cluster is lost, about the last interval is not in the archive.
 
-It prints a line for each piece, with --json an object. So "archive --once --json" prints
-nothing where nothing is new.`,
+Run it as a service on two nodes or more: none stores what another one has stored, and the
+archive has no gap when a node is lost. After a failure the command tries again by itself.
+If there is no full backup, or if the log was purged before it was stored, it says so, and
+waits until somebody takes a full backup. It ends with an error if the repository belongs to
+another history.
+
+It prints a line for each piece, and an object with --json. So "archive --once --json"
+prints nothing if there is nothing new.`,
 		Example: `  quorate archive
   quorate archive --once --directory /backup/quorate`,
 		Args: noArgs,

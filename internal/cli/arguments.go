@@ -50,6 +50,14 @@ func oneArg(name string) cobra.PositionalArgs {
 	}
 }
 
+// atMostOneArg accepts one argument or none.
+func atMostOneArg(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return oneArg("")(cmd, args)
+}
+
 // flagError says which flag may have been meant, or which value the flag needs.
 func flagError(cmd *cobra.Command, err error) error {
 	if w, ok := errors.AsType[*wordError](err); ok {

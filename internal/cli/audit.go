@@ -20,13 +20,14 @@ func newAuditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [--last N]",
 		Short: "Show what operators did: who, what and when",
-		Long: `Prints the newest lines of a node's audit log, oldest first: when something was
-asked for, by whom, what, on which node ("all": a change of the cluster state), and
-the result. Every node has every line, in audit.log in its data directory. Lines of
-other nodes come within seconds, and after a node was away. If the agent does not
-run, hangs, or takes no part in the cluster, the command reads the file.
+		Long: `Prints the newest lines of a node's audit log, oldest first: when something was asked for,
+by whom, on which node, what, and the result. The node "all" means a change of the cluster
+state, which holds for all nodes. Every node has every line, in audit.log in its data
+directory. A line of another node arrives within seconds, or once a node that was away is
+back. If the agent does not run, hangs, or takes no part in the cluster, the command reads
+the file.
 
---json prints one object per line, with more in it.`,
+--json prints one object per line, with more fields.`,
 		Example: `  quorate audit
   quorate audit --last 5 --config node.toml --json`,
 		Args: noArgs,

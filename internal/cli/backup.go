@@ -103,20 +103,21 @@ func newBackupCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [--new]",
 		Short: "Take a full backup, list backups, delete old ones",
-		Long: `Takes a full backup of the node on this host: a copy of its mysqld's data, while all
-goes on, and the log that belongs to it. Take it on a replica. mysqld makes the copy
-beside its data, so the disk needs room for the data twice, for as long as it takes.
+		Long: `Takes a full backup of this host's node: a copy of its mysqld's data, and the log that
+belongs to the copy. The node serves meanwhile. Take backups on a replica: on the primary
+the copy competes with the clients. mysqld writes the copy beside its data, so until the end
+the disk needs room for the data twice.
 
-It goes where [backup] of the configuration says: to a directory, or through
-commands. It is compressed, and encrypted for the recipients there, if there are any.
+The backup goes where [backup] of the configuration says: into a directory, or through
+commands. It is compressed, and encrypted if [backup] has recipients.
 
-A full backup brings back its own moment. "quorate archive" keeps the log from there
-on, so that "quorate restore" can bring back any point in time.
+A full backup alone restores the moment at which it was taken. "quorate archive" stores the
+log from there on: then "quorate restore" can restore any later point in time.
 
-The first one of a repository needs --new: an empty directory may be one whose disk
-is not mounted.
+The first backup of a repository needs --new. Without it an empty repository is refused,
+because its disk may not be mounted.
 
-Only root and the agent's own account may take one: it holds all data.`,
+Only root and the agent's own account may take a backup, because it holds all data.`,
 		Example: `  quorate backup
   quorate backup --new --directory /backup/quorate
   quorate backup list
@@ -127,7 +128,7 @@ Only root and the agent's own account may take one: it holds all data.`,
 		},
 	}
 	p.flags(cmd)
-	cmd.Flags().BoolVar(&isNew, "new", false, "the repository is a new one, and may be empty")
+	cmd.Flags().BoolVar(&isNew, "new", false, "this is the first backup: the repository may be empty")
 	cmd.AddCommand(newBackupListCommand(), newBackupPruneCommand(), newBackupVerifyCommand(deps))
 	return cmd
 }
@@ -207,8 +208,9 @@ func newBackupListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the full backups, and what they can bring back",
-		Long: `Shows the full backups of a repository, and for each one from when to when a point
-can be restored with it, without a gap in the log.`,
+		Long: `Lists the full backups of the repository. RESTORES FROM and TO are the first and the last
+point in time that can be restored with the backup, without a gap in the log. PROBLEM says
+why a backup cannot be used.`,
 		Example: `  quorate backup list
   quorate backup list --directory /backup/quorate --json`,
 		Args: noArgs,
@@ -247,6 +249,12 @@ func newBackupPruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [--keep N]",
 		Short: "Delete the oldest full backups, and the log that only they need",
+		Long: `Deletes the oldest full backups, and the part of the log that only they need. The newest
+full backups that can be restored stay: as many as --keep says, else as backup.keep_full of
+the configuration says. A backup that cannot be restored does not count. What interrupted
+backups have left is deleted, too.
+
+The command does not ask. Run it with --dry-run first.`,
 		Example: `  quorate backup prune --dry-run
   quorate backup prune --keep 14`,
 		Args: noArgs,

@@ -55,16 +55,16 @@ func newBackupVerifyCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify --scratch DIR",
 		Short: "Restore the newest full backup in a scratch directory and check it",
-		Long: `Restores the newest full backup, with all of the log behind it, into a directory of
-its own below --scratch, and starts a node on it, on loopback alone. Then it compares
-the transactions there with those of the backup, and checks every table (CHECK TABLE).
-Everything is removed at the end.
+		Long: `Restores the newest full backup, with all of the log behind it, into a new directory below
+--scratch, and starts a node there that listens on loopback alone. Then it compares the
+transactions of that node with those of the backup and its log, and checks every table
+(CHECK TABLE). It removes everything at the end.
 
-It needs room for the data, MySQL, and the time of a restore. Run it on a host that
-has nothing else to do, as the account that runs agents, or as root. It ends with an
-error where the node applies nothing for an hour.
+It needs MySQL, room for the data, and as much time as a restore. Run it on a host that has
+nothing else to do, as the account that runs agents, or as root. It gives up if the node
+applies nothing for an hour.
 
-Exit code 0 if it is whole, 1 if it is not.`,
+Exit code 0: the backup is whole. 1: it is not, or that could not be found out.`,
 		Example: `  quorate backup verify --scratch /srv/scratch --identity backup.key`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

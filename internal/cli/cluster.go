@@ -16,9 +16,9 @@ import (
 func newClusterCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "cluster",
-		Short: "Show and change what the whole cluster has agreed on",
-		Long: `Shows and changes what the whole cluster has agreed on; "quorate node list" and
-"quorate node set" are for its nodes.`,
+		Short: "Show and change the settings of the whole cluster",
+		Long: `Shows and changes the settings of the whole cluster. "quorate node list" and "quorate node
+set" are for the settings of one node.`,
 		Example: `  quorate cluster show
   quorate cluster set --durability all`,
 	}, newClusterShowCommand(), newClusterSetCommand())
@@ -50,10 +50,10 @@ func newClusterShowCommand() *cobra.Command {
 	var o controlOptions
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show all that the cluster has agreed on, but for its nodes",
-		Long: `Shows what is in force for the whole cluster, as one node's agent knows it:
-defaults, too. "quorate cluster set --help" explains each. Nodes are in "quorate
-node list", the variables' values in "quorate variables list".`,
+		Short: "Show the settings of the whole cluster",
+		Long: `Shows the settings that are in force for the whole cluster, as one node's agent knows them,
+with the defaults. "quorate cluster set --help" explains them. "quorate node list" shows the
+settings of the nodes, "quorate variables list" the values of the variables.`,
 		Example: `  quorate cluster show
   quorate cluster show --json`,
 		Args: noArgs,
@@ -108,49 +108,49 @@ func newClusterSetCommand() *cobra.Command {
 	var f settingsFlags
 	cmd := &cobra.Command{
 		Use:   "set [--durability POLICY] [--reseed POLICY] ...",
-		Short: "Change the cluster's policies",
-		Long: `Changes what holds for the whole cluster.
+		Short: "Change settings of the whole cluster",
+		Long: `Changes settings of the whole cluster.
 
---durability says for what a client's OK waits, once a majority of the nodes with
-a vote has the transaction on disk:
+--durability says what a client's OK waits for. It always waits until a majority of the
+nodes with a vote has the transaction on disk. Then it waits for:
 
   majority       nothing else
-  all            every node with a vote: while one is away, writes wait, so the
-                 cluster survives no failure
-  site-majority  a node with a vote in another site: what is acknowledged
+  all            every node with a vote. While one of them is away, writes wait:
+                 the cluster survives no failure
+  site-majority  a node with a vote in another site, so what is acknowledged
                  outlives the loss of any one site. Each node with a vote needs
                  a site ("quorate node set NODE --site S"), of at least two
 
-The change holds at once, for commits that wait now, too. With "quorate node set
-NODE --require-ack", OKs wait for one particular node.
+The change holds at once, also for commits that wait now. To let OKs wait for one particular
+node, use "quorate node set NODE --require-ack".
 
-The other settings say when the leader does by itself what "quorate node rebuild"
+The next three say when the leader rebuilds a node by itself, as "quorate node rebuild"
 does. It never does so if the majority would be lost, nor during maintenance.
 
   --reseed auto      a node that comes back with an empty data directory is
-                     rebuilt (default); manual: it is refused
-  --errant keep      an errant node stays as it is (default); rebuild: it is
+                     rebuilt (default). manual: it is refused
+  --errant keep      an errant node stays as it is (default). rebuild: it is
                      rebuilt once all of its errant transactions are saved
   --retain-max SIZE  the log is kept for a node that has been away or stopped
                      for a minute, but only up to this size. Then the node is
-                     rebuilt when it is back (default off)
+                     rebuilt when it is back. off: no limit (default)
 
---peer-security takes a cluster that began without keys to TLS between its agents,
-in two steps that do not stop writes, and cannot be taken back: both (TLS where
-both sides have it; the keys that the nodes show are taken, and printed), then
-require (nothing else is accepted). Each is refused while a node cannot take it.
+--peer-security is for a cluster that began without keys: it brings TLS between its agents,
+in two steps. Neither stops writes, and neither can be taken back. "both": the agents use
+TLS wherever both sides have it. The command takes the keys that the nodes show, and prints
+them. "require": nothing but TLS is accepted. A step is refused while a node cannot take it.
 
---router on has the primary keep the metadata of an InnoDB ReplicaSet in the schema
-mysql_innodb_cluster_metadata: MySQL Router finds primary and replicas by it
-("mysqlrouter --bootstrap"). Clients of it reach the mysqlds, so each needs
-mysql.bind. off takes the members out: then Router refuses its clients.
+--router on: the primary keeps the metadata of an InnoDB ReplicaSet in the schema
+mysql_innodb_cluster_metadata, and MySQL Router ("mysqlrouter --bootstrap") reads there
+which node is the primary. Router's clients connect to the mysqlds, so each node needs
+mysql.bind. off: the members are taken out of the metadata, and Router refuses its clients.
 
---events on has MySQL's event scheduler run on the primary (default); off: nowhere.
+--events on: MySQL's event scheduler runs on the primary (default). off: it runs nowhere.
 
---dry-run shows the consequences. A change that would stop writes at once, because
+--dry-run says what the change would mean. A change that would stop writes at once, because
 OKs would wait for a node that is away, is refused without --force.
 
-Exit codes are those of "quorate node set".`,
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate cluster set --durability all
   quorate cluster set --durability all --dry-run
   quorate cluster set --errant rebuild --retain-max 200GiB

@@ -27,6 +27,7 @@ func newConfigCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "config",
 		Short: "Show the settings of a node, check a file, or write an example",
+		Long:  `Shows the settings of a node, checks a configuration file, or writes an example.`,
 		Example: `  quorate config example > node.toml
   quorate config check node.toml
   quorate config show`,
@@ -37,6 +38,7 @@ func newConfigExampleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "example",
 		Short:   "Print a commented configuration with every setting at its default",
+		Long:    `Prints a configuration file, with comments, that has every setting at its default.`,
 		Example: `  quorate config example > node.toml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,16 +52,18 @@ func newConfigCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration file, without starting anything",
-		Long: `Checks a configuration file and prints one line for each mistake, with its line
-in the file. Exit code 2 if there is one. mysqld itself judges [mysql.variables],
-by its option --validate-config: nothing is started, and no data are touched.
+		Long: `Checks a configuration file, and prints one line for each mistake, with its line number in
+the file. No server is started, and no data are touched: mysqld judges [mysql.variables] by
+its option --validate-config.
 
-What is allowed and likely not meant is a warning: so are files that others may
-read or change who should not, files for TLS that mysqld cannot use, a data_dir or a
-mysql.bind that the account which runs this cannot use, and that this host has no
-mysqld. If the node's data directory and key are on this host, the command reads them
-as the agent does when it starts. So run it as the agent's account. Exit code 1 if a
-warning says that the agent would not start.`,
+A warning is about something that is allowed and probably not meant. Some examples: other
+accounts may read or change a file that they should not; mysqld cannot use a file for TLS;
+this account cannot use data_dir or mysql.bind; this host has no mysqld. If the node's data
+directory and key are on this host, the command looks at them as the agent does when it
+starts. So run it as the agent's account.
+
+Exit code 0: there is no mistake, and perhaps a warning. 1: a warning says that the agent
+would not start. 2: there is a mistake.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

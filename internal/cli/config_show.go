@@ -32,14 +32,15 @@ func newConfigShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [--config FILE]",
 		Short: "Show all settings of a node, and where each comes from",
-		Long: `Shows every setting with which a node starts, and where it comes from: the file
-and the line, the default, or the cluster ("quorate variables"), whose values
-stand above the file's [mysql.variables]. Passwords are not shown.
+		Long: `Shows every setting with which a node starts, and where its value comes from: a line of the
+file, the default, an environment variable, or the cluster. The cluster's variables
+("quorate variables") override [mysql.variables] of the file. Passwords are not shown.
 
-The members in the file are those that the cluster began with; "quorate node list"
-has those of now. An agent reads the file when it starts.
+The agent reads the file when it starts. Its [[member]] list has the members with which the
+cluster began; "quorate node list" shows the present ones.
 
-The cluster's variables are shown if the agent runs; if not, a line on stderr says so.`,
+Only a running agent knows the cluster's variables. If it does not answer, a line on stderr
+says so.`,
 		Example: `  quorate config show
   quorate config show --config node.toml --json`,
 		Args: noArgs,

@@ -54,18 +54,18 @@ func newDemoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a cluster here, kill its primary, check every row",
-		Long: `Starts a cluster of stock MySQL servers on loopback, lets writers insert rows
-through the read/write ports, kills the primary's agent and mysqld with SIGKILL,
-measures how long no write was acknowledged, restarts the dead node and waits
-until it has rejoined from the log. At the end every server is held to what the
-writers were told: each acknowledged row is there exactly once, each row of
-unknown outcome is on all servers or on none, and the tables are identical.
+		Long: `Starts a cluster of stock MySQL servers on loopback, lets writers insert rows through the
+read/write ports, kills the agent and the mysqld of the primary (SIGKILL), measures for how
+long no write was acknowledged, starts the dead node again, and waits until it has caught up
+from the log. At the end it compares every server with what the writers were told: each
+acknowledged row is there exactly once, each row of unknown outcome is on all servers or on
+none, and the tables are identical.
 
-Exit status 0: nothing was lost, nothing diverged, and writes resumed.
+Afterwards no process and no file is left. With --keep the cluster stays up, and the command
+stays in the foreground, until Ctrl-C. After a failure the directory with the logs stays.
 
-Afterwards no process and no file is left behind. With --keep the command stays
-in the foreground with the cluster up until Ctrl-C. After a failure the
-directory with the logs stays.`,
+Exit code 0: nothing was lost, nothing diverged, and writes went on. 1: else. 2: wrong
+usage.`,
 		Example: `  quorate demo
   quorate demo --nodes 1 --duration 10s
   quorate demo --loggers 1

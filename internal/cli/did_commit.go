@@ -23,28 +23,27 @@ func newDidCommitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "did-commit GTID | --session-token GTID",
 		Short: "Say whether a transaction was committed",
-		Long: `Says whether a transaction was committed, for a client that got no answer. Any
-node's agent can be asked, on its own host. The agent asks a majority first, so it
-knows everything that is committed anywhere.
+		Long: `Says whether a transaction was committed, for a client that got no answer to its COMMIT. You
+can ask any node's agent, on its own host. The agent asks a majority first, so it knows
+everything that is committed anywhere.
 
---session-token is for a client whose connection broke during COMMIT. Such a
-client does not know the GTID of that transaction. But with
-session_track_gtids=OWN_GTID the server sent the GTID of each earlier transaction
-with its OK. The token is the last GTID that came. The answer says whether that
-session committed anything after it, and what.
+--session-token is for a client whose connection broke during COMMIT. Such a client does not
+know the GTID of that transaction. But with session_track_gtids=OWN_GTID the server sent the
+GTID of each earlier transaction with its OK. The token is the last GTID that the client
+got. The answer says whether that session committed anything after it, and what.
 
-Without --session-token the GTID is the transaction's own, known from elsewhere.
-If the transaction was never answered with OK, its server may have given the same
-GTID to a later one: then compare entry, epoch and connection in the answer.
+Without --session-token, GTID is that of the transaction itself, if you know it from
+elsewhere. If the transaction got no OK, its server may have given the same GTID to a later
+one. So compare entry, epoch and connection in the answer.
 
-Exit code 0 if it is committed; 1 if it is not, and never will be (but its server
-may give the same GTID to a later transaction); 3 if that is not known: ask again,
-or there is no majority, or nobody answers, or this cluster's log knows no such
-token or server; 2 for wrong usage.`,
+Exit code 0: it is committed. 1: it is not, and never will be; but its server may give the
+same GTID to a later transaction. 2: wrong usage. 3: not known, because there is no
+majority, nobody answers, or this cluster's log does not know the token or the server. Then
+ask again.`,
 		Example: `  quorate did-commit 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
   quorate did-commit --json --session-token \
       3e11fa47-71ca-11e1-9e33-c80aa9429562:22`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := cluster.DidCommitRequest{SessionToken: token}
 			if len(args) == 1 {

@@ -27,19 +27,19 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [--config FILE] [--json]",
 		Short: "Look whether this host and its configuration are fit",
-		Long: `Looks at this host and at the configuration of its node, before the agent is
-started or while it runs: MySQL and its plugins, what fdatasync takes where log and
-data are, the way to each other node (TLS and keys, if the agent runs), the
-clock, file systems and space, ports and who has them, AppArmor and SELinux,
-limits, and whether the kernel could fence mysqld's own port. It says what commit
-latency to expect. It takes two or three seconds, and leaves nothing behind.
+		Long: `Looks whether this host, and the configuration of its node, are fit. Run it before the first
+start of the agent, and when something is slow. It is safe while the agent runs. It looks at
+MySQL and its plugins, how long fdatasync takes on the disks of log and data, the way to
+each other node (also TLS and keys, if the agent runs), the clock, file systems and free
+space, ports and who has them, AppArmor and SELinux, limits, and whether the kernel could
+fence mysqld's own port. It also says which commit latency to expect. It takes two or three
+seconds, and leaves nothing behind.
 
-It never needs root. Run it as the agent's account; what it could not look at is
-"unknown", and root sees more.
+It never needs root. Run it as the agent's account. What this account may not look at is
+"unknown"; root sees more.
 
-Exit code 0 if nothing fails, also with warnings; 1 if something fails: the agent
-would not start, or the node could not do its part; 2 if the configuration is
-wrong.`,
+Exit code 0: nothing fails, and perhaps there are warnings. 1: something fails: the agent
+would not start, or the node could not do its part. 2: the configuration has a mistake.`,
 		Example: `  sudo -u mysql quorate doctor
   quorate doctor --config node.toml --json`,
 		Args: noArgs,

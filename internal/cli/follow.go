@@ -33,38 +33,38 @@ func newFollowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow [SOURCE --user USER ...] | follow --stop",
 		Short: "Follow a running MySQL server until the cutover",
-		Long: `Has the cluster follow a running MySQL server that is not part of it, by GTID,
-until "quorate cutover". The primary reads the source's binlog as a replica does,
-and writes each transaction with its own GTID: it is committed like a client's.
-Earlier data come from a copy of the source ("quorate adopt").
+		Long: `Lets the cluster follow a running MySQL server that is not part of it (the source), by GTID,
+until "quorate cutover". The primary reads the source's binlog as a replica does, and writes
+each transaction with its original GTID: it is committed as a client's is. Older data must
+be here already: begin the cluster with a copy of the source ("quorate adopt").
 
-Clients cannot write to the cluster meanwhile, but for accounts with
-CONNECTION_ADMIN, which must not. They can read.
+Meanwhile clients can read here, and cannot write. Accounts with CONNECTION_ADMIN still can,
+and must not.
 
-SOURCE is a host, or host:port. The account there needs REPLICATION SLAVE; and
-SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN, if the cutover is to close the source;
-for the cutover also XA_RECOVER_ADMIN, and SELECT on performance_schema.*.
-Its password is in a file of the same name on each node, which the agent can read
-and others cannot. --ca-file, on each node, too, checks the source's certificate.
+SOURCE is a host, or host:port. --user is an account there, with these privileges:
 
---check looks, and changes nothing. The same is looked at without it, and nothing
-is done if something fails. --force follows also if the cluster has transactions
+  REPLICATION SLAVE
+  for the cutover: XA_RECOVER_ADMIN, and SELECT on performance_schema.*
+  if the cutover is to close the source: SYSTEM_VARIABLES_ADMIN and
+  CONNECTION_ADMIN
+
+--password-file has its password. The file has the same path on every node. The agent must
+be able to read it, and others must not. --ca-file, also on every node, has the CA of the
+source's certificate, which is then checked.
+
+--check only looks, and changes nothing. Without --check the same is looked at first, and
+nothing is done if something fails. --force follows even if the cluster has transactions
 that the source lacks.
 
-Without SOURCE it shows how far the primary is. --stop ends it: clients write here,
-and nothing more comes of the source.
+Without SOURCE the command shows how far the primary is. --stop ends the following: clients
+can write here, and nothing more comes from the source.
 
-Exit codes are those of "quorate node set"; 1 also if a check fails.`,
+Exit codes: "quorate help exit-codes"; 1 also if a check fails.`,
 		Example: `  quorate follow db0 --user rep --password-file /etc/quorate/db0 --check
   quorate follow db0:3307 --user rep --password-file /etc/quorate/db0
   quorate follow
   quorate follow --stop`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return oneArg("SOURCE")(cmd, args)
-		},
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && o.stop:
@@ -87,9 +87,9 @@ Exit codes are those of "quorate node set"; 1 also if a check fails.`,
 	cmd.Flags().StringVar(&o.args.PasswordFile, "password-file", "", "the `file` on each node with its password")
 	cmd.Flags().StringVar(&o.args.CAFile, "ca-file", "", "the `file` on each node with the CA of the source's certificate")
 	cmd.Flags().StringVar(&o.tls, "tls", "required", "required, or off: how the connection is protected")
-	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
+	cmd.Flags().BoolVar(&o.args.Check, "check", false, "only look, and change nothing")
 	cmd.Flags().BoolVar(&o.args.Force, "force", false, "follow even if the cluster has transactions of its own")
-	cmd.Flags().BoolVar(&o.stop, "stop", false, "end it, without a cutover")
+	cmd.Flags().BoolVar(&o.stop, "stop", false, "end the following, without a cutover")
 	return cmd
 }
 
@@ -189,28 +189,29 @@ func newCutoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cutover [--source-closed] [--verify HOW] [--within TIME]",
 		Short: "Go on in place of the server that is followed",
-		Long: `Has the cluster go on in place of the server that it follows. The source is closed
-for writes (super_read_only), all that it has is awaited, and clients can write
-here. The command prints how long writes stood.
+		Long: `Lets the cluster take the place of the server that it follows. The source is closed for
+writes (super_read_only), the cluster waits until it has all that the source has, and then
+clients can write to the cluster. The command prints for how long nobody could write.
 
-If that takes longer than --within, or anything is in doubt, it is called off: the
-source is opened again, and the cluster goes on following. Where the account must
-not close the source, close it yourself, and say --source-closed; then opening it
-again is yours, too.
+If that takes longer than --within, or if anything is in doubt, the cutover is called off:
+the source is opened again, and the cluster goes on following. If the account must not close
+the source, close it yourself and use --source-closed. Then you must also open it again
+yourself.
 
---verify compares all tables before clients write, by their rows' number or by
-CHECKSUM TABLE. Writes stand that long. The account needs SELECT on them.
+--verify compares all tables before clients can write: "rows" compares the number of rows,
+"checksum" uses CHECKSUM TABLE. Nobody can write until that is done. The account needs
+SELECT on the tables.
 
-A cutover whose node dies is called off by the next primary, which opens the source
-again; then run it once more.
+If the node that makes the cutover dies, the next primary calls the cutover off, and opens
+the source again. Then run the command again.
 
-The source stays closed afterwards, also if it restarts, until somebody opens it;
-where that could not be set (SET PERSIST), the command says so. Nothing goes back
-to it: stop it, and keep it for as long as you like.
+After the cutover the source stays closed, also if it restarts, until somebody opens it. If
+that could not be made to last (SET PERSIST), the command says so. Nothing goes back to the
+source: stop it, and keep it for as long as you like.
 
-Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
-there is no leader, 4 if it is not known, or the source may have stayed closed: ask
-again, or see "quorate status", before you open the source.`,
+Exit code 0: it was done, now or before. 1: it was not done. 2: wrong usage. 3: there is no
+leader. 4: it is not known, or the source may have stayed closed: run the command again, or
+see "quorate status", before you open the source.`,
 		Example: `  quorate cutover
   quorate cutover --verify rows --within 1m
   quorate cutover --source-closed`,

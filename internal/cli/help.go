@@ -17,6 +17,7 @@ func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show the help of a command",
+		Long:  `Shows the help of a command.`,
 		Example: `  quorate help switchover
   quorate help node set`,
 		RunE: func(cmd *cobra.Command, args []string) error {

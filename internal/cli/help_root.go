@@ -25,22 +25,22 @@ func helpGroups() []helpGroup {
 			{"did-commit", "was it committed?"}, {"sessions", "who is connected"},
 		}},
 		{"Every day", [][2]string{
-			{"mysql", "the client, as dba"}, {"variables", "of mysqld, everywhere"},
-			{"switchover", "moves the primary"}, {"restart-mysqld", "a new mysqld on a node"},
-			{"maintenance", "no failover meanwhile"}, {"node", "add, set, remove"},
-			{"cluster", "policies of them all"}, {"backup", "takes, lists, checks"},
+			{"mysql", "the client, as dba"}, {"variables", "of mysqld, all nodes"},
+			{"switchover", "moves the primary"}, {"restart-mysqld", "restarts one mysqld"},
+			{"maintenance", "no failover while on"}, {"node", "add, set, remove"},
+			{"cluster", "cluster-wide settings"}, {"backup", "takes, lists, checks"},
 			{"archive", "the log, as it grows"}, {"upgrade", "mysqld, node by node"},
 		}},
 		{"When something is wrong", [][2]string{
 			{"fence", "keeps mysqld down"}, {"unfence", "lets it start again"},
-			{"log", "reads, exports, purges"}, {"recover", "without a majority"},
+			{"log", "reads, exports, purges"}, {"recover", "if most nodes are lost"},
 		}},
 		{"A node, and its files", [][2]string{
 			{"init", "files of a new cluster"}, {"config", "checks, shows a file"},
-			{"run", "the agent, with mysqld"}, {"key", "by which it is known"},
+			{"run", "the agent, with mysqld"}, {"key", "this node's key"},
 			{"secrets", "mysqld's passwords"}, {"demo", "a cluster on this host"},
-			{"adopt", "data that are there"}, {"restore", "a point in time"},
-			{"follow", "a server outside"}, {"cutover", "takes over from it"},
+			{"adopt", "an existing server"}, {"restore", "from a backup"},
+			{"follow", "an outside server"}, {"cutover", "replaces that server"},
 			{"doctor", "is this host fit?"}, {"site", "follows another cluster"},
 		}},
 	}
@@ -60,8 +60,8 @@ func rootHelp(root *cobra.Command) string {
 			text.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
 	}
-	text.WriteString("\nquorate COMMAND --help has examples. It is about the node of --config, else of\n" +
-		"$QUORATE_CONFIG, /etc/quorate/node.toml. Also: version, completion, exit-codes\n")
+	text.WriteString("\nquorate COMMAND --help has examples. Commands read --config FILE, else\n" +
+		"$QUORATE_CONFIG or /etc/quorate/node.toml. Also: version, completion, exit-codes\n")
 	return text.String()
 }
 
@@ -84,20 +84,22 @@ func newExitCodesTopic() *cobra.Command {
 		Short: "What the exit codes mean",
 		Long: `Exit codes:
 
-  0  success
-  1  failure, or refused for now: nothing changed, unless the message says so
-  2  wrong usage, a bad configuration, or a request that can never be
-     carried out as it stands
+  0  done, or nothing had to be done. With --dry-run: it could be done
+  1  it failed, was called off, or is refused for now. Nothing changed, unless
+     the message says so. With --dry-run: it would be refused
+  2  wrong usage, a bad configuration, a question without a terminal to answer
+     it, or a request that can never be carried out as it stands
   3  there is no primary, or no leader: nothing was done
-  4  it is not known whether a change was made: see "quorate audit"; after a
-     switchover, "quorate history"
+  4  it was begun, and it is not known whether it was done: see "quorate
+     audit"; after a switchover, "quorate history"
 
-did-commit has its own: 0 committed, 1 not committed, 3 not known. doctor ends
-with 1 if something fails, with 0 also if there are warnings; config check with 1
-if the agent would not start here. mysql ends with the client's.
+did-commit has its own: 0 committed, 1 not committed, 3 not known. doctor ends with 1 if
+something fails, and with 0 if there are only warnings. config check ends with 1 if the
+agent would not start here, recover with 2 if it is refused. mysql ends with the client's
+exit code.
 
-Requests that change something are taken from root, from the agent's own account,
-and from the group in [control].`,
+Requests that change something are taken from root, from the agent's own account, and from
+the group in [control].`,
 		Example: `  quorate status || echo "exit code $?"`,
 	}
 }

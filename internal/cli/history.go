@@ -32,20 +32,25 @@ func newHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [--last N] [--follow]",
 		Short: "Show what happened: failovers, switchovers, restarts, fences",
-		Long: `Prints what happened to the nodes, oldest first: when, what, on which node, how long
-there was no primary, what the new primary applied before it opened, and why. Every
-node has every line, in history.log in its data directory. Lines of other nodes come
-within seconds, and after a node was away. If the agent does not run, hangs, or takes
-no part in the cluster, the command reads the file, which has what was known here
-until then. "quorate audit" says which nodes were added, removed or rebuilt.
+		Long: `Prints what happened to the nodes, oldest first: when, what, on which node, how long there
+was no primary, what the new primary applied before it opened, and why. Every node has every
+line, in history.log in its data directory. A line of another node arrives within seconds,
+or once a node that was away is back. If the agent does not run, hangs, or takes no part in
+the cluster, the command reads the file: it has what the node knew until then. "quorate
+audit" says which nodes were added, removed or rebuilt.
 
-NO PRIMARY and LAST WRITE both end when the new primary opened. NO PRIMARY begins with
-the last sign of the old one: its status, or a commit. LAST WRITE begins with the last
-transaction that was committed. No write was acknowledged since then; that is longer
-than NO PRIMARY if nobody wrote, or if the old primary looked well and could not write
-(its mysqld or its disk stood still). So an outage lasted at least NO PRIMARY, and at
-most LAST WRITE. "-" means not known: an agent that was started again has seen no
-primary. Its LAST WRITE is from the log, exact to a second.
+NO PRIMARY and LAST WRITE both end when the new primary opened:
+
+  NO PRIMARY  begins with the last sign of life of the old primary: its status,
+              or a commit
+  LAST WRITE  begins with the last transaction that was committed. No write was
+              acknowledged since then. It is longer than NO PRIMARY if nobody
+              wrote, or if the old primary looked well and could not write
+              (its mysqld or its disk stood still)
+
+So an outage lasted at least NO PRIMARY, and at most LAST WRITE. "-" means not known: an
+agent that has just started has seen no primary. Its LAST WRITE comes from the log, exact to
+a second.
 
 --json prints one object per line.`,
 		Example: `  quorate history
@@ -68,7 +73,7 @@ primary. Its LAST WRITE is from the log, exact to a second.
 	}
 	o.flags(cmd)
 	cmd.Flags().IntVar(&last, "last", 50, "how many lines")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, and print what happens, until Ctrl-C")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print also what happens from now on, until Ctrl-C")
 	return cmd
 }
 

@@ -36,17 +36,18 @@ func newInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init --nodes NAME=HOST,... --out DIR",
 		Short: "Write the files of a new cluster: configurations and keys",
-		Long: `Writes the files of a new cluster into one directory for each node: node.toml, and
-node.key, by which the others know the node. Nothing that is there is replaced.
+		Long: `Writes the files of a new cluster, into one directory for each node: node.toml, and
+node.key, by which the other nodes know this node. It replaces no file.
 
-Copy DIR/NAME to /etc/quorate on each host, as files of the agent's account, and
-delete them here: anybody who has a node's key can pose as that node.
+Copy DIR/NAME of each node to /etc/quorate on its host; the files must belong to the agent's
+account. Then delete them here: anybody who has a node's key can pose as that node.
 
-With --client-ca clients can verify which server they talk to, also after a failover:
-each node gets a certificate, server-cert.pem, for mysqld, and its node.toml names it. It
-has the hosts of all nodes, as who connects to one node may be led to another, and the
-names of --client-name. Clients get DIR/client-ca.pem, for --ssl-mode=VERIFY_IDENTITY.
-DIR/client-ca-key.pem signs certificates of nodes to come: keep it where no node is.`,
+With --client-ca clients can verify which server they talk to, also after a failover. Each
+node gets a certificate for mysqld, server-cert.pem, and its node.toml names it. The
+certificate has the hosts of all nodes, because a client of one node may be led to another,
+and the names of --client-name. Clients get DIR/client-ca.pem, for
+--ssl-mode=VERIFY_IDENTITY. DIR/client-ca-key.pem signs certificates of later nodes: keep it
+on no node.`,
 		Example: `  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --out cluster
   quorate init --nodes a=db1,b=db2,c=db3:7500 --logger c \
       --cluster orders --out cluster

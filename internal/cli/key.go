@@ -28,6 +28,7 @@ func newKeyCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "key",
 		Short: "Show, make or change this node's key, by which others know it",
+		Long:  `Shows, makes or changes this node's key, by which the other nodes know it.`,
 		Example: `  quorate key show
   quorate key rotate
   quorate key new --config /etc/quorate/node.toml`,
@@ -36,19 +37,18 @@ func newKeyCommand() *cobra.Command {
 
 func newKeyShowCommand() *cobra.Command {
 	return keyCommand("show", "Print the name of this node's key",
-		`Prints the name of this node's key: "q1:" and 43 characters. It is no secret. Write it
-into the [[member]] entry of this node in every node's configuration, or give it
-to "quorate node add".`, ownKey)
+		`Prints the name of this node's key: "q1:" and 43 characters. The name is no secret. Write it
+into the [[member]] entry of this node in every node's configuration, or give it to "quorate
+node add".`, ownKey)
 }
 
 func newKeyNewCommand() *cobra.Command {
 	var out string
 	cmd := keyCommand("new", "Make this node's key, and print its name",
-		`Makes this node's key in a file beside its configuration, for a node that has none.
-A key that is there is not replaced. An agent makes its key itself where it may
-write there; this command is for the account that may. The file belongs to the
-account that has the data directory; where there is none yet, give it to the agent's
-account yourself.`,
+		`Makes a key for a node that has none, in node.key beside the configuration, and prints its
+name. It replaces no key. An agent makes its key itself if it may write there. This command
+is for an account that may, where the agent may not. The file gets the owner of the data
+directory. If there is no data directory yet, give the file to the agent's account yourself.`,
 		func(c config.Config) (shownKey, error) {
 			k, err := nodekey.New()
 			if err != nil {
@@ -133,6 +133,6 @@ func keyCommand(name, short, long string, get func(c config.Config) (shownKey, e
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for machines")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result in JSON")
 	return cmd
 }

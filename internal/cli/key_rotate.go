@@ -31,7 +31,7 @@ const (
 func newKeyRotateCommand() *cobra.Command {
 	var o controlOptions
 	var own bool
-	wait := rotateWait
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Change this node's key while everything runs",
@@ -42,16 +42,17 @@ func newKeyRotateCommand() *cobra.Command {
   3. this node shows the new key;
   4. no node takes the old key any more, and the new one is in node.key.
 
-With [peer_tls] the new key is the one that your authority has issued, and step 4
-leaves the files as they are. --own changes back from that to node.key.
+With [peer_tls] the new key is the one that your authority has issued, and step 4 leaves the
+files as they are. --own changes back from such a key to the one in node.key.
 
-Run it as the account that may write beside the configuration. Step 3 waits until all
-nodes are there: one that is away would not know this node any more. If the command
-is ended before, the agent goes on by itself; run it again for the end of step 4.
-Write the new key into the [[member]] list of each node.toml then.
+Run it as the account that may write beside the configuration. Step 3 waits until all nodes
+are there: a node that is away would not know this node any more. If the command ends before
+that, the agent goes on by itself: run the command again later, because only the command
+moves the new key to node.key. Then write the new key into the [[member]] list of each
+node.toml.
 
-A key that somebody else has: "quorate key new" and "quorate node set --key", which
-needs this node's agent to be restarted, and shuts the old key out at once.`,
+If somebody else has the key, do not use this command: "quorate key new" and "quorate node
+set --key" shut the old key out at once. This node's agent must then be restarted.`,
 		Example: `  quorate key rotate
   quorate key rotate --config /etc/quorate/node.toml --wait 10m`,
 		Args: noArgs,
@@ -61,7 +62,7 @@ needs this node's agent to be restarted, and shuts the old key out at once.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&own, "own", false, "change from a key of your authority to the node's own, in node.key")
-	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait for the other nodes")
+	durationFlag(cmd, &wait, "wait", rotateWait, "how long to wait for the other nodes")
 	return cmd
 }
 

@@ -31,15 +31,14 @@ func newLogDumpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump [--config FILE | --dir DIR]",
 		Short: "Print the entries of a node's log",
-		Long: `Prints the entries of a node's log: index, term, kind, the epoch and the number
-in it, the size of the data, and the transactions with their commit times (the
-primary's clock, UTC). It reads the files; the node may run or not.
+		Long: `Prints the entries of a node's log: index, term, kind, epoch and the number in the epoch,
+size, and the transactions with their commit times (by the primary's clock, in UTC). It
+reads the files: the node may run or not.
 
-With --events also the events of each transaction: type, size, and the text of
-statements, shortened. "mysqlbinlog -v" on the segment shows the rows.
+--events also prints the events of each transaction: type, size, and the text of statements,
+shortened. To see the rows, run "mysqlbinlog -v" on the segment.
 
---json prints one object per line: an entry, or with --events an event behind
-the entry that it belongs to.`,
+--json prints one object per line: an entry, and with --events after it its events.`,
 		Example: `  quorate log dump --config node.toml --from 1200 --until-index 1300
   quorate log dump --config node.toml --events \
       --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
@@ -52,8 +51,8 @@ the entry that it belongs to.`,
 	o.source.flags(cmd)
 	o.source.uncommittedFlag(cmd)
 	oldNames(cmd, map[string]string{"to": "until-index"})
-	cmd.Flags().Uint64Var(&o.from, "from", 0, "the first `index`")
-	cmd.Flags().Uint64Var(&o.to, "until-index", 0, "the last `index`")
+	cmd.Flags().Uint64Var(&o.from, "from", 0, "the `index` of the first entry")
+	cmd.Flags().Uint64Var(&o.to, "until-index", 0, "the `index` of the last entry")
 	cmd.Flags().StringVar(&o.gtid, "gtid", "", "only the entry with the transaction of this `GTID`")
 	cmd.Flags().BoolVar(&o.events, "events", false, "print the events, too")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print one JSON object per line")

@@ -34,23 +34,23 @@ func newLogExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export --out FILE | --out-dir DIR",
 		Short: "Write committed transactions as a binlog file",
-		Long: `Writes what is committed in a node's log as a binlog file: its transactions, byte
-for byte as their primaries wrote them. The node may run. It is for recovery to a
-point in time, on a server that was restored from a backup:
+		Long: `Writes the committed transactions of a node's log as a binlog file, byte for byte as their
+primaries wrote them. The node may run or not. Use it for recovery to a point in time, on a
+server that was restored from a backup:
 
   mysqlbinlog FILE | mysql
 
-The server skips transactions whose GTIDs it has already. The export begins where
-the log begins: "quorate log ls" shows where it was purged.
+The server skips the transactions that it already has, by their GTIDs. The export begins
+where the log begins: "quorate log ls" shows where that is.
 
-Without a limit, everything up to the commit index on disk is written. If the node
-was killed, its last transactions may be behind that index; --uncommitted writes
-these, too. --until-time ends before the first transaction that was committed later,
-by the clock of its primary.
+Without a limit, everything up to the commit index on disk is written. If the node was
+killed, its last transactions may be after that index; --uncommitted writes these, too.
+--until-time ends before the first transaction that was committed later, by the clock of its
+primary.
 
-One file holds transactions of servers of one version. If the log spans an upgrade,
---out-dir writes several files, export.000001 and so on, to be read in this order.
-The files are synced. An existing file is not overwritten without --force.`,
+One binlog file can hold the transactions of one version of MySQL. If the log spans an
+upgrade, use --out-dir: it writes several files, export.000001 and so on. Read them in this
+order. The files are synced. An existing file is not overwritten without --force.`,
 		Example: `  quorate log export --config node.toml --out all.binlog
   quorate log export --config node.toml --out - \
       --until-time "2026-03-01 11:59:59 UTC" | mysqlbinlog - | mysql

@@ -18,13 +18,13 @@ func newLogLsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [--config FILE | --dir DIR]",
 		Short: "List the segments of a node's log",
-		Long: `Lists the segments of a node's log: their entries, transactions, and when the
-first and the last of these were committed, by the primary's clock, in UTC. It
-reads the files. The node may run or not, and nothing is changed. To verify the
-log, use "quorate log verify".
+		Long: `Lists the segments of a node's log: which entries and how many transactions each has, and
+when the first and the last of these were committed, by the primary's clock, in UTC. It
+reads the files, and changes nothing: the node may run or not. "quorate log verify" checks
+the log.
 
-A sealed segment does not change any more. A staged segment holds a single large
-transaction. The active segment is shown up to the commit index.`,
+A sealed segment does not change any more. A staged segment holds one large transaction. The
+active segment is shown up to the commit index.`,
 		Example: `  quorate log ls --config node.toml
   quorate log ls --dir /var/lib/quorate/log --json`,
 		Args: noArgs,

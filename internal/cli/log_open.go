@@ -33,7 +33,7 @@ func (s *logSource) flags(cmd *cobra.Command) {
 
 // uncommittedFlag adds --uncommitted.
 func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&s.uncommitted, "uncommitted", false, "take what is behind the commit index, too; it may yet be replaced")
+	cmd.Flags().BoolVar(&s.uncommitted, "uncommitted", false, "include what is after the commit index; it may yet be replaced")
 }
 
 // open opens the log for reading. It takes no lock: the node may run.

@@ -31,17 +31,16 @@ func newLogPurgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge [--keep SIZE] [--dry-run]",
 		Short: "Remove the oldest segments of a node's log",
-		Long: `Shows which of the oldest segments of one node's log can go, and why the others
-stay; then removes them. The agents do the same by themselves every minute.
+		Long: `Shows which of the oldest segments of one node's log can go, and why the others stay; then
+removes them. The agents do the same by themselves every minute.
 
-A segment is removed when [log] retention_size or retention_age allows it, and no
-member needs it: every member with a mysqld holds all of it durably in InnoDB, and
-every member has it in its own log. --keep replaces the retention. A segment that
-is needed stays, whatever --keep says.
+A segment is removed if [log] retention_size or retention_age allows it, and no member needs
+it: every member has it in its own log, and every mysqld has it safe on disk in InnoDB (an
+errant one does not count). --keep replaces both settings of retention. What a member needs
+stays, whatever --keep says.
 
-On a terminal it asks before it removes anything; elsewhere, and with --json, it
-needs --yes. --json prints the plan that was carried out; with --dry-run, the plan
-alone.`,
+On a terminal the command asks before it removes anything. Elsewhere, and with --json, it
+needs --yes. --json prints the plan that was carried out, or with --dry-run the plan.`,
 		Example: `  quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB
   quorate log purge --keep 0 --yes`,

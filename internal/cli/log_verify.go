@@ -19,15 +19,14 @@ func newLogVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [--config FILE | --dir DIR]",
 		Short: "Check every byte of a node's log",
-		Long: `Reads all of a node's log and checks it: checksums, chains, how the segments
-follow on each other, that transactions are whole, the set of GTIDs at the
-beginning of each segment, and the rules of epochs. It changes nothing, and the
-node may run.
+		Long: `Reads all of a node's log and checks it: checksums, chains, how the segments follow on each
+other, that transactions are whole, the set of GTIDs at the beginning of each segment, and
+the rules of epochs. It changes nothing, and the node may run or not.
 
-Exit code 0 if there is no damage. A torn tail is none: it is what a crash leaves
-behind the last fsync; it was never acknowledged, and the node's next start cuts
-it. Exit code 1 if there is damage: each is told with its segment, offset and
-entry. The node does not take part with such a log until it is healed.`,
+Exit code 0: there is no damage. A torn tail is no damage: a crash leaves it after the last
+fsync, it was never acknowledged, and the node's next start cuts it off. 1: there is damage,
+or the log cannot be read. A line for each damage names segment, offset and entry. The node
+does not take part with a damaged log until it is healed.`,
 		Example: `  quorate log verify --config node.toml
   quorate log verify --dir /backup/log --json`,
 		Args: noArgs,

@@ -18,20 +18,18 @@ func newMaintenanceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "maintenance on|off [--reason TEXT] [--for DURATION]",
 		Short: "Switch maintenance on or off",
-		Long: `Switches maintenance on or off for the whole cluster. While it is on, no other
-node takes over by itself: the node that was the primary when it began is the
-only one that opens for writes. If its mysqld ends, its agent starts it again; if
-the node is gone, there is no primary until it is back, until maintenance is
-switched off, or until "quorate switchover --to NODE" names another one. What is
-acknowledged is as safe as ever.
+		Long: `Switches maintenance on or off, for the whole cluster. While it is on there is no failover:
+only the node that was the primary when it began may open for writes. If the mysqld of that
+node ends, its agent starts it again. If the node is gone, there is no primary until the
+node is back, maintenance is switched off, or "quorate switchover --to NODE" names another
+node. What is acknowledged is as safe as ever.
 
-Every node's status says so, since when, by whom and why. It stays on until it is
-switched off, over restarts, too, or until the time given with --for is over: one
-minute to 30 days. If it is on already,
-"on" changes only what is given.
+Every node's status shows maintenance: since when, by whom and why. It stays on, also over
+restarts, until it is switched off, or until the time of --for is over (one minute to 30
+days). If it is on already, "on" changes only what you give.
 
-Any node's agent can be asked, on its own host. It takes a majority of the nodes.
-Exit codes are those of "quorate node set".`,
+You can ask any node's agent, on its own host. The change needs a majority of the nodes.
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate maintenance on --reason "new disks in db2" --for 2h
   quorate maintenance off`,
 		Args:      oneArg("on or off"),
@@ -53,7 +51,7 @@ Exit codes are those of "quorate node set".`,
 	}
 	o.flags(cmd)
 	dryRunFlag(cmd, &how.DryRun)
-	durationFlag(cmd, &bound, "for", 0, "when it ends by itself (without: when it is switched off)")
+	durationFlag(cmd, &bound, "for", 0, "after which time it ends by itself (default: never)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, as `text` that every status shows")
 	return cmd
 }

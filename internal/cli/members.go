@@ -10,14 +10,16 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// membersExit is the help text about the exit codes of all commands that change the members.
-const membersExit = `
+// membersExit and membersAsk end the help of the commands that change the members.
+const (
+	membersExit = `
 
-One change at a time, and none after which the voters that are there now would be
-no majority. --dry-run says whether it could be done now, and what it would mean for
-majority and failover; what would stop writes at once is refused without --force.
-What deletes or rebuilds asks first on a terminal; elsewhere it wants --yes.
-Exit codes are those of "quorate node set".`
+One change at a time. A change is refused if the voters that are there now would be no
+majority after it. --dry-run says whether it could be done now, and what it would mean for
+majority and failover. What would stop writes at once is refused without --force. Exit
+codes: "quorate help exit-codes".`
+	membersAsk = ` The command asks first on a terminal; elsewhere it needs --yes.`
+)
 
 // membersTimeout bounds the wait for the answer: two changes may be needed.
 const membersTimeout = 3*control.Timeout + controlTimeout
@@ -31,6 +33,9 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		cluster.OpRemove:  "Remove node %s for good? No node can have its name again.",
 		cluster.OpRebuild: "Rebuild node %s: replace its data by a copy from another node? Its present data are moved to old/ in its data directory, and deleted days later.",
 	}[op]
+	if question != "" {
+		long += membersAsk
+	}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + membersExit, Example: example,
 		Args: oneArg("NODE"),
@@ -93,14 +98,14 @@ func (o *controlOptions) askMember(cmd *cobra.Command, r cluster.MembershipReque
 func newNodeAddCommand() *cobra.Command {
 	return membersCommand(cluster.OpAdd,
 		"add NODE --peer HOST:PORT --key KEY [--kind KIND]",
-		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
-a section [join] with its address and kind. No [[member]] list names it.
+		"Add a node to the cluster", `Adds a node. First write its node.toml, on its host: it has the same [[member]] list as all
+others, and a section [join] with its address and kind. No [[member]] list names it.
 
-It begins as a learner, without a vote. Its agent waits until it was added, then
-copies what is there. That is the log alone, if a member's log goes back to the
-beginning; otherwise first the data of a replica's mysqld. Once it has caught up,
-the cluster gives it its vote by itself; with --kind learner it gets none. "quorate
-status" shows how far it is. Until then no node purges anything of its log.`,
+The node begins as a learner, without a vote. Its agent waits until the node was added, and
+then copies what is there. That is the log alone, if a member's log goes back to the
+beginning; otherwise first the data of a replica's mysqld. Once the node has caught up, the
+cluster gives it its vote by itself; with --kind learner it gets none. "quorate status"
+shows how far it is. Until then no node purges anything of its log.`,
 		`  quorate node add db4 --peer 10.0.0.4:7400 \
       --key q1:hB3cZrT1mVYx0yQ0f5l1m8dJkq7yq2l0y8f2t1r9sXo
   quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run \
@@ -117,23 +122,23 @@ func newNodePromoteCommand() *cobra.Command {
 func newNodeDemoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpDemote,
 		"demote NODE [--dry-run]",
-		"Take a node's vote", `Takes a node's vote. The node becomes a learner and goes on as a replica. The
-leader cannot be demoted.`,
+		"Take a node's vote", `Takes a node's vote away. The node becomes a learner, and goes on as a replica. The leader
+cannot be demoted.`,
 		`  quorate node demote db4`, false)
 }
 
 func newNodeRebuildCommand() *cobra.Command {
 	return membersCommand(cluster.OpRebuild,
 		"rebuild NODE [--dry-run]",
-		"Replace a node's data by a copy from another node", `Replaces the data of a node by a copy from another node, as for a node that joins.
-That is for a node that is errant, or has lost its disk. It may be down, and its
-data directory may be empty. Its present data are moved to old/ in its data directory, and
-deleted after seven days, or sooner if its disk gets full. Transactions that only
-its mysqld has are saved in errant/, if its binlogs still contain them.
+		"Replace a node's data by a copy from another node", `Replaces the data of a node by a copy from another node, as for a node that joins. Use it
+for a node that is errant, or that has lost its disk. The node may be down, and its data
+directory may be empty. Its present data are moved to old/ in its data directory. They are
+deleted after seven days, or sooner if more than two copies are kept or the disk gets full.
+Transactions that only its mysqld has are saved in errant/, if its binlogs still have them.
 
-The node has no vote until it has caught up; then it is what it was before. The
-leader cannot be rebuilt. OKs that wait for the node (--require-ack) wait until
-then. If that would stop writes, the command is refused without --force.`,
+The node has no vote until it has caught up; then it is what it was before. The leader
+cannot be rebuilt. OKs that wait for the node (--require-ack) wait until then: if that would
+stop writes, the command is refused without --force.`,
 		`  quorate node rebuild db2 --dry-run
   quorate node rebuild db2 --yes`, false)
 }
@@ -141,9 +146,10 @@ then. If that would stop writes, the command is refused without --force.`,
 func newNodeRemoveCommand() *cobra.Command {
 	return membersCommand(cluster.OpRemove,
 		"remove NODE [--dry-run]",
-		"Remove a node from the cluster, for good", `Removes a node, for good: no other node can ever have its name. A node with a vote
-is demoted first. It may be down. If it runs, or comes back, it learns that it was
-removed and serves nothing any more. Its data stay. The leader cannot be removed.`,
+		"Remove a node from the cluster, for good", `Removes a node from the cluster, for good: no other node can ever have its name. The node
+may be down. A node with a vote is demoted first. If the node runs, or comes back, it learns
+that it was removed, and serves nothing any more. Its data stay on its disk. The leader
+cannot be removed.`,
 		`  quorate node remove db2 --dry-run
   quorate node remove db2 --yes`, false)
 }

@@ -26,12 +26,12 @@ func newMySQLCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   mysqlCommand + " [--config FILE] [-- ARGUMENTS]",
 		Short: "Open the mysql client on this node's server",
-		Long: `Runs the mysql client of the installation that the node uses, on the node's own
-server, as the account "dba". It needs to read the node's secrets, so run it as
-the user that runs the agent, or as root. What follows -- goes to the client.
+		Long: `Runs the mysql client of this node's MySQL, on this node's own server, as the account "dba".
+It must read the node's secrets: run it as the agent's account, or as root. What follows --
+goes to the client.
 
-On a replica the server is read-only; "quorate status" says which node is the
-primary. The exit code is the client's.`,
+On a replica the server is read-only; "quorate status" says which node is the primary. The
+exit code is the client's.`,
 		Example: `  quorate mysql --config node.toml
   quorate mysql --config node.toml -- -e "CREATE USER app IDENTIFIED BY '…'"
   quorate mysql --config node.toml -- --table orders < query.sql`,

@@ -17,8 +17,8 @@ func newNodeCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "node",
 		Short: "Show and change the cluster's nodes",
-		Long: `Shows the nodes, and changes what the cluster has agreed on about them. Any
-node's agent can be asked, on its own host; it passes a change on to the leader.`,
+		Long: `Shows the nodes, and changes their settings in the cluster. You can ask any node's agent, on
+its own host: it passes a change on to the leader.`,
 		Example: `  quorate node list
   quorate node set db2 --weight 7`,
 	}, newNodeListCommand(), newNodeSetCommand(), newNodeAddCommand(), newNodePromoteCommand(),
@@ -53,10 +53,11 @@ func newNodeListCommand() *cobra.Command {
 	var o controlOptions
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the nodes with what the cluster has agreed on about them",
-		Long: `Lists the nodes as one node's agent knows them: kind, weight, site, whether
-OKs wait for it, which node feeds it, the address for other agents, role and
-version. "quorate status" shows how they are.`,
+		Short: "List the nodes and their settings in the cluster",
+		Long: `Lists the nodes and their settings in the cluster, as one node's agent knows them: kind,
+weight, site, whether OKs wait for the node (REQUIRE-ACK), which node feeds it (SOURCE), the
+address for other agents (PEER), role, and the agent's version. "quorate status" shows how
+the nodes are.`,
 		Example: `  quorate node list
   quorate node list --config node.toml --json`,
 		Args: noArgs,
@@ -110,40 +111,41 @@ func nodeTable(st status.Cluster) string {
 }
 
 // nodeSetHelp says which settings there are, and how all changes of the cluster state end.
-const nodeSetHelp = `Changes what the cluster has agreed on about a node.
+const nodeSetHelp = `Changes a node's settings in the cluster.
 
-The weight of a full node, 0 to 9, says how much it is preferred as the primary
-when several have the same data; 0: never the primary. The site is a label: nodes
-with the same one stand in the same place; --site none takes it back.
+--weight says how much a full node is preferred as the primary when several nodes have the
+same data, from 0 to 9. With 0 it never becomes the primary.
 
-With --require-ack a client's OK waits until this node, too, has the transaction
-on disk. While it is away, writes wait (--degrade wait), or go on without it after
-a time (--degrade drop-after=10s): that is an alarm in every status, a line in the
-audit log and a metric, and ends once the node has caught up. Each new leader
-waits for it again. --require-ack=false takes it back.
+--site is a label: nodes with the same label stand in the same place. --site none takes it
+back.
 
---source has another node with a vote feed a learner, which saves the leader the
-way to it; with --source-applied only with what that node's mysqld has applied,
-so that nobody reads more there. While the source is away the leader feeds it.
---source none takes it back.
+--require-ack lets a client's OK wait until this node, too, has the transaction on disk.
+While the node is away, writes wait (--degrade wait), or go on without it after a time
+(--degrade drop-after=10s). To go on without it is an alarm in every status, a line in the
+audit log and a metric, and ends once the node has caught up. Each new leader waits for the
+node again. --require-ack=false takes it back.
 
---peer says where the others reach a node from now on, after its host got another
-address: the host:port of its own node.toml. First write it there and restart its
-agent. A node with a vote has to answer there with its key, and all other voters
-have to be well; --force looks at neither. One node at a time.
+--source lets another node with a vote feed this learner, so that the leader need not. With
+--source-applied the learner gets only what its source's mysqld has applied, so that nobody
+can read more at the learner than there. While the source is away the leader feeds the
+learner. --source none takes it back.
 
---key has the others know the node by another key from now on, at once: after it
-has lost its key, or with --force if somebody else has it. It is taken on the host
-of the node that leads (the primary's), or on its own. To change the key of a node
-that runs: "quorate key rotate" there.
+--peer says at which address the others reach the node from now on, after its host got
+another one. It is the host:port of the node's own node.toml: write it there first, and
+restart its agent. A node with a vote must answer there with its key, and all other voters
+must be well; with --force neither is checked. Change the address of one node at a time.
 
---dry-run says what it would mean. What would stop writes at once, because the node
+--key says by which key the others know the node, from now on and at once. Use it after the
+node has lost its key, or with --force if somebody else has the key. Give it alone, on the
+host of the leader (the primary) or on the node's own. To change the key of a node that
+runs, use "quorate key rotate" on its host.
+
+--dry-run says what the change would mean. What would stop writes at once, because the node
 is not there, is refused without --force.
 
-It takes a majority of the nodes. Exit code 0 if it is so now, 1 if another
-change came first or it failed, 2 if it cannot be, 3 if there is no leader and
-nothing was done, 4 if no majority has confirmed it in time: it may still be
-done, "quorate audit" shows it then.`
+The change needs a majority of the nodes. Exit code 0: it is so now. 1: another change came
+first, or it failed. 2: it cannot be. 3: there is no leader, and nothing was done. 4: no
+majority has confirmed it in time. It may still be done: then "quorate audit" shows it.`
 
 // nodeSetFlags are the flags for the settings of a node.
 type nodeSetFlags struct {
@@ -203,7 +205,7 @@ func newNodeSetCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:   "set NODE [--weight N] [--site S] [--require-ack] ...",
-		Short: "Change what the cluster has agreed on about a node",
+		Short: "Change a node's settings in the cluster",
 		Long:  nodeSetHelp,
 		Example: `  quorate node set db2 --weight 7
   quorate node set db3 --weight 0 --site east --config node.toml

@@ -31,28 +31,27 @@ func newRecoverCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover --force-new-cluster [--accept-loss none|GTIDS]",
 		Short: "Go on with one node when a majority is gone for good",
-		Long: `This command is for one case: a majority of the voters is gone for good, with
-their disks. No remaining node can know what they had acknowledged. So a person
-decides that one remaining node goes on alone: this one. What only the lost nodes
-had is lost.
+		Long: `This command is for one case: a majority of the voters is gone for good, with their disks.
+No remaining node can know what they had acknowledged. So a person decides that one
+remaining node goes on alone: the node of this host. What only the lost nodes had is lost.
 
-Stop this node's agent first. The agents of all other remaining nodes should run:
-the command asks them what they have, and prints it, with the transactions that
-this node lacks. It refuses if a majority answers, whatever the answers are: then
-no recovery is needed, or this node's data are the wrong ones. It refuses if
-another node has a newer log: recover on that node. On a terminal it asks for the
-cluster's name.
+Stop this node's agent first. The agents of all other remaining nodes should run: the
+command asks them what they have, and prints it, with the transactions that this node lacks.
 
---accept-loss names the transactions to give up, exactly as printed: "none", or a
-set of GTIDs. It replaces the question. With it the node goes on even if another
-node has a newer log, but never against a majority.
+It refuses if a majority answers, whatever the answers are: then no recovery is needed, or
+this node's data are the wrong ones. It refuses if another node has a newer log: recover on
+that node. On a terminal it asks for the cluster's name.
 
-The log is kept to its end, and everything in it counts as committed. The node is
-the only member. Former members that come back serve nothing, and say so:
-"quorate node rebuild NODE", run here, takes each one in again, with a new copy of the data.
+--accept-loss names the transactions to give up, exactly as printed: "none", or a set of
+GTIDs. It replaces the question. With it the node goes on even if another node has a newer
+log, but never against a majority.
 
-Exit code 0 if it was done, or with --dry-run could be; 2 if it is refused; 1 if it
-failed: the next start of the agent finishes what was begun.`,
+The log of this node is kept to its end, and everything in it counts as committed. This node
+is then the only member. Former members that come back serve nothing, and say so: "quorate
+node rebuild NODE", run here, takes each of them in again, with a new copy of the data.
+
+Exit code 0: it was done, or with --dry-run: it could be done. 1: it failed. What was begun
+is finished by the agent's next start, or by the same command. 2: it is refused.`,
 		Example: `  quorate recover --force-new-cluster --config node.toml --dry-run
   quorate recover --force-new-cluster --config node.toml
   quorate recover --force-new-cluster --config node.toml --accept-loss none`,
@@ -72,7 +71,7 @@ failed: the next start of the agent finishes what was begun.`,
 	cmd.Flags().BoolVar(&o.force, "force-new-cluster", false, "make this node a cluster of its own")
 	cmd.Flags().StringVar(&o.accept, "accept-loss", "", "the `transactions` to give up, exactly as printed: none, or GTIDs")
 	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "change nothing")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found, and done, in JSON")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found and done in JSON")
 	return cmd
 }
 

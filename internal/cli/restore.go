@@ -37,23 +37,23 @@ func newRestoreCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore --latest | --to-time T | --to-gtid G | --before-gtid G",
 		Short: "Make the first node of a new cluster from a backup, as of a point in time",
-		Long: `Makes the data directory of this node from a full backup, and its log from the
-archive, up to a point in time. The configuration names this node as the only
-[[member]], and an empty data_dir. Then start its agent: it applies the log to the
-data, and opens for writes when it is through. The other nodes join with "quorate
-node add", and copy the data.
+		Long: `Makes the data directory of this node from a full backup, and its log from the archive, up
+to a point in time. Use it when a cluster is lost, or to see old data again. The
+configuration names this node as the only [[member]], and an empty data_dir. Afterwards
+start its agent: it applies the log to the data, and opens for writes when it is through.
+The other nodes join with "quorate node add", and copy the data.
 
-Nothing is done to the repository, and nothing to the cluster that was backed up,
-which may be running: give the new one other hosts. It begins a history of its own, so
-it needs a repository of its own for its backups. EVENTs do not run there before
-"quorate cluster set --events on": they could delete what was restored.
+The repository is not changed, nor is the cluster that was backed up. That cluster may be
+running: give the new one other hosts. The new one begins a history of its own, so it needs
+another repository for its own backups. EVENTs do not run there before "quorate cluster set
+--events on", because they could delete what was restored.
 
---to-time ends before the first transaction that was committed later, by the clock of
-its primary. --before-gtid ends before a transaction: before a DROP TABLE that should
-not have been. "quorate log dump" and "quorate log export" find it.
+--to-time ends before the first transaction that was committed later, by the clock of its
+primary. --to-gtid ends with a transaction, --before-gtid before one: before a DROP TABLE
+that should not have been. "quorate log dump" and "quorate log export" find it.
 
-What was interrupted is thrown away, and begun again by the same command. Run it as
-the agent's account, or as root.`,
+If the command was interrupted, run it again: it throws the unfinished data away, and begins
+again. Run it as the agent's account, or as root.`,
 		Example: `  quorate restore --latest
   quorate restore --to-time "2026-03-01 11:59:59 UTC" \
       --directory /backup/quorate
@@ -80,7 +80,7 @@ the agent's account, or as root.`,
 	flags.StringVar(&o.toGTID, "to-gtid", "", "the `GTID` of the last transaction")
 	flags.StringVar(&o.before, "before-gtid", "", "the `GTID` of the first transaction that is left out")
 	flags.StringVar(&o.full, "full", "", "the `name` of the full backup (default: the newest that fits)")
-	flags.BoolVar(&o.gap, "up-to-gap", false, "with --latest: restore what is before a gap in the log")
+	flags.BoolVar(&o.gap, "up-to-gap", false, "with --latest: if the log has a gap, restore what is before it")
 	flags.StringVar(&o.keyFile, "identity", "", "the `file` with age's private key, if the backup is encrypted")
 	flags.BoolVar(&o.place.control.asJSON, "json", false, "print the result in JSON")
 	return cmd

@@ -20,25 +20,25 @@ func newRunCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [--config FILE] [--bootstrap]",
 		Short: "Run this node: its agent and its mysqld",
-		Long: `Runs the node that the configuration file describes, until SIGTERM or SIGINT.
-Then a primary hands leadership to another node, mysqld is stopped, and the
-command ends. A second signal ends it at once, and the kernel ends its mysqld with
-it: no acknowledged transaction is lost by that.
+		Long: `Runs the node that the configuration file describes, until SIGTERM or SIGINT. Then a primary
+hands leadership to another node, mysqld is stopped, and the command ends. A second signal
+ends it at once, and the kernel ends its mysqld with it: no acknowledged transaction is lost
+by that.
 
-The nodes of a new cluster begin once all of them have started: each waits until
-every other node has said that its data directory is empty, too. With --bootstrap
-a node begins without the nodes that do not answer, for instance because their
-hosts do not exist yet. Give it to each node of a majority, once. A cluster
-whose list has one node begins only with --bootstrap. Start it as the agent's
-account, not as root: runuser -u mysql -- quorate run --bootstrap. Never give it to
-a node whose disk may only be missing: an existing cluster would begin again, empty.
+The nodes of a new cluster begin once all of them have started: each waits until every other
+node has said that its data directory is empty, too.
 
-The log goes to stderr. With --log-format journal its lines have no time, which
-systemd's journal has, and begin with their priority: journalctl -p warning -u
-quorate shows warnings and errors.
+With --bootstrap a node begins without the nodes that do not answer, for instance because
+their hosts do not exist yet. Give it to each node of a majority, once. If the [[member]]
+list has only one node, the cluster begins only with --bootstrap. Start it as the agent's
+account, not as root: runuser -u mysql -- quorate run --bootstrap. Never give it to a node
+whose disk may only be missing: an existing cluster would begin again, empty.
 
-Exit code 0 after a stop by a signal, 2 if the configuration is wrong, 1 for
-everything else.`,
+The log goes to stderr. With --log-format journal each line begins with its priority, and
+has no time, because systemd's journal has it. "journalctl -p warning -u quorate" then shows
+warnings and errors.
+
+Exit code 0: it was stopped by a signal. 1: it failed. 2: the configuration is wrong.`,
 		Example: `  quorate run --config /etc/quorate/node.toml
   quorate run --config node.toml --log-format json 2> quorate.log`,
 		Args: noArgs,

@@ -12,6 +12,7 @@ func newSecretsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "secrets",
 		Short:   "Change the passwords that the agent uses for its mysqld",
+		Long:    `Changes the passwords that the agent uses for its mysqld.`,
 		Example: "  quorate secrets rotate",
 	}, newSecretsRotateCommand())
 }
@@ -21,9 +22,9 @@ func newSecretsRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Make new passwords for this node's internal accounts",
-		Long: `Makes new passwords for the accounts that quorate itself has in this node's
-mysqld, and for "dba", which "quorate mysql" uses. Each node has its own, so run
-it on each. They hold from the agent's next start on; until then nothing changes.
+		Long: `Makes new passwords for quorate's own accounts in this node's mysqld, and for "dba", the
+account of "quorate mysql". Each node has its own passwords, so run it on each node. The new
+passwords hold from the agent's next start on. Until then nothing changes.
 
 Restart the agents one by one, the primary's last: it hands over first.`,
 		Example: `  quorate secrets rotate

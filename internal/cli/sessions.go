@@ -20,24 +20,25 @@ func newSessionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sessions [NODE] [--last N]",
 		Short: "Show who is connected through the agents' ports",
-		Long: `Lists the clients of ports 6446 (rw) and 6447 (ro), the newest, oldest first. NODE
-is the node that a client came to, TARGET the one whose mysqld serves it, SINCE
-when that began. A held client waits for a node that takes it. SERVER SEES is the
-address by which the target's mysqld knows it: HOST in SHOW PROCESSLIST.
+		Long: `Lists the newest clients of the agents' ports 6446 (rw) and 6447 (ro), the oldest of these
+first. NODE is the node to which a client connected, TARGET the node whose mysqld serves it,
+SINCE when that began. A client that is "held" waits for a node that can serve it. SERVER
+SEES is the client's address as the target's mysqld knows it: HOST in SHOW PROCESSLIST.
 
-All nodes are asked, or NODE alone. NODE shows, too, who is at its mysqld and came
-to another node, without the client's address: that node knows it.
+Without NODE all nodes are asked, else only NODE. NODE also shows the clients of its mysqld
+that connected to another node. They have no address then: only that other node knows it.
 
-It does not show who goes past these ports: to mysqld's own port (mysql.bind; there
-the kernel also leads new clients of port 6446 past the agent, on the primary's
-node), or to its socket. mysqld's process list has them all.
+Clients that do not come through these ports are not shown: clients of mysqld's own port
+(mysql.bind) and of its socket. With mysql.bind the kernel also leads new clients of port
+6446 on the primary's node to mysqld's own port, past the agent. The process list of mysqld
+has them all.
 
-Exit code 0 if all have answered that were asked, 1 if some have not: the others'
-clients are shown all the same.`,
+Exit code 0: all nodes that were asked have answered. 1: some have not; the clients of the
+others are shown.`,
 		Example: `  quorate sessions
   quorate sessions db2 --last 500
   quorate sessions --last 10000 --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.sessions(cmd.Context(), args, last)
 			if err == nil {

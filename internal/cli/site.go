@@ -20,14 +20,14 @@ func newSiteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "site",
 		Short: "Two clusters, of which one follows the other",
-		Long: `Shows how this cluster stands to another one, which is another site: which of
-them takes writes, which follows, how far behind, and what the other one says.
+		Long: `Shows how this cluster stands to another one, which is another site: which of the two takes
+writes, which follows, how far it is behind, and what the other site says.
 
-A site follows the other one's readers' ports: it gets what is committed there,
-and nothing that could be rolled back. Clients cannot write to it until a switch,
-which loses nothing, or a promotion, after a disaster.
+A site follows the readers' ports of the other one. It gets only what is committed there,
+and nothing that could be rolled back. Clients cannot write to a site that follows. That
+ends with "site switch", which loses nothing, or with "site promote", after a disaster.
 
-Exit codes are those of "quorate node set".`,
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate site
   quorate site follow --check
   quorate site switch
@@ -83,13 +83,15 @@ func newSiteFollowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow [--check] [--force]",
 		Short: "Follow the other site of the configuration",
-		Long: `Has this cluster follow the other one, which [site] of the configuration names. It
-goes on at the next node where one fails. Clients cannot write to this cluster from
-then on.
+		Long: `Lets this cluster follow the other site, which [site] of the configuration names. If the
+node that it follows fails, it goes on at another node there. From then on clients cannot
+write to this cluster.
 
---check looks, and changes nothing. --force follows also if this cluster has
-transactions of its own (FLUSH STATUS makes one, say), which are kept in mind: be
-certain that what they change is the same at both sites.`,
+--check only looks, and changes nothing. --force follows even if this cluster has
+transactions of its own (FLUSH STATUS makes one, for example). They are recorded as
+accepted: be certain that the data that they changed are the same at both sites.
+
+Exit codes: "quorate help exit-codes"; 1 also if a check fails.`,
 		Example: `  quorate site follow --check
   quorate site follow`,
 		Args: noArgs,
@@ -98,7 +100,7 @@ certain that what they change is the same at both sites.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.args.Check, "check", false, "look alone, and change nothing")
+	cmd.Flags().BoolVar(&o.args.Check, "check", false, "only look, and change nothing")
 	cmd.Flags().BoolVar(&o.args.Force, "force", false, "follow even if the cluster has transactions of its own")
 	return cmd
 }
@@ -108,8 +110,8 @@ func newSiteForgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget",
 		Short: "Forget the other site, which will not come back",
-		Long: `Has this cluster, which was promoted, forget the other site: it is not closed any
-more if it comes back. Be certain that it does not, or that no client reaches it.`,
+		Long: `Lets this cluster, which was promoted, forget the other site: if that one comes back, it is
+not closed any more. Be certain that it does not come back, or that no client can reach it.`,
 		Example: `  quorate site forget`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -126,15 +128,16 @@ func newSiteSwitchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switch [--within TIME]",
 		Short: "Go on in place of the other site, in order",
-		Long: `Has this site, which follows, go on in place of the other one: that one is closed
-for writes, and follows this one; once both have the same, clients can write here.
-Nothing is lost. The command prints how long writes stood.
+		Long: `Lets this site, which follows, take the place of the other one, in order. The other site is
+closed for writes. Once this site has all that the other one has, clients can write here,
+and the other site follows this one. Nothing is lost. The command prints for how long nobody
+could write.
 
-If that takes longer than --within, or anything is in doubt before the end, it is
+If that takes longer than --within, or if anything is in doubt before the end, the switch is
 called off: the other site is opened again, and this one goes on following.
 
-Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
-there is no leader, 4 if it is not known: ask again, or see "quorate site" at both sites.`,
+Exit code 0: it was done, now or before. 1: it was not done. 2: wrong usage. 3: there is no
+leader. 4: it is not known: run the command again, or see "quorate site" at both sites.`,
 		Example: `  quorate site switch
   quorate site switch --within 10s`,
 		Args: noArgs,
@@ -166,17 +169,19 @@ func newSitePromoteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote [--yes] [--force]",
 		Short: "Go on without the other site, after a disaster",
-		Long: `Has this site, which follows, go on without the other one. It says in GTIDs what
-is lost, as far as that is known, asks, and lets clients write here.
+		Long: `Lets this site, which follows, go on without the other one. The command says which GTIDs are
+lost, as far as that is known. It asks, and then lets clients write here.
 
-Be certain that the other site is gone, or cut off from all clients: nothing but
-you can know that. It is told to close once it answers again; until then it may
-take writes. If it answers now and has a majority, nothing is done: "quorate site
-switch" loses nothing. --force closes it first, and goes on with what is here. It
-is wanted, too, if the other site is there and must not be asked.
+Be certain that the other site is gone, or cut off from all clients: only you can know that.
+It is told to close once it answers again, and until then it may take writes.
 
-Exit code 0 if it was done, now or before, 1 if it was not, 2 for wrong usage, 3 if
-there is no leader, 4 if it is not known: see "quorate site", or ask again.`,
+If the other site answers now, and has a majority, nothing is done: "quorate site switch"
+loses nothing. --force closes it first, and goes on with what is here. Use --force also if
+it is not known whether the other site is there, for example because it refuses the
+password.
+
+Exit code 0: it was done, now or before. 1: it was not done. 2: wrong usage. 3: there is no
+leader. 4: it is not known: see "quorate site", or run the command again.`,
 		Example: `  quorate site promote
   quorate site promote --yes --json`,
 		Args: noArgs,

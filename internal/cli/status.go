@@ -36,22 +36,22 @@ func newStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [--watch] [--json]",
 		Short: "Show the cluster as one node sees it",
-		Long: `Asks one node's agent for the state of the whole cluster: the one of the
-configuration, or the default address on this host. --watch shows it again every
-second, until Ctrl-C. --json has more in it: the term, what is committed and applied,
-the lag in bytes, GTIDs, processes, versions.
+		Long: `Shows the state of the whole cluster as one node sees it. It asks the agent of the
+configuration, or else at the default address on this host. --watch shows it again every
+second, until Ctrl-C. --json has more in it: the term, what is committed and applied, the
+lag in bytes, GTIDs, processes, versions.
 
-LOG is the number of the last entry in a node's log, and how many committed
-entries it lacks. LAG is the age of the oldest committed transaction that its
-mysqld lacks; "unknown" while the node has no leader, no running mysqld, or a log
-that takes no entries; "stopped" while its mysqld does not apply. The primary has
-none: what is committed comes from it.
+LOG is the number of the last entry in a node's log, and how many committed entries the log
+lacks. LAG is the age of the oldest committed transaction that the node's mysqld lacks. It
+is "unknown" while the node has no leader, no running mysqld, or a log that takes no
+entries. "stopped" means that its mysqld does not apply. The primary has no lag: what is
+committed comes from it.
 
-Where the agent wants a token to be read ([api] tokens_file), root and who else may use
-its control socket need none; others set $QUORATE_TOKEN.
+If the agent wants a token from those who read ([api] tokens_file), others set
+$QUORATE_TOKEN. Root, and who else may use the control socket, need none.
 
-Exit code 0 if there is a primary, 3 if there is none or the node does not know of
-one, 1 if the agent does not answer.`,
+Exit code 0: there is a primary. 1: the agent does not answer. 3: there is no primary, or
+the node does not know of one.`,
 		Example: `  quorate status
   quorate status --watch --config node.toml
   quorate status --addr 10.0.0.2:7401 --json`,

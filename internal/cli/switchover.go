@@ -25,25 +25,25 @@ func newSwitchoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switchover [--to NODE] [--dry-run]",
 		Short: "Move the primary to another node, in order",
-		Long: `Moves the primary to another node without a failure: to the named node, or to the
-best one by log, lag and weight. The command first waits, up to --wait, until that
-node has caught up; writes go on meanwhile. Then writes are closed, and commits in
-flight get their answers. Once the other node has everything, leadership goes to
-it. The old primary's mysqld goes on as a replica, without a restart.
+		Long: `Moves the primary to another node without a failure: to the node of --to, or to the best one
+by log, lag and weight. First the command waits until that node has caught up, at most
+--wait; writes go on meanwhile. Then writes are closed, and commits that are under way get
+their answers. Once the other node has everything, leadership goes to it. The old primary's
+mysqld goes on as a replica, without a restart.
 
-If writes would be closed for longer than --max-pause, the switchover is called
-off, and the old primary goes on. Clients' sessions end when leadership goes; new ones are held
-until the new primary is open. A statement that comes in between gets error 1290,
-and was not executed.
+If writes would be closed for longer than --max-pause, the switchover is called off, and the
+old primary goes on. Clients' sessions end when leadership goes. New ones are held until the
+new primary is open. A statement that comes in between gets error 1290, and was not
+executed.
 
---dry-run changes nothing. It says which node would be the next primary and why, and
-what is in the way: a statement that writes for long, prepared XA transactions, a
-node that lags or cannot lead.
+--dry-run changes nothing. It says which node would be the next primary and why, and what is
+in the way: a statement that writes for long, prepared XA transactions, a node that lags or
+cannot lead.
 
-During maintenance, the node becomes the only node that may open.
+During maintenance, the new primary becomes the only node that may open.
 
-Exit code 0 if it was done, or could be (--dry-run), 1 if it was not, 2 for wrong
-usage, 3 if there is no leader, 4 if it is not known.`,
+Exit code 0: it was done, or with --dry-run: it could be done. 1: it was not done. 2: wrong
+usage. 3: there is no leader. 4: it is not known.`,
 		Example: `  quorate switchover --dry-run
   quorate switchover --to db2
   quorate switchover --max-pause 500ms --wait 1m`,
@@ -97,13 +97,15 @@ func newRestartMysqldCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart-mysqld NODE [--in-place]",
 		Short: "Start a node's mysqld again, in order",
-		Long: `Stops the mysqld of a node in order and starts it again, with the configuration
-that its agent has read. To change the configuration, restart the agent. A primary
-first hands leadership to another node (see "quorate switchover"), so a cluster can
-be restarted node by node with short pauses only. With --in-place a primary stays
-the leader, and writes wait until its mysqld is back.
+		Long: `Stops the mysqld of a node cleanly and starts it again, with the configuration that its
+agent has read. If you changed the configuration, restart the agent instead. A primary first
+hands leadership to another node (see "quorate switchover"), so a cluster can be restarted
+node by node with short pauses only. With --in-place a primary stays the leader, and writes
+wait until its mysqld is back.
 
-The answer comes once mysqld replicates, or serves, again.`,
+The command ends once mysqld replicates, or serves, again.
+
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate restart-mysqld db2
   quorate restart-mysqld db1 --in-place`,
 		Args: oneArg("NODE"),
@@ -129,7 +131,7 @@ The answer comes once mysqld replicates, or serves, again.`,
 	}
 	o.flags(cmd)
 	dryRunFlag(cmd, &request.DryRun)
-	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first")
+	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first: writes wait for the restart")
 	durationFlag(cmd, &request.MaxPause, "max-pause", cluster.MaxPauseDefault, "how long closing writes may take before it is called off")
 	return cmd
 }
@@ -141,11 +143,14 @@ func newFenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fence NODE [--reason TEXT] [--force]",
 		Short: "Keep mysqld from running on a node",
-		Long: `Ends the mysqld of a node at once. It is not started again until "quorate unfence",
-even if the agent restarts. The agent goes on: it votes and keeps the log. For the
-primary the command is refused without --force, because its sessions would end in
-doubt. Move the primary first with "quorate switchover". --force asks first on a
-terminal; elsewhere it needs --yes.`,
+		Long: `Ends the mysqld of a node at once. It is not started again until "quorate unfence", even if
+the agent restarts. The agent goes on: it votes and keeps the log.
+
+The primary is fenced only with --force, because its clients do not learn what became of
+their last commits. Move the primary first: "quorate switchover". --force asks first on a
+terminal; elsewhere it needs --yes.
+
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate fence db3 --reason "its disk is exchanged"
   quorate unfence db3`,
 		Args: oneArg("NODE"),
@@ -166,7 +171,7 @@ terminal; elsewhere it needs --yes.`,
 	o.flags(cmd)
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, as `text` that the status shows")
 	dryRunFlag(cmd, &request.DryRun)
-	cmd.Flags().BoolVar(&request.Force, "force", false, "take the primary, too")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "fence the node even if it is the primary")
 	yesFlag(cmd, &yes)
 	return cmd
 }
@@ -177,9 +182,10 @@ func newUnfenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unfence NODE",
 		Short: "Let mysqld run on a node again",
-		Long: `Undoes "quorate fence": mysqld is started and follows the primary. A node that
-quorate itself has fenced comes back by itself when the reason is over. Its status
-says the reason.`,
+		Long: `Takes "quorate fence" back: mysqld is started, and follows the primary. A node that quorate
+itself has fenced comes back by itself when the reason is over. Its status says the reason.
+
+Exit codes: "quorate help exit-codes".`,
 		Example: `  quorate unfence db3`,
 		Args:    oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -31,21 +31,20 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [--once]",
 		Short: "Watch the cluster live: rates, lag, log, health",
-		Long: `Shows the cluster as one node sees it, each second: who is the primary and what
-failures are survived; of each node its role, the transactions that it commits or
-applies in a second, its lag, its log and how fast that grows; and what there is to
-say of it. q ends it.
+		Long: `Shows the cluster as one node sees it, each second: the primary, how many failures are
+survived, a line for each node, and what there is to say of the nodes. Press q to end it.
 
-TPS is taken over five seconds. Of the primary it is what it commits, of a replica
-what its mysqld applies. ENTRIES/S are those of the log, which grow it. WAITING are the sessions of the primary that wait for an ACK
-at the moment. "commit" is what a commit of the primary takes beside mysqld's own
-time, the stages one behind the other: from the binlog to the tap, to Raft, to the
-primary's disk, to a majority's, to the ACK.
+TPS is the number of transactions per second, over five seconds: of the primary what it
+commits, of a replica what its mysqld applies. ENTRIES/S is how many entries per second the
+node's log gets. WAITING is how many sessions of the primary wait for an ACK at the moment.
+"commit" is what a commit takes on the primary beside mysqld's own time. Its stages follow
+one another: from the binlog to the tap, to Raft (propose), to the primary's disk (fsync),
+to a majority's disks, to the ACK.
 
-Without a terminal, the view is printed again and again, until Ctrl-C. --once prints
-it once, after two looks, which takes two seconds.
+Without a terminal, the view is printed again and again, until Ctrl-C. --once looks for two
+seconds, prints the view once, and ends.
 
-Exit code 0; with --once 3 if there is no primary, 1 if the agent does not answer.`,
+Exit code 0. With --once: 1 if the agent does not answer, 3 if there is no primary.`,
 		Example: `  quorate top
   quorate top --once --config node.toml`,
 		Args: noArgs,

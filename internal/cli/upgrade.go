@@ -31,11 +31,11 @@ func newUpgradeCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "upgrade",
 		Short: "Take the mysqlds of the cluster to another version, node by node",
-		Long: `Restarts each mysqld from what its node's disk holds now. First install the new
-MySQL on the hosts, without starting it. Learners come first, then the replicas; at
-last the primary moves, and its former node is restarted. It refuses what MySQL
-refuses: an older version, and a jump over a series with long-term support (8.0 to
-8.4 to 9.7).`,
+		Long: `Upgrades MySQL node by node: restarts each mysqld with the program that its node's disk has
+now. First install the new MySQL on the hosts, without starting it. Learners come first,
+then the replicas. At last the primary moves, and the node that was the primary is
+restarted. What MySQL refuses is refused: an older version, and a jump over a series with
+long-term support (8.0 to 8.4 to 9.7).`,
 		Example: `  quorate upgrade plan
   quorate upgrade next`,
 	}, newUpgradePlanCommand(), newUpgradeNextCommand())
@@ -46,11 +46,12 @@ func newUpgradePlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [--json]",
 		Short: "Show which mysqld runs, which is installed, and what comes next",
-		Long: `Changes nothing. RUNS is the version of the mysqld that runs, INSTALLED that of the
-program on the node's disk, STEP what "quorate upgrade next" will do there.
+		Long: `Shows the plan of the upgrade, and changes nothing. RUNS is the version of the mysqld that
+runs, INSTALLED that of the program on the node's disk, STEP what "quorate upgrade next"
+will do on the node.
 
-Exit code 0 if there is nothing to do, or a step that may be done; 1 if there is
-something in the way.`,
+Exit code 0: there is nothing to do, or there is a step that may be done. 1: something is in
+the way.`,
 		Example: `  quorate upgrade plan --json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,12 +78,13 @@ func newUpgradeNextCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next [--all]",
 		Short: "Do the next step of the plan, and wait until it is done",
-		Long: `Restarts the mysqld of one node, the next of "quorate upgrade plan", and waits until
-it has caught up. A primary moves to another node first. --all goes on until nothing
-is left to do. What it waits for goes to stderr.
+		Long: `Does the next step of "quorate upgrade plan": restarts the mysqld of one node, and waits
+until it has caught up. A primary moves to another node first. --all goes on until nothing
+is left to do. What the command waits for is printed to stderr.
 
-Exit code 0 if the step is done or there is none; 1 if it was refused, or the new
-mysqld does not come up; 3 if there is no leader; 4 if it is not known.`,
+Exit code 0: the step is done, or there is none. 1: a step is refused, also the one after
+the step that was done, or the new mysqld does not come up. 3: there is no leader. 4: it is
+not known, or the node has not caught up within --wait.`,
 		Example: `  quorate upgrade next
   quorate upgrade next --all --wait 30m`,
 		Args: noArgs,

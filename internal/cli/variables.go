@@ -22,9 +22,9 @@ func newVariablesCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "variables",
 		Short: "Set server variables on all nodes at once",
-		Long: `Sets server variables (max_connections, innodb_buffer_pool_size, ...) on all nodes,
-without a restart where mysqld can, and keeps them for its next starts. They are
-part of the cluster state: a node that is away takes them when it is back.`,
+		Long: `Sets server variables (max_connections, innodb_buffer_pool_size, ...) on all nodes, and
+keeps them for the next starts of mysqld. Where mysqld can, they hold without a restart.
+They belong to the cluster: a node that is away takes them when it is back.`,
 		Example: `  quorate variables set max_connections=500 long_query_time=0.5
   quorate variables list`,
 	}, newVariablesSetCommand(), newVariablesUnsetCommand(), newVariablesListCommand())
@@ -36,27 +36,25 @@ func newVariablesSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME=VALUE ...",
 		Short: "Give server variables a value on all nodes",
-		Long: `Gives server variables a value on all nodes. Values are written as in an option
-file: 500, 1G, ON. A value holds at once for new sessions, and for all later starts
-of mysqld. It stands above that of a node's [mysql.variables].
+		Long: `Gives server variables a value on all nodes. Write values as in an option file: 500, 1G, ON.
+A value holds at once for new sessions, and for all later starts of mysqld. It overrides the
+value in a node's [mysql.variables].
 
-First one node's mysqld, a replica's where there is one, has to take all of them:
-it is asked whether it would start with them, and they are set there for a
-moment, but for the sizes of buffer pool and redo log. What it refuses is refused,
-in its own words. What the promise of quorate stands on is refused, too, and what
-is a path on a host. A mysqld that does not start with the variables all the same
-is started without them, and the status says so.
+First the mysqld of one node, of a replica if there is one, must accept all values. It is
+asked whether it would start with them, and they are set there for a moment, except the
+sizes of buffer pool and redo log. What it refuses is refused, in its own words. Variables
+on which quorate's promise depends are refused, too, and so are paths on a host. If a mysqld
+later does not start with the variables, it is started without them, and the status says so.
 
-What a running mysqld does not take waits for its restart. Restart them one by
-one, the primary last: it moves first.
+A variable that a running mysqld cannot change waits for its restart. Restart the mysqlds
+one by one, the primary's last: the primary moves first.
 
   for node in db2 db3 db1; do quorate restart-mysqld $node || break; done
 
---dry-run asks mysqld whether it has the variables and would start with the values,
-and sets nothing.
+--dry-run asks mysqld whether it has the variables and would start with the values, and sets
+nothing.
 
-Exit codes are those of "quorate node set". Exit code 1 also if a running node did
-not accept a value.`,
+Exit codes: "quorate help exit-codes"; 1 also if a running node did not accept a value.`,
 		Example: `  quorate variables set max_connections=500 long_query_time=0.5
   quorate variables set innodb_buffer_pool_size=8G --dry-run
   quorate variables set sql_mode=STRICT_TRANS_TABLES,NO_ZERO_DATE --json`,
@@ -97,8 +95,8 @@ func newVariablesUnsetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unset NAME ...",
 		Short: "Take the cluster's value of server variables back",
-		Long: `Takes the cluster's value of server variables back. Each node goes back to what
-its [mysql.variables] says, or else to the default.`,
+		Long: `Takes the cluster's value of server variables back. Each node goes back to the value in its
+[mysql.variables], or else to the default.`,
 		Example: `  quorate variables unset max_connections
   quorate variables unset long_query_time sql_mode --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,9 +123,9 @@ func newVariablesListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the cluster's variables, and which nodes lack them",
-		Long: `Lists the server variables that "quorate variables set" has given to all nodes, and
-of each node whose mysqld does not run with them why. What a node's own
-[mysql.variables] has is shown where the cluster's value stands above it.`,
+		Long: `Lists the server variables that "quorate variables set" has given to all nodes. Below the
+list are the nodes whose mysqld does not run with them, and why. It also shows what a node's
+own [mysql.variables] has, where the cluster's value overrides it.`,
 		Example: `  quorate variables list
   quorate variables list --json`,
 		Args: noArgs,

@@ -29,6 +29,7 @@ func newVersionCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
+		Long:  `Prints the version of this program.`,
 		Example: `  quorate version
   quorate version --json`,
 		Args: noArgs,
