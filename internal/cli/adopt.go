@@ -136,7 +136,7 @@ func (o *adoptOptions) takeUp(ctx context.Context, cfg config.Config, from strin
 	}
 	if asked, err := filepath.Abs(from); err != nil || asked != r.From {
 		if real, err := filepath.EvalSymlinks(filepath.Dir(asked)); err != nil || filepath.Join(real, filepath.Base(asked)) != r.From {
-			return true, fmt.Errorf("data directory %s is that of an adoption of %s: name that, or undo it first (quorate adopt --undo)", cfg.DataDir, r.From)
+			return true, fmt.Errorf("data directory %s belongs to an adoption of %s: name that directory, or undo the adoption first (quorate adopt --undo)", cfg.DataDir, r.From)
 		}
 	}
 	if o.check {
@@ -180,7 +180,7 @@ func (o *adoptOptions) runUndo(ctx context.Context, cfg config.Config, out, errO
 	if err != nil {
 		return err
 	}
-	return o.printDone(out, fmt.Sprintf("%s is as it was before: start its mysqld as ever", r.From))
+	return o.printDone(out, fmt.Sprintf("%s is as it was before: start its mysqld as before", r.From))
 }
 
 func (o *adoptOptions) printDone(out io.Writer, done string) error {
@@ -193,7 +193,7 @@ func adoptText(r agent.AdoptionReport) string {
 	fmt.Fprintf(&text, "%s, %s, to become node %s of cluster %s\n\n", r.From, units.Size(r.Bytes), r.Node, r.Cluster)
 	text.WriteString(checksText(r.Checks))
 	if r.Executed == "" {
-		text.WriteString("\nmysqld was not started on the data: what is in them was not looked at\n")
+		text.WriteString("\nmysqld was not started on the data, so their content was not looked at\n")
 	} else {
 		fmt.Fprintf(&text, "\ngtid_executed: %s\n", oneLine(r.Executed))
 	}
@@ -208,7 +208,7 @@ func verdictText(r adopted, check bool) string {
 	case r.Result == cluster.CheckFail:
 		return "it cannot be adopted as it is: nothing was done\n"
 	case check:
-		return "it could be adopted: the same without --check\n"
+		return "it can be adopted: run the same command without --check\n"
 	}
 	return ""
 }

@@ -129,7 +129,7 @@ func (p *backupPlace) tellFull(ctx context.Context, at time.Time) error {
 func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Writer) error {
 	store, b, err := p.open()
 	for err != nil && !once && !isUsage(err) { // its disk may be mounted later
-		slog.New(slog.NewTextHandler(errOut, nil)).Warn("the repository cannot be opened, and is tried again", "every", archiveOpenEvery, "error", err)
+		slog.New(slog.NewTextHandler(errOut, nil)).Warn("the repository cannot be opened: it is tried again", "every", archiveOpenEvery, "error", err)
 		if clock.Sleep(ctx, clock.Machine{}, archiveOpenEvery) != nil {
 			return nil // it was asked to end
 		}
@@ -164,7 +164,7 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 		}
 		if text := err.Error(); text != said || time.Since(saidAt) > archiveSayEvery {
 			said, saidAt = text, time.Now()
-			logger.Warn("the archive stands still, and is tried again", "every", archiveRetry, "error", err)
+			logger.Warn("the archive stores nothing: it tries again", "every", archiveRetry, "error", err)
 		}
 		if err := clock.Sleep(ctx, clock.Machine{}, archiveRetry); err != nil {
 			return nil // it was asked to end

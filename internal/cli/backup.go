@@ -59,7 +59,7 @@ func (p *backupPlace) open() (repository.Store, config.Backup, error) {
 		return store, b, err
 	}
 	if b.ListCommand == "" {
-		return nil, b, usage(errors.New("it is not said where backups are: set directory in [backup] of the configuration, or say --directory DIR"))
+		return nil, b, usage(errors.New("there is no place for backups: set directory in [backup] of the configuration, or use --directory DIR"))
 	}
 	commands := repository.Commands{Put: b.PutCommand, Get: b.GetCommand, List: b.ListCommand, Delete: b.DeleteCommand, Idle: b.CommandIdle}
 	return repository.NewCommands(commands), b, nil
@@ -166,7 +166,7 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 		return fmt.Errorf("the backup failed, and does not count: %w", err)
 	}
 	if err := p.tellFull(ctx, m.At); err != nil { // the backup counts all the same
-		_ = printText(errOut, fmt.Sprintf("the backup counts; its agent could not be told of it, for its metrics: %v\n", err))
+		_ = printText(errOut, fmt.Sprintf("the backup is done, but the agent does not know of it, nor do its metrics: %v\n", err))
 	}
 	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds(), m.FromPrimary}
 	return show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,

@@ -31,7 +31,7 @@ const (
 
 var (
 	// errDemoFailed says that the demo ran to its end and the ledger is not right.
-	errDemoFailed = errors.New("the ledger is not right")
+	errDemoFailed = errors.New("the servers do not have what the writers were told")
 	// errDemoInterrupted says that the user ended the demo.
 	errDemoInterrupted = errors.New("interrupted; nothing is left behind")
 )

@@ -27,7 +27,7 @@ func mayExecute(file string) error {
 		return nil
 	}
 	if why := bendable(file); why != "" {
-		return fmt.Errorf("root executes nothing that %s names: %s, or run this as the agent's account (sudo -u)", file, why)
+		return fmt.Errorf("root executes nothing that %s names: %s, or run this command as the agent's account (sudo -u)", file, why)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (o *followOptions) start(ctx context.Context, out io.Writer, request string
 	case len(failed) > 0:
 		text += "\nit cannot be followed as it is\n"
 	default:
-		text += "\nit could be followed: the same without --check\n"
+		text += "\nit can be followed: run the same command without --check\n"
 	}
 	err := show(out, o.asJSON, result, text)
 	if err == nil && o.args.Check && len(failed) > 0 {
@@ -177,7 +177,7 @@ func (o *followOptions) show(ctx context.Context, out io.Writer) error {
 		}
 	}
 	if s.LeftOut > 0 {
-		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", s.LeftOut)
+		text += fmt.Sprintf("%d statements were left out, because they grant what is withheld here: see the agent's log\n", s.LeftOut)
 	}
 	return printText(out, text)
 }
@@ -246,7 +246,7 @@ func cutoverText(c cluster.Cutover) string {
 		text += fmt.Sprintf("The source takes writes once it restarts (%s): stop it now\n", oneLine(c.Reopens))
 	}
 	if c.LeftOut > 0 {
-		text += fmt.Sprintf("%d statements were left out, which grant what is withheld here: see the agent's log\n", c.LeftOut)
+		text += fmt.Sprintf("%d statements were left out, because they grant what is withheld here: see the agent's log\n", c.LeftOut)
 	}
 	return text
 }

@@ -94,7 +94,7 @@ func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause err
 	if err != nil || len(lines) == 0 && begun != nil {
 		return nil, cause
 	}
-	what := "these lines are from %s, what this node knew by then: %v\n"
+	what := "these lines are from %s, and later ones may be missing: %v\n"
 	if len(lines) == 0 {
 		what = "there are no lines in %s yet: %v\n"
 	}

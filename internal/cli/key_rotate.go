@@ -158,7 +158,7 @@ func (o *controlOptions) awaitKey(ctx context.Context, next cluster.Key, wait ti
 		select {
 		case <-time.After(rotatePoll):
 		case <-ctx.Done():
-			return fmt.Errorf("the key is not changed yet: %s; the agent goes on, run \"quorate key rotate\" again later", cmp.Or(oneLine(reason), "nothing is said in the node's status"))
+			return fmt.Errorf("the key is not changed yet: %s; the agent goes on, run \"quorate key rotate\" again later", cmp.Or(oneLine(reason), "the node's status says nothing of it"))
 		}
 	}
 }

@@ -169,7 +169,7 @@ func printExported(out io.Writer, x *seglog.Exported, files []string, asJSON boo
 	}
 	before := "no transactions come before them"
 	if !x.Before.IsEmpty() {
-		before = "they come behind " + x.Before.String()
+		before = "they come after " + x.Before.String()
 	}
 	_, err := fmt.Fprintf(out, "%d transactions of entries %s, %s, last commit %s\nGTIDs %s\n%s\n",
 		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), units.Size(x.Bytes), commitTime(x.LastTime), cmp.Or(x.GTIDs.String(), "none"), before)

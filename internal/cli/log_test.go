@@ -151,8 +151,8 @@ func TestExportText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, set := range map[string]*gtid.Set{
-		"no transactions come before them":           {},
-		"they come behind " + before.String() + "\n": before,
+		"no transactions come before them":          {},
+		"they come after " + before.String() + "\n": before,
 	} {
 		var out strings.Builder
 		err := printExported(&out, &seglog.Exported{GTIDs: &gtid.Set{}, Before: set}, nil, false)

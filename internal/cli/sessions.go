@@ -155,7 +155,7 @@ func sessionsText(v sessionsView) string {
 	}
 	text.WriteString(table("CLIENT\tPORT\tNODE\tTARGET\tSTATE\tSINCE\tSERVER SEES", rows))
 	if v.LeftOut > 0 {
-		fmt.Fprintf(&text, "%d more, older, are left out: --last shows more of all %d\n", v.LeftOut, v.Clients)
+		fmt.Fprintf(&text, "%d older clients of %d are left out: --last shows more\n", v.LeftOut, v.Clients)
 	}
 	for _, n := range v.Unanswered {
 		fmt.Fprintf(&text, "%s has not answered: %s\n", n.Node, n.Error)

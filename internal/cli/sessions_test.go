@@ -87,7 +87,7 @@ c has not answered: node a does not hear of it
 		t.Error("a node was asked that is not heard of")
 	}
 	_, out, _ = run(t, "sessions", "--addr", addr, "--last", "2")
-	if d := cmp.Diff([]string{"3 more, older, are left out: --last shows more of all 4", "c has not answered: node a does not hear of it", ""}, strings.Split(out, "\n")[3:]); d != "" {
+	if d := cmp.Diff([]string{"3 older clients of 4 are left out: --last shows more", "c has not answered: node a does not hear of it", ""}, strings.Split(out, "\n")[3:]); d != "" {
 		t.Errorf("the newest two (-want +got):\n%s", d)
 	}
 	code, out, _ = run(t, "sessions", "--addr", addr, "--json")

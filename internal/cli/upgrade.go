@@ -239,7 +239,7 @@ func (u *upgrader) await(ctx context.Context, to upgradeNode) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return &exitError{exitUncertain, fmt.Errorf("node %s is not ready after %s: %s; \"quorate upgrade plan\" says what is to be done", to.Name, units.Duration(u.wait), last)}
+			return &exitError{exitUncertain, fmt.Errorf("node %s is not ready after %s: %s; \"quorate upgrade plan\" says what to do", to.Name, units.Duration(u.wait), last)}
 		}
 	}
 }

@@ -144,9 +144,9 @@ func notUp(n status.Node, u upgradeNode) string {
 	case errors.Join(err, wrong) == nil && data.Compare(runs) <= 0:
 		return again + ": its data are still of that version"
 	case u.Data == "":
-		return again + "; if it does not start, its data have been upgraded: " + rebuild
+		return again + ". If it does not start, its data have been upgraded: then run " + rebuild
 	}
-	return fmt.Sprintf("%s; its data are of %s, which it cannot start, so then: %s", again, u.Data, rebuild)
+	return fmt.Sprintf("%s. It cannot start the data, which are of %s: then run %s", again, u.Data, rebuild)
 }
 
 // besideSource says why node i, whose mysqld runs, may not take its step while the others run their versions: MySQL

@@ -76,8 +76,8 @@ func TestUpgradePlan(t *testing.T) {
 		"alone":         {"a:primary:8.4.3:8.4.5 l:logger", upgradeRefused, "", "a: no other node can take over"},
 		"fenced":        {"a:primary:8.4.3:8.4.3 b:fenced:8.4.3:8.4.3", upgradeRefused, "", "in the way: node b is fenced: mend it first"},
 		"goes back":     {"a:primary:8.4.3:8.4.5 b:starting:8.4.3:8.4.5:8.4.3", upgradeRefused, "", "b: it is starting: mysqld ended. To go back, install mysqld 8.4.3 there again: its data are still of that version"},
-		"data newer":    {"a:primary:8.4.3:8.4.5 b:starting:8.4.3:8.4.5:8.4.5", upgradeRefused, "", "install mysqld 8.4.3 there again; its data are of 8.4.5, which it cannot start, so then: quorate node rebuild b"},
-		"data unknown":  {"a:primary:8.0.40:8.4.5 b:starting:8.0.40:8.4.5", upgradeRefused, "", "if it does not start, its data have been upgraded: quorate node rebuild b"},
+		"data newer":    {"a:primary:8.4.3:8.4.5 b:starting:8.4.3:8.4.5:8.4.5", upgradeRefused, "", "install mysqld 8.4.3 there again. It cannot start the data, which are of 8.4.5: then run quorate node rebuild b"},
+		"data unknown":  {"a:primary:8.0.40:8.4.5 b:starting:8.0.40:8.4.5", upgradeRefused, "", "If it does not start, its data have been upgraded: then run quorate node rebuild b"},
 	} {
 		p := planUpgrade(upgradeCluster(tt.nodes))
 		if text := upgradeTable(p); p.State != tt.state || p.Next != tt.next || !strings.Contains(text, tt.says) {

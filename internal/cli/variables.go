@@ -101,7 +101,7 @@ func newVariablesUnsetCommand() *cobra.Command {
   quorate variables unset long_query_time sql_mode --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(errors.New("NAME is missing: \"quorate variables list\" shows which there are"))
+				return usage(errors.New("NAME is missing: \"quorate variables list\" shows the names"))
 			}
 			change := cluster.VariablesChange{}
 			for _, name := range args {

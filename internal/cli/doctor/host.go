@@ -45,7 +45,7 @@ func (h Host) mysql() []cluster.Check {
 	case n == nil:
 	case n.ServerVersion != "" && !strings.HasPrefix(n.ServerVersion, in.Version.String()):
 		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckWarn, Found: fmt.Sprintf("%s runs, and %v is installed", n.ServerVersion, in.Version),
-			Do: "restart the agent, to run what is installed"})
+			Do: "restart the agent to run what is installed; for an upgrade of MySQL: quorate upgrade plan"})
 	case n.Mysqld != status.MysqldRunning:
 		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckWarn, Found: fmt.Sprintf("it does not run: %s", n.Role), Do: "quorate status says why"})
 	default:

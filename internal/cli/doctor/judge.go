@@ -137,7 +137,7 @@ func judgeMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (c
 func judgeClock(synced bool, step time.Duration) []cluster.Check {
 	sync := cluster.Check{Subject: "clock", State: cluster.CheckOK, Found: "kept by NTP, as the kernel says"}
 	if !synced {
-		sync.State, sync.Found = cluster.CheckWarn, "the kernel does not take it for synchronised"
+		sync.State, sync.Found = cluster.CheckWarn, "the kernel does not know it to be synchronised"
 		sync.Do = "run chrony or systemd-timesyncd: nothing is lost by a wrong clock, but times in history and logs do not fit together"
 	}
 	const stepMin = 50 * time.Millisecond
