@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/frame"
 )
 
-// someEntries are entries from index first on, of every size that matters.
+// someEntries returns entries from index first on, with every size that matters.
 func someEntries(first uint64) []seglog.Entry {
 	var entries []seglog.Entry
 	for i, n := range []int{0, 1, 100, chunkBytes - entryHeadBytes, chunkBytes, 5*chunkBytes + 3, 0, 1000, 2 * frameBytesMax} {
@@ -59,7 +59,7 @@ func TestFetchEntries(t *testing.T) {
 				t.Fatalf("from %d: (-want +got)\n%.2000s", from, diff)
 			}
 		}
-		n := uint64(len(all) * (len(all) + 1) / 2) // from each of them to the last
+		n := uint64(len(all) * (len(all) + 1) / 2) // one fetch from each entry to the last one
 		if a, b := w.nodes[nodeA].Stats().EntriesReceived, w.nodes[nodeB].Stats().EntriesSent; a != n || b != n {
 			t.Errorf("%d received, %d sent, want %d", a, b, n)
 		}
@@ -109,7 +109,7 @@ func TestEntriesThatDoNotFollowAreRefused(t *testing.T) {
 	}
 }
 
-// An end that was not said is never taken for one, wherever the connection goes.
+// A connection that is lost, at whichever byte, is never taken for the end of the entries.
 func TestLostConnectionIsNoEndOfEntries(t *testing.T) {
 	all := []seglog.Entry{{Index: 1, Term: 1, Data: content(30)}, {Index: 2, Term: 1}, {Index: 3, Term: 1, Data: content(5)}}
 	body := 3*entryHeadBytes + 35
@@ -126,7 +126,7 @@ func TestLostConnectionIsNoEndOfEntries(t *testing.T) {
 	}
 }
 
-// shortConn is at its end once it has read bytes.
+// shortConn ends once so many bytes were read from it.
 type shortConn struct {
 	net.Conn
 	bytes int
@@ -148,7 +148,7 @@ func TestAskTail(t *testing.T) {
 		want := Tail{Term: 5, Leading: true, First: 41, Last: 99, Commit: 98}
 		for range 2 {
 			b.entries.tail = func(context.Context) (Tail, error) {
-				time.Sleep(2 * silenceMax) // the majority is slow
+				time.Sleep(2 * silenceMax) // a slow majority
 				return want, nil
 			}
 			got, err := w.nodes[nodeA].AskTail(t.Context(), nodeB)

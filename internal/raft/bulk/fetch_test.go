@@ -38,7 +38,7 @@ func TestWantFetchesFromTheNamedPeer(t *testing.T) {
 	})
 }
 
-// Each case is a peer that cannot give the stage; the other one can.
+// In each case the first peer cannot give the stage, and the other peer can.
 func TestWantFallsBackToAnotherPeer(t *testing.T) {
 	data := content(2*chunkBytes + 9)
 	for name, spoil := range map[string]func(b *testNode){
@@ -84,7 +84,7 @@ func TestWantFallsBackToAnotherPeer(t *testing.T) {
 	}
 }
 
-// deafConn closes itself once it has read bytes.
+// deafConn closes itself once so many bytes were read from it.
 type deafConn struct {
 	net.Conn
 	bytes int
@@ -99,7 +99,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// muteConn takes all bytes and has no answer.
+// muteConn takes all bytes that are written to it, and sends none of them.
 type muteConn struct{ net.Conn }
 
 func (c *muteConn) Write(p []byte) (int, error) { return len(p), nil }
@@ -221,7 +221,7 @@ func TestForgetAbortsACopyUnderWay(t *testing.T) {
 		a.Want(staged(id1, data), nodeB)
 		synctest.Wait()
 		a.Forget(func(entry.StageID) bool { return false })
-		synctest.Wait() // one that ends at this moment may be complete
+		synctest.Wait() // else the copy could end at this moment, and be complete
 		close(gate)
 		synctest.Wait()
 		a.lacks(t, id1)
@@ -247,8 +247,8 @@ func TestWantsAreBounded(t *testing.T) {
 	})
 }
 
-// A stage that is being pushed to this node is not fetched beside that, and is
-// fetched once the push has failed.
+// A stage is not fetched while it is being pushed to this node. It is fetched
+// once the push has failed.
 func TestWantWaitsForAPush(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestWantWaitsForAPush(t *testing.T) {
 			synctest.Wait()
 			b.Want(staged(id1, data), nodeC)
 			time.Sleep(wantLife / 2)
-			if len(c.dials) != 1 { // the push of a
+			if len(c.dials) != 1 { // a has dialled c for its push
 				t.Errorf("dials of c: %v", c.dials)
 			}
 			b.stages.heal()
@@ -283,7 +283,7 @@ func TestWantWaitsForAPush(t *testing.T) {
 	}
 }
 
-// A push of a stage that is being fetched is refused, and tried again.
+// While a node fetches a stage it refuses a push of that stage. The push is tried again.
 func TestPushWaitsForAFetch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// fakeSource gives the entries that it has so far.
+// fakeSource gives the entries that it has, and waits for more.
 type fakeSource struct {
 	mu      sync.Mutex
 	entries []seglog.Entry // from index 41 on
@@ -56,8 +56,8 @@ func (f *fakeSource) set(entries []seglog.Entry, err error) {
 	f.grown = make(chan struct{})
 }
 
-// TestFollow: what is there comes, then what is added, in order, and a sign of life
-// each second meanwhile; the source's refusal ends it.
+// TestFollow: the entries that the source has come first, then those that are added, in order.
+// Each second there is a sign of life. A refusal of the source ends it.
 func TestFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -95,8 +95,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowEnds: with the error of who takes, or who is asked whether it goes on; and
-// where the other node feeds nobody.
+// TestFollowEnds: Follow ends with the error of take, with the error of alive, and at a node
+// that feeds nobody.
 func TestFollowEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -109,7 +109,7 @@ func TestFollowEnds(t *testing.T) {
 		if err := w.nodes[nodeA].Follow(t.Context(), nodeB, 41, take, nothing); !errors.Is(err, errDisk) {
 			t.Errorf("take fails: %v", err)
 		}
-		for calls := range 2 { // before the first part, and with it
+		for calls := range 2 { // alive fails before the first part comes, or together with it
 			left := calls
 			alive := func() error {
 				if left--; left < 0 {
@@ -124,7 +124,7 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// TestFollowedEntriesAreBounded: a part of the log that is nothing but empty entries has an end.
+// TestFollowedEntriesAreBounded: a part of the log with too many entries is refused, even if all are empty.
 func TestFollowedEntriesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// warnings counts what is logged for people.
+// warnings is a log handler that keeps the messages of warnings and errors.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -46,8 +46,8 @@ func (w *warnings) count() int {
 	return len(w.said)
 }
 
-// A stage for which a peer has no room is not pushed again and again: each
-// attempt writes as much as the disk takes.
+// A stage for which a peer has no room is pushed again only after a long time,
+// because each attempt writes as much as the disk takes.
 func TestPeerWithAFullDiskIsTriedAgainAfterLong(t *testing.T) {
 	for name, writes := range map[string]int{"no room for its file": -1, "no room for a byte": 0, "no room for all of it": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestPeerWithAFullDiskIsTriedAgainAfterLong(t *testing.T) {
 	}
 }
 
-// The refusal comes through while the sender's bytes fill the sockets.
+// The refusal arrives although the sender's bytes fill the buffers of the sockets.
 func TestFullDiskIsToldOverTCP(t *testing.T) {
 	nodes := tcpPair(t)
 	nodes[1].stages.fill(3)
@@ -104,7 +104,7 @@ func TestFullDiskIsToldOverTCP(t *testing.T) {
 	}
 }
 
-// One that grows still, and is refused between two writes of its owner.
+// A stage that is still growing is refused between two writes of its owner.
 func TestGrowingStageIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -160,7 +160,7 @@ func TestFullMinorityBlocksNothing(t *testing.T) {
 	})
 }
 
-// What this node's own disk cannot take is not fetched again and again either.
+// A stage for which this node's own disk has no room is fetched again only after a long time.
 func TestFetchWaitsLongForThisNodesFullDisk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)
@@ -192,8 +192,8 @@ func TestFetchWaitsLongForThisNodesFullDisk(t *testing.T) {
 	})
 }
 
-// The leader's own disk: its writer is told, nothing is left, and it is shown
-// until the disk has taken as much, or for a while.
+// The leader's own disk is full: the writer is told, and nothing of the stage is left. Blocked shows it
+// until the disk has taken as many bytes, or for noRoomFor.
 func TestUploadOnAFullDiskIsToldAndShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)
@@ -245,7 +245,7 @@ func TestUploadOnAFullDiskIsToldAndShown(t *testing.T) {
 	})
 }
 
-// Clients that try again and again make no log of a line for each attempt.
+// Clients that try again and again do not make a line in the log for each attempt.
 func TestFullDisksAreWarnedOfSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -254,7 +254,7 @@ func TestFullDisksAreWarnedOfSeldom(t *testing.T) {
 		a.cfg.Logger, b.cfg.Logger = slog.New(&ofA), slog.New(&ofB)
 		b.stages.fill(0)
 		const attempts = 60
-		for range attempts { // one a second
+		for range attempts { // one attempt a second
 			u := uploaded(t, a, id1, content(10))
 			time.Sleep(time.Second)
 			u.Close()
@@ -271,7 +271,7 @@ func TestFullDisksAreWarnedOfSeldom(t *testing.T) {
 	})
 }
 
-// A sender in the middle of its writes finds the refusal, not a reset.
+// A sender in the middle of its writes gets the refusal, and not a reset of the connection.
 func TestRefusedSenderIsHeardOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -294,7 +294,7 @@ func TestRefusedSenderIsHeardOut(t *testing.T) {
 	})
 }
 
-// That commits wait is said at once, whatever was said of one full disk before.
+// The warning that commits wait comes at once, even right after a warning about one full disk.
 func TestBlockedStageIsWarnedOfAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)

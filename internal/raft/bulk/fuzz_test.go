@@ -15,17 +15,17 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// streamRoomBytes is what a stream may cost: the largest entry that is announced, the stream's buffers, and
-// what was sent a few times over.
+// streamRoomBytes is how much memory a stream may take: the largest entry that can be announced, the stream's
+// buffers, and several copies of what was sent.
 func streamRoomBytes(sent []byte) uint64 { return entryBytesMax + 8<<20 + 64*uint64(len(sent)) }
 
-// said is a frame that a seed has.
+// said is a frame of a seed of the fuzzer.
 type said struct {
 	kind    frameType
 	payload []byte
 }
 
-// frames are bytes of a stream.
+// frames returns the bytes of these frames on a stream.
 func frames(all ...said) []byte {
 	var b bytes.Buffer
 	s := newStream(NetConn(writerConn{w: &b}), chunkBytes, new(atomic.Uint64), new(atomic.Uint64))
@@ -35,14 +35,14 @@ func frames(all ...said) []byte {
 	return b.Bytes()
 }
 
-// copyOf is a body of data, in two parts.
+// copyOf returns the frames that carry data, in two parts, and their end.
 func copyOf(data []byte) []said {
 	sum := sumOf(data)
 	end := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, sum.bytes), sum.crc)
 	return []said{{frameData, data[:len(data)/2]}, {framePing, nil}, {frameData, data[len(data)/2:]}, {frameEnd, end}}
 }
 
-// entriesOf is a body of entries from index 41 on.
+// entriesOf returns the frames that carry entries from index 41 on.
 func entriesOf(data ...string) []said {
 	var b []byte
 	le := binary.LittleEndian
@@ -53,7 +53,7 @@ func entriesOf(data ...string) []said {
 	return copyOf(b)
 }
 
-// endingSource has nothing to wait for.
+// endingSource is a Source that ends after its last entry, and waits for no more.
 type endingSource struct{ *fakeEntries }
 
 func (s endingSource) Open(cluster.NodeID) Feed { return s }
@@ -66,8 +66,8 @@ func (s endingSource) Next(_ context.Context, index, bytesMax uint64) (Point, []
 	return Point{Term: 8, Leader: nodeA, Commit: 43}, found, err
 }
 
-// fuzzed returns a node that holds stage id2 and the entries 41 to 43, feeds learners, and dials nobody but
-// who answers with dial.
+// fuzzed returns a node that holds stage id2 and the entries 41 to 43, and feeds learners. Whomever it dials, it
+// gets a connection of dial.
 func fuzzed(dial func() Conn) (*Bulk, *fakeStages) {
 	stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
 	stages.put(id2, content(1000))
@@ -83,7 +83,7 @@ func fuzzed(dial func() Conn) (*Bulk, *fakeStages) {
 	return b, stages
 }
 
-// left fails if a stage is there that is not whole, or something is still claimed or open.
+// left fails if an unfinished or a wrong stage is left, or if something is still claimed or open.
 func left(t *testing.T, b *Bulk, stages *fakeStages) {
 	t.Helper()
 	for id, s := range stages.stages {
@@ -96,12 +96,12 @@ func left(t *testing.T, b *Bulk, stages *fakeStages) {
 	}
 }
 
-// FuzzServe sends a node anything on a bulk connection: it takes no stage that was not sent as it should be,
-// and ends.
+// FuzzServe sends a node anything on a bulk connection. The node takes no stage that was not sent correctly, and it
+// ends the connection.
 func FuzzServe(f *testing.F) {
 	index := binary.LittleEndian.AppendUint64(nil, 41)
 	f.Add(frames(append([]said{{framePut, encodeID(id1)}}, copyOf(content(300))...)...))
-	f.Add(frames(said{framePut, encodeID(id1)}, said{frameData, content(300)})) // and no more
+	f.Add(frames(said{framePut, encodeID(id1)}, said{frameData, content(300)})) // the end is missing
 	f.Add(frames(said{framePut, encodeID(id2)}))
 	f.Add(frames(said{frameGet, encodeID(id2)}, said{framePing, nil}))
 	f.Add(frames(said{frameGet, encodeID(id1)}))
@@ -118,7 +118,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// answerAll sends all of this, reads a while, and hangs up: a stream may have no end of its own.
+// answerAll sends everything, reads once, and hangs up, because a stream may have no end of its own.
 func answerAll(conn *net.UnixConn, sent []byte) {
 	wrote := make(chan struct{})
 	go func() {
@@ -132,8 +132,8 @@ func answerAll(conn *net.UnixConn, sent []byte) {
 	<-wrote
 }
 
-// FuzzAnswer gives a node anything for an answer to what it asks a peer: it takes no stage that is not the
-// one that it wants, no entry out of its place, and ends.
+// FuzzAnswer answers a node's questions to a peer with anything. The node takes no stage but the one that it wants,
+// and no entry out of its place, and it ends.
 func FuzzAnswer(f *testing.F) {
 	data := content(300)
 	ready := said{frameReady, nil}

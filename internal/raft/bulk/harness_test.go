@@ -42,13 +42,13 @@ var (
 
 // fakeStages is a log's stages, in memory.
 type fakeStages struct {
-	// onCreate, onWrite and onFinish, if set, are called before they happen; an
-	// error makes them fail. spoil changes what is read.
+	// onCreate, onWrite and onFinish, if set, are called first, and their error
+	// makes the operation fail. spoil, if set, changes what is read.
 	onCreate func(id entry.StageID) error
 	onWrite  func(id entry.StageID) error
 	onFinish func(id entry.StageID) error
 	spoil    func(p []byte, off int64)
-	// onOpen and onRead, if set, make these fail.
+	// onOpen and onRead, if set, are called first, and their error makes the operation fail.
 	onOpen func() error
 	onRead func(off int64) error
 
@@ -103,15 +103,15 @@ func (f *fakeStages) OpenStage(id entry.StageID) (StageReader, error) {
 	return &fakeReader{f.stages[id]}, nil
 }
 
-// heal drops onCreate, onWrite and onFinish, while the stages are in use.
+// heal takes onCreate, onWrite and onFinish away. It may be called while the stages are in use.
 func (f *fakeStages) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onCreate, f.onWrite, f.onFinish = nil, nil, nil
 }
 
-// fill makes the disk full from the write n on, counted from 0 in every stage;
-// n < 0 = no stage can be created.
+// fill makes the disk full: in every stage the first n writes succeed, and the
+// later ones fail. With n < 0 no stage can be created.
 func (f *fakeStages) fill(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +132,7 @@ func (f *fakeStages) fill(n int) {
 	}
 }
 
-// get returns what there is of a stage; ok=false if it is not there.
+// get returns the data of a stage, which may be incomplete. ok is false if there is no such stage.
 func (f *fakeStages) get(id entry.StageID) (data []byte, complete, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -293,7 +293,7 @@ func (n *testNode) setDown(down bool) {
 	n.down = down
 }
 
-// dialled returns the times of all dials to this node, while more are made.
+// dialled returns the times of all dials to this node. It may be called while more are made.
 func (n *testNode) dialled() []time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -307,7 +307,7 @@ type world struct {
 	began   time.Time
 }
 
-// newWorld returns running nodes 1 to voters, and learners behind them.
+// newWorld returns a world of running nodes: so many voters, from node 1 on, and after them the learners.
 func newWorld(t testing.TB, voters, learners int) *world {
 	t.Helper()
 	w := &world{nodes: map[cluster.NodeID]*testNode{}, began: time.Now()}
@@ -381,7 +381,7 @@ func (w *world) dial(from, to cluster.NodeID) (net.Conn, error) {
 	return near, nil
 }
 
-// cutConn closes itself once it has written bytes.
+// cutConn closes itself once so many bytes were written to it.
 type cutConn struct {
 	net.Conn
 	bytes int
@@ -396,7 +396,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// first wraps the first connection alone.
+// first returns a function that wraps only the first connection.
 func first(wrap func(net.Conn) net.Conn) func(net.Conn) net.Conn {
 	done := false
 	return func(c net.Conn) net.Conn {
@@ -408,7 +408,7 @@ func first(wrap func(net.Conn) net.Conn) func(net.Conn) net.Conn {
 	}
 }
 
-// content is n bytes that differ everywhere.
+// content returns n bytes that differ from place to place, so that a misplaced part is seen.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -21,14 +21,14 @@ const (
 
 func ids(ids ...cluster.NodeID) []cluster.NodeID { return ids }
 
-// TestMajorityIsOfTheVotersOfNow: what a stage waits for follows the voters while it
-// is under way, also what it waited for when it was complete.
+// TestMajorityIsOfTheVotersOfNow: the voters change while a stage is under way, or after it is
+// complete. The majority that the stage needs is then that of the present voters.
 func TestMajorityIsOfTheVotersOfNow(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
 		began, voters, outgoing   []cluster.NodeID
-		up                        []cluster.NodeID // of the peers
-		before, after, withoutOut bool             // whether it has a majority; the last one without outgoing
+		up                        []cluster.NodeID // the peers that can be dialled
+		before, after, withoutOut bool             // whether a majority holds the stage; withoutOut: without outgoing voters
 	}{
 		{"two dead of five are removed", ids(1, 2, 3, 4, 5), ids(1, 2, 3), nil, ids(2), false, true, true},
 		{"but not so far", ids(1, 2, 3, 4, 5), ids(1, 2, 3), ids(1, 2, 3, 4, 5), ids(2), false, false, true},
@@ -67,8 +67,8 @@ func TestMajorityIsOfTheVotersOfNow(t *testing.T) {
 	}
 }
 
-// TestRebuiltNodeHoldsNothing: a node that was removed, lost its data and is back with a
-// vote has the stage only once it has it again.
+// TestRebuiltNodeHoldsNothing: a node held a stage, lost its vote and its data, and gets its vote back. It counts
+// only once it holds the stage again.
 func TestRebuiltNodeHoldsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 5, 0)
@@ -80,7 +80,7 @@ func TestRebuiltNodeHoldsNothing(t *testing.T) {
 		u := uploaded(t, a, id1, data)
 		synctest.Wait()
 		b.holds(t, id1, data)
-		a.SetMembers(ids(nodeA, nodeC, nodeD, nodeE), nil, ids(nodeB)) // asked again, it still holds it
+		a.SetMembers(ids(nodeA, nodeC, nodeD, nodeE), nil, ids(nodeB)) // b is asked again, and still holds the stage
 		synctest.Wait()
 		b.setDown(true)
 		b.stages.drop(id1)
@@ -98,7 +98,7 @@ func TestRebuiltNodeHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestMembersComeAndGo: a stage goes to all who were members while it was under way.
+// TestMembersComeAndGo: a stage goes to each node that was a member at any time while the stage was under way.
 func TestMembersComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 5, 0)
@@ -137,8 +137,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestStageThatThisDiskDoesNotGiveBack: it is not tried for ever. Whoever writes it, or
-// waits for a majority, hears of it.
+// TestStageThatThisDiskDoesNotGiveBack: a stage that this node cannot read back is not pushed again and again. The
+// writer of the stage, and the caller that waits for a majority, get the error.
 func TestStageThatThisDiskDoesNotGiveBack(t *testing.T) {
 	for name, fail := range map[string]func(f *fakeStages){
 		"unreadable": func(f *fakeStages) { f.onRead = func(int64) error { return syscall.EIO } },
@@ -165,7 +165,7 @@ func TestStageThatThisDiskDoesNotGiveBack(t *testing.T) {
 				if _, err := u.Write(content(3 * chunkBytes)); err != nil && !errors.Is(err, ErrUnreadable) {
 					t.Fatal(err)
 				}
-				err = u.WaitMajority() // the agent takes a cancelled context for its own doing
+				err = u.WaitMajority() // it must not be context.Canceled: the agent would take that for its own stop
 				if !errors.Is(err, ErrUnreadable) || !errors.Is(err, syscall.EIO) || errors.Is(err, context.Canceled) {
 					t.Errorf("WaitMajority: %v", err)
 				}
@@ -180,8 +180,8 @@ func TestStageThatThisDiskDoesNotGiveBack(t *testing.T) {
 	}
 }
 
-// TestCopiesThatFailAreSaid: a peer that fails again and again, and not for want of
-// space, is named, where its copy is needed.
+// TestCopiesThatFailAreSaid: Blocked names a peer whose copy is needed and fails again and again, for another reason
+// than a full disk.
 func TestCopiesThatFailAreSaid(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)

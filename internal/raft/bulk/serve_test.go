@@ -17,7 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// rawDial returns a stream to node n that does only what a test does.
+// rawDial returns a stream to node n on which only the test writes and reads.
 func (w *world) rawDial(t testing.TB, n cluster.NodeID) *stream {
 	t.Helper()
 	conn, err := w.dial(99, n)
@@ -75,11 +75,11 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestStageOfAnother: a stage is taken from who leads in its term.
+// TestStageOfAnother: a node takes a stage only from the leader of the stage's term.
 func TestStageOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
-		leader := cluster.NodeID(99) // rawDial's
+		leader := cluster.NodeID(99) // the node that rawDial plays
 		w.nodes[nodeB].cfg.Leads = func(id cluster.NodeID, term uint64) bool { return id == leader && term == 7 }
 		put := func(id entry.StageID) *stream {
 			s := w.rawDial(t, nodeB)
@@ -223,8 +223,8 @@ func tcpPair(t *testing.T) (nodes [2]*testNode) {
 	return nodes
 }
 
-// The same over sockets, whose buffers hide what net.Pipe shows and the other
-// way round, with bytes enough to fill them.
+// An upload and a fetch over real sockets, with enough bytes to fill their buffers. net.Pipe has no buffers: some
+// faults show only there, and others only here.
 func TestUploadOverTCP(t *testing.T) {
 	nodes := tcpPair(t)
 	data := content(8 << 20)
@@ -253,7 +253,7 @@ func (c writerConn) Close() error                     { return nil }
 func (c writerConn) SetReadDeadline(time.Time) error  { return nil }
 func (c writerConn) SetWriteDeadline(time.Time) error { return nil }
 
-// The log may be closed once Run has returned.
+// Run returns only after everything that uses the log has ended, so that the log may be closed then.
 func TestRunWaitsForWhoUsesTheLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)

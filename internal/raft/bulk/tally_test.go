@@ -22,7 +22,7 @@ func TestTally(t *testing.T) {
 		{ids{1, 2, 3}, ids{1, 3}, true},
 		{ids{1, 2, 3}, ids{2, 3}, false}, // without the leader
 		{ids{1, 2, 3}, ids{2, 3, 1}, true},
-		{ids{1, 2, 3}, ids{1, 1, 1}, false},   // each once
+		{ids{1, 2, 3}, ids{1, 1, 1}, false},   // each node counts once
 		{ids{1, 2, 3}, ids{1, 4, 5}, false},   // learners
 		{ids{1, 2, 3, 4}, ids{1, 2}, false},   // half
 		{ids{1, 2, 3, 4}, ids{1, 2, 4}, true}, // more than half
@@ -50,8 +50,8 @@ func TestTallyBlockedBy(t *testing.T) {
 		{ids{1, 2}, nil, ids{2}, nil, ids{2}},
 		{ids{1, 2}, ids{1}, ids{2}, nil, ids{2}},
 		{ids{1, 2, 3}, ids{1}, nil, ids{2, 3}, nil}, // no disk is full
-		{ids{1, 2, 3}, ids{1}, ids{3}, nil, nil},    // 2 takes it
-		{ids{1, 2, 3}, ids{1, 2}, ids{3}, nil, nil}, // 2 has it
+		{ids{1, 2, 3}, ids{1}, ids{3}, nil, nil},    // node 2 can take the stage
+		{ids{1, 2, 3}, ids{1, 2}, ids{3}, nil, nil}, // node 2 has it
 		{ids{1, 2, 3}, ids{1}, ids{3}, ids{2}, ids{3}},
 		{ids{1, 2, 3}, ids{1}, ids{3, 2}, nil, ids{2, 3}},
 		{ids{1, 2, 3}, ids{1}, ids{3}, ids{4}, nil}, // a learner
@@ -88,8 +88,8 @@ func TestTallyBlockedBy(t *testing.T) {
 	}
 }
 
-// TestTallyPushes: each peer is pushed to once, and again where its vote has changed since
-// it held the stage: it may have been rebuilt. What a majority held counts for good.
+// TestTallyPushes: a stage is pushed to each peer once, and once more if the peer's vote has changed since it held
+// the stage, because the peer may have been rebuilt. Once a majority held the stage, that stays true.
 func TestTallyPushes(t *testing.T) {
 	type ids = []cluster.NodeID
 	y := NewTally(1)

@@ -80,7 +80,7 @@ func TestMajorityNeedsTheirFsyncAndOurs(t *testing.T) {
 		defer u.Close()
 		finished := make(chan error, 1)
 		go func() { finished <- u.Finish(0, 0) }()
-		// The learner, then a voter, then the leader: only with the last is it so.
+		// First the learner holds the stage, then a voter, then the leader. Only then a majority holds it.
 		for _, n := range []*testNode{w.nodes[4], w.nodes[nodeB], a} {
 			synctest.Wait()
 			if u.Reached() {
@@ -183,7 +183,7 @@ func TestSlowPeerSlowsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.nodes[nodeB].holds(t, id1, data)
-		synctest.Wait() // c has begun
+		synctest.Wait() // until c has begun to receive
 		u.Close()
 		close(gate)
 		synctest.Wait()
@@ -191,8 +191,8 @@ func TestSlowPeerSlowsNobody(t *testing.T) {
 	})
 }
 
-// A stage that a majority holds goes on to a slow peer after Close; the next one
-// waits for it there, and is not sent at all if it was closed meanwhile.
+// After Close, a stage that a majority holds is still pushed to a slow peer. The
+// next stage waits for that, and is not pushed there at all if it is closed meanwhile.
 func TestSlowPeerGetsOneStageAfterTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)
@@ -209,7 +209,7 @@ func TestSlowPeerGetsOneStageAfterTheOther(t *testing.T) {
 			if err := last.WaitMajority(); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // c is being pushed the first one
+			synctest.Wait() // the first stage is being pushed to c
 			if i < 2 {
 				last.Close()
 			}
@@ -259,8 +259,8 @@ func TestContextOfUploadEndsItsPushes(t *testing.T) {
 	})
 }
 
-// A stage may leave the log while it grows. Its readers see that with the next PING, and do
-// not go round and round: on virtual time that would be the end of this test.
+// A stage may leave the log while it grows. Its readers see that at the next PING. They must not loop without a
+// pause: on virtual time this test would then never end.
 func TestStageThatIsDroppedIsNotPushed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -381,7 +381,7 @@ func TestIdleStageIsKeptAlive(t *testing.T) {
 	})
 }
 
-// A peer whose host has gone takes bytes no more; one that comes back is found.
+// A peer whose host has gone takes no bytes. The push gives it up, and finds the peer when it is back.
 func TestSilentPeerIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -438,13 +438,13 @@ func TestWrongEndIsTakenByNobody(t *testing.T) {
 	}
 }
 
-// What the leader's disk gives back wrong must not become a peer's stage.
+// A stage that the leader's disk gives back with wrong bytes must not become a peer's stage.
 func TestStageSpoiltOnTheLeadersDiskIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, 0)
 		a := w.nodes[nodeA]
 		a.stages.spoil = func(p []byte, off int64) {
-			// A push reads what there is: its pieces may begin anywhere.
+			// A push reads whatever has been written, so its reads may begin at any offset.
 			if at := chunkBytes + 7 - off; at >= 0 && at < int64(len(p)) {
 				p[at] ^= 1
 			}
@@ -517,7 +517,7 @@ func TestUploadErrors(t *testing.T) {
 	})
 }
 
-// Without a majority nobody names the stage: sending the rest of it is of no use.
+// A stage that no majority holds is never named in the log. So once it is closed, sending the rest is of no use.
 func TestCloseWithoutAMajorityStopsWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)

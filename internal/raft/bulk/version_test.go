@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestFramesAreThoseOfPreviousVersion: an agent of protocol version 1 has written the
-// golden file, one frame of each type. They are read, and written to the byte.
+// TestFramesAreThoseOfPreviousVersion: the golden file was written by an agent of protocol
+// version 1. It has one frame of each type. This version reads them, and writes the same bytes.
 func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join("testdata", "bulk-v1.golden"))
 	if err != nil {
@@ -81,7 +81,7 @@ func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 	}
 }
 
-// writeOneOfEach writes what is in the golden file.
+// writeOneOfEach writes the frames of the golden file.
 func writeOneOfEach(s *stream, id entry.StageID, tail Tail, e *seglog.Entry) error {
 	out := bodyWriter{s: s}
 	for _, send := range []func() error{

@@ -53,7 +53,7 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStateGolden: the layout is on disks and on the wire.
+// TestStateGolden: the layout must not change, because it is on disks and on the wire.
 func TestStateGolden(t *testing.T) {
 	data, err := EncodeState(7, testStateChange(t))
 	if err != nil {
@@ -92,8 +92,8 @@ func TestParseStateRefuses(t *testing.T) {
 	}
 }
 
-// TestUnknownKindIsRefused: what a newer quorate wrote is not taken for something
-// else, and the error says what to do.
+// TestUnknownKindIsRefused: an entry of a kind that only a newer quorate knows is not taken for
+// another kind, and the error says that a newer one wrote it.
 func TestUnknownKindIsRefused(t *testing.T) {
 	_, _, err := Parse(AppendHeader(nil, Header{Kind: KindState + 1, Term: 1}))
 	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "a newer one wrote it") {

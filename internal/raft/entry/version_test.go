@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEntriesOfPreviousVersion: the golden files were written by an agent of protocol
-// version 1, which knows these four kinds. They are read, and written to the byte.
+// TestEntriesOfPreviousVersion: the golden files were written by an agent of protocol version 1,
+// which knows these four kinds. This version reads them, and writes the same bytes.
 func TestEntriesOfPreviousVersion(t *testing.T) {
 	epoch := Epoch{
 		Term: 7, Primary: "a", ServerUUID: [16]byte{1, 2, 3}, ServerVersion: "8.0.30", FormatDescription: []byte("format"),

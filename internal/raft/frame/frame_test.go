@@ -33,7 +33,7 @@ func testFrame(kind uint8, payload []byte) []byte {
 	return b
 }
 
-// TestFrame has each byte where the format says.
+// TestFrame: each byte is where the format says.
 func TestFrame(t *testing.T) {
 	want := []byte{'Q', 'T', 1, 7, 3, 0, 0, 0, 0xd5, 0x53, 0x04, 0x60, 'a', 'b', 'c'}
 	got := testFrame(7, []byte("abc"))
@@ -47,20 +47,20 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedBitIsFound: no frame comes of one that is damaged.
+// TestEveryFlippedBitIsFound: a damaged frame is never read as a frame.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	whole := testFrame(7, []byte("payload"))
 	for bit := range 8 * len(whole) {
 		b := bytes.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)
-		// A longer length is found at the end of the stream at the latest.
+		// A length that has become larger is found at the end of the stream at the latest.
 		if kind, payload, err := testReader(bytes.NewReader(b)).Next(); err == nil {
 			t.Errorf("bit %d: type %d, %q", bit, kind, payload)
 		}
 	}
 }
 
-// TestEndOfStream tells the end behind a frame from one within it.
+// TestEndOfStream: the end of a stream after a frame has another error than the end within a frame.
 func TestEndOfStream(t *testing.T) {
 	whole := testFrame(7, []byte("payload"))
 	for n := range len(whole) + 1 {
@@ -81,14 +81,14 @@ func TestEndOfStream(t *testing.T) {
 	}
 }
 
-// TestNoRoom: what a header names is not taken for granted.
+// TestNoRoom: a frame whose header announces too many bytes is refused.
 func TestNoRoom(t *testing.T) {
 	if _, _, err := testReader(bytes.NewReader(testFrame(7, make([]byte, testBytesMax+1)))).Next(); !errors.Is(err, errRoom) {
 		t.Error(err)
 	}
 }
 
-// TestReadAllocatesNothing but what the room takes.
+// TestReadAllocatesNothing: Next allocates nothing beside the room for the payload.
 func TestReadAllocatesNothing(t *testing.T) {
 	whole, room := testFrame(7, []byte("payload")), make([]byte, 7)
 	src := bytes.NewReader(nil)
@@ -103,7 +103,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzReader gives a reader anything. What it takes for frames are the bytes that make them.
+// FuzzReader gives a reader anything. The frames that it reads, written again, are the bytes that were read.
 func FuzzReader(f *testing.F) {
 	f.Add(testFrame(7, []byte("payload")))
 	f.Add(append(testFrame(0, nil), testFrame(255, []byte{0})...))
@@ -127,7 +127,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// TestRoomGrows: what is announced is not made room for before it comes, and comes whole.
+// TestRoomGrows: the reader makes room only for bytes that have come, not for those that are announced. The payload
+// comes whole.
 func TestRoomGrows(t *testing.T) {
 	reader := func(src io.Reader) *Reader {
 		return NewReader(src, testFormat, errCorrupt, func(uint8, uint32) ([]byte, error) { return nil, nil })

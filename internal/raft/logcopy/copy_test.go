@@ -14,17 +14,17 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// peers are nodes 2, the leader, and 3. Each has the committed entries of term 2 from first to
-// last, and fails once behind breaks (0 = never).
+// peers are node 2, the leader, and node 3. Each has the committed entries of term 2 from first to
+// last. A peer fails once after entry breaks (0 = never).
 type peers struct {
 	Peers
 	first, last, breaks map[cluster.NodeID]uint64
-	gone                bool // a peer that has failed goes on failing
+	gone                bool // a peer that has failed fails from then on
 	asked               int
 }
 
 func (p *peers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
-	if p.asked++; p.asked <= 2 { // nobody leads so far
+	if p.asked++; p.asked <= 2 { // there is no leader yet
 		return bulk.Tail{}, errors.ErrUnsupported
 	}
 	return bulk.Tail{Term: 2, Leading: peer == 2, First: p.first[peer], Last: 9, Commit: 9}, nil
@@ -53,8 +53,8 @@ func (p *peers) FetchEntries(_ context.Context, from cluster.NodeID, index uint6
 
 type byNode = map[cluster.NodeID]uint64
 
-// TestCopy: a log is healed, and begun, with all that is committed, from whoever has it; what
-// nobody has any more ends a healing.
+// TestCopy: a damaged log is healed, and a new log begun, with all committed entries, from any peer
+// that has them. A healing ends with an error if no peer has an entry any more.
 func TestCopy(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -89,7 +89,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestJoin: a new log gets all that is committed, of one member, and no vote in its term.
+// TestJoin: a new log gets all committed entries from one member, and holds no vote in its term.
 func TestJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
@@ -112,13 +112,14 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestJoinGoesOn: a join whose source breaks off goes on with the next entry. It began anew, with a copy of mysqld's data: for ever, where the log had
-// a stage that took more than 30 s, for which the source closed the entries' connection.
+// TestJoinGoesOn: a join whose source breaks off goes on with the next entry. Before, it began again, with a new copy
+// of mysqld's data. It never ended if the log had a stage that took more than 30 s to fetch, because after that time
+// the source closes the connection for entries.
 func TestJoinGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		breaks byNode
-		last   uint64 // that the source has
+		last   uint64 // the last entry that the source has
 		err    error
 	}{
 		{"it breaks off once", byNode{3: 4}, 9, nil},

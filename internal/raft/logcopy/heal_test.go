@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// tails are peers whose logs begin at first, one after the other; 0 = no answer.
+// tails answers for the peers, one after the other: their logs begin at first. 0 = the peer does not answer.
 type tails struct {
 	Peers
 	first []uint64
@@ -28,7 +28,7 @@ func (p *tails) AskTail(context.Context, cluster.NodeID) (bulk.Tail, error) {
 	return t, nil
 }
 
-// patient is the node, which has two peers. Nobody is at its door.
+// patient is the node whose log is healed. It has two peers, and no other node has tried to connect to it.
 type patient struct{ HealNode }
 
 func (patient) Others() []cluster.NodeID             { return []cluster.NodeID{2, 3} }
@@ -36,8 +36,8 @@ func (patient) Copies(_ cluster.NodeID, _, _ uint64) {}
 func (patient) Waits(uint64)                         {}
 func (patient) Failed(cluster.NodeID, uint64, error) {}
 
-// damagedLog returns a log that was cut before damage in its middle, and whose
-// commit index, 3, is the one of a time long before: it is not synced.
+// damagedLog returns a log that was cut before damage in its middle. Its commit index, 3, is much too old, as after a
+// loss of power: the commit index is not synced.
 func damagedLog(t *testing.T) *seglog.Log {
 	t.Helper()
 	mem := vfs.NewMem()
@@ -85,14 +85,14 @@ func damagedLog(t *testing.T) *seglog.Log {
 	return log
 }
 
-// TestHealBeginsBehindPurge: after a loss of power the commit index lags, and the
-// peers have purged what is behind it. The copy begins where their logs do, as far
-// as what is left of this one goes.
+// TestHealBeginsBehindPurge: after a loss of power the commit index is too old, and the peers
+// have purged the entries after it. The copy begins where their logs begin, if what is left of
+// this log reaches that far.
 func TestHealBeginsBehindPurge(t *testing.T) {
 	log := damagedLog(t)
 	last := log.LastIndex()
 	for _, c := range []struct {
-		first []uint64 // of the peers' logs
+		first []uint64 // the first entries of the peers' logs
 		want  uint64
 	}{
 		{[]uint64{1, 1}, 3},

@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// wokenTable counts how often the peers are told.
+// wokenTable counts how often the peers are told the status.
 type wokenTable struct {
 	Table
 	woken int
@@ -27,8 +27,8 @@ func (t *wokenTable) Name(cluster.NodeID) string { return "b" }
 // Wake implements Table.
 func (t *wokenTable) Wake() { t.woken++ }
 
-// TestSilentSource: a learner says that its source feeds it for as long as that gives signs of
-// life, and tells its peers at once when one of the two changes.
+// TestSilentSource: a learner says that its source feeds it as long as the source gives signs of life. When that
+// begins or ends it tells its peers at once.
 func TestSilentSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &wokenTable{}
@@ -63,8 +63,8 @@ func (oneSource) Follow(_ context.Context, _ cluster.NodeID, _ uint64, f func(bu
 	return f(bulk.Point{}, []seglog.Entry{{}})
 }
 
-// TestFailedSource: a source whose part was not taken feeds nobody, also while it is alive and tried
-// again, until a part of its was taken.
+// TestFailedSource: if a learner could not take a part of the log from its source, it does not say that the source
+// feeds it. That stays so while the source is alive and is asked again, until a part was taken.
 func TestFailedSource(t *testing.T) {
 	broken := errors.New("broken")
 	l := NewLearner(LearnerConfig{

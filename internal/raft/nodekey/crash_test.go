@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/log/vfs/vfstest"
 )
 
-// TestSaveCrashes: a key is there as a whole or not at all, and is there once Save has returned.
+// TestSaveCrashes: after a crash a key is there as a whole or not at all. Once Save has returned it is there.
 func TestSaveCrashes(t *testing.T) {
 	k, err := New()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey/nodekeytest"
 )
 
-// TestIssued: a key is named by the URI of its certificate, if the authority has issued it, whenever that ends.
+// TestIssued: the name of a key is the URI in its certificate, if the authority has issued that certificate. It may
+// have ended.
 func TestIssued(t *testing.T) {
 	dir := t.TempDir()
 	ca, other := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca.pem")), nodekeytest.NewAuthority(t, filepath.Join(dir, "other.pem"))
@@ -78,8 +79,8 @@ func TestIssued(t *testing.T) {
 	}
 }
 
-// TestAuthorityIssuedAnew: an authority's own certificate is issued anew, for the same key, before a node's
-// begins, after that has ended, or while it is good.
+// TestAuthorityIssuedAnew: an authority gets a new certificate of its own, for the same key. The node's certificate
+// stays good, whenever the new certificate begins.
 func TestAuthorityIssuedAnew(t *testing.T) {
 	dir := t.TempDir()
 	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca.pem"))
@@ -91,7 +92,8 @@ func TestAuthorityIssuedAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trust, err := nodekey.NewAuthority(ca.File) // not by a file that has changed within a tick of its clock
+		// A new Authority: an old one may not see that the file has changed within one tick of the file system's clock.
+		trust, err := nodekey.NewAuthority(ca.File)
 		if err != nil {
 			t.Fatal(err)
 		}

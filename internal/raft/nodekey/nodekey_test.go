@@ -44,7 +44,7 @@ func TestSavedAndLoaded(t *testing.T) {
 	}
 }
 
-// TestMadeOnce: of several that make the key at one time, all have the same.
+// TestMadeOnce: several callers make the key at the same time, and all get the same key.
 func TestMadeOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.key")
 	var all sync.WaitGroup
@@ -67,7 +67,7 @@ func TestMadeOnce(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses: files that are no key, or that others have read perhaps.
+// TestLoadRefuses: a file that is no key is refused, and so is a file that others may have read.
 func TestLoadRefuses(t *testing.T) {
 	_, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestOfRefuses: a peer's key of another kind is not pinned.
+// TestOfRefuses: a peer's key of another kind has no name here.
 func TestOfRefuses(t *testing.T) {
 	for _, cert := range []*x509.Certificate{{}, {PublicKey: ed25519.PublicKey{}}, {PublicKey: &ecdsa.PublicKey{Curve: elliptic.P384()}}} {
 		if name, err := Of(cert); err == nil {
@@ -119,8 +119,8 @@ func TestOfRefuses(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherAccount: root makes a key that is another account's from the first moment on, and gives nothing away
-// by a path.
+// TestKeyOfAnotherAccount: root makes a key for another account. The file belongs to that account from its first
+// moment on: it is not given away by its path afterwards.
 func TestKeyOfAnotherAccount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

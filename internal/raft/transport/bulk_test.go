@@ -62,7 +62,7 @@ func TestBulkStreamsOfAPeerAreBounded(t *testing.T) {
 	if got := b.Stats().Peers[0]; got.BulkStreams != bulkStreamsMax || got.BulkRefused != 1 {
 		t.Errorf("%d streams, %d refused", got.BulkStreams, got.BulkRefused)
 	}
-	// One that ends makes room for the next. They come in the order of the dials.
+	// A stream that ends makes room for the next one. The streams are served in the order of the dials.
 	close(served[0].done)
 	expectClosed(t, dialled[0])
 	dialBulk(t, a)

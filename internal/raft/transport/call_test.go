@@ -57,7 +57,7 @@ func TestCallsOfAPeerAreBounded(t *testing.T) {
 	}
 }
 
-// loggingPair is pair, with what b logs.
+// loggingPair is pair, and also returns b's log.
 func loggingPair(t *testing.T) (a, b *node, log *lockedBuffer) {
 	t.Helper()
 	a = newNode(t, nodeA, nodeB)
@@ -70,7 +70,7 @@ func loggingPair(t *testing.T) (a, b *node, log *lockedBuffer) {
 	return a, b, log
 }
 
-// saysRefused wants a line about one stream of the other node that was too many.
+// saysRefused fails unless the log has one line about a stream of node a that was one too many.
 func saysRefused(t *testing.T, log *lockedBuffer, c class) {
 	t.Helper()
 	want := `msg="refused a stream: its peer has as many as it may" remote=127.0.0.1:`

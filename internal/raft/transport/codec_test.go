@@ -25,7 +25,7 @@ const (
 )
 
 // appendMessage returns a MsgApp from node a to node b with the given entries
-// behind index.
+// after index.
 func appendMessage(index uint64, data ...[]byte) *pb.Message {
 	m := &pb.Message{
 		Type: pb.MsgApp.Enum(), From: new(uint64(nodeA)), To: new(uint64(nodeB)),
@@ -134,7 +134,7 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 	})
 }
 
-// The queue's bound is only as good as messageBytes.
+// The queue counts by messageBytes, so its bound holds only if that is the length of the frame.
 func TestMessageBytesIsTheFrameLength(t *testing.T) {
 	m := appendMessage(10, nil, []byte("x"), make([]byte, 3*entryCopyBytesMax))
 	if got, want := messageBytes(m), int64(len(encoded(t, classAppend, m))); got != want {
@@ -195,7 +195,8 @@ func TestDecodedEntriesDoNotReachIntoEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Just as much as lies between: more would be copied to a new array.
+	// The bytes that are appended fit exactly into what lies between the entries and the second entry. More bytes
+	// would make append copy everything into a new array, and the test would see nothing.
 	_ = append(msgs[0].Entries[0].Data, bytes.Repeat([]byte("x"), entryHeaderBytes+len("two"))...)
 	if got := string(msgs[0].Entries[1].Data); got != "two" {
 		t.Errorf("the second entry now holds %q", got)
@@ -238,7 +239,7 @@ func FuzzFrame(f *testing.F) {
 		for _, m := range msgs {
 			_ = unsent(m)
 		}
-		// What decodes must survive another round.
+		// What was decoded must be the same after it was encoded and decoded again.
 		again, err := decodeAll(bytes.NewReader(encoded(t, classAppend, msgs...)), classAppend)
 		if err != nil {
 			t.Fatal(err)

@@ -19,11 +19,11 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// roomBytes is what one connection may cost: buffers, TLS, one announced frame, and what was sent a few times
-// over.
+// roomBytes is how much memory one connection may take: buffers, TLS, one announced frame, and several copies of
+// what was sent.
 func roomBytes(sent []byte) uint64 { return 8<<20 + 64*uint64(len(sent)) }
 
-// taken is a Handler that notes what it is given.
+// taken is a Handler that notes everything that it gets.
 type taken struct {
 	*recorder
 	messages []*pb.Message
@@ -43,14 +43,14 @@ func (h *taken) Bulk(_ context.Context, _ cluster.NodeID, c net.Conn) { h.stream
 func (h *taken) RouteRead(c net.Conn, _ cluster.NodeID)               { h.stream(classRead, c); _ = c.Close() }
 func (h *taken) Call(_ context.Context, _ cluster.NodeID, c net.Conn) { h.stream(classCall, c) }
 
-// listening is node b, which knows a and c, and what it is given. No port is open: serve is what becomes of a
-// connection.
+// listening returns node b's handler, and a function that serves a connection as node b does. Node b knows a and c.
+// No port is open.
 func listening(s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.Key) (*taken, func(conn *net.UnixConn)) {
 	h := &taken{recorder: newRecorder(), streams: map[class][]byte{}}
 	return h, served(h, s, keys)
 }
 
-// served is listening with any handler.
+// served is listening with a handler of the caller's.
 func served(h Handler, s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.Key) func(conn *net.UnixConn) {
 	cfg := Config{Identity: identity(nodeB), Handler: h, Logger: slog.New(slog.DiscardHandler), Security: s, Key: keys[nodeB]}
 	for _, id := range []cluster.NodeID{nodeA, nodeC} {
@@ -66,7 +66,7 @@ func served(h Handler, s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.
 	}
 }
 
-// mended makes a greeting of bytes that are nearly one, and frames of those behind it.
+// mended makes a valid greeting of bytes that nearly are one, and valid frames of the bytes after it.
 func mended(sent []byte) []byte {
 	if len(sent) < greetingHeaderBytes {
 		return sent
@@ -78,7 +78,7 @@ func mended(sent []byte) []byte {
 	return append(appendGreeting(nil, g), hostile.Mend(sent[greetingHeaderBytes+n:], frameFormat)...)
 }
 
-// mayEnter tells whether a connection that begins so is one of a peer's, by what it says.
+// mayEnter tells whether the greeting with which a connection begins is that of a peer.
 func mayEnter(sent []byte) bool {
 	g, err := readGreeting(bytes.NewReader(sent))
 	if err != nil {
@@ -89,7 +89,8 @@ func mayEnter(sent []byte) bool {
 		(h.id.Node == nodeA && h.id.NodeName == "a" || h.id.Node == nodeC && h.id.NodeName == "c")
 }
 
-// answered fails unless a stranger was told no more than one greeting, which fits what was taken.
+// answered fails unless the answer was at most one greeting. The handler must have got nothing, unless the greeting
+// accepts the connection.
 func answered(t *testing.T, told []byte, h *taken, mayEnter bool) {
 	t.Helper()
 	g, err := readGreeting(bytes.NewReader(told))
@@ -114,7 +115,7 @@ func firstBytes(f *testing.F) (all [][]byte) {
 	all = append(all, encodeHello(old), encodeHello(helloFrom(nodeA, nodeC, classControl)),
 		encodeHello(helloFrom(nodeB, nodeB, classControl)), encodeHello(helloFrom(4, nodeB, classCall)),
 		[]byte("QRTE"), []byte("GET /status HTTP/1.1\r\n\r\n"), []byte{tlsRecord}, []byte{0}, nil)
-	// What a TLS client says first.
+	// The first bytes of a TLS client.
 	near, far := net.Pipe()
 	go func() { _ = tls.Client(near, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
 	client := make([]byte, 4<<10)
@@ -126,8 +127,8 @@ func firstBytes(f *testing.F) (all [][]byte) {
 	return append(all, client[:n])
 }
 
-// FuzzFirstBytes gives the peer port the beginning of a connection: nobody learns anything who has no key,
-// where keys are required, and nobody else more than one answer.
+// FuzzFirstBytes gives the peer port the beginning of a connection. Where keys are required, a connection without a
+// key learns nothing. Any other connection gets one answer at most.
 func FuzzFirstBytes(f *testing.F) {
 	keys := map[cluster.NodeID]*nodekey.Key{nodeA: newKey(f), nodeB: newKey(f), nodeC: newKey(f)}
 	for _, sent := range firstBytes(f) {
@@ -149,7 +150,7 @@ func FuzzFirstBytes(f *testing.F) {
 		isTLS := len(sent) > 0 && sent[0] == tlsRecord
 		switch {
 		case isTLS && keys != nil:
-			// Of TLS: an alert, or the answer to a hello. Who has no key gets no further.
+			// An answer of TLS: an alert, or the answer to a hello. A client without a key gets no further.
 			if h.anything() || len(told) > 0 && told[0] != 0x15 && told[0] != tlsRecord || bytes.Contains(told, []byte("shop")) {
 				t.Fatalf("told %q", told)
 			}
@@ -163,8 +164,8 @@ func FuzzFirstBytes(f *testing.F) {
 	})
 }
 
-// FuzzBehindTLS gives the peer port a greeting and what follows it, within TLS: of a member, which is that
-// member and no other, or of somebody with a key that nobody knows, who is told nothing.
+// FuzzBehindTLS gives the peer port, within TLS, a greeting and what follows it. A member may enter as itself and as
+// no other member. A client with an unknown key is told nothing.
 func FuzzBehindTLS(f *testing.F) {
 	keys := map[cluster.NodeID]*nodekey.Key{nodeA: newKey(f), nodeB: newKey(f), nodeC: newKey(f)}
 	stranger := newKey(f)
@@ -203,9 +204,8 @@ func FuzzBehindTLS(f *testing.F) {
 	})
 }
 
-// FuzzConnection gives node b what comes behind a greeting, on a connection of each class, in frames: what the
-// handler gets of it is what agents send, from the node of the handshake and to this one; the bytes of a
-// stream are the sender's, all of them.
+// FuzzConnection gives node b frames after a greeting, on a connection of each class. The handler gets only messages
+// that agents send, from the node of the handshake and to node b. Of a stream it gets all bytes as they were sent.
 func FuzzConnection(f *testing.F) {
 	vote := &pb.Message{Type: pb.MsgVote.Enum(), From: new(uint64(nodeA)), To: new(uint64(nodeB)), Term: new(uint64(8)), LogTerm: new(uint64(7)), Index: new(uint64(3))}
 	snap := heartbeat(nodeA, nodeB, 1)
@@ -258,8 +258,8 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// FuzzAnswer gives the dialling side the answer of whoever listens at a peer's address: it is the peer, or it
-// orders nothing that does not make sense.
+// FuzzAnswer gives the dialling side any answer from a peer's address. The answer is taken for the peer's only if it
+// is, and an order in a rejection only if it makes sense.
 func FuzzAnswer(f *testing.F) {
 	yes := greeting{version: versionNewest, body: appendIdentity(nil, identity(nodeB))}
 	f.Add(appendGreeting(nil, yes))

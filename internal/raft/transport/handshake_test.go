@@ -129,8 +129,8 @@ func TestSilentDiallerIsClosed(t *testing.T) {
 	expectClosed(t, conn)
 }
 
-// Both sides of a wrong configuration must show up where a person looks: the
-// dialling node hears the sentence through Handler.Rejected.
+// A wrong configuration must show up on both sides, where a person looks: the
+// dialling node gets the sentence through Handler.Rejected.
 func TestRejectionReachesTheDialler(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	b.cfg.Identity.ClusterID, b.cfg.Identity.ClusterName = 0xc2, "test"
@@ -155,7 +155,7 @@ func TestRejectionReachesTheDialler(t *testing.T) {
 	}
 }
 
-// A node with an empty data directory asks before it writes anything.
+// A node with an empty data directory asks its peers before it writes anything.
 func TestIntroduce(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
@@ -174,7 +174,7 @@ func TestIntroduce(t *testing.T) {
 	}
 }
 
-// knocked judges who is no peer.
+// knocked is a Checker that judges nodes that are no peers, and notes their names.
 type knocked struct{ by *[]string }
 
 func (knocked) CheckPeer(Identity) error { return nil }
@@ -184,7 +184,7 @@ func (k knocked) CheckUnknown(id Identity) error {
 	return &RejectedError{Code: CodeEmpty, Text: "who are you"}
 }
 
-// TestUnknownIsAsked: a Checker may judge who is no peer, of the same cluster, and nobody else.
+// TestUnknownIsAsked: a Checker is asked about a node of the same cluster that is no peer, and about no other node.
 func TestUnknownIsAsked(t *testing.T) {
 	id := func(name string, node cluster.NodeID, c uint64) Identity {
 		return Identity{ClusterID: c, Node: node, NodeName: name}
@@ -213,7 +213,7 @@ func TestUnknownIsAsked(t *testing.T) {
 	}
 }
 
-// TestAskWhoRefuses: one that only asks is judged as a caller: CheckPeer may write.
+// TestAskWhoRefuses: a node that only asks is judged by CheckCaller and not by CheckPeer, because CheckPeer may write.
 func TestAskWhoRefuses(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
@@ -259,7 +259,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The dialling side checks the answering one just as well.
+// The dialling side checks the answering side, too.
 func TestRejectedAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -55,7 +55,7 @@ type recorder struct {
 	calls       chan bulkStream
 	// onRaft, if set, is called before a message goes into raft.
 	onRaft func(*pb.Message)
-	// check is CheckPeer's answer, caller CheckCaller's, nil = that of check.
+	// check answers CheckPeer, and caller answers CheckCaller. Without caller, check answers both.
 	check, caller func(Identity) error
 }
 
@@ -124,7 +124,7 @@ func (r *recorder) CheckPeer(id Identity) error {
 	return nil
 }
 
-// offer keeps the first value for a reader that comes later.
+// offer puts v into ch if there is room, so that a reader may come later.
 func offer[T any](ch chan T, v T) {
 	select {
 	case ch <- v:
@@ -268,8 +268,8 @@ func rawPeer(t testing.TB) net.Listener {
 }
 
 // answer accepts a connection, plays node id's side of the handshake and
-// returns the connection with its class. A dial that the other side gave up
-// (on a machine that stalls for a second) is passed over.
+// returns the connection with its class. It skips a dial that the other side
+// gave up, as happens on a machine that stalls for a second.
 func answer(ln net.Listener, id Identity) (net.Conn, class, error) {
 	for {
 		conn, err := ln.Accept()

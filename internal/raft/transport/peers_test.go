@@ -17,8 +17,8 @@ func peerOf(n *node) Peer {
 	return Peer{ID: id, Name: names(id), Addr: n.Addr().String()}
 }
 
-// TestPeersComeAndGo: while they run, a node that was none becomes a peer, and one
-// that was is none any more.
+// TestPeersComeAndGo: while the nodes run, a node becomes a peer, and a peer is
+// removed.
 func TestPeersComeAndGo(t *testing.T) {
 	a, b := pair(t)
 	c := newNode(t, nodeC, nodeA)
@@ -50,7 +50,7 @@ func TestPeersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestStreamsOfARemovedPeer: what a removed peer has opened is closed; a call has some time
+// TestStreamsOfARemovedPeer: the streams of a removed peer are closed. A call gets some time
 // for its answer.
 func TestStreamsOfARemovedPeer(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
@@ -92,7 +92,7 @@ func TestStreamsOfARemovedPeer(t *testing.T) {
 	close(asked.done)
 }
 
-// TestPeerMoves: one that has another address is dialled there.
+// TestPeerMoves: a peer that gets another address is dialled there.
 func TestPeerMoves(t *testing.T) {
 	a, b := pair(t)
 	moved := newNode(t, nodeB, nodeA)
@@ -111,14 +111,14 @@ func TestPeerMoves(t *testing.T) {
 	}
 }
 
-// TestAnswersAt: a peer is found where it listens, nobody else is taken for it, and the connections with it stay.
+// TestAnswersAt: AnswersAt finds a peer where it listens, takes no other node for it, and ends no connection with it.
 func TestAnswersAt(t *testing.T) {
 	a, b := pair(t)
 	c := newNode(t, nodeC, nodeA)
 	introduce(a, c)
 	c.start(t)
 	before := a.peer(nodeB)
-	moved := newNode(t, nodeB, nodeA) // as b restarted elsewhere
+	moved := newNode(t, nodeB, nodeA) // stands for b restarted elsewhere
 	moved.start(t)
 	for addr, why := range map[string]string{
 		b.Addr().String(): "", moved.Addr().String(): "",
@@ -130,7 +130,7 @@ func TestAnswersAt(t *testing.T) {
 		}
 	}
 	for _, n := range []*node{b, moved} {
-		close(within(t, n.calls, "the question").done) // there is none
+		close(within(t, n.calls, "the question").done) // the call asks nothing
 	}
 	if err := a.AnswersAt(t.Context(), 77, b.Addr().String()); !errors.Is(err, ErrUnknownPeer) {
 		t.Errorf("nobody: %v", err)
@@ -140,7 +140,7 @@ func TestAnswersAt(t *testing.T) {
 	}
 }
 
-// TestRemovedPeerIsTold: a former member is told that it is none any more, for good.
+// TestRemovedPeerIsTold: a former member is told that it was removed.
 func TestRemovedPeerIsTold(t *testing.T) {
 	a := newNode(t, nodeA)
 	c := newNode(t, nodeC, nodeA)
@@ -155,7 +155,7 @@ func TestRemovedPeerIsTold(t *testing.T) {
 	}
 }
 
-// TestCodeOfCheckPeer: what the handler refuses with a code of its own keeps it.
+// TestCodeOfCheckPeer: a refusal of the handler keeps the code that the handler gave it.
 func TestCodeOfCheckPeer(t *testing.T) {
 	for want, err := range map[Code]error{CodePeer: errors.New("no"), CodeRebuild: &RejectedError{Code: CodeRebuild}} {
 		a := newNode(t, nodeA)
@@ -189,7 +189,7 @@ func TestWhoRefuses(t *testing.T) {
 	}
 }
 
-// TestDialError: why a peer cannot be reached is there until it can be.
+// TestDialError: DialError says why a peer cannot be reached, until it can be reached.
 func TestDialError(t *testing.T) {
 	nobody := newNode(t, nodeA, nodeB)
 	fail := func(n *node) {
@@ -230,12 +230,12 @@ func TestHangup(t *testing.T) {
 	a.Hangup(nodeC) // no peer
 }
 
-// TestHangupInTheHandshake: a connection that was judged before, and that the transport has not in
-// hand so far, ends like all others.
+// TestHangupInTheHandshake: Hangup also ends a connection that CheckPeer has judged already, and that the transport
+// does not hold yet.
 func TestHangupInTheHandshake(t *testing.T) {
 	for _, c := range []class{classControl, classAppend} {
 		a := newNode(t, nodeA, nodeB)
-		a.tune.idleTimeout = 2 * patience // which would end it, too
+		a.tune.idleTimeout = 2 * patience // a shorter one would end the connection, too
 		a.check = func(Identity) error { a.Hangup(nodeB); return nil }
 		a.start(t)
 		conn, g := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, c)))

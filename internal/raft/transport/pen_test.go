@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// penLink is a link over a connection, without its goroutine: what is written, Send wrote.
+// penLink is a link over a connection, without the link's goroutine: so Send wrote everything that is written.
 func penLink(t *testing.T) (l *link, here, there net.Conn) {
 	t.Helper()
 	ln := rawPeer(t)
@@ -38,8 +38,8 @@ func (l *link) woken() bool {
 	}
 }
 
-// TestSendWakesNobody: with nothing in its way it writes by itself, pieces that were not
-// copied, too.
+// TestSendWakesNobody: with nothing in its way Send writes by itself, also pieces that were
+// not copied.
 func TestSendWakesNobody(t *testing.T) {
 	l, _, there := penLink(t)
 	frames := newFrameReader(there, classAppend)
@@ -64,8 +64,8 @@ func TestSendWakesNobody(t *testing.T) {
 	}
 }
 
-// TestSendLeavesTheRest: what the kernel does not take, and what is long, is the goroutine's,
-// in order and whole; meanwhile Send writes nothing.
+// TestSendLeavesTheRest: Send leaves to the goroutine what the kernel does not take, and long
+// messages. The goroutine writes them whole and in order, and Send writes nothing meanwhile.
 func TestSendLeavesTheRest(t *testing.T) {
 	l, here, there := penLink(t)
 	sent := uint64(0)
@@ -111,8 +111,8 @@ func TestSendLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestBrokenConnectionIsTheGoroutines: Send does not see it; what it had taken is dropped,
-// and counted, with the connection.
+// TestBrokenConnectionIsTheGoroutines: the goroutine, and not Send, finds that a connection is broken. What Send
+// had taken is dropped with the connection, and counted.
 func TestBrokenConnectionIsTheGoroutines(t *testing.T) {
 	l, here, _ := penLink(t)
 	_ = here.Close()
@@ -133,7 +133,7 @@ func TestBrokenConnectionIsTheGoroutines(t *testing.T) {
 	}
 }
 
-// TestManySend: several goroutines at once; those of each arrive in its order.
+// TestManySend: several goroutines send at once. The messages of each goroutine arrive in its order.
 func TestManySend(t *testing.T) {
 	a, b := pair(t)
 	const senders, count = 4, queueMessagesMax / 8

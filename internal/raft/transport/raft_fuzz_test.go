@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
 
-// follower is node b's part in Raft, on virtual time, over a log in memory. Nobody hears what it says.
+// follower is node b's part in Raft, on virtual time, over a log in memory. Its messages go nowhere.
 type follower struct {
 	*recorder
 	log    *seglog.Log
@@ -29,8 +29,9 @@ type follower struct {
 	now    time.Duration
 	broken int
 	failed error
-	// ended is set by a commit index beyond the log, while b has just started (it may have an older copy of
-	// its log), and by a commit that breaks an invariant: docs/architecture/invariants.md says which.
+	// ended is set where an agent would end: at a commit index beyond the log while b has just started (it may
+	// have an older copy of its log), and at a commit that breaks an invariant. docs/architecture/invariants.md
+	// names these cases.
 	ended bool
 }
 
@@ -43,7 +44,7 @@ func fuzzedMembers() (all []cluster.Member) {
 	return all
 }
 
-// begin starts the node, with the log that it has.
+// begin starts the node on its log.
 func (h *follower) begin(state *cluster.StatePoint) (err error) {
 	h.group, err = consensus.NewGroup(consensus.GroupConfig{
 		Self: nodeB, Members: fuzzedMembers(), State: state, Tick: fuzzTick, HeartbeatTicks: 4, ElectionTicks: 40, Log: h.log,
@@ -76,7 +77,7 @@ func (h *follower) Raft(m *pb.Message, _ bool) {
 	h.settle()
 }
 
-// settle does what the group asks for.
+// settle appends what the group wants appended, until the group wants nothing more.
 func (h *follower) settle() {
 	for {
 		out, ok := h.group.Ready()
@@ -101,12 +102,13 @@ func (h *follower) settle() {
 	}
 }
 
-// of is a message from a to b.
+// of returns a message from a to b.
 func of(kind pb.MessageType, term uint64) *pb.Message {
 	return &pb.Message{Type: kind.Enum(), From: new(uint64(nodeA)), To: new(uint64(nodeB)), Term: &term}
 }
 
-// history is what a leader of term 1 sends: an epoch, a transaction, a change of the state, and one of the members.
+// history returns an append of a leader of term 1: an epoch, a transaction, a rotate entry, a change of the cluster
+// state, and a change of the members.
 func history(f *testing.F) *pb.Message {
 	w := binlogtest.New("q.000001")
 	transaction := append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Term: 1, Number: 1, Count: 1}), binlogtest.Join(w.Rows(30)...)...)
@@ -142,9 +144,9 @@ func history(f *testing.F) *pb.Message {
 	return m
 }
 
-// FuzzRaft has member a send node b anything that frames can carry, as the leader, a voter or a candidate: it
-// neither ends b (but for the three things that docs/architecture/invariants.md names), nor winds its terms up, nor
-// leaves a log with which b cannot start again.
+// FuzzRaft lets member a send node b anything that frames can carry, as the leader, a voter or a candidate. That
+// must not end b, except in the three cases that docs/architecture/invariants.md names. It must not wind b's terms
+// up, nor leave a log on which b cannot start again.
 func FuzzRaft(f *testing.F) {
 	all := history(f)
 	committed := of(pb.MsgHeartbeat, 1)
@@ -185,13 +187,13 @@ func FuzzRaft(f *testing.F) {
 			t.Fatal(err)
 		}
 		serve := served(h, cluster.PeersPlain, nil)
-		// The log's disk is in memory, and makes room for a segment at a time.
+		// The log's disk is in memory, and the log allocates a whole segment at a time.
 		hostile.Say(t, 512<<20, sent, func(conn *net.UnixConn) { serve(conn) })
 		h.sound(t, len(sent))
 	})
 }
 
-// sound fails unless the node is as it may be, and can start again.
+// sound fails unless the node's term, commit index and state are possible, and the node can start again.
 func (h *follower) sound(t *testing.T, sentBytes int) {
 	t.Helper()
 	if h.failed != nil {

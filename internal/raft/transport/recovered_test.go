@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestLeftBehindIsTold: who was a member before a recovery is told so, and nothing that
+// TestLeftBehindIsTold: a node that a recovery has left behind is told so, and nothing that
 // it sends gets in.
 func TestLeftBehindIsTold(t *testing.T) {
 	a := newNode(t, nodeA)

@@ -15,8 +15,8 @@ import (
 
 const instanceText = "02000000000000000000000000000000"
 
-// orders are rejections with all that they may say, and the body that agents of protocol
-// version 2 know.
+// orders returns rejections with everything that they can say. The key is the body that agents
+// of protocol version 2 know.
 func orders() map[string]*RejectedError {
 	recovery := &cluster.Recovery{Version: 1_000_000, Cluster: "shop", Node: "c", At: time.Unix(1000, 0).UTC(), GTIDs: "u:1-5"}
 	return map[string]*RejectedError{
@@ -36,8 +36,8 @@ func orders() map[string]*RejectedError {
 	}
 }
 
-// TestOrders: a node that is rejected reads what it is told to do, in each protocol
-// version; and agents of version 2 get the text that they know.
+// TestOrders: a node that is rejected can read its order in each protocol version. Agents of
+// version 2 get the text that they know.
 func TestOrders(t *testing.T) {
 	for text, want := range orders() {
 		for _, version := range []uint16{0, versionFirst, versionCall, versionOrder} {
@@ -53,7 +53,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestNotAnOrder: a sentence for people is none, whatever is in it.
+// TestNotAnOrder: a sentence for people is never read as an order, whatever is in it.
 func TestNotAnOrder(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "x {", `x {"version":0,"node":"a"}`, `x {"version":5}`, "x: 7/02", "x: a/" + instanceText, "x: 7/" + strings.Repeat("z", 32),
@@ -67,7 +67,7 @@ func TestNotAnOrder(t *testing.T) {
 	}
 }
 
-// TestMalformedOrder: an order that makes no sense is none.
+// TestMalformedOrder: an order that makes no sense is refused as malformed.
 func TestMalformedOrder(t *testing.T) {
 	for body, code := range map[string]Code{
 		"text": CodePeer, `{"text":"x","instance":"02"}`: CodeRebuild, `{"text":"x","state_version":-1}`: CodeRebuild,
@@ -79,7 +79,7 @@ func TestMalformedOrder(t *testing.T) {
 	}
 }
 
-// TestLongRejection: what does not fit into a greeting loses its end, and no order.
+// TestLongRejection: a text that does not fit into a greeting loses its end. The order stays whole.
 func TestLongRejection(t *testing.T) {
 	e := &RejectedError{Code: CodeRebuild, Text: strings.Repeat("\"x\\ü", 2000), Order: Order{StateVersion: 7, Instance: instanceText}}
 	got, err := parseRejection(e.greeting(versionOrder))
@@ -93,8 +93,8 @@ func TestLongRejection(t *testing.T) {
 	}
 }
 
-// TestRejectionOfVersion3: what an agent of protocol version 3 says, to the byte. The
-// file is never made again.
+// TestRejectionOfVersion3: a rejection is the same to the byte as that of an agent of protocol
+// version 3. The golden file is never made again.
 func TestRejectionOfVersion3(t *testing.T) {
 	for _, e := range orders() {
 		if e.Code != CodeRebuild || e.Order.Recovery == nil {

@@ -48,7 +48,7 @@ func secured(t testing.TB, s cluster.PeerSecurity, nodes ...*node) {
 	}
 }
 
-// protected tells of each connection that a peer has made to n whether it is TLS.
+// protected tells for each connection that a peer has made to n whether it is TLS.
 func (n *node) protected(id cluster.NodeID) (is []bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,7 +75,7 @@ func (n *node) awaitProtected(t testing.TB, id cluster.NodeID, want bool) {
 	}
 }
 
-// TestSecured: all classes of connections, with messages of all sizes in their order.
+// TestSecured: over TLS, appends of all sizes arrive in their order, and a status and a route arrive whole.
 func TestSecured(t *testing.T) {
 	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
 	for i := range uint64(200) {
@@ -89,7 +89,7 @@ func TestSecured(t *testing.T) {
 			t.Fatalf("message %d came as %d with %d entries", i, m.GetCommit(), len(m.GetEntries()))
 		}
 	}
-	for i := range uint64(2000) { // faster than they are taken: what Send does not write itself
+	for i := range uint64(2000) { // faster than the reader takes them, so that Send cannot write all of them itself
 		a.Send([]*pb.Message{appendMessage(i, numbered(i, 20<<10))})
 		for len(b.raft) < int(i)-50 {
 			time.Sleep(time.Millisecond)
@@ -118,7 +118,8 @@ func TestSecured(t *testing.T) {
 	_ = far.Close()
 }
 
-// refusals are what node a finds that dials b with other keys than they know each other by.
+// TestKeysThatDoNotFit: node a dials node b, and one of them does not know the other's key. Node a hears why, and
+// neither node hears who the other one is.
 func TestKeysThatDoNotFit(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -148,8 +149,8 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestDoubtfulAnswers: who answers a node that introduces itself with another key than the peer's, or closes
-// what comes without TLS, counts as silent, and why is told.
+// TestDoubtfulAnswers: a node introduces itself, and a peer's address answers with another key than the peer's, or
+// closes a connection without TLS. Such a peer counts as silent, and the reason is told.
 func TestDoubtfulAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -171,7 +172,7 @@ func TestDoubtfulAnswers(t *testing.T) {
 	}
 }
 
-// TestNextKey: a peer may have either of two keys, and only its own.
+// TestNextKey: a peer may come with either of its two keys, but not with the key of another member.
 func TestNextKey(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
 		secured(t, cluster.PeersRequire, a, b)
@@ -193,7 +194,7 @@ func TestNextKey(t *testing.T) {
 	}
 }
 
-// TestPlainAgainstRequire: who comes without TLS is told nothing.
+// TestPlainAgainstRequire: where TLS is required, a connection without TLS is told nothing.
 func TestPlainAgainstRequire(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
@@ -215,8 +216,8 @@ func TestPlainAgainstRequire(t *testing.T) {
 	}
 }
 
-// TestStraddlingHandshakes: who is let in by what was so at the beginning of a handshake does not stay once
-// that has changed.
+// TestStraddlingHandshakes: the security or a key changes in the middle of a handshake. A connection that was let in
+// by the old rules is closed.
 func TestStraddlingHandshakes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -265,7 +266,8 @@ func (c *quiet) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestCloseSaysNothing: closing a connection does not wait until the other side takes a goodbye.
+// TestCloseSaysNothing: closing a TLS connection sends no goodbye, because it would have to wait until the other
+// side takes that.
 func TestCloseSaysNothing(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	defer a.Unlisten()
@@ -289,7 +291,7 @@ func TestCloseSaysNothing(t *testing.T) {
 	}
 }
 
-// TestChangeOver: a cluster goes from plain connections to TLS, with a peer that cannot at first.
+// TestChangeOver: a peer without a key gets plain connections. Then a cluster changes from plain connections to TLS.
 func TestChangeOver(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
 		secured(t, cluster.PeersBoth, a, b)
@@ -307,21 +309,21 @@ func TestChangeOver(t *testing.T) {
 		b.awaitProtected(t, nodeA, true)
 	}
 	for deadline := time.Now().Add(patience); len(b.raft) == 0; time.Sleep(time.Millisecond) {
-		if a.Send([]*pb.Message{appendMessage(2, numbered(2, 10))}); time.Now().After(deadline) { // a new link may still drop it
+		if a.Send([]*pb.Message{appendMessage(2, numbered(2, 10))}); time.Now().After(deadline) { // a new link may still drop a message
 			t.Fatal("no append comes")
 		}
 	}
 }
 
-// know makes the keys of a peer those that n knows it by.
+// know sets the keys by which n knows a peer.
 func (n *node) know(id cluster.NodeID, key, next cluster.Key) {
 	p := n.Transport.peer(id).Peer
 	p.Key, p.NextKey = key, next
 	n.SetPeers([]Peer{p})
 }
 
-// TestRotatedKey: a node takes another key while a stream that it has opened goes on; with the former
-// one nobody comes in any more. A key that takes the place of another at once ends the stream.
+// TestRotatedKey: a node changes its key, and a stream that it has opened goes on. Then its old key is refused. If a
+// key is replaced at once, without a time in which both hold, the stream ends.
 func TestRotatedKey(t *testing.T) {
 	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
 	near, err := a.DialRoute(t.Context(), nodeB)
@@ -367,8 +369,8 @@ func TestRotatedKey(t *testing.T) {
 	}
 }
 
-// TestPlainLinkEnds: a connection that began without TLS, as the peer did not know the key so far, does
-// not stay so.
+// TestPlainLinkEnds: a connection began without TLS, because the peer did not know the key yet. Later it is replaced
+// by a connection with TLS.
 func TestPlainLinkEnds(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
 		secured(t, cluster.PeersPlain, a, b)
@@ -405,7 +407,8 @@ func TestClocksDoNotMatter(t *testing.T) {
 	})
 }
 
-// TestAuthority: peers are known by what an authority says of their keys, and the time is not asked for.
+// TestAuthority: peers are known by the names in certificates of an authority. That a certificate has ended does not
+// matter.
 func TestAuthority(t *testing.T) {
 	dir := t.TempDir()
 	ca, other := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca")), nodekeytest.NewAuthority(t, filepath.Join(dir, "other"))
@@ -432,7 +435,7 @@ func TestAuthority(t *testing.T) {
 			}
 		}
 		a.SetKey(issued(ca, "a", time.Hour))
-		b.SetKey(issued(ca, "b", -time.Hour)) // it has ended
+		b.SetKey(issued(ca, "b", -time.Hour)) // this certificate has ended
 	})
 	b.awaitProtected(t, nodeA, true)
 	a.awaitProtected(t, nodeB, true)
@@ -442,7 +445,7 @@ func TestAuthority(t *testing.T) {
 			t.Errorf("with the key %s: %v", k.Name(), err)
 		}
 	}
-	a.SetKey(issued(ca, "a", time.Hour)) // issued anew
+	a.SetKey(issued(ca, "a", time.Hour)) // a new certificate for a
 	conn, err := a.DialRoute(t.Context(), nodeB)
 	if err != nil {
 		t.Fatal(err)
@@ -451,7 +454,7 @@ func TestAuthority(t *testing.T) {
 	_ = within(t, b.routes, "the route").Close()
 }
 
-// TestAnswersAtWithItsKey: who says the peer's name and has another key is not the peer.
+// TestAnswersAtWithItsKey: a node with the peer's name and another key is not taken for the peer.
 func TestAnswersAtWithItsKey(t *testing.T) {
 	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
 	other := newNode(t, nodeB, nodeA)
@@ -464,5 +467,5 @@ func TestAnswersAtWithItsKey(t *testing.T) {
 	if err := a.AnswersAt(t.Context(), nodeB, b.Addr().String()); err != nil {
 		t.Error(err)
 	}
-	close(within(t, b.calls, "the question").done) // there is none
+	close(within(t, b.calls, "the question").done) // the call asks nothing
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
-// stayers opens connections to a node that say nothing, from an address of their own.
+// stayers opens silent connections to a node, all from one address that nobody else uses.
 func stayers(t *testing.T, n *node, count int) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
@@ -32,7 +32,7 @@ func stayers(t *testing.T, n *node, count int) {
 	}
 }
 
-// Those who say nothing do not keep a peer out, and are closed when others come.
+// Silent connections do not keep a peer out, and are closed when others come.
 func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.tune.handshakeTimeout = time.Minute
@@ -48,7 +48,8 @@ func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	}
 }
 
-// TestHeldClientsExpelNobody: a primary is found, and a peer opens a route for each client that it holds.
+// TestHeldClientsExpelNobody: once there is a primary, a peer opens a route for each client that it held, all at
+// once. None of them is expelled.
 func TestHeldClientsExpelNobody(t *testing.T) {
 	const held = 1000
 	a, b := pair(t, func(a, b *node) {
@@ -75,8 +76,8 @@ func TestHeldClientsExpelNobody(t *testing.T) {
 	}
 }
 
-// TestRoutesOpenInTurn: so many are being opened to a peer at a time, those of clients that read among them; a client that
-// is gone does not wait.
+// TestRoutesOpenInTurn: at most routesOpenedMax routes to a peer are being opened at a time, with those for clients
+// that only read. A client that is gone does not wait for its turn.
 func TestRoutesOpenInTurn(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	for range routesOpenedMax {
@@ -92,14 +93,14 @@ func TestRoutesOpenInTurn(t *testing.T) {
 	}
 }
 
-// TestHandshakesOfStrangersTakeTurns: of an address that is no peer's, few TLS handshakes are under way at a
-// time; a peer does not wait for them.
+// TestHandshakesOfStrangersTakeTurns: an address that is no peer's has only a few TLS handshakes under way at a
+// time. A peer does not wait for them.
 func TestHandshakesOfStrangersTakeTurns(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	secured(t, cluster.PeersRequire, a)
 	a.tune.handshakeTimeout = time.Minute
 	looked, goOn := make(chan struct{}, 64), make(chan struct{})
-	a.door.Holder = func(cluster.Key) (cluster.NodeID, bool) { // in the middle of a handshake
+	a.door.Holder = func(cluster.Key) (cluster.NodeID, bool) { // it is called in the middle of a handshake
 		looked <- struct{}{}
 		<-goOn
 		return 0, false
@@ -131,8 +132,8 @@ func TestHandshakesOfStrangersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestFloodFromManyAddressesKeepsNoMemberOut: TLS handshakes with all who are no peers have a pace; of those
-// who wait for theirs there is a bound. A peer neither waits nor is turned away.
+// TestFloodFromManyAddressesKeepsNoMemberOut: TLS handshakes with strangers begin at a bounded pace, and a bounded
+// number of strangers waits for its turn. A peer neither waits nor is turned away.
 func TestFloodFromManyAddressesKeepsNoMemberOut(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
@@ -178,7 +179,7 @@ func TestFloodFromManyAddressesKeepsNoMemberOut(t *testing.T) {
 		_ = conn.Close()
 		_ = within(t, a.routes, "a route").Close()
 	}
-	// b has its route before a has taken it out of the room.
+	// b may have its route before a has taken b's connection out of the room.
 	for deadline := time.Now().Add(patience); a.strangers.Stats().Inside != waiting; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d strangers wait, want %d", a.strangers.Stats().Inside, waiting)
@@ -189,7 +190,7 @@ func TestFloodFromManyAddressesKeepsNoMemberOut(t *testing.T) {
 	}
 }
 
-// logging returns a node that does not run yet, and what it logs.
+// logging returns a node that does not run yet, and its log.
 func logging(t *testing.T, id cluster.NodeID, peers ...cluster.NodeID) (*node, *lockedBuffer) {
 	t.Helper()
 	out := &lockedBuffer{}
@@ -219,7 +220,7 @@ func TestRejectionsOfOneSourceAreBounded(t *testing.T) {
 	}
 }
 
-// Each source that comes without a key has a line, whatever it lacks, and is told nothing.
+// Each address that comes without a valid key gets a line in the log, whatever it lacks, and is told nothing.
 func TestEachStrangerIsLogged(t *testing.T) {
 	b, out := logging(t, nodeB, nodeA)
 	secured(t, cluster.PeersRequire, b)
@@ -242,7 +243,7 @@ func TestEachStrangerIsLogged(t *testing.T) {
 			conn = tls.Client(conn, c.tls)
 		}
 		_, _ = conn.Write(c.says)
-		if told := new(bytes.Buffer); c.tls != nil || len(c.says) == len(says) { // the last one gets an alert
+		if told := new(bytes.Buffer); c.tls != nil || len(c.says) == len(says) { // only the last case gets an alert of TLS
 			if _, _ = io.Copy(told, conn); told.Len() > 0 {
 				t.Errorf("%d is told %q", n, told)
 			}
@@ -275,7 +276,7 @@ func TestCorruptPeerIsBounded(t *testing.T) {
 	}
 }
 
-// What is no status does not end the connection, and does not fill the log either.
+// A status that cannot be read does not end the connection, and many of them do not fill the log.
 func TestRefusedStatusIsBounded(t *testing.T) {
 	a, out := logging(t, nodeA, nodeB)
 	a.start(t)
@@ -302,7 +303,7 @@ func TestRefusedStatusIsBounded(t *testing.T) {
 	}
 }
 
-// TestUntoldReasons: why a node with a key that is not known here is refused is logged, and not told.
+// TestUntoldReasons: a node with an unknown key is refused. The reason is logged, and the node is not told.
 func TestUntoldReasons(t *testing.T) {
 	a, key := newNode(t, nodeA, nodeB), newKey(t).Name()
 	defer a.Unlisten()
@@ -317,7 +318,7 @@ func TestUntoldReasons(t *testing.T) {
 	}
 }
 
-// Who shows the key of a removed member is told that it is removed, whatever it says.
+// A node that shows the key of a removed member is told that it was removed, whatever else is wrong with its greeting.
 func TestRemovedIsToldThatAlone(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	secured(t, cluster.PeersRequire, a)
@@ -373,8 +374,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// TestRejectionsAreSaidAgain: the same sentence about a source has a line now and then, not one for ever; what had no
-// line is said at the next attempt.
+// TestRejectionsAreSaidAgain: the same sentence is logged again after a while. A sentence that could not be logged is
+// logged at the next attempt.
 func TestRejectionsAreSaidAgain(t *testing.T) {
 	tr, now := New(Config{Logger: slog.New(slog.DiscardHandler)}), time.Now()
 	for n, c := range []struct {

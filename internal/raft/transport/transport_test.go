@@ -90,7 +90,7 @@ func TestHeartbeatsPassALargeAppend(t *testing.T) {
 	}
 }
 
-// A peer that takes nothing must cost bounded memory, and Raft must hear of it.
+// A peer that reads nothing must cost bounded memory, and Raft must be told of it.
 func TestFullQueueDropsAndReports(t *testing.T) {
 	ln := rawPeer(t)
 	a := newNode(t, nodeA, nodeB)
@@ -182,7 +182,7 @@ func TestDeadProcessIsRefusedOnceAndComesBack(t *testing.T) {
 	b = newNodeAt(t, addr, nodeB, nodeA)
 	b.setAddr(nodeA, a.Addr().String())
 	b.start(t)
-	// "up" follows without a second "refused", however often a dialled.
+	// "up" follows without a second "refused", however often a has dialled.
 	a.expect(t, nodeB, "up")
 	a.connected(t)
 	a.Send([]*pb.Message{appendMessage(5)})
@@ -219,7 +219,7 @@ func TestRefusalIsReportedOnceAfterASignOfLife(t *testing.T) {
 	}
 }
 
-// Raft must hear of appends that were on their way when the connection broke.
+// Raft must be told of appends that were on their way when the connection broke.
 func TestLostAppendsAreReported(t *testing.T) {
 	ln := rawPeer(t)
 	a := newNode(t, nodeA, nodeB)
@@ -405,8 +405,8 @@ func TestReconnectKeepsTheOrder(t *testing.T) {
 	within(t, entered, "message 1")
 	second, _ := rawDial(t, a, hello)
 	expectClosed(t, first)
-	// Time for a reader that does not wait: some round trips with the node. Only the
-	// newest connection waits, however long the first one's reader is at work.
+	// These round trips give a reader that does not wait the time to be seen. Of the new connections only the
+	// newest one waits, however long the first connection's reader is at work.
 	for range 20 {
 		conn, _ := rawDial(t, a, hello)
 		expectClosed(t, second)
@@ -519,7 +519,7 @@ func TestRouteIsARawStream(t *testing.T) {
 	})
 }
 
-// rawStream holds a stream that dial opens to b to what it is for.
+// rawStream fails unless a stream that dial opens to b carries bytes in both directions, also after b has stopped.
 func rawStream(t *testing.T, b *node, dial func(context.Context, cluster.NodeID) (net.Conn, error), comes <-chan net.Conn) {
 	near, err := dial(t.Context(), nodeB)
 	if err != nil {
@@ -537,7 +537,7 @@ func rawStream(t *testing.T, b *node, dial func(context.Context, cluster.NodeID)
 			t.Fatalf("%q, %v", buf, err)
 		}
 	}
-	// The handler owns its end: the transport's end does not close it.
+	// The handler owns its side of the stream: when the transport stops it does not close it.
 	b.stop()
 	if _, err := far.Write([]byte("x")); err != nil {
 		t.Errorf("write after the end of Run: %v", err)

@@ -6,7 +6,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// TestUnsentMessages: what no agent sends is not taken.
+// TestUnsentMessages: messages that no agent ever sends are refused.
 func TestUnsentMessages(t *testing.T) {
 	of := func(kind pb.MessageType, change func(*pb.Message)) *pb.Message {
 		m := heartbeat(nodeB, nodeA, 1)
@@ -71,8 +71,8 @@ func TestUnsentMessages(t *testing.T) {
 	}
 }
 
-// TestUnsentMessageEndsConnection: it is counted, nothing behind it is taken, and the peer's
-// next connection is as good as any.
+// TestUnsentMessageEndsConnection: such a message is counted, nothing after it is taken, and the
+// peer's next connection works as always.
 func TestUnsentMessageEndsConnection(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestGreetingsOfVersion2: what an agent of protocol version 2 says first on a
-// connection of each class, and what it answers, to the byte. The files are never made
-// again: the next version has to write and to read them.
+// TestGreetingsOfVersion2: the greetings of an agent of protocol version 2 on a connection of
+// each class, and its answers, are the same to the byte. The files are never made again: later
+// versions must write and read them.
 func TestGreetingsOfVersion2(t *testing.T) {
 	expect := func(name string, got []byte) {
 		t.Helper()

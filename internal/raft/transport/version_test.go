@@ -46,7 +46,7 @@ func frozenReadGreeting(b []byte) (word uint8, body []byte, err error) {
 	return b[6], b[16:], nil
 }
 
-// frozenReadHello likewise, of a hello.
+// frozenReadHello is how an agent of version 1 reads a hello.
 func frozenReadHello(b []byte) (word uint8, body []byte, err error) {
 	word, body, err = frozenReadGreeting(b)
 	if err == nil && (word < 1 || word > 4) {
@@ -55,7 +55,7 @@ func frozenReadHello(b []byte) (word uint8, body []byte, err error) {
 	return word, body, err
 }
 
-// expectFrozen fails unless an agent of version 1 takes got, by read, for want.
+// expectFrozen fails unless an agent of version 1, which reads with read, finds the same in got as in want.
 func expectFrozen(t testing.TB, read func([]byte) (uint8, []byte, error), want, got []byte) {
 	t.Helper()
 	wantWord, wantBody, err := read(want)
@@ -68,8 +68,8 @@ func expectFrozen(t testing.TB, read func([]byte) (uint8, []byte, error), want, 
 	}
 }
 
-// control1 and append1 are what the frozen files of these names hold, before and
-// behind a status and a ping.
+// control1 and append1 are the messages in the frozen files "control" and "append". The files also hold a status
+// and a ping.
 func control1() []*pb.Message {
 	return []*pb.Message{heartbeat(nodeB, nodeA, 9), {
 		Type: pb.MsgPreVote.Enum(), From: new(uint64(nodeB)), To: new(uint64(nodeA)),
@@ -83,7 +83,7 @@ func append1() []*pb.Message {
 		m.From, m.To = new(uint64(nodeB)), new(uint64(nodeA))
 	}
 	plain.Entries[1].Type = pb.EntryConfChangeV2.Enum()
-	other.Context = []byte("x") // goes as protobuf
+	other.Context = []byte("x") // so the message is sent as protobuf
 	return []*pb.Message{plain, other}
 }
 
@@ -110,7 +110,7 @@ func TestCommonVersion(t *testing.T) {
 	}
 }
 
-// TestHighestCommonVersionIsSpoken: on both sides, whatever else each of them speaks.
+// TestHighestCommonVersionIsSpoken: both sides speak their highest common version, whatever else they can speak.
 func TestHighestCommonVersionIsSpoken(t *testing.T) {
 	for _, c := range []struct {
 		a, b versions
@@ -137,7 +137,7 @@ func TestHighestCommonVersionIsSpoken(t *testing.T) {
 	}
 }
 
-// TestNoCommonVersionIsRefusedOnBothSides: each of them says so, and counts it.
+// TestNoCommonVersionIsRefusedOnBothSides: each side reports the refusal, and counts it.
 func TestNoCommonVersionIsRefusedOnBothSides(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	a.speaks, b.speaks = versions{1, 2}, versions{3, 3}
@@ -164,8 +164,8 @@ func TestNoCommonVersionIsRefusedOnBothSides(t *testing.T) {
 	}
 }
 
-// TestPreviousVersionDials: an agent of version 1 gets the answer that it knows, and
-// what it says arrives.
+// TestPreviousVersionDials: an agent of version 1 gets an answer that it can read, and
+// its messages arrive.
 func TestPreviousVersionDials(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)
@@ -191,7 +191,7 @@ func TestPreviousVersionDials(t *testing.T) {
 			}
 		}
 	}
-	// By what it lacks, the leader knows that this node takes no state entries.
+	// The status has no StateVersion: by that the leader knows that this node takes no state entries.
 	var s status.Node
 	if err := json.Unmarshal([]byte(within(t, a.statuses, "the status")), &s); err != nil {
 		t.Fatal(err)
@@ -201,8 +201,8 @@ func TestPreviousVersionDials(t *testing.T) {
 	}
 }
 
-// TestPreviousVersionIsDialled: an agent of version 1 takes our greetings, and hears
-// of no class that it does not know.
+// TestPreviousVersionIsDialled: an agent of version 1 accepts our greetings, and is never
+// dialled with a class that it does not know.
 func TestPreviousVersionIsDialled(t *testing.T) {
 	ln := rawPeer(t)
 	a := newNode(t, nodeA, nodeB)
@@ -226,7 +226,7 @@ func TestPreviousVersionIsDialled(t *testing.T) {
 	for range 2 {
 		got := next()
 		c := class(got[6])
-		// The frozen hello is node b's to node a: the two change places.
+		// The frozen hello is from node b to node a, so the two must change places.
 		want := greeting{version: 1, word: uint8(c), body: frozen(t, "hello-"+c.String())[greetingHeaderBytes:]}
 		want.body[0], want.body[16], want.body[24], want.body[48] = byte(nodeB), byte(nodeA), byte(nodeA), 'a'
 		expectFrozen(t, frozenReadHello, appendGreeting(nil, want), got)
@@ -242,7 +242,7 @@ func TestPreviousVersionIsDialled(t *testing.T) {
 	if _, err := a.DialRead(t.Context(), nodeB); !errors.As(err, &rejected) || rejected.Code != CodeVersion {
 		t.Errorf("read: %v", err)
 	}
-	// No dial was made for them: the next one that comes is another's.
+	// Neither of them made a dial: the next dial that comes is that of the bulk stream.
 	dialled := make(chan error, 1)
 	go func() {
 		conn, err := a.DialBulk(t.Context(), nodeB)
@@ -259,8 +259,8 @@ func TestPreviousVersionIsDialled(t *testing.T) {
 	}
 }
 
-// TestCallBeforeTheVersionIsKnown: an agent of version 1 refuses it by the version
-// that it names, and not as a class that makes no sense.
+// TestCallBeforeTheVersionIsKnown: an agent of version 1 refuses a call because of the version
+// in the hello, and not because of an unknown class.
 func TestCallBeforeTheVersionIsKnown(t *testing.T) {
 	hello := encodeHello(helloFrom(nodeA, nodeB, classCall))
 	if _, _, err := frozenReadHello(hello); err == nil || err.Error() != "protocol version 2" {
@@ -273,7 +273,7 @@ func TestCallBeforeTheVersionIsKnown(t *testing.T) {
 	if Code(g.word) != CodeVersion {
 		t.Errorf("code %d: %s", g.word, g.body)
 	}
-	// One that calls in version 1 all the same is not served.
+	// A call that claims version 1 is not served.
 	_, g = rawDial(t, a, encodeHello(hello1(classCall)))
 	if Code(g.word) != CodeMalformed {
 		t.Errorf("code %d: %s", g.word, g.body)
@@ -286,7 +286,7 @@ func hello1(c class) hello {
 	return h
 }
 
-// TestRejectionOfPreviousVersion: the two sides' reasons are read as before.
+// TestRejectionOfPreviousVersion: each version reads the other one's rejection.
 func TestRejectionOfPreviousVersion(t *testing.T) {
 	const text = "node a has another data directory than before"
 	g, err := readGreeting(bytes.NewReader(frozen(t, "rejected")))
@@ -300,8 +300,7 @@ func TestRejectionOfPreviousVersion(t *testing.T) {
 	expectFrozen(t, frozenReadGreeting, frozen(t, "rejected"), appendGreeting(nil, g))
 }
 
-// TestFramesAreThoseOfPreviousVersion: between two versions the frames are the same
-// to the byte.
+// TestFramesAreThoseOfPreviousVersion: the frames are the same to the byte as those of version 1.
 func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 	want := frozen(t, "control")
 	r := newFrameReader(bytes.NewReader(want), classControl)
