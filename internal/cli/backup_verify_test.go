@@ -15,12 +15,13 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestVerifyEnds: a restored node that gets on may take its time, and one that does not is given up, with the reason that it
-// says, or none.
+// TestVerifyEnds: a restored node that makes progress may take any time. A node that makes none is given up, and the
+// error has the reason that the node says, if it says one.
 func TestVerifyEnds(t *testing.T) {
 	stopped := status.Node{Name: "verify", Role: status.RoleUnverified, Reason: "the applier stopped with error 1062", Applied: 7}
 	for what, c := range map[string]struct {
-		// at is the node after so long; nil: it does not answer. It opens after opens, if that is not 0.
+		// at returns the node's status after a time; nil = the node does not answer. After opens the node is the
+		// primary; 0 = it never is.
 		at    func(time.Duration) *status.Node
 		opens time.Duration
 		want  string
@@ -57,7 +58,7 @@ func TestVerifyEnds(t *testing.T) {
 	}
 }
 
-// TestScratchOfKilled: what a verification has left that was killed goes, what is under way stays.
+// TestScratchOfKilled: the directory of a verification that was killed is removed, that of a running one stays.
 func TestScratchOfKilled(t *testing.T) {
 	scratch := t.TempDir()
 	killed := filepath.Join(scratch, "qv-killed")

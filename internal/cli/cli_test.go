@@ -120,8 +120,7 @@ func TestStatusTable(t *testing.T) {
 	}
 }
 
-// TestHelpIsNarrow: a terminal of 80 columns shows every line of help whole, and says
-// what each command is for.
+// TestHelpIsNarrow: no line of any help is longer than the 80 columns of a terminal.
 func TestHelpIsNarrow(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -196,7 +195,7 @@ func TestStatusExitCodes(t *testing.T) {
 	}
 }
 
-// stopAfter ends a context once it was written to so often.
+// stopAfter is a writer that ends a context at its nth write.
 type stopAfter struct {
 	text strings.Builder
 	n    int
@@ -210,7 +209,8 @@ func (w *stopAfter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// TestStatusWatch: it goes on until it is ended, also while nobody answers. Its clock is UTC's, as what it shows.
+// TestStatusWatch: status --watch goes on until it is ended, also while nobody answers. Its clock shows UTC, as all
+// times in the status do.
 func TestStatusWatch(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		json.NewEncoder(w).Encode(sampleStatus())
@@ -272,8 +272,8 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 	}
 }
 
-// TestKeyMistakeExit: a key that somebody has to mend ends the agent with the code at which the unit does not start
-// it again.
+// TestKeyMistakeExit: a key that a person must mend ends the agent with an exit code at which the systemd unit does
+// not start it again.
 func TestKeyMistakeExit(t *testing.T) {
 	var errs bytes.Buffer
 	path := filepath.Join(t.TempDir(), "node.toml")
@@ -289,8 +289,8 @@ func TestKeyMistakeExit(t *testing.T) {
 	}
 }
 
-// TestClientArgv: the option file takes the place of --no-defaults, first of
-// all options, and no password is among the arguments.
+// TestClientArgv: the option file takes the place of --no-defaults as the first
+// option, and no password is among the arguments.
 func TestClientArgv(t *testing.T) {
 	install := &install.Installation{
 		Loader: []string{"/p/ld.so", "--library-path", "/p/lib"}, Mysql: "/p/bin/mysql",
@@ -311,7 +311,7 @@ func TestClientArgv(t *testing.T) {
 	}
 }
 
-// TestOptionFile: a child reads the file, and only its owner may.
+// TestOptionFile: a child can read the file, and nobody but its owner may.
 func TestOptionFile(t *testing.T) {
 	path, err := optionFile("secret")
 	if err != nil {
@@ -326,8 +326,8 @@ func TestOptionFile(t *testing.T) {
 	}
 }
 
-// TestAnswers: a socket that nobody listens at, or that is not there, is told from one of
-// a server, which sees no connection.
+// TestAnswers: answers tells a server's socket from a socket at which nobody listens, and from a
+// missing one. The server sees no connection.
 func TestAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := answers(path); err == nil || !strings.Contains(err.Error(), `"quorate status" says why`) {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 )
 
-// TestInitClientCA: clients with the one CA can verify each node by each name.
+// TestInitClientCA: with the CA clients can verify each node, by each of the names.
 func TestInitClientCA(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "cluster")
 	args := []string{"init", "--nodes", "a=10.0.0.1,b=db2.example:7500,c=[fd00::3]:7400", "--logger", "c", "--out", out, "--client-ca", "--client-name", "orders.db.example,*.apps.example"}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCompletion: a shell completes the names of nodes, which the agent knows, words of which there are a few, and files where
-// a file is meant.
+// TestCompletion: a shell completes the names of nodes, which it asks the agent for, the words of flags and arguments
+// that take one of a few, and files where a file is meant.
 func TestCompletion(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(sampleStatus()) }))
 	defer server.Close()

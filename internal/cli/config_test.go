@@ -16,7 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// TestFileWarnings: passwords are nobody else's, nor is who mysqld runs as.
+// TestFileWarnings: there is a warning if others may read a password or a hash, or change the configuration, which
+// names the program that runs as mysqld.
 func TestFileWarnings(t *testing.T) {
 	dir := t.TempDir()
 	path, password := filepath.Join(dir, "node.toml"), filepath.Join(dir, "p")
@@ -51,7 +52,8 @@ func TestFileWarnings(t *testing.T) {
 	}
 }
 
-// TestRunRefusesChangeableConfig: who may change it has what the agent has.
+// TestRunRefusesChangeableConfig: run refuses a configuration that others may change: they could do all that the
+// agent may do.
 func TestRunRefusesChangeableConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.toml")
 	text := "cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"127.0.0.1:7400\"\n[mysql]\nuser = \"nobody\"\n"
@@ -89,7 +91,7 @@ func TestRunRefusesChangeableConfig(t *testing.T) {
 	}
 }
 
-// TestRunWarnsOfReadableHash: where everybody may read a reader's hash, the agent's log says so at each start.
+// TestRunWarnsOfReadableHash: if everybody may read a reader's hash, the agent logs a warning at each start.
 func TestRunWarnsOfReadableHash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.toml")
 	text := "cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"127.0.0.1:7400\"\n[feed]\nreaders_listen = \"127.0.0.1:7403\"\n[[reader]]\nuser = \"cdc\"\npassword_hash = \"" +
@@ -129,7 +131,7 @@ func TestTokensWarning(t *testing.T) {
 	}
 }
 
-// TestFenceWarnings: root may fence, and on loopback nobody needs to.
+// TestFenceWarnings: root gets no warning, because it may fence. On loopback nobody needs to fence.
 func TestFenceWarnings(t *testing.T) {
 	var c config.Config
 	c.MySQL.Bind = "10.0.0.1"
@@ -142,7 +144,8 @@ func TestFenceWarnings(t *testing.T) {
 	}
 }
 
-// TestDataDirWarnings: an agent ends where it cannot write, and the check leaves nothing.
+// TestDataDirWarnings: there is a warning if the data directory cannot be written, because the agent would end. The
+// check leaves nothing behind.
 func TestDataDirWarnings(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -183,7 +186,7 @@ func TestGroupWarnings(t *testing.T) {
 	}
 }
 
-// TestShowWithoutAgent: settings of the cluster that are not known are not left out in silence.
+// TestShowWithoutAgent: without an agent a line on stderr says that the cluster's variables are not known.
 func TestShowWithoutAgent(t *testing.T) {
 	_, example, _ := run(t, "config", "example")
 	file := filepath.Join(t.TempDir(), "node.toml")
@@ -239,7 +242,7 @@ func TestHookOfOthers(t *testing.T) {
 	}
 }
 
-// TestReflow: paragraphs are broken anew, what is indented is not touched.
+// TestReflow: paragraphs get new line breaks, and indented lines stay as they are.
 func TestReflow(t *testing.T) {
 	word := strings.Repeat("x", 39)
 	want := word + " " + word + "\ny z\n\n  as\n  it is\n\nend"
@@ -248,8 +251,8 @@ func TestReflow(t *testing.T) {
 	}
 }
 
-// TestShownSettings: each setting says where it comes from; the cluster's variables stand above the
-// file's; what opens something is not shown.
+// TestShownSettings: each setting says where it comes from. The cluster's variables override the
+// file's. Secrets are not shown.
 func TestShownSettings(t *testing.T) {
 	t.Setenv(install.EnvBaseDir, "/opt/mysql")
 	c, err := config.Parse("node.toml", []byte(`cluster = "shop"

@@ -25,7 +25,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// agentThat answers control requests, and notes what it was asked.
+// agentThat serves as an agent that gives this answer to all control requests, and notes the last request in asked.
 func agentThat(t *testing.T, answer *control.Answer, asked *control.Request) (addr string) {
 	t.Helper()
 	return onSocket(t, func(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +115,7 @@ func TestControlCommands(t *testing.T) {
 	}
 }
 
-// TestControlExitCodes: a script can tell what became of its request.
+// TestControlExitCodes: the exit code tells a script what became of its request.
 func TestControlExitCodes(t *testing.T) {
 	var answer control.Answer
 	var asked control.Request
@@ -156,7 +156,7 @@ d     full  0       -     -            -             unknown      -
 	}
 }
 
-// TestClusterShow: what is in force is shown, also what nobody has set.
+// TestClusterShow: all settings that are in force are shown, also those that nobody has set.
 func TestClusterShow(t *testing.T) {
 	var asked control.Request
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: json.RawMessage(`{"variables": {"sql_mode": "ANSI"}}`)}, &asked)
@@ -189,8 +189,8 @@ maintenance    off
 	}
 }
 
-// TestDeletingAsks: what deletes data wants a word, and without a person to give it the
-// agent is not asked.
+// TestDeletingAsks: a command that deletes data needs --yes where no person can answer. Without --yes
+// the agent gets no request.
 func TestDeletingAsks(t *testing.T) {
 	var asked control.Request
 	answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{What: "it", Changed: true})}
@@ -207,7 +207,7 @@ func TestDeletingAsks(t *testing.T) {
 	}
 }
 
-// TestDeletingAsksOnATerminal: it says what it means, and takes yes for yes alone.
+// TestDeletingAsksOnATerminal: the command says what it would mean, asks, and goes on only after y or yes.
 func TestDeletingAsksOnATerminal(t *testing.T) {
 	var asked control.Request
 	plan := cluster.ChangeResult{What: "it", DryRun: true, Impact: cluster.Impact{Notes: []string{"2 of 2 then"}}}
@@ -232,7 +232,7 @@ func TestDeletingAsksOnATerminal(t *testing.T) {
 		if err := terminal.Close(); err != nil {
 			t.Fatal(err)
 		}
-		said := make([]byte, 4096) // what a terminal echoes comes first
+		said := make([]byte, 4096) // the terminal's echo comes first
 		n, err := person.Read(said)
 		for wants := "note: 2 of 2 then\r\nRemove node b for good? No node can have its name again. [y/N] "; err == nil; n, err = person.Read(said) {
 			if strings.Contains(string(said[:n]), wants) {
@@ -245,7 +245,7 @@ func TestDeletingAsksOnATerminal(t *testing.T) {
 	}
 }
 
-// openTerminal returns a terminal, and the end of it at which a person sits.
+// openTerminal returns a pseudo-terminal, and its other end, where the person types and reads.
 func openTerminal(t *testing.T) (terminal, person *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -289,7 +289,7 @@ func TestAuditTable(t *testing.T) {
 	}
 }
 
-// TestChangeText: a dry run says what would be, and its exit code whether it would.
+// TestChangeText: a dry run says what it would do, and its exit code tells whether that is possible now.
 func TestChangeText(t *testing.T) {
 	var answer control.Answer
 	var asked control.Request
@@ -310,8 +310,8 @@ func TestChangeText(t *testing.T) {
 	}
 }
 
-// TestJSON: whatever becomes of a request, --json prints one document, and the exit code
-// is that of the text form.
+// TestJSON: whatever becomes of a request, --json prints one document, with the same exit code
+// as without --json.
 func TestJSON(t *testing.T) {
 	var answer control.Answer
 	var asked control.Request
@@ -370,7 +370,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestFailureIsOneLineOfJSON: also where each result is a line, and wherever the flags are.
+// TestFailureIsOneLineOfJSON: an error is one line of JSON, also for commands that print one object per line, and
+// wherever --json stands.
 func TestFailureIsOneLineOfJSON(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for line, wantCode := range map[string]int{
@@ -398,7 +399,7 @@ func TestFailureIsOneLineOfJSON(t *testing.T) {
 	}
 }
 
-// TestUnanswered: who cannot reach the agent is told what to do.
+// TestUnanswered: if the agent cannot be reached, the error says what to do.
 func TestUnanswered(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -415,7 +416,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestOneLineHasNoControlCharacters: a reason may be anybody's.
+// TestOneLineHasNoControlCharacters: anybody may have written a reason, so it must not control the terminal.
 func TestOneLineHasNoControlCharacters(t *testing.T) {
 	if got := oneLine(" a\x1b[2J\r\n\tb \u202e c\u2028d\x00 ü e"); got != "a[2J b c d ü e" {
 		t.Errorf("%q", got)
@@ -432,8 +433,8 @@ func TestMaintenanceLine(t *testing.T) {
 	}
 }
 
-// TestDidCommitSaysWhatIsKnown: a token that nobody knows is no "never will be", nor is a
-// GTID: its server may give it again.
+// TestDidCommitSaysWhatIsKnown: "never will be" is said only of a session token. A token that nobody
+// knows is "not known", and a GTID may be given again by its server.
 func TestDidCommitSaysWhatIsKnown(t *testing.T) {
 	const id = "3e11fa47-71ca-11e1-9e33-c80aa9429562:22"
 	var asked control.Request
@@ -457,7 +458,7 @@ func TestDidCommitSaysWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutSocket: an agent that has no control socket says at its api why.
+// TestRequestsWithoutSocket: if an agent has no control socket, the error has the reason, which the agent's API says.
 func TestRequestsWithoutSocket(t *testing.T) {
 	var st status.Cluster
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
@@ -480,7 +481,7 @@ func TestRequestsWithoutSocket(t *testing.T) {
 			}
 		}
 	}
-	// What it has on disk is shown all the same, be it nothing.
+	// The lines that the node has on disk are shown all the same, even if there are none.
 	if err := os.WriteFile(filepath.Join(dir, "identity.json"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -511,8 +512,8 @@ func TestRequestsWithoutSocket(t *testing.T) {
 	}
 }
 
-// TestHangingAgent: nothing is asked of an agent that shows no sign of life, and what it would have read is read from
-// the files.
+// TestHangingAgent: an agent that shows no sign of life gets no request. History and audit lines then come from its
+// files.
 func TestHangingAgent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "node.toml")
@@ -550,7 +551,7 @@ func TestHangingAgent(t *testing.T) {
 	}
 }
 
-// TestFilesOfAFormingNode: what needs files that a node has only once it has begun says
+// TestFilesOfAFormingNode: a command that needs files of a node that has not begun yet says
 // so, and where to look.
 func TestFilesOfAFormingNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.toml")
@@ -559,7 +560,7 @@ func TestFilesOfAFormingNode(t *testing.T) {
 	}
 	for _, c := range []struct{ what, args string }{{"node a has no mysqld yet", "mysql"}, {"this node has no log yet", "log ls"}} {
 		if _, err := install.Discover(""); err != nil && c.args == "mysql" {
-			continue // it says that there is no MySQL
+			continue // the error says that there is no MySQL
 		}
 		code, _, errs := run(t, append(strings.Fields(c.args), "--config", path)...)
 		if code != exitFailure || !strings.Contains(errs, c.what) || !strings.HasSuffix(errs, "\"quorate status\" says why\n") {
@@ -578,7 +579,7 @@ func TestLostLogIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // the directory is not there, and it is empty: its disk is not mounted
+	for range 2 { // first the directory is missing, then it is empty, as when its disk is not mounted
 		if code, _, errs := run(t, "log", "ls", "--config", path); code != exitFailure || !strings.Contains(errs, "but this node has had one: mount it, or put it back") {
 			t.Errorf("%d, %q", code, errs)
 		}
@@ -588,8 +589,8 @@ func TestLostLogIsNamed(t *testing.T) {
 	}
 }
 
-// TestSettingsOfNodeOutside: a node that takes no part in the cluster does not show the
-// default as what was agreed on, nor the log as empty that it has not opened.
+// TestSettingsOfNodeOutside: a node that takes no part in the cluster does not show defaults as
+// the cluster's settings, nor its log, which it has not opened, as empty.
 func TestSettingsOfNodeOutside(t *testing.T) {
 	var st status.Cluster
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
@@ -616,8 +617,8 @@ func TestSettingsOfNodeOutside(t *testing.T) {
 	}
 }
 
-// TestAgentDiesOverARequest: whether it was done is not known then, and that is said; a
-// question that changes nothing has failed.
+// TestAgentDiesOverARequest: if the agent dies, the error says that it is not known whether the request
+// was done. A request that changes nothing has failed.
 func TestAgentDiesOverARequest(t *testing.T) {
 	socket := onSocket(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for _, c := range []struct {

@@ -93,8 +93,8 @@ func TestDemoOutput(t *testing.T) {
 	}
 }
 
-// TestDemoCommandsWorkAnywhere: what a kept demo prints needs nothing of the terminal in
-// which it was started.
+// TestDemoCommandsWorkAnywhere: the commands that a kept demo prints work in any terminal, not only in
+// the one where it was started.
 func TestDemoCommandsWorkAnywhere(t *testing.T) {
 	base := t.TempDir()
 	d := &demo{opts: demoOptions{nodes: 3, dir: filepath.Join(t.TempDir(), "c")}, out: &demoPrinter{steps: io.Discard},

@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/config"
 )
 
-// TestAgentThatIsSilent: an agent that does not answer at api.listen is one that does not run only if nobody listens at its
-// control socket either.
+// TestAgentThatIsSilent: if no agent answers at api.listen, the agent counts as not running only if nobody listens at
+// its control socket either.
 func TestAgentThatIsSilent(t *testing.T) {
 	c := config.Default()
 	st := sampleStatus()

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/config"
 )
 
-// TestRootExecutesNothingOthersName: a configuration that others may change, or put another in place of, names nothing
-// that root executes.
+// TestRootExecutesNothingOthersName: root executes no program of a configuration that others may change, or may
+// replace by another file.
 func TestRootExecutesNothingOthersName(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root is somebody else's ladder")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestMeasuredDurations: what was measured has one decimal from a second on, in every text.
+// TestMeasuredDurations: a measured duration of a second or more has one decimal at most, in every text.
 func TestMeasuredDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		454_062_499 * time.Nanosecond:   "454ms",

@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestHistoryOutage: the history and the last line of status say both times, of a change
-// that an older agent wrote none, and the line says one where both are the same.
+// TestHistoryOutage: the history and the last line of the status show both times. Where both are the
+// same the line has only one, and where an older agent wrote the change neither is known.
 func TestHistoryOutage(t *testing.T) {
 	for _, tc := range []struct {
 		row   cluster.HistoryRow

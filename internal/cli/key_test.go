@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// TestInit: three nodes' files, which fit together, and replace nothing.
+// TestInit: init writes the files of three nodes, which fit together, and replaces no file.
 func TestInit(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "new")
 	args := []string{"init", "--nodes", "a=10.0.0.1,b=db2:7500,c=::1", "--logger", "c", "--cluster", "orders", "--out", out}
@@ -57,7 +57,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestKey: a key is made once, and shown.
+// TestKey: key new makes a key once, and key show shows it.
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
 	toml := filepath.Join(dir, "x.toml")
@@ -96,8 +96,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestRotateEndsAtTheEnd: the command is done once the cluster knows the node by the new key alone, which is
-// after the node shows it.
+// TestRotateEndsAtTheEnd: the command ends only once the cluster knows the node by the new key alone. The node shows
+// the new key before that.
 func TestRotateEndsAtTheEnd(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		dir := t.TempDir()
@@ -142,7 +142,8 @@ func TestRotateEndsAtTheEnd(t *testing.T) {
 		if !done {
 			continue
 		}
-		// A command that is killed before its last step leaves the key there. The next one must not look like another change.
+		// A command that was killed before its last step has left the new key in node.key.next. The next command
+		// must finish that change, and say that it made no other key.
 		if err := os.Rename(file, file+".next"); err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func (s *realServer) reset(t *testing.T) {
 	s.exec(t, "DROP DATABASE IF EXISTS d", "RESET BINARY LOGS AND GTIDS")
 }
 
-// replay is `mysqlbinlog ARGS | mysql`.
+// replay runs `mysqlbinlog ARGS | mysql`.
 func (s *realServer) replay(t *testing.T, stdin io.Reader, args ...string) {
 	t.Helper()
 	reader, err := s.install.MysqlbinlogArgv()
@@ -321,7 +321,7 @@ func TestLogRestoresServer(t *testing.T) {
 	restore("export", whole, nil, export())
 	halfFile := export("--until-gtid", halfGTID.String())
 	restore("export up to a transaction", half, nil, halfFile)
-	// The rest on top of it: what is there already is skipped.
+	// The whole export on top of that: the server skips the transactions that it already has.
 	target.replay(t, nil, export())
 	if got := target.state(t); got != whole {
 		t.Errorf("export on top of another: %s, want %s", got, whole)

@@ -68,7 +68,7 @@ func TestLogPurge(t *testing.T) {
 	}
 }
 
-// TestLogPurgeJSON: one request, and its plan.
+// TestLogPurgeJSON: with --json the agent gets one request, and its plan is printed.
 func TestLogPurgeJSON(t *testing.T) {
 	var asked control.Request
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, samplePlan())}, &asked)
@@ -99,7 +99,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestSignalEndsQuestion: who is asked may interrupt, and nothing is done.
+// TestSignalEndsQuestion: a signal ends a question, and nothing is done.
 func TestSignalEndsQuestion(t *testing.T) {
 	in, person := io.Pipe() // nobody types
 	defer func() { _ = person.Close() }()

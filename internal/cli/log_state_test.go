@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// TestDumpOfState: a change of the cluster state between an epoch's entries is
-// shown, and is nothing wrong.
+// TestDumpOfState: a change of the cluster state between the entries of an epoch is
+// shown, and is not taken for an error.
 func TestDumpOfState(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	log, err := seglog.Open(seglog.Options{FS: vfs.OS{}, Dir: dir})

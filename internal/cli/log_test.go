@@ -61,8 +61,8 @@ func upgradedLog(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestExportOverUpgrade: one file cannot hold two formats; a directory gets one
-// file for each, and nothing is left of what was refused.
+// TestExportOverUpgrade: one file cannot hold two formats. A directory gets one
+// file for each format. A refused export leaves no file.
 func TestExportOverUpgrade(t *testing.T) {
 	log, to := upgradedLog(t), t.TempDir()
 	names := func() (names []string) {
@@ -85,7 +85,7 @@ func TestExportOverUpgrade(t *testing.T) {
 	if want := "there is no directory " + filepath.Join(to, "none") + ": make it first"; code != exitFailure || !strings.Contains(errs, want) {
 		t.Errorf("no directory: %d, %q", code, errs)
 	}
-	// A file that cannot be written ends it, and takes the ones before with it.
+	// If one file cannot be written, the export fails, and the files before it are removed.
 	second := filepath.Join(to, "export.000002")
 	if err := os.WriteFile(second, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)

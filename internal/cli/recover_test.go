@@ -21,8 +21,8 @@ type judged struct {
 
 func (j judged) Judge(context.Context) (recovery.Verdict, error) { return j.v, j.err }
 
-// TestRecoverLooksAgain: a person who is asked may take hours, and others may be back
-// meanwhile.
+// TestRecoverLooksAgain: after the answer the other nodes are asked again, because a person may take
+// hours, and nodes may be back meanwhile.
 func TestRecoverLooksAgain(t *testing.T) {
 	seen := recovery.Verdict{Situation: recovery.Situation{Cluster: "shop"}, Unknown: []string{"db1", "db3"}}
 	back := seen
@@ -85,8 +85,8 @@ against it: node db4 answers, but does not say what it has: node db4: this node'
 	}
 }
 
-// TestRecoverTextOfRefusal: what nobody has said is not claimed, and who runs is not to be
-// switched off.
+// TestRecoverTextOfRefusal: the text claims nothing that no node has said. If a majority may run, it does
+// not tell the person to switch these nodes off.
 func TestRecoverTextOfRefusal(t *testing.T) {
 	off := "make sure that these nodes are off"
 	refuses := recovery.Finding{Name: "db1", Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
@@ -108,7 +108,7 @@ func TestRecoverTextOfRefusal(t *testing.T) {
 	}
 }
 
-// TestRecoverDryRunJSON: it has the fields of every dry run.
+// TestRecoverDryRunJSON: a dry run of recover has the fields of every dry run.
 func TestRecoverDryRunJSON(t *testing.T) {
 	for _, refused := range []string{"", "a majority answers"} {
 		var out strings.Builder

@@ -17,8 +17,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// TestWhichIsRestored: a restore takes the newest full backup that can be restored. A verification takes the newest one: that
-// another can be restored is not the question. What is named, and is not there, is said so.
+// TestWhichIsRestored: a restore takes the newest full backup that can be restored. A verification always takes the
+// newest one, and fails if that cannot be restored. If a named backup is not there, the error says so.
 func TestWhichIsRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -35,7 +35,8 @@ func TestWhichIsRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, archive.DataName(names[0])), nil, 0o600); err != nil { // the newest has none
+	// The newest full backup has no data.
+	if err := os.WriteFile(filepath.Join(dir, archive.DataName(names[0])), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	store, err := repository.NewDirectory(vfs.OS{}, dir)
@@ -43,7 +44,7 @@ func TestWhichIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config.Default()
-	cfg.MySQL.BaseDir = filepath.Join(dir, "no MySQL") // so it goes no further
+	cfg.MySQL.BaseDir = filepath.Join(dir, "no MySQL") // a restore that was begun ends with this error
 	for _, c := range []struct {
 		full   string
 		verify bool
@@ -61,16 +62,16 @@ func TestWhichIsRestored(t *testing.T) {
 	}
 }
 
-// TestWrongData: a restore is refused where mysqld could not start the data, and nowhere else.
+// TestWrongData: a restore is refused if, and only if, mysqld could not start the data.
 func TestWrongData(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ of, mysqld, want string }{
 		{"9.7.4", "9.7.4", ""},
 		{"9.7.4", "9.7.9", ""},
-		{"9.7.9", "9.7.4", ""}, // of one series with long-term support
+		{"9.7.9", "9.7.4", ""}, // both are of one series with long-term support
 		{"8.4.7", "8.4.2", ""},
 		{"8.4.7", "9.7.4", ""},
-		{"", "9.7.4", ""}, // an older quorate's
+		{"", "9.7.4", ""}, // an older quorate made the backup
 		{"of somebody", "9.7.4", ""},
 		{"8.0.43", "8.0.36", "8.0.36 is older than 8.0.43"},
 		{"9.7.4", "8.4.9", "8.4.9 is older than 9.7.4"},

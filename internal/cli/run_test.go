@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The journal takes a line's priority from its beginning, and has the time itself.
+// In the form for the journal each line begins with its priority, and has no time, because the journal has the time
+// itself.
 func TestJournalLines(t *testing.T) {
 	var out bytes.Buffer
 	logger := newLogger(&out, formatJournal, slog.LevelDebug)

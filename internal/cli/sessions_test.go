@@ -14,8 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// nodesThat answer the requests for sessions, each by its name, through one agent; others do not. The status
-// has an unreachable node c.
+// nodesThat serves as an agent through which the nodes in answers answer a request for their sessions, and other
+// nodes do not. The status has an unreachable node c.
 func nodesThat(t *testing.T, answers map[string]cluster.Sessions, asked *sync.Map) (addr string) {
 	t.Helper()
 	return onSocket(t, func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func nodesThat(t *testing.T, answers map[string]cluster.Sessions, asked *sync.Ma
 	})
 }
 
-// sampleSessions are what nodes a, the primary, and b say at the same time.
+// sampleSessions returns the answers of the nodes a, the primary, and b at the same time.
 func sampleSessions() map[string]cluster.Sessions {
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 12, 0, second, 0, time.UTC) }
 	routed := func(client, port, node, target, stream, server string, second int) cluster.Session {
@@ -64,7 +64,7 @@ func sampleSessions() map[string]cluster.Sessions {
 
 const sessionsHead = "CLIENT           PORT  NODE  TARGET  STATE   SINCE                    SERVER SEES\n"
 
-// TestSessions: what nodes know of a client is put together, and what is not known is said.
+// TestSessions: what several nodes know of a client is put together. What is missing is said.
 func TestSessions(t *testing.T) {
 	var asked sync.Map
 	addr := nodesThat(t, sampleSessions(), &asked)
@@ -97,7 +97,7 @@ c has not answered: node a does not hear of it
 	}
 }
 
-// TestSessionsOfOneNode: who came through another node is shown without an address.
+// TestSessionsOfOneNode: a client that came through another node is shown without an address.
 func TestSessionsOfOneNode(t *testing.T) {
 	var asked sync.Map
 	addr := nodesThat(t, sampleSessions(), &asked)
@@ -120,7 +120,7 @@ func TestSessionsOfOneNode(t *testing.T) {
 	}
 }
 
-// TestSessionsLeftOut: the last count what is shown, however the nodes share them.
+// TestSessionsLeftOut: --last bounds how many clients are shown in all, on however many nodes they are.
 func TestSessionsLeftOut(t *testing.T) {
 	v := joinSessions([]cluster.Sessions{{Node: "a", Clients: 900, Newest: sampleSessions()["a"].Newest}, {}}, 3)
 	if v.LeftOut != 899 || len(v.Sessions) != 3 {

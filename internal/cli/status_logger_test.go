@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestStatusOfLogger: a node without mysqld shows no figures of one.
+// TestStatusOfLogger: a node without a mysqld shows no figures of a mysqld.
 func TestStatusOfLogger(t *testing.T) {
 	t.Parallel()
 	row := statusRow(status.Node{
@@ -25,7 +25,7 @@ func TestStatusOfLogger(t *testing.T) {
 	}
 }
 
-// TestStatusOfLag: a figure that nobody can know is not shown, nor that of a primary.
+// TestStatusOfLag: a lag that nobody can know is shown as unknown, and a primary has none.
 func TestStatusOfLag(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*status.Node){
@@ -45,7 +45,8 @@ func TestStatusOfLag(t *testing.T) {
 	}
 }
 
-// TestStatusOfAStoppedReplica: it was not demoted.
+// TestStatusOfAStoppedReplica: a replica whose mysqld is stopped also has the role demoting. The text must not say
+// that it was demoted.
 func TestStatusOfAStoppedReplica(t *testing.T) {
 	t.Parallel()
 	n := status.Node{Name: "c", Kind: cluster.KindFull, Role: status.RoleDemoting, AgeMs: 5000}
@@ -55,7 +56,7 @@ func TestStatusOfAStoppedReplica(t *testing.T) {
 	}
 }
 
-// TestStatusOfANodeToBeRebuilt: its role of before is not all that there is to say.
+// TestStatusOfANodeToBeRebuilt: the status says that the node is to be rebuilt, and not only its former role.
 func TestStatusOfANodeToBeRebuilt(t *testing.T) {
 	t.Parallel()
 	n := status.Node{Name: "b", Kind: cluster.KindLearner, Role: status.RoleReplica, AgeMs: 86000, Leaving: true}

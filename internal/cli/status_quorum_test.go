@@ -11,8 +11,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestStatusTellsTheQuorum: above the table, what is survived with a primary, and what
-// is to be started without.
+// TestStatusTellsTheQuorum: above the table the status says how many failures are survived, or, without
+// a primary, which agents to start.
 func TestStatusTellsTheQuorum(t *testing.T) {
 	t.Parallel()
 	st := status.Cluster{
@@ -44,7 +44,7 @@ if a's mysqld dies, b takes over in ≈ 0.3 s; if a's agent or host dies, no wri
 	}
 }
 
-// TestStatusOfANodeOutside: a node that takes no part in the cluster says why, and
+// TestStatusOfANodeOutside: a node that takes no part in the cluster says why. It says
 // nothing of a quorum, which it cannot judge.
 func TestStatusOfANodeOutside(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestStatusOfANodeOutside(t *testing.T) {
 		st := status.Cluster{Cluster: "orders", Self: "a", Primary: c.primary, Nodes: []status.Node{
 			{ID: 1, Name: "a", Kind: cluster.KindFull, Role: c.role, Reason: c.reason, Reachable: true, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull},
 		}}
-		if c.primary == "" { // an older agent tells of it
+		if c.primary == "" { // an older agent shows a quorum all the same
 			st.Quorum = &status.Quorum{Voters: []string{"a", "b", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"b", "c"}}}
 		}
 		head, table, _ := strings.Cut(statusTable(st, false), "\nNODE")
@@ -75,8 +75,8 @@ func TestStatusOfANodeOutside(t *testing.T) {
 	}
 }
 
-// TestStatusOfARefusedNode: those that refuse a node run. It is told so, and no word of
-// starting them, or of a majority that is gone.
+// TestStatusOfARefusedNode: other nodes refuse a node, so they run. The status of that node says so, and
+// says nothing of starting them, nor of a lost majority.
 func TestStatusOfARefusedNode(t *testing.T) {
 	t.Parallel()
 	refusal := &status.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory"}
@@ -127,7 +127,8 @@ b: no leader: waiting for a majority
 	}
 }
 
-// TestStatusOfAWrongKey: another node.key is no matter of a node's data. Both sides name what helps, and no rebuild.
+// TestStatusOfAWrongKey: a wrong node.key does not concern the node's data. Both sides say what helps, and nothing of
+// a rebuild.
 func TestStatusOfAWrongKey(t *testing.T) {
 	t.Parallel()
 	refusal := &status.Refusal{By: "b", Of: "a", Why: "the node does not know this node's key q1:x", Key: "q1:x"}
@@ -140,15 +141,15 @@ func TestStatusOfAWrongKey(t *testing.T) {
 		t.Errorf("on the node:\n%s", text)
 	}
 	st.Self, st.Primary, st.Nodes[0].Refusal, st.Nodes[0].Reachable, st.Nodes[1].Refusal = "b", "b", refusal, false, nil
-	// Here the key is that of some process at node a's address: no command has it.
+	// Here the key may be that of any process at node a's address, so no command names it.
 	const looked = `. Put the right node.key back on a, or, if "quorate key show" on its host prints q1:x, run "quorate node set a --key KEY" with that key on the host of the node that leads`
 	if text = statusTable(st, false); !strings.Contains(text, "a: it runs, and b refuses a: "+refusal.Why+looked) || strings.Contains(text, "rebuild") {
 		t.Errorf("on the others:\n%s", text)
 	}
 }
 
-// TestStatusOfAnUnreachedNode: it names both addresses, on the leader and on the node,
-// which takes no peer for one that is down.
+// TestStatusOfAnUnreachedNode: the status names both addresses, on the leader and on the node. The node
+// takes none of its peers to be down.
 func TestStatusOfAnUnreachedNode(t *testing.T) {
 	t.Parallel()
 	d := cluster.Member{Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}

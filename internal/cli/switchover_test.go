@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// TestActions: what each command asks for, and what it says of the answer.
+// TestActions: each command sends the right request, and shows the answer.
 func TestActions(t *testing.T) {
 	var answer control.Answer
 	var asked control.Request

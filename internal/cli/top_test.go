@@ -19,7 +19,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// topStatus is a cluster of which a primary has committed n transactions, and its replica some less.
+// topStatus is a cluster whose primary has committed n transactions. Its replica b has applied half of them, and its
+// replica c is unreachable.
 func topStatus(n int) status.Cluster {
 	executed := func(n int) string { return fmt.Sprintf("588d03dd-d479-40b0-b02d-efdf7e9bc2b8:1-%d", n) }
 	node := status.Node{Kind: cluster.KindFull, Weight: 5, Reachable: true, LogState: status.LogOK, Mysqld: status.MysqldRunning, ServerVersion: "9.7.4", LogBytes: 5 << 20}
@@ -30,11 +31,11 @@ func topStatus(n int) status.Cluster {
 	return status.Cluster{Cluster: "shop", Self: "a", Primary: "a", Nodes: []status.Node{a, b, c}}
 }
 
-// TestTopView: rates are of what was between the oldest and the newest look, by the age of the figures.
+// TestTopView: rates are those between the oldest and the newest look. The age of a node's figures counts.
 func TestTopView(t *testing.T) {
 	began := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	old, now := topStatus(1000), topStatus(3000)
-	old.Nodes[1].AgeMs = 1000 // as b was a second before
+	old.Nodes[1].AgeMs = 1000 // b's figures are a second old
 	rows := func(samples ...topSample) (rows []string) {
 		for _, l := range topView(samples) {
 			rows = append(rows, strings.Join(strings.Fields(l.text), " "))
@@ -54,7 +55,7 @@ func TestTopView(t *testing.T) {
 	if got := rows(topSample{began, now}); !slices.Contains(got, "commit 0.90 ms: tap 0.10, propose 0.02, fsync 0.40, majority 0.30, ACK 0.08") {
 		t.Errorf("a commit's time:\n%s", strings.Join(got, "\n"))
 	}
-	// One look says nothing of rates; nor does a mysqld whose data were made anew.
+	// One look gives no rates. Nor do figures that have become smaller, as after a rebuild.
 	if got := rows(topSample{began, now}); !slices.Contains(got, "a primary - 3 - - 5MiB running 9.7.4") {
 		t.Errorf("one look:\n%s", strings.Join(got, "\n"))
 	}
@@ -63,7 +64,7 @@ func TestTopView(t *testing.T) {
 	}
 }
 
-// TestTopText: lines are cut to the terminal, before they get a colour.
+// TestTopText: lines are cut to the width of the terminal before they get a colour.
 func TestTopText(t *testing.T) {
 	lines := []topLine{{"ääää äääää  ", ansiRed}, {"", "1"}, {"short", ""}, {"more", ""}}
 	if diff := cmp.Diff("\x1b[31määää …\x1b[0m\n\nshort\n", topText(lines, 6, 3, true)); diff != "" {
@@ -74,7 +75,7 @@ func TestTopText(t *testing.T) {
 	}
 }
 
-// TestTopOnce: two looks, text, and an exit code.
+// TestTopOnce: top --once looks several times, so that there are rates, prints plain text, and has an exit code.
 func TestTopOnce(t *testing.T) {
 	looks := atomic.Int64{}
 	primary := "a"
@@ -127,7 +128,7 @@ func terminal(t *testing.T) (ours, its *os.File) {
 	return ours, its
 }
 
-// TestTopOnATerminal: the second screen, frames that fit, no clearing in between; q ends it, and the
+// TestTopOnATerminal: top uses the second screen, its frames fit, and it does not clear in between. After q the
 // terminal is as before.
 func TestTopOnATerminal(t *testing.T) {
 	looks := atomic.Int64{}
@@ -181,8 +182,8 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
-// TestTopQuitsWithoutAnAnswer: q ends it also while the agent does not answer. No key makes a signal:
-// Ctrl-Z would stop it with the terminal as it is.
+// TestTopQuitsWithoutAnAnswer: q ends top also while the agent does not answer. No key makes a signal, because
+// Ctrl-Z would stop top and leave the terminal as it is.
 func TestTopQuitsWithoutAnAnswer(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	addr := onSocket(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// upgradeCluster makes a status, and what is on the disks, of words like
-// name:role-or-kind:runs:installed[:data].
+// upgradeCluster makes a status, and the nodes' answers about the mysqld on their disks, from words
+// such as name:role-or-kind:runs:installed[:data].
 func upgradeCluster(words string) (st status.Cluster, found map[string]installedAnswer) {
 	found = map[string]installedAnswer{}
 	for _, word := range strings.Fields(words) {
@@ -44,7 +44,7 @@ func upgradeCluster(words string) (st status.Cluster, found map[string]installed
 	return st, found
 }
 
-// TestUpgradePlan: which step comes next, and what is refused.
+// TestUpgradePlan: the plan names the right next step, and what is refused.
 func TestUpgradePlan(t *testing.T) {
 	const old, lts = "8.4.3", "8.4.5"
 	for name, tt := range map[string]struct {
@@ -92,8 +92,8 @@ func TestUpgradePlan(t *testing.T) {
 	}
 }
 
-// TestUpgradeNext: the steps are done in their order, each waits for its node, and a restart
-// whose end is not known is waited for, too.
+// TestUpgradeNext: the steps are done in their order. Each step waits for its node, also if the answer to
+// the restart is that its end is not known.
 func TestUpgradeNext(t *testing.T) {
 	st, found := upgradeCluster("a:primary:8.4.3:8.4.5 b:replica:8.4.3:8.4.5 c:light:8.4.3:8.4.5")
 	var restarted []string
@@ -143,7 +143,7 @@ func TestUpgradeNext(t *testing.T) {
 	}
 }
 
-// TestUpgradeLack: what a restarted node is waited for.
+// TestUpgradeLack: upgradeLack says what a restarted node still lacks.
 func TestUpgradeLack(t *testing.T) {
 	up := status.Node{Reachable: true, Role: status.RoleReplica, ServerVersion: "8.4.5"}
 	for want, change := range map[string]func(*status.Node){

@@ -151,7 +151,7 @@ hold_timeout = "5s"`))
 	}
 }
 
-// TestAllow: networks are a list, or one text with commas, for the router as for readers.
+// TestAllow: networks may be a list, or one text with commas, for the router and for readers.
 func TestAllow(t *testing.T) {
 	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	for _, text := range []string{`["10.0.0.0/8", "::1"]`, `"10.0.0.0/8, ::1"`} {
@@ -172,8 +172,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestControlSocket: it is in the data directory unless it is told otherwise, and
-// what the kernel would not take is said before.
+// TestControlSocket: the socket is in the data directory unless the file says otherwise. A path that is
+// too long for the kernel is refused.
 func TestControlSocket(t *testing.T) {
 	c := Default()
 	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault, ""}}

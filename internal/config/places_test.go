@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLoadPlaces: where the agent is can be read while the rest is being edited, and is
+// TestLoadPlaces: where the agent is can be read while the rest of the file has mistakes. It is
 // never guessed.
 func TestLoadPlaces(t *testing.T) {
 	const places = "data_dir = \"/d\"\n[api]\nlisten = \"127.0.0.1:1\"\n[control]\nsocket = \"/s\"\n"

@@ -55,7 +55,7 @@ func TestJudgeSync(t *testing.T) {
 	}
 }
 
-// TestCommitLatency: the fastest followers that make a majority count, and no others.
+// TestCommitLatency: only the fastest followers that make a majority with the leader count.
 func TestCommitLatency(t *testing.T) {
 	for _, c := range []struct {
 		sync        time.Duration
@@ -133,8 +133,8 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// TestMeasureSync: samples are taken, nothing is left in the directory, and what cannot be
-// written is no hang.
+// TestMeasureSync: samples are taken, and nothing is left in the directory. A directory that cannot be
+// written is an error of its own, not a disk that hangs.
 func TestMeasureSync(t *testing.T) {
 	dir := t.TempDir()
 	samples, err := measureSync(t.Context(), dir, time.Minute)
@@ -154,7 +154,7 @@ func TestMeasureSync(t *testing.T) {
 	}
 }
 
-// TestPlaces: what is not there yet is judged by the directory in which it will be.
+// TestPlaces: for a directory that does not exist yet, the nearest directory above it counts.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	h := Host{Config: threeNodes()}
@@ -169,7 +169,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: a host that refuses has answered.
+// TestRoundTrip: a host that refuses the connection has answered, too.
 func TestRoundTrip(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestDurationIsReadBack: what is shown can be typed.
+// TestDurationIsReadBack: a duration can be typed as it is shown.
 func TestDurationIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "d"))
@@ -50,7 +50,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSizeIsReadBack: whole MiB exactly, all else as closely as it is shown.
+// TestSizeIsReadBack: whole MiB are shown exactly. Other sizes are read back as closely as they are shown.
 func TestSizeIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, 1<<50).Draw(t, "n")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestWait: what comes first ends a wait. Only the end of the context is an error: its cause.
+// TestWait: a wait ends with whatever comes first. Only the end of the context is an error, which is its cause.
 func TestWait(t *testing.T) {
 	cause := errors.New("the cause")
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func TestWait(t *testing.T) {
 		{"timed out", 0, 0, 3 * time.Second, time.Second, context.DeadlineExceeded, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m := &OneTimer{} // Machine's waits are its
+			m := &OneTimer{} // Machine waits by a OneTimer, too
 			_ = m.Wait(t.Context(), time.Nanosecond, nil)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			changed := make(chan struct{})
@@ -44,7 +44,7 @@ func TestWait(t *testing.T) {
 			}
 			limited()
 			cancel(nil)
-			time.Sleep(time.Minute) // what was set ends in the bubble
+			time.Sleep(time.Minute) // until all timers above have ended, inside the bubble
 		})
 	}
 }

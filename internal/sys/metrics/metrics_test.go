@@ -40,7 +40,7 @@ func listed() *prometheus.Registry {
 	return r
 }
 
-// TestLint asks Prometheus' own linter.
+// TestLint: Prometheus' own linter has no objection to the metrics.
 func TestLint(t *testing.T) {
 	families, err := listed().Gather()
 	if err != nil {
@@ -60,7 +60,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestUnlisted: what is not in the list, or lacks a label, is an error of the scrape.
+// TestUnlisted: a metric that is not in the list, or lacks a label, is an error of the scrape.
 func TestUnlisted(t *testing.T) {
 	for _, s := range []Sample{Of("quorate_unknown", 1), Of("quorate_node_state", 1), Of("quorate_tap_ack_seconds", 1), Of("quorate_term", 1, "x")} {
 		r := prometheus.NewRegistry()
@@ -85,7 +85,7 @@ func TestSamples(t *testing.T) {
 // named finds the metrics that production code makes.
 var named = regexp.MustCompile(`metrics\.(?:Of|Bool|OneOf|Counter|Histogram)\(\s*"(\w+)"`)
 
-// TestNames: the code makes what is in the list, and nothing else.
+// TestNames: the code makes all metrics of the list, and no others.
 func TestNames(t *testing.T) {
 	made := map[string]bool{}
 	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, e fs.DirEntry, err error) error {

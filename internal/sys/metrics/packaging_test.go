@@ -33,7 +33,7 @@ var (
 	histogramPart  = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// checkNames wants every metric that an expression names to be in the list.
+// checkNames fails if an expression names a metric that is not in the list.
 func checkNames(t *testing.T, where, expression string) {
 	t.Helper()
 	for _, name := range metricName.FindAllString(expression, -1) {
@@ -87,7 +87,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestPromtool asks Prometheus' own tool.
+// TestPromtool: promtool accepts the alerts, and their tests pass.
 func TestPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -102,10 +102,10 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// notMetrics are names of the same beginning in the documentation: accounts, a role, a function.
+// notMetrics are names in the documentation that begin like metrics and are none: accounts, a role, a function.
 var notMetrics = []string{"quorate_dba", "quorate_admin", "quorate_tap", "quorate_clone", "quorate_router", "quorate_follow", "quorate_decompress"}
 
-// TestDocs: what the documentation says of metrics is about metrics that exist.
+// TestDocs: the documentation names only metrics that exist.
 func TestDocs(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	more, err2 := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
@@ -113,7 +113,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(pages, err, err2)
 	}
 	for _, page := range append(pages, more...) {
-		if filepath.Base(page) == "bugs.md" { // it is about what was
+		if filepath.Base(page) == "bugs.md" { // it may name metrics that no longer exist
 			continue
 		}
 		for _, name := range metricName.FindAllString(read(t, "docs", strings.TrimPrefix(page, filepath.Join(root, "docs"))), -1) {
@@ -126,7 +126,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// board is what is looked at of a Grafana dashboard.
+// board has the parts of a Grafana dashboard that the test looks at.
 type board struct {
 	Panels []panel `json:"panels"`
 }
@@ -142,7 +142,7 @@ type panel struct {
 	} `json:"targets"`
 }
 
-// TestBoard: the board's panels ask for metrics that exist, and do not lie on each other.
+// TestBoard: the board's panels ask for metrics that exist, and do not overlap.
 func TestBoard(t *testing.T) {
 	var b board
 	text := read(t, "packaging", "grafana", "quorate.json")

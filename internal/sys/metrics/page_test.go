@@ -28,7 +28,7 @@ removed: then there are fewer.
 This page is made from the code: ` + "`go test ./internal/sys/metrics -run TestPage -rewrite`" + `.
 `
 
-// unitOf is what a metric's figure counts, by its name.
+// unitOf returns what a metric's figure counts, which its name says.
 func unitOf(d Desc) string {
 	name := strings.TrimSuffix(d.Name, "_total")
 	for suffix, unit := range map[string]string{

@@ -25,8 +25,8 @@ func connect(t *testing.T) (here, there net.Conn) {
 	return here, there
 }
 
-// TestWriteTakesWhatFits: all of a little, in order; of more than the kernel takes the
-// beginning, then nothing; of a broken connection nothing.
+// TestWriteTakesWhatFits: a small text is written whole, and in order. Of a text that is larger than
+// the kernel takes the beginning is written, and then nothing. To a broken connection nothing is written.
 func TestWriteTakesWhatFits(t *testing.T) {
 	here, there := connect(t)
 	raw := Raw(here)

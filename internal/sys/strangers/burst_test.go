@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBurst: a thousand sessions at once have the lines of a burst, and what
-// was left out is said.
+// TestBurst: a thousand sessions at once get only as many lines as a burst may have. How many
+// were left out is said.
 func TestBurst(t *testing.T) {
 	var b Burst
 	now, lines := time.Now(), 0

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each row is who comes when, and what they are told: a wait, or -1 for none.
+// In each row strangers come at the times at, and want has the answers: how long to wait, or -1 for a refusal.
 func TestPace(t *testing.T) {
 	const ms, no = time.Millisecond, time.Duration(-1)
 	for name, c := range map[string]struct {
@@ -40,9 +40,9 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestFloodFromManyAddresses: strangers of many sources together have a turn at a pace, and of more some
-// wait, the others are turned away. One source alone cannot have all places to wait. Who comes from where
-// members are at home has a turn at once.
+// TestFloodFromManyAddresses: the strangers of many sources get their turns at a pace. Some wait for a turn, and the
+// others are turned away. One source alone cannot have all places to wait. A stranger from a known source gets a turn
+// at once.
 func TestFloodFromManyAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every, waiting, flood = 5 * time.Millisecond, 4, 50
@@ -100,7 +100,8 @@ func TestFloodFromManyAddresses(t *testing.T) {
 	})
 }
 
-// TestTurnThatIsNotWaitedFor: who waits for the turn among all leaves when its time is over, or it has to.
+// TestTurnThatIsNotWaitedFor: a stranger that waits for its turn stops waiting when its time is over, or when it is
+// expelled.
 func TestTurnThatIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Limits{Max: 9, PerSource: 9, Turns: 1, TurnEvery: time.Hour, TurnsWaiting: 9}, slog.New(slog.DiscardHandler))
@@ -118,7 +119,7 @@ func TestTurnThatIsNotWaitedFor(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		close(g.gone) // as when it makes room
+		close(g.gone) // as when the stranger is expelled to make room
 		if err := <-ended; !errors.Is(err, ErrExpelled) {
 			t.Errorf("it makes room: %v", err)
 		}

@@ -67,8 +67,7 @@ func TestAllowedNetworks(t *testing.T) {
 	}
 }
 
-// A source with many strangers never takes the place of another source's, however many come.
-// twoEnds is a connection of which only the ends matter.
+// twoEnds is a connection of which only the two addresses matter.
 type twoEnds struct {
 	net.Conn
 	local, remote net.Addr
@@ -92,6 +91,7 @@ func TestFromHere(t *testing.T) {
 	}
 }
 
+// A source with many strangers never takes the place of another source's stranger, however many come.
 func TestFullRoomExpelsFromSourceWithMost(t *testing.T) {
 	r := New(Limits{Max: 4, PerSource: 4, Spare: time.Hour}, slog.New(slog.DiscardHandler))
 	real := enter(r, "10.0.0.1")
@@ -115,7 +115,7 @@ func TestFullRoomExpelsFromSourceWithMost(t *testing.T) {
 	}
 }
 
-// Strangers from where those are at home who log in go last, however many they are.
+// Strangers from a known source, from which clients log in, are expelled last, however many they are.
 func TestKnownSourceGoesLast(t *testing.T) {
 	home := netip.MustParseAddr("10.0.0.1")
 	r := New(Limits{Max: 4, PerSource: 4, Known: func(s netip.Addr) bool { return s == home }}, slog.New(slog.DiscardHandler))
@@ -131,7 +131,7 @@ func TestKnownSourceGoesLast(t *testing.T) {
 	}
 }
 
-// Of a source that nobody is at home at, some have a turn at a time; others do not wait for these.
+// Only a few strangers of an unknown source have a turn at a time. Strangers of other sources do not wait for them.
 func TestTurns(t *testing.T) {
 	home := netip.MustParseAddr("10.0.0.1")
 	r := New(Limits{Max: 100, PerSource: 100, Turns: 2, Known: func(s netip.Addr) bool { return s == home }}, slog.New(slog.DiscardHandler))
@@ -157,7 +157,7 @@ func TestTurns(t *testing.T) {
 	turn("10.0.0.66")
 }
 
-// A burst of one source is spared as long as a login may take; after that any stranger expels it.
+// A burst of one source is spared for as long as a login may take. After that any stranger may expel it.
 func TestSourceWithManyIsSparedForATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Limits{Max: 100, PerSource: 3, Spare: time.Second}, slog.New(slog.DiscardHandler))
@@ -176,8 +176,7 @@ func TestSourceWithManyIsSparedForATime(t *testing.T) {
 	})
 }
 
-// Whatever comes and goes: the bounds hold, the books are right, and who has fewest strangers
-// loses none while another has more.
+// Whoever comes and goes, the bounds hold, and the room's figures are right.
 func TestRoomKeepsItsBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	limits := Limits{Max: 20, PerSource: 6}
@@ -212,7 +211,7 @@ func TestRoomKeepsItsBounds(t *testing.T) {
 	}
 }
 
-// A flood is some lines a minute, and the memory of sources is bounded.
+// A flood makes only a few lines a minute, and the number of remembered sources is bounded.
 func TestLogIsBoundedBySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

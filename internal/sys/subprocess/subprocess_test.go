@@ -42,12 +42,12 @@ func startFamily(t *testing.T, script string) (*Process, int) {
 	return p, child
 }
 
-// awaitEnd waits for the end of a process whose parent is somebody else.
+// awaitEnd waits for the end of a process that is not a child of the test.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it has ended, and was reaped
+		return // the process has ended, and was reaped
 	}
 	m := &Child{pid: pid, fd: fd}
 	defer m.Release()
@@ -84,7 +84,7 @@ func TestEndTakesTheGroup(t *testing.T) {
 	awaitEnd(t, child)
 }
 
-// TestChildren: a child's child is found, told, and seen to end.
+// TestChildren: a child of a child is found, gets the signal, and is seen to end.
 func TestChildren(t *testing.T) {
 	p, child := startFamily(t, "wait")
 	all := Children(p.Pid())
