@@ -23,7 +23,7 @@ func TestCompare(t *testing.T) {
 	other.Sums["sbtest1"] = 8
 	lacks := server("b", 1, 2)
 	delete(lacks.Sums, "sbtest1")
-	content := server("b", 1, 2) // the same rows, other contents
+	content := server("b", 1, 2) // the same rows with other contents
 	content.Sums["probe"] = 99
 	for _, tc := range []struct {
 		name    string

@@ -57,7 +57,7 @@ func TestSizeOf(t *testing.T) {
 	}
 }
 
-// TestPeerOptions: every option of a system that a plan may name is one that peers has.
+// TestPeerOptions: package peers knows every option of a system that a plan may name.
 func TestPeerOptions(t *testing.T) {
 	o, err := peerOptions(result.Cell{System: "semisync", Options: map[string]string{"workers": "2", "acks": "2", "compress": "true"}})
 	if err != nil {
@@ -85,7 +85,7 @@ func TestPeerOptions(t *testing.T) {
 	}
 }
 
-// TestEmbeddedPlans: every workload that a plan can name is one that a cell can be measured with.
+// TestEmbeddedPlans: a cell can be measured with every workload that a plan can name.
 func TestEmbeddedPlans(t *testing.T) {
 	for _, experiment := range result.Experiments() {
 		for _, w := range plan.Workloads(experiment) {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/lab/workload"
 )
 
-// acknowledged is a ledger with an acknowledgement every 10 ms, but for the pauses (from, to, in ms).
+// acknowledged is a ledger with an acknowledgement every 10 ms, except in the pauses (from, to, in ms).
 func acknowledged(end int, pauses ...[2]int) (line workload.Timeline) {
 	for at := 10; at <= end; at += 10 {
 		quiet := false
@@ -22,7 +22,7 @@ func acknowledged(end int, pauses ...[2]int) (line workload.Timeline) {
 	return line
 }
 
-// TestOutageEndsWithTheFault: what the victim's return does is not the fault's gap.
+// TestOutageEndsWithTheFault: a stall at the victim's return does not count as part of the fault's gap.
 func TestOutageEndsWithTheFault(t *testing.T) {
 	const at, mended, end = 5000, 30_000, 60_000
 	for _, tc := range []struct {
@@ -49,8 +49,9 @@ func TestOutageEndsWithTheFault(t *testing.T) {
 	}
 }
 
-// TestWitnessIsInTheGroup: a killed member of a group of several primaries that did not come back made all that was
-// acknowledged since a loss, although the two others had it.
+// TestWitnessIsInTheGroup: the witness is a server that is still in the group. Before, a killed member of a group of
+// several primaries that did not come back was the witness: then everything acknowledged after the kill counted as
+// lost, although the two other members had it.
 func TestWitnessIsInTheGroup(t *testing.T) {
 	alive := []peers.Endpoint{{Node: "b"}, {Node: "c"}}
 	for _, tc := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/lab/workload"
 )
 
-// realCells are options for cells with real servers; the test is skipped where these are missing.
+// realCells returns options for cells with real servers. It skips the test if these are missing.
 func realCells(t *testing.T, steps ...plan.Step) Options {
 	t.Helper()
 	if testing.Short() {
@@ -124,7 +124,7 @@ func TestRealCells(t *testing.T) {
 	if lost, ok := killed.Metric(result.Lost); !ok || lost != 0 {
 		t.Errorf("%v rows lost, %v", lost, ok)
 	}
-	// It is down for half of four seconds, and starts again.
+	// The server is down for half of four seconds, and starts again.
 	if gap, _ := killed.Metric(result.GapMS); gap < 2000 {
 		t.Errorf("gap %v ms, want 2000 and more", gap)
 	}
@@ -137,7 +137,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	go func() {
-		// As soon as the tables are there and the warm-up goes on.
+		// Interrupt as soon as the tables are there and the warm-up goes on.
 		for ctx.Err() == nil {
 			if found, _ := filepath.Glob(filepath.Join(o.Dir, "1", "d", "a", "data", "sbtest", "sbtest1.ibd")); len(found) > 0 {
 				interrupt()
@@ -153,10 +153,10 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestPowerLossControl: of the same server with and without fsyncs, the one has all that it
-// acknowledged after a loss of power, the other has lost some. Without the second, that
-// systems lose nothing would show nothing. The server fsyncs for reasons of its own now and then, and once in
-// a while just before the power goes: the control has three attempts.
+// TestPowerLossControl: after a loss of power a server with fsyncs has everything that it acknowledged, and the same
+// server without fsyncs has lost some of it. Without this second half the experiment would prove nothing about systems
+// that lose nothing. The server fsyncs now and then for reasons of its own, at times just before the power goes. So the
+// control has three attempts.
 func TestPowerLossControl(t *testing.T) {
 	durable, control := standalone(result.RPO, "power-loss", 0), standalone(result.RPO, "power-loss", 0)
 	control.Options = map[string]string{"no-sync": "true"}

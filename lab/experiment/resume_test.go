@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-// TestMixesNamesWhatDiffers: rows of other data, programs or times are not to stand under one name.
+// TestMixesNamesWhatDiffers: rows of different data, programs or times must not be mixed under one name.
 func TestMixesNamesWhatDiffers(t *testing.T) {
 	p := plan.Plan{Name: "p", Tables: 8, Rows: 1000}
 	step := plan.Step{Cell: result.Cell{Experiment: result.Throughput, System: "mgr", Network: "same-rack", Workload: "oltp_write_only", Threads: 1},
@@ -44,8 +44,8 @@ func TestMixesNamesWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestTeardownKeepsTheRow: a measured row outlives what goes wrong when its system is taken down, with a note; the run
-// ends only if processes are left.
+// TestTeardownKeepsTheRow: if something goes wrong when a system is taken down, its measured row stays, with a note.
+// The run ends only if processes are left.
 func TestTeardownKeepsTheRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), result.FileName)
 	f, err := result.Open(path)

@@ -6,7 +6,7 @@ import (
 	"github.com/quorate/quorate/lab/peers"
 )
 
-// TestGrown: threads that began or ended on the way count, and nothing counts twice.
+// TestGrown: threads that began or ended between the two looks count, and nothing counts twice.
 func TestGrown(t *testing.T) {
 	mysqld := peers.Part{Node: "a", Component: "mysqld"}
 	at := func(counts ...int64) map[peers.Thread]int64 {

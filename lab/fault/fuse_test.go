@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// realDisks are disks of two nodes, which are gone after the test.
+// realDisks returns the disks of two nodes. They are removed after the test.
 func realDisks(t *testing.T) *Disks {
 	t.Helper()
 	d, err := NewDisks(t.Context(), OpenFUSE, t.TempDir(), []string{"a", "b"})
@@ -49,7 +49,7 @@ func mounted(t *testing.T, path string) bool {
 	return at.Dev != above.Dev
 }
 
-// disk is a node's, as OpenFUSE made it.
+// disk returns the disk of a node, as OpenFUSE made it.
 func (d *Disks) disk(t *testing.T, node string) fuse {
 	t.Helper()
 	disk, err := d.Disk(node)
@@ -73,7 +73,7 @@ func (d *Disks) create(t *testing.T, node, content string) *os.File {
 	return f
 }
 
-// has fails the test unless a node's file has the content, below the mount.
+// has fails the test unless a node's file has this content on the disk itself, below the mount.
 func (d *Disks) has(t *testing.T, node, want string) {
 	t.Helper()
 	got, err := os.ReadFile(filepath.Join(d.source(node), "file"))
@@ -82,7 +82,7 @@ func (d *Disks) has(t *testing.T, node, want string) {
 	}
 }
 
-// hold lets a write begin that is held.
+// hold holds a node's writes, begins a write, and returns once that write is held.
 func (d *Disks) hold(t *testing.T, node string, f *os.File) <-chan error {
 	t.Helper()
 	disk := d.disk(t, node)
@@ -105,8 +105,8 @@ func (d *Disks) hold(t *testing.T, node string, f *os.File) <-chan error {
 	}
 }
 
-// TestHeldWrites: what is held is not on the disk, goes on when the disk is well, and fails
-// when the disk refuses. The other node's disk has no part in it.
+// TestHeldWrites: a held write is not on the disk. It goes on when the disk is healed, and fails
+// when the disk refuses writes. The other node's disk is not affected.
 func TestHeldWrites(t *testing.T) {
 	d := realDisks(t)
 	a := d.create(t, "a", "before")
@@ -127,8 +127,8 @@ func TestHeldWrites(t *testing.T) {
 	}
 }
 
-// TestPowerLossLosesWhatWasNotSynced is the control of the experiment: of three writes, those
-// that were synced, by the writer or by Settle, are there, the third is not.
+// TestPowerLossLosesWhatWasNotSynced is the control of the experiment: writes that were synced, by
+// the writer or by Settle, survive a loss of power, and other writes do not.
 func TestPowerLossLosesWhatWasNotSynced(t *testing.T) {
 	d := realDisks(t)
 	a, b := d.create(t, "a", "settled"), d.create(t, "b", "synced")
@@ -140,7 +140,7 @@ func TestPowerLossLosesWhatWasNotSynced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.has(t, "a", "settled, lost") // the kernel would still have it
+	d.has(t, "a", "settled, lost") // while there is power the kernel still has it
 	for _, node := range []string{"a", "b"} {
 		if err := d.disk(t, node).CutPower(); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestPowerLossLosesWhatWasNotSynced(t *testing.T) {
 	if _, err := a.WriteString("x"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a write without power: %v, want %v", err, syscall.EIO)
 	}
-	_ = errors.Join(a.Close(), b.Close()) // as the end of their process
+	_ = errors.Join(a.Close(), b.Close()) // as when the writers' processes end
 	for node, want := range map[string]string{"a": "settled", "b": "synced"} {
 		if err := d.Mount(t.Context(), node); err != nil {
 			t.Fatal(err)

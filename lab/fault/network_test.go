@@ -119,7 +119,7 @@ func TestFailedInjectChangesNothing(t *testing.T) {
 	}
 }
 
-// TestPartitionOfRealNetwork: a real network takes what the catalogue asks for.
+// TestPartitionOfRealNetwork: a real network can make the faults of the catalogue.
 func TestPartitionOfRealNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces")

@@ -66,7 +66,7 @@ func upNetwork(t *testing.T, name string) *Network {
 	return n
 }
 
-// reaches says whether an echo comes back.
+// reaches tells whether an echo comes back.
 func reaches(t *testing.T, n *Network, from, to string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
@@ -78,8 +78,8 @@ func reaches(t *testing.T, n *Network, from, to string) bool {
 	return err == nil
 }
 
-// TestMeasuredRTT is generous upwards, because a busy machine wakes nobody in
-// time, and strict downwards: no link is faster than it is configured.
+// TestMeasuredRTT: a round trip may take longer than configured, because a busy machine wakes
+// processes late. It must not take less: no link is faster than configured.
 func TestMeasuredRTT(t *testing.T) {
 	for _, p := range Presets() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestSetLink(t *testing.T) {
 	if err := n.SetLink("a", "b", Link{Delay: 20 * ms}); err != nil {
 		t.Fatal(err)
 	}
-	rtt, err := n.MeasureRTT(t.Context(), "b", "a", 5) // one direction of two
+	rtt, err := n.MeasureRTT(t.Context(), "b", "a", 5) // only the direction from a to b was changed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestCutAndMend(t *testing.T) {
 			client, server := connect(t, n, c.from, c.to)
 			say(t, client, server, "before")
 			before := n.topology.Links[Pair{c.from, c.to}]
-			for _, p := range []Pair{{c.from, c.to}, {c.to, c.from}} { // each way alone stops an echo
+			for _, p := range []Pair{{c.from, c.to}, {c.to, c.from}} { // a cut of either direction alone stops an echo
 				if err := n.Cut(p.From, p.To, true); err != nil {
 					t.Fatal(err)
 				}
@@ -217,7 +217,7 @@ func TestCutAndMend(t *testing.T) {
 	}
 }
 
-// TestCutOneWay: what goes the other way arrives.
+// TestCutOneWay: if one direction is cut, packets of the other direction arrive.
 func TestCutOneWay(t *testing.T) {
 	for _, name := range []string{"same-rack", "same-city"} {
 		n := upNetwork(t, name)
@@ -250,7 +250,7 @@ func TestCutOneWay(t *testing.T) {
 		if _, _, err := conns["a"].ReadFromUDP(make([]byte, 10)); err != nil {
 			t.Errorf("%s: b to a is open: %v", name, err)
 		}
-		// a's was sent at the same time: it would be there by now, or soon.
+		// a's packet was sent at the same time, so it would have arrived by now, or soon.
 		_ = conns["b"].SetReadDeadline(time.Now().Add(50 * ms))
 		if _, _, err := conns["b"].ReadFromUDP(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: a to b is cut: %v", name, err)
@@ -320,7 +320,7 @@ func TestCeiling(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", c)
-	// How fast it is depends on the machine: what holds on every machine is checked.
+	// How fast the network is depends on the machine. Only what holds on every machine is checked.
 	if c.Packets.PerSecond <= 0 || c.Bytes.PerSecond <= 0 {
 		t.Errorf("carries %.0f packets/s, %.0f bytes/s", c.Packets.PerSecond, c.Bytes.PerSecond)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
-// eventually waits for a condition that the kernel brings about.
+// eventually waits until a condition is true that depends on the kernel.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * ms)
@@ -83,8 +83,8 @@ func killLeftover(t *testing.T, pid int) {
 	})
 }
 
-// TestProcessOutlivesItsStarter: the parent-death signal waits for the lab, not
-// for the goroutine that called Start, nor for Close.
+// TestProcessOutlivesItsStarter: the parent-death signal comes when the lab ends, not
+// when the goroutine that called Start ends, nor at Close.
 func TestProcessOutlivesItsStarter(t *testing.T) {
 	n := upNetwork(t, "same-city")
 	started := make(chan *subprocess.Process)
@@ -112,10 +112,10 @@ func TestProcessOutlivesItsStarter(t *testing.T) {
 	}
 }
 
-// victimVariable makes the test program a lab that is killed.
+// victimVariable is the environment variable with which the test program plays a lab that is killed.
 const victimVariable = "QUORATE_TEST_NETLAB_VICTIM"
 
-// victim brings a network up with a process in each node, says their ids, and
+// victim brings a network up with a process in each node, prints the ids of the processes, and
 // waits to be killed.
 func victim() {
 	fail := func(err error) {

@@ -120,7 +120,7 @@ type tab struct {
 
 	mu         sync.Mutex
 	complaints []string
-	deaf       bool // what follows is expected
+	deaf       bool // complaints are expected from now on
 }
 
 func open(t *testing.T, ctx context.Context, program, url string, more ...chromedp.ExecAllocatorOption) *tab {
@@ -164,7 +164,7 @@ func (p *tab) complain(format string, args ...any) {
 	}
 }
 
-// until waits for what an expression says.
+// until waits until an expression is true in the page.
 func (p *tab) until(expression string) {
 	p.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -195,7 +195,7 @@ func evaluate[T any](p *tab, expression string) T {
 	return v
 }
 
-// picture stays with -artifacts.
+// picture takes a screenshot. With -artifacts it is kept.
 func (p *tab) picture(name string) {
 	p.t.Helper()
 	shot, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
@@ -207,11 +207,11 @@ func (p *tab) picture(name string) {
 	}
 }
 
-// wide lists what is wider than the window.
+// wide lists elements that are wider than the window.
 const wide = `[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + '.' + (e.id || e.className)).slice(0, 5).join(' ')`
 
-// watchShifts has the browser note what moves under the reader's eyes, from the page's start on. What follows an input, or
-// another size of the window, within half a second is not noted as such.
+// watchShifts makes the browser note what moves under the reader's eyes, from the start of the page on. It does not
+// note what moves within half a second after an input, or after a change of the window's size.
 const watchShifts = `window.shifts = []; new PerformanceObserver(list => shifts.push(...list.getEntries().filter(e => !e.hadRecentInput)))
 	.observe({type: 'layout-shift', buffered: true}); true`
 
@@ -228,7 +228,7 @@ const worstShift = `(() => { let worst = 0, sum = 0, first = 0, last = -9e9;
 const whatShifted = `[...shifts].sort((a, b) => b.value - a.value).slice(0, 5).map(e => e.startTime.toFixed(0) + ' ms: ' + e.value.toFixed(4) + ' ' +
 	e.sources.map(s => (s.node?.id || s.node?.className?.baseVal || s.node?.className || s.node?.nodeName) + ' ' + s.previousRect.y + '→' + s.currentRect.y).join(', ')).join('\n')`
 
-// holdsStill wants no layout that jumps: 0.1 is what the Web Vitals call good.
+// holdsStill fails if the layout jumps. A shift of up to 0.1 is what the Web Vitals call good.
 func (p *tab) holdsStill(when string) {
 	p.t.Helper()
 	worst := evaluate[float64](p, worstShift)
@@ -238,7 +238,7 @@ func (p *tab) holdsStill(when string) {
 	}
 }
 
-// look sees the page light and dark, on a screen and on a telephone.
+// look checks the page in the light and the dark scheme, on a screen and on a telephone.
 func (p *tab) look(name string) {
 	p.t.Helper()
 	for _, v := range []struct {
@@ -269,8 +269,8 @@ func call[P, R any](ctx context.Context, command cdp.Command[P, R], params P) er
 	return err
 }
 
-// TestPage: a DBA opens the page, sees the cluster write, moves the primary with a token, watches a
-// failover, and is told when what is shown is old.
+// TestPage: a DBA opens the page, sees the cluster write, moves the primary with a token, and watches a
+// failover. The page says when its figures are old.
 func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real servers take a while")
@@ -279,7 +279,7 @@ func TestPage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
 	t.Cleanup(cancel)
 	c, primary := startCluster(t, ctx)
-	seen := (primary + 1) % c.Len() // whose page it is
+	seen := (primary + 1) % c.Len() // the node whose page is opened
 	writing, stop := context.WithCancel(ctx)
 	wrote := make(chan error, 1)
 	go func() { wrote <- write(writing, c.DSN(seen)) }()
@@ -322,7 +322,7 @@ func TestPage(t *testing.T) {
 	p.look("old")
 }
 
-// press uses the keyboard alone.
+// press presses keys of the keyboard.
 func (p *tab) press(keys string) {
 	p.t.Helper()
 	if err := chromedp.Do(p.ctx, chromedp.KeyEvent(keys)); err != nil {
@@ -330,7 +330,7 @@ func (p *tab) press(keys string) {
 	}
 }
 
-// tabTo moves the focus by the keyboard to an element, and wants to see it there.
+// tabTo moves the focus to an element by the keyboard, and fails if the focus cannot be seen there.
 func (p *tab) tabTo(selector string) {
 	p.t.Helper()
 	for range 30 {
@@ -369,7 +369,7 @@ func (p *tab) moves(ctx context.Context, c *devcluster.Cluster, to int) {
 	p.until(`document.querySelector('#token-dialog').open && document.activeElement.id === 'token'`)
 	p.press(token + kb.Enter)
 	p.until(`!document.querySelector('#token-dialog').open && !document.querySelector('#do-switchover').hidden`)
-	p.press(kb.Shift) // the focus is where it was
+	p.press(kb.Shift) // a key that leaves the focus where it is
 	if err := chromedp.Do(p.ctx, chromedp.Click("#do-switchover")); err != nil {
 		p.t.Fatal(err)
 	}
@@ -392,15 +392,15 @@ func (p *tab) moves(ctx context.Context, c *devcluster.Cluster, to int) {
 	}
 }
 
-// mayMove is that the dialog lets the primary move, and says so with a text. It asks again where a commit takes so long, on a busy
-// machine, that it was in the way.
+// mayMove is an expression: the dialog would let the primary move, and says so with a text. On a busy machine a long
+// commit may be in the way, and then the expression asks the dialog again.
 func mayMove(text string) string {
 	return `(() => { const said = document.querySelector('#switchover-result').textContent;
 		if (said.startsWith('The primary would not move.')) document.querySelector('#switchover-to').dispatchEvent(new Event('change'));
 		return !document.querySelector('#switchover-ok').disabled && said.includes('` + text + `'); })()`
 }
 
-// watchesFailover kills the primary, and sees who is it then.
+// watchesFailover kills the primary, and waits until the page shows the new primary.
 func (p *tab) watchesFailover(c *devcluster.Cluster, primary int) {
 	p.t.Helper()
 	if err := c.KillBoth(primary); err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
-// shown is an agent of which nothing else is known than what it shows.
+// shown is an agent that only shows this status. It has no metrics and no leader.
 type shown status.Cluster
 
-// cutOff is what a node shows that knows of no primary: one node refuses it, another does not apply.
+// cutOff is the status of a node that knows of no primary. One node refuses it, and another does not apply.
 func cutOff() shown {
 	return shown{Cluster: "shop", Self: "a", NoPrimarySeconds: 90,
 		Nodes: []status.Node{
@@ -44,7 +44,7 @@ func (shown) Control(_ context.Context, r control.Request) control.Answer {
 	return control.Answer{Code: control.CodeNoLeader, Error: "nobody leads"}
 }
 
-// serve has an agent show something at a port of this host.
+// serve starts an agent's API on a port of this host. It shows what.
 func serve(t *testing.T, ctx context.Context, what shown, tokensFile string) (port string) {
 	t.Helper()
 	s := api.New(api.Config{Listen: "127.0.0.1:0", TokensFile: tokensFile, Logger: slog.New(slog.DiscardHandler)}, what)
@@ -67,7 +67,7 @@ func serve(t *testing.T, ctx context.Context, what shown, tokensFile string) (po
 	return port
 }
 
-// TestSources: learners are drawn behind the node that feeds them, also where one is fed by the primary, and one by another learner.
+// TestSources: a learner is drawn behind the node that feeds it: a replica, another learner, or the primary.
 func TestSources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser takes a while")
@@ -84,7 +84,7 @@ func TestSources(t *testing.T) {
 	}}, "")
 	p := open(t, ctx, program, "http://127.0.0.1:"+port+"/")
 	p.until(`document.body.className === 'live'`)
-	// Each line ends at the left of its node: that of who is fed by the primary begins at the primary, the others at their feeder.
+	// Each line ends at the left of its node. It begins at the node that feeds that node.
 	const from = `(() => { const paths = [...document.querySelectorAll('#topology path.link')].map(e => e.getAttribute('d'));
 		const starts = paths.map(d => +d.split(' ')[1]); const head = starts[0]; return paths.length + ' ' + starts.map(s => s === head ? 'a' : 'other').join(' '); })()`
 	p.until(from + ` === '5 a a other other a'`)
@@ -95,8 +95,8 @@ func TestSources(t *testing.T) {
 	p.look("sources")
 }
 
-// TestTokens: a token to read opens the page and offers nothing else; no token goes in clear over a
-// network unless somebody says so twice. No cluster is needed.
+// TestTokens: a token with the role read opens the page, and offers no action. No token is sent in clear over a
+// network before the user has confirmed it. The test needs no cluster.
 func TestTokens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser takes a while")
@@ -125,7 +125,7 @@ func TestTokens(t *testing.T) {
 	p.look("reading")
 	p.stumbles()
 
-	// The same at a name that is not loopback's.
+	// The same at a name that is not that of loopback.
 	p = open(t, ctx, program, "http://db1.example:"+port+"/", chromedp.Flag("host-resolver-rules", "MAP db1.example 127.0.0.1"))
 	p.deafen()
 	p.until(`document.querySelector('#token-dialog').open`)
@@ -133,7 +133,7 @@ func TestTokens(t *testing.T) {
 	p.until(why + `.startsWith('It was not sent yet.') && sessionStorage.length === 0 && document.querySelector('#token-ok').textContent === 'Send it in clear'`)
 	p.look("in clear")
 	p.clear()
-	p.press(token + kb.Enter) // another one is asked about again
+	p.press(token + kb.Enter) // another token must be confirmed again
 	p.until(why + `.startsWith('It was not sent yet.') && sessionStorage.length === 0`)
 	p.press(kb.Enter)
 	p.until(why + `.startsWith('Host must be localhost or an address')`)
@@ -145,20 +145,20 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// deafen lets the browser complain: of answers that refuse something it does.
+// deafen ignores the browser's complaints from now on: it complains of each answer that refuses something.
 func (p *tab) deafen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.deaf = true
 }
 
-// clear empties the field of the token, and goes there.
+// clear empties the field of the token, and moves the focus there.
 func (p *tab) clear() {
 	p.t.Helper()
 	evaluate[bool](p, `(() => { const e = document.querySelector('#token'); e.value = ''; e.focus(); return true; })()`)
 }
 
-// stumbles breaks the page: it says that what it shows is old, and why, and goes on as soon as it can.
+// stumbles breaks the page. The page must say that its figures are old, and why, and go on as soon as it can.
 func (p *tab) stumbles() {
 	p.t.Helper()
 	evaluate[bool](p, `(window.taken = document.querySelector('#tps')).removeAttribute('id') === undefined`)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/install"
 )
 
-// rendered are the option files of a system's servers, by node.
+// rendered returns the settings in the option files of a system's servers, by node.
 func rendered(t *testing.T, o Options) map[string]map[string]string {
 	t.Helper()
 	o.Install = Installations{MySQL: &install.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
@@ -40,7 +40,7 @@ func rendered(t *testing.T, o Options) map[string]map[string]string {
 	return vars
 }
 
-// TestSettingsAreTheBestAdvice: what an option says is in the servers' files, and on the servers that it is about.
+// TestSettingsAreTheBestAdvice: each option sets the right variable in the files of the right servers.
 func TestSettingsAreTheBestAdvice(t *testing.T) {
 	none := 0
 	const gr = "loose_group_replication_"
@@ -94,7 +94,8 @@ func TestProviderOptions(t *testing.T) {
 	}
 }
 
-// TestDifferingSettingsAreNamed: a report of settings that the servers do not have is a wish.
+// TestDifferingSettingsAreNamed: settings that the servers do not really have are an error, so that a report names only
+// true settings.
 func TestDifferingSettingsAreNamed(t *testing.T) {
 	has := map[string]string{
 		"sync_binlog": "1", "gtid_mode": "ON", "max_connections": "1000", "plugin_dir": "/x/plugin/", "secure_file_priv": "",
@@ -147,7 +148,7 @@ func TestLeadersAreCounted(t *testing.T) {
 	}
 }
 
-// TestExpelledWantsAMajority: one node's view, or a suspicion, expels nobody.
+// TestExpelledWantsAMajority: the view of one node, or a mere suspicion, does not count as an expulsion.
 func TestExpelledWantsAMajority(t *testing.T) {
 	nodes := []string{"a", "b", "c"}
 	for _, tc := range []struct {
@@ -175,7 +176,7 @@ func TestSightsOfAGroup(t *testing.T) {
 	}
 }
 
-// TestDetectionIsSaid: systems whose nodes watch each other say how.
+// TestDetectionIsSaid: each system whose nodes watch each other says how they do it.
 func TestDetectionIsSaid(t *testing.T) {
 	said := map[string]bool{}
 	for _, w := range []watcher{&group{}, &galera{}, &agents{}} {
@@ -186,7 +187,8 @@ func TestDetectionIsSaid(t *testing.T) {
 	}
 }
 
-// TestInstrumentsAreEverybodysOnes: every MySQL server's option file has the same, quorate is told nothing, or the same.
+// TestInstrumentsAreEverybodysOnes: the option files of all MySQL servers have the same instruments. quorate's servers
+// get them from quorate by default, or are told the same.
 func TestInstrumentsAreEverybodysOnes(t *testing.T) {
 	for _, choice := range []string{"", instrumentsMySQL, instrumentsLeast} {
 		want := Options{Instruments: choice}.instruments().Value
@@ -211,12 +213,12 @@ func TestInstrumentsAreEverybodysOnes(t *testing.T) {
 	}
 }
 
-// elsewhere is Loopback with addresses that are none of loopback.
+// elsewhere is a Loopback whose addresses are not those of loopback.
 type elsewhere struct{ *Loopback }
 
 func (elsewhere) Addr(node string) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, node[0]}) }
 
-// TestClientsWays: where mysqld listens, and where clients connect.
+// TestClientsWays: for each way of the clients mysqld listens, and clients connect, at the right address.
 func TestClientsWays(t *testing.T) {
 	const router, port = "6446", "3306"
 	for _, test := range []struct{ clients, bind, at string }{

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// installations are what this machine has, with quorate built from this tree.
+// installations returns the programs of this machine, with quorate built from this tree.
 func installations(t *testing.T, system string) Installations {
 	t.Helper()
 	in := FindInstallations("", "")
@@ -70,7 +70,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// network is the fastest one of the lab, or loopback where nobody is root.
+// network returns the lab's fastest network, or loopback if the test does not run as root.
 func network(t *testing.T, system string) Net {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -168,7 +168,7 @@ func mustExec(t *testing.T, db *sql.DB, query string, args ...any) {
 	}
 }
 
-// writeEverywhere writes a row through each writer and wants all rows on all servers.
+// writeEverywhere writes a row through each writer, and fails unless all servers get all rows.
 func writeEverywhere(t *testing.T, d *Deployment, tag string) {
 	t.Helper()
 	ctx := t.Context()
@@ -189,7 +189,7 @@ func writeEverywhere(t *testing.T, d *Deployment, tag string) {
 	wantRows(t, d, tag, len(writers))
 }
 
-// wantRows wants the rows of tag on every running server, once these have caught up.
+// wantRows fails unless every running server has so many rows of tag once it has caught up.
 func wantRows(t *testing.T, d *Deployment, tag string, rows int) {
 	t.Helper()
 	if _, err := d.CatchUp(t.Context()); err != nil {
@@ -217,7 +217,8 @@ func count(t *testing.T, d *Deployment, node, tag string) (rows int) {
 	return rows
 }
 
-// envLong: with it set, tests also do what takes a minute or more: a group that finds out that a member has died.
+// envLong is the environment variable with which tests also do what takes a minute or more, such as a group that must
+// find out that a member has died.
 const envLong = "QUORATE_LAB_LONG"
 
 // TestSystems deploys every system and goes through what a Deployment offers.
@@ -331,8 +332,8 @@ func judgeUsage(t *testing.T, d *Deployment) {
 	}
 }
 
-// holdApply holds a replica's appliers, writes, wants the lag to be seen, and to be gone
-// afterwards.
+// holdApply stops a replica's appliers and writes. The lag must be seen, and be gone after the
+// appliers were started again.
 func holdApply(t *testing.T, d *Deployment) {
 	const node, rows = "b", 20
 	ctx := t.Context()
@@ -363,7 +364,7 @@ func holdApply(t *testing.T, d *Deployment) {
 	}
 }
 
-// kill kills a node and wants it gone, and its CPU time not forgotten.
+// kill kills a node. Its processes must be gone, and its CPU time must still be counted.
 func kill(t *testing.T, d *Deployment, node string) {
 	t.Helper()
 	before, err := d.CPU()
@@ -389,7 +390,7 @@ func kill(t *testing.T, d *Deployment, node string) {
 	}
 }
 
-// restart starts nodes and wants the system whole again.
+// restart starts nodes again, and waits until the system is whole.
 func restart(t *testing.T, d *Deployment, nodes ...string) {
 	t.Helper()
 	began := time.Now()
@@ -404,7 +405,7 @@ func restart(t *testing.T, d *Deployment, nodes ...string) {
 	t.Logf("%s: %v back after %.1f s", d.opts.System, nodes, time.Since(began).Seconds())
 }
 
-// killReplica kills b, writes, and wants b to have it when it is back.
+// killReplica kills b and writes. Once b is back it must have the row.
 func killReplica(t *testing.T, d *Deployment) {
 	t.Helper()
 	kill(t, d, "b")
@@ -413,7 +414,7 @@ func killReplica(t *testing.T, d *Deployment) {
 	wantRows(t, d, "without-b", 1)
 }
 
-// killPrimary kills a and wants the system to go on by itself.
+// killPrimary kills a. The system must go on by itself.
 func killPrimary(t *testing.T, d *Deployment) {
 	t.Helper()
 	began := time.Now()
@@ -427,7 +428,7 @@ func killPrimary(t *testing.T, d *Deployment) {
 	wantRows(t, d, "without-a", 1)
 }
 
-// failOver kills the source and has the script promote another; the old one comes back
+// failOver kills the source, and the script promotes another server. The old source comes back
 // as a replica.
 func failOver(t *testing.T, d *Deployment) {
 	t.Helper()
@@ -465,7 +466,7 @@ func TestVariants(t *testing.T) {
 		}
 	})
 	t.Run("semisync", func(t *testing.T) {
-		// A source that waits for two does not acknowledge with one.
+		// A source that waits for two replicas does not acknowledge with one.
 		d := deploy(t, Options{System: SemiSync, Acks: 2, Compress: true})
 		writeEverywhere(t, d, "first")
 		kill(t, d, "b")
@@ -502,8 +503,8 @@ func TestVariants(t *testing.T) {
 	})
 }
 
-// TestCities: writes move to the other city in order; and where that of the primary is gone for good they go on by an
-// operator's steps.
+// TestCities: writes move to the other city by a switchover. If the primary's city is gone for good, they go on there
+// after an operator's steps.
 func TestCities(t *testing.T) {
 	for name, o := range map[string]Options{"site-majority": {Durability: siteMajority}, "sites": {Sites: 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -561,7 +562,7 @@ func freeze(t *testing.T, d *Deployment) {
 	}
 }
 
-// stopInOrder ends a replica as its service manager would.
+// stopInOrder stops a replica as its service manager would, and starts it again.
 func stopInOrder(t *testing.T, d *Deployment) {
 	t.Helper()
 	if err := d.Stop(t.Context(), "c"); err != nil {
@@ -570,8 +571,8 @@ func stopInOrder(t *testing.T, d *Deployment) {
 	restart(t, d, "c")
 }
 
-// killAll kills every node, and wants what was acknowledged to be there once the system
-// was started again and recovered.
+// killAll kills every node. Once the system was started again and has recovered, everything that was
+// acknowledged must be there.
 func killAll(t *testing.T, d *Deployment) {
 	t.Helper()
 	writeOne(t, d, "before-outage")

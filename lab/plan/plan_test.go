@@ -154,7 +154,7 @@ func TestSelect(t *testing.T) {
 			t.Errorf("skip %q: %v, want an error that names it", bad, err)
 		}
 	}
-	// What shared a deployment with a step that is left out has to make its own.
+	// A step that would reuse the deployment of a step that is left out must make its own.
 	got, err := Select(steps, []string{"16"}, nil)
 	if err != nil || got[0].Reuse || !got[1].Reuse {
 		t.Errorf("only 16: %v, %v", lines(got), err)
@@ -226,7 +226,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// known is what the lab had when this was written; the command judges by what it has.
+// known is what the lab had when this test was written. The command judges by what the lab has now.
 func known() Known {
 	group := []string{"workers", "instruments", "paxos-single-leader", "elect-updated", "expel-timeout", "size-limit", "replica-durability"}
 	replicas := []string{"workers", "instruments", "relay-log-recovery", "sync-relay-log", "replica-durability"}
@@ -282,13 +282,14 @@ func TestETA(t *testing.T) {
 		t.Errorf("by the tables %v, want %v", got, want)
 	}
 	e.Observe(steps[0], 40*time.Second, 30*time.Second)
-	// All setups twice as long, runs of throughput and, for want of better, of rto by half longer.
+	// Now all setups count twice as long, and all runs half as long again: those of throughput, and also those of
+	// rto, of which nothing better is known.
 	if got, want := e.Remaining(steps[1:]), (30+50+30+50+37)*time.Second+500*time.Millisecond; got != want {
 		t.Errorf("after one step %v, want %v", got, want)
 	}
 	e.Observe(steps[1], 0, 30*time.Second)
 	e.Observe(steps[2], 25*time.Second, 20*time.Second)
-	// mgr's own setup was as the tables say; its throughput, too; rto by what all took: 80 for 60.
+	// mgr's own setup took as long as the tables say. Its rto is estimated by what all runs took: 80 s instead of 60 s.
 	if got, want := e.Remaining(steps[3:]).Round(time.Second), (25+33)*time.Second; got != want {
 		t.Errorf("after three steps %v, want %v", got, want)
 	}

@@ -35,8 +35,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// The page asks for nothing, complains of nothing, and fits into a screen and a
-// telephone, light and dark. With -artifacts the pictures stay.
+// The page loads nothing from elsewhere, has no errors, and fits on a screen and on a
+// telephone, in both schemes. With -artifacts the pictures are kept.
 func TestInABrowser(t *testing.T) {
 	program := browser(t)
 	page := filepath.Join(t.TempDir(), "report.html")
@@ -91,7 +91,7 @@ func TestInABrowser(t *testing.T) {
 	}
 }
 
-// wide lists what is wider than the window and not in something that scrolls.
+// wide lists elements that are wider than the window, and are in no element that scrolls.
 const wide = `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll')).map(e => e.tagName + '.' + e.className.toString()).slice(0, 5).join(' ')`
 
 func look(t *testing.T, ctx context.Context, scheme string, width int64) {

@@ -16,7 +16,8 @@ func loaded(system string, tps, effective float64, n int) *cell {
 	return c
 }
 
-// TestRatiosAreOfWorkDone: a rival that leaves its replicas behind is not faster for it, and two repetitions colour nothing.
+// TestRatiosAreOfWorkDone: a rival that leaves its replicas behind does not count as faster. Two repetitions are too
+// few for a colour.
 func TestRatiosAreOfWorkDone(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -34,7 +35,7 @@ func TestRatiosAreOfWorkDone(t *testing.T) {
 	}
 }
 
-// TestSingleLeaderHasRatios: Group Replication is divided by at its best, too.
+// TestSingleLeaderHasRatios: there is also a ratio to Group Replication with its best setting.
 func TestSingleLeaderHasRatios(t *testing.T) {
 	var rows []result.Row
 	best := loaded("mgr", 800, 800, 3)
@@ -56,7 +57,7 @@ func TestSingleLeaderHasRatios(t *testing.T) {
 	}
 }
 
-// TestFailuresBeforeAreShown: in the cell and at the head.
+// TestFailuresBeforeAreShown: failures before a successful attempt are shown, in the cell and at the head of the report.
 func TestFailuresBeforeAreShown(t *testing.T) {
 	ok := loaded(ours, 1000, 1000, 1).ok[0]
 	failed := ok

@@ -201,7 +201,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Two runs of the same thing differ in next to nothing.
+// Two runs of the same thing have nearly no figures that changed.
 func TestNoiseIsNoChange(t *testing.T) {
 	figures, changed := 0, 0
 	for seed := range uint64(4) {
@@ -340,7 +340,7 @@ func TestRatioEntry(t *testing.T) {
 	}
 }
 
-// One repetition of several that loses something is a loss.
+// If one of several repetitions has lost something, the cell has a loss.
 func TestCountsOfTheWorstRepetition(t *testing.T) {
 	lost := compared{result.TPS, -1, true} // any metric will do
 	if c, both := lost.compare(throughputCell(0, 0, 0), throughputCell(0, 0, 7)); !both || c == nil || c.better {
@@ -357,7 +357,7 @@ func TestCountsOfTheWorstRepetition(t *testing.T) {
 	}
 }
 
-// A system that never took writes again is not one without a figure.
+// A system that never took writes again is shown as such, and not as a system without a figure.
 func TestNeverWritableAgain(t *testing.T) {
 	row := result.Row{Repetition: 1, Status: result.OK, Cell: result.Cell{Experiment: result.RTO, System: "mgr", Network: "same-rack", Workload: "partition-primary"},
 		Metrics: map[string]float64{result.GapMS: 9000}, Text: map[string]string{result.TextVerdict: "no write was acknowledged until the end"},

@@ -13,7 +13,7 @@ import (
 )
 
 // synthetic makes results of every experiment, with failed and skipped rows and a torn
-// last line, through the file's format. The figures are invented, after the articles'.
+// last line, through the file's format. The figures are invented, and resemble those of the articles.
 func synthetic(t *testing.T, seed uint64) result.Results {
 	t.Helper()
 	s := &synthesizer{random: rand.New(rand.NewPCG(seed, 0)), at: time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC), run: fmt.Sprintf("run-%d", seed)}
@@ -83,7 +83,7 @@ func (s *synthesizer) facts() {
 	}
 }
 
-// tps is after the articles, for two processors.
+// tps returns a figure that resembles those of the articles, for two processors.
 func tps(variant, network string, threads int) float64 {
 	rtt := synthNetworks[network]
 	commitMS, most := 1.0, 3000.0
@@ -185,7 +185,7 @@ func (s *synthesizer) jitter() {
 	}
 }
 
-// outage is the prober's series: nothing between two times.
+// outage is a series of the prober without an acknowledgement for gapS seconds.
 func (s *synthesizer) outage(fromS, gapS float64, seconds int) result.Series {
 	out := result.Series{EveryMS: 100}
 	for i := range seconds * 10 {

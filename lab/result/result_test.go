@@ -144,8 +144,8 @@ func TestLatestAndDone(t *testing.T) {
 	}
 }
 
-// TestLatestCountsWhatItHides: an ok row does not hide that the cell has failed, and a row that is written again with a
-// note is no attempt of its own.
+// TestLatestCountsWhatItHides: an ok row does not hide that the cell has failed before. A row that is written again with
+// a note does not count as another attempt.
 func TestLatestCountsWhatItHides(t *testing.T) {
 	attempt := func(second int, status Status) Row {
 		r := row(1, 1, status)

@@ -17,7 +17,8 @@ import (
 	"github.com/quorate/quorate/lab/peers"
 )
 
-// TestTPCCChoices: what is chosen exists, and the mix is 10:10:1:1:1.
+// TestTPCCChoices: every warehouse, district, customer, item and name that is chosen exists. The other warehouse is
+// another one.
 func TestTPCCChoices(t *testing.T) {
 	m := &terminal{tpcc: &TPCC{Warehouses: 3}, random: rand.New(rand.NewPCG(1, 1))}
 	names := map[string]bool{}
@@ -49,7 +50,7 @@ func TestTPCCChoices(t *testing.T) {
 	}
 }
 
-// TestTPCCSample: percentiles are right to a few percent, and the second that is not whole is no second.
+// TestTPCCSample: percentiles are right to a few percent. A last second that is not whole does not count as a second.
 func TestTPCCSample(t *testing.T) {
 	one, two := &terminal{queries: 100, errors: 1}, &terminal{queries: 50, reconnects: 2}
 	for i := 1; i <= 100; i++ {
@@ -126,7 +127,7 @@ func tpccServer(t *testing.T) *peers.Deployment {
 	return d
 }
 
-// TestTPCC: what the mix leaves is consistent, and each way in which it may not be is found.
+// TestTPCC: the data are consistent after a run of the mix. Each possible inconsistency is found.
 func TestTPCC(t *testing.T) {
 	d := tpccServer(t)
 	writers, err := d.Writers(t.Context())

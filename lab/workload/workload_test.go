@@ -112,9 +112,9 @@ func TestTimeline(t *testing.T) {
 	}{
 		{110, 1700, 105, 1510, true},
 		{110, 5010, 1610, 5010, true},
-		{1550, 3000, 1610, 3000, false}, // the open gap counts
-		{5005, 5012, 1610, 5010, true},  // one that began before the fault, too
-		{5011, 9000, 5010, 9000, false}, // and one without any acknowledgement
+		{1550, 3000, 1610, 3000, false}, // a gap that is still open counts
+		{5005, 5012, 1610, 5010, true},  // a gap that began before the fault counts, too
+		{5011, 9000, 5010, 9000, false}, // and so does a gap without any acknowledgement after it
 	} {
 		start, stop, ended := line.Gap(time.Duration(tc.from)*time.Millisecond, time.Duration(tc.end)*time.Millisecond)
 		if start.Milliseconds() != int64(tc.start) || stop.Milliseconds() != int64(tc.stop) || ended != tc.ended {
@@ -147,8 +147,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestProberTriesAll: an attempt that nobody took has been at every endpoint and has failed, not
-// become unknown; the prober goes on meanwhile.
+// TestProberTriesAll: an attempt that no endpoint took was made at every endpoint, and counts as failed, not
+// as unknown. The prober goes on meanwhile.
 func TestProberTriesAll(t *testing.T) {
 	var dialed [2]atomic.Int64
 	dial := func(_ context.Context, _, addr string) (net.Conn, error) {
@@ -201,7 +201,7 @@ func proberOfOne(t *testing.T, dial Dial) *Prober {
 	return p
 }
 
-// TestProberGoesOnWhenAllHang: connections that hang time out, and more than one is under way.
+// TestProberGoesOnWhenAllHang: connections that hang time out, and several attempts are under way at once.
 func TestProberGoesOnWhenAllHang(t *testing.T) {
 	var under, most atomic.Int64
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -234,8 +234,8 @@ func TestProberGoesOnWhenAllHang(t *testing.T) {
 	}
 }
 
-// TestProberBacksOff: while nothing is acknowledged for long there are a tenth of the attempts, so that
-// those that hang do not take all sessions that a server has.
+// TestProberBacksOff: if nothing is acknowledged for long, the prober makes only a tenth of the attempts, so that
+// attempts that hang do not take all sessions of a server.
 func TestProberBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -285,7 +285,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// fakeServer says OK to whoever logs in, and to each of their statements.
+// fakeServer accepts every login, and answers every statement with OK.
 func fakeServer(t *testing.T) (addr string, kill func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -341,8 +341,8 @@ func serveOK(conn net.Conn) {
 	}
 }
 
-// TestProberNoticesDeadConnections: when a server has died, an attempt or two are lost to
-// it, not one for each connection that there was: these are no part of a failover.
+// TestProberNoticesDeadConnections: when a server has died, only an attempt or two fail because of
+// that, and not one for each connection that was open. Such failures are no part of a failover.
 func TestProberNoticesDeadConnections(t *testing.T) {
 	a, killA := fakeServer(t)
 	b, _ := fakeServer(t)

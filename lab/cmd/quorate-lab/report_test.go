@@ -110,7 +110,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// Every embedded plan names systems, options and networks that there are.
+// Every embedded plan names only systems, options and networks that exist.
 func TestEmbeddedPlansAreRunnable(t *testing.T) {
 	for _, name := range []string{"smoke", "commit", "ways", "tables", "seeds", "full"} {
 		if _, _, err := loadPlan(name, nil, nil); err != nil {
