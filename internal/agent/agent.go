@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/commits"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/following"
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/agent/join"
@@ -80,7 +81,7 @@ type Agent struct {
 	peers        *transport.Transport
 	router       *router.Router
 	reads        *reading.Port
-	heard        reading.Heard
+	heard        *freshness.Heard
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
 	readersCert  *readers.Certificate

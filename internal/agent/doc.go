@@ -41,7 +41,7 @@
 //	heard       RunHeard: keeps what the other site was heard to have
 //	tell router mysqlrouter.Service: writes what MySQL Router reads, while this node is the primary
 //	events      scheduler.Service: has mysqld's scheduler run on the primary alone
-//	ask leader  reading.Heard: asks whether a majority still follows the leader, for that port
+//	ask leader  freshness.Heard: asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names
 //	readers     serves the committed log to readers downstream; looks at their port's certificate
 //	disk        writes to mysqld's disk, to notice a disk that hangs

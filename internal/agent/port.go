@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/agent/ownport"
-	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -100,13 +100,19 @@ func (a *Agent) closePort() {
 // before the state was read, however long the agent stands still in between. It reads the lease
 // before serving, too: the lease is of the term that serving is asked about, or of an ended term.
 func (a *Agent) portWants() netfence.State {
-	in := ownport.Input{Frozen: reading.WindowOf(a.cfg.Raft.ElectionTimeout)}
+	in := ownport.Input{Frozen: fenceWindow(freshness.WindowOf(consensus.RealMachine{}, a.cfg.Raft.ElectionTimeout))}
 	in.Lease.Boot, in.Lease.Wall = a.Raft.Lease()
-	in.Heard = a.heard.Window()
+	in.Heard = fenceWindow(a.heard.Window())
 	in.Serving, in.Moving, in.Answering = a.Slot.Serving(), a.Orders.MovesAway(), a.Slot.Answering()
 	own, leader := a.board.Own(), a.Raft.Role().Leader
 	in.Promoting, in.Reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
 	return ownport.StateOf(in)
+}
+
+// fenceWindow returns a window as package netfence counts it. Its end on the wall clock has no monotonic reading: else
+// times would be compared by that.
+func fenceWindow(w freshness.Window) netfence.Window {
+	return netfence.Window{Boot: w.Boot, Wall: time.Unix(0, int64(w.Wall))}
 }
 
 // leaseChanged wakes ownport.Port.Run, and also the role machine's goroutine if this node has begun or

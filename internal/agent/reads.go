@@ -4,10 +4,12 @@ import (
 	"context"
 	"net"
 
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/agent/reading"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // buildReads makes the read-only port.
@@ -20,6 +22,7 @@ func (a *Agent) buildReads() {
 			Name: a.board.Name, Allow: c.Allow, Logger: a.logger.With("port", "read_only"),
 		}
 	}
+	a.heard = freshness.NewHeard(consensus.RealMachine{})
 	a.reads = reading.New(reading.Config{
 		Self: a.self.ID, Policy: status.Reads{LagMax: c.ReadMaxLag, Primary: c.ReadPrimary}, Grace: c.ReadGrace,
 		Nodes: a.nodesNow, Replica: func() bool { return a.board.Own().Role == status.RoleReplica }, Changes: a.board.Changes,

@@ -5,15 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/reading"
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // hearsLeader has a's leader say that all is committed up to an index. This holds for an hour.
 func hearsLeader(a *Agent, index uint64) {
-	a.heard = reading.Heard{}
+	a.heard = freshness.NewHeard(consensus.RealMachine{})
 	a.heard.Hear(context.Background(), time.Hour, func(context.Context) (uint64, error) { return index, nil }, func() uint64 { return 0 })
 }
 

@@ -31,28 +31,13 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	return a.Gossip(ctx, new(clock.OneTimer), own, send)
 }
 
-// lagStatus sets whether the lag is known, how old its figures are, and the state of the log. A replica does not know
-// its lag where committed entries may not reach it: the disk of its log is full or hangs, or its leader has not
-// confirmed how recent the newest entry here is.
+// lagStatus sets what is known of the lag.
 func (a *Agent) lagStatus(s *status.Node) {
-	at := a.local.LagAt.Load()
-	if at != nil {
-		s.LagAge = time.Since(*at).Seconds()
-	}
-	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning || at == nil
 	if a.Raft == nil { // the log is being healed
 		s.LagUnknown = true
 		return
 	}
-	logged := s.LogState == "" || s.LogState == status.LogOK
-	if took := a.Raft.Stalled(); took > 0 && logged {
-		logged, s.LogState, s.LogDetail = false, status.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
-	}
-	s.LagUnknown = s.LagUnknown || !logged
-	if s.Role == status.RoleReplica && a.asksLeader() {
-		oldest := time.Duration((s.LagAge + s.LagSeconds) * float64(time.Second))
-		s.LagUnknown = !a.heard.KnowsLag(a.Raft.Committed().Mark().Index, s.Applied, oldest) || s.LagUnknown
-	}
+	a.heard.LagStatus(s, a.Raft, a.local.LagAt.Load(), time.Now(), a.asksLeader())
 }
 
 // ownStatus completes the board's status with what other parts of the agent know.

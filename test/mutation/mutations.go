@@ -78,7 +78,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), holding(), settling(), changingMembers(), meeting(), recovering(), preparing(), slowing(), feedingLearners()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), holding(), settling(), changingMembers(), meeting(), recovering(), preparing(), slowing(), feedingLearners(), reading()} {
 		all = append(all, some...)
 	}
 	return all

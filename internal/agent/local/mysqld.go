@@ -180,6 +180,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 		return 0, fmt.Errorf("ask mysqld for its UUID: %w", err)
 	}
 	m.cfg.Logger.Info("mysqld is up", "pid", p.PID(), "incarnation", p.Incarnation())
+	m.LagAt.Store(nil) // it may have less than the mysqld before
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.ServerUUID = status.MysqldRunning, p.PID(), uuid
 		s.ServerVersion = in.Version.String()

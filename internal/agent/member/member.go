@@ -164,7 +164,7 @@ func (m *Member) Open(log *seglog.Log, r consensus.Config, copies bulk.Config) (
 	if m.Raft, err = consensus.New(m.raftConfig(r)); err != nil {
 		return err
 	}
-	m.Lag.Start(m.Raft.Committed().GTIDs())
+	m.Lag.Start(m.Raft.Committed().GTIDs(), m.Raft.Committed().Lacks)
 	m.Bulk = bulk.New(m.bulkConfig(copies))
 	m.Learner = logcopy.NewLearner(logcopy.LearnerConfig{
 		Self: cfg.Self.ID, Committed: m.Raft.Committed(), Role: m.Raft.Role, Step: m.Raft.StepRelayed,

@@ -96,6 +96,7 @@ func (r *applyRate) observe(now time.Time, l consensus.Lag) float64 {
 	first := r.at.IsZero() || took <= 0 || l.AppliedBytes < r.lag.AppliedBytes
 	wasBusy := !first && r.lag.Seconds >= busyLag.Seconds()
 	busy := wasBusy && l.Seconds >= busyLag.Seconds()
+	fell := l.Transactions < r.lag.Transactions
 	r.at, r.lag = now, l
 	if first {
 		r.busy = 0
@@ -109,6 +110,10 @@ func (r *applyRate) observe(now time.Time, l consensus.Lag) float64 {
 		return r.rate
 	}
 	r.busy += took
+	if applied == 0 && fell {
+		r.busy = 0 // it applies what was committed before this agent started, whose bytes nobody has counted
+		return r.rate
+	}
 	if applied == 0 {
 		return r.rate // blocked, or in a large transaction: the next sample is spread over this time, too
 	}

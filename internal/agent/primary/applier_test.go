@@ -47,6 +47,27 @@ func TestApplierStopped(t *testing.T) {
 	}
 }
 
+// TestNotStuckBeforeItsMarks: a mysqld applies what was committed before its agent started. Nobody has counted the bytes of
+// that, and it is not stuck.
+func TestNotStuckBeforeItsMarks(t *testing.T) {
+	var r applyRate
+	now := time.Unix(1000, 0)
+	for lacks := int64(1000); lacks > 0; lacks -= 10 {
+		now = now.Add(WatchInterval)
+		r.observe(now, consensus.Lag{AppliedBytes: 1, Transactions: lacks, Seconds: 60})
+		if r.stuck() > 0 {
+			t.Fatalf("stuck for %.1f s, and it lacks %d", r.stuck(), lacks)
+		}
+	}
+	for range 4 {
+		now = now.Add(WatchInterval)
+		r.observe(now, consensus.Lag{AppliedBytes: 1, Transactions: 10, Seconds: 60})
+	}
+	if r.stuck() != (4 * WatchInterval).Seconds() {
+		t.Errorf("stuck for %.1f s after four polls without progress", r.stuck())
+	}
+}
+
 // TestApplyRate: there is one poll each half second. Given are the MB that are applied in between, and the lag in MB
 // and seconds.
 func TestApplyRate(t *testing.T) {

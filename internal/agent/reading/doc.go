@@ -3,16 +3,11 @@
 //
 //	client ── router.Router ──► Port ──► this mysqld, as long as it is a replica's
 //	                             │   └─► another node, by its agent
-//	leader's answers ──► Heard ──┘       for how long this replica may be read, and whether its lag is known
 //
 // Port is the router's backend. It owns whether this node's mysqld takes readers (open), and whether readers
 // have come since their sessions were ended last (served). End shuts the port before a promotion opens mysqld
 // for writes, and ends the connections that were let in before. Both are behind one mutex, so that no client
 // is let in between. Run serves the port until its context ends; its goroutine looks at the nodes.
-//
-// Heard is what the leader has said when this replica asked whether it still leads. An answer counts for an
-// election timeout from when it was asked for, by two clocks. Heard has five answers at most. Its Run is the
-// goroutine that asks.
 //
 // Nothing here is durable.
 package reading

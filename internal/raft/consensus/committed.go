@@ -66,6 +66,13 @@ func (c *Committed) GTIDs() *gtid.Set {
 	return c.gtids.Clone()
 }
 
+// Lacks counts the committed transactions that s lacks.
+func (c *Committed) Lacks(s *gtid.Set) uint64 {
+	missing := c.GTIDs()
+	missing.Subtract(s)
+	return missing.Count()
+}
+
 // Contains tells whether every transaction of s is committed.
 func (c *Committed) Contains(s *gtid.Set) bool {
 	c.mu.Lock()

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +16,10 @@ const lagMarksMax = 8192
 // value is ready. Any goroutine may call it, except Start.
 type LagTracker struct {
 	mu sync.Mutex
-	// base is what was committed when the commit check started; nil once mysqld has all of it. Marks without a
-	// transaction stand for base.
+	// base is what was committed when the commit check started; nil once mysqld has a later transaction. Marks
+	// without a transaction stand for base.
 	base    *gtid.Set
+	lacks   func(*gtid.Set) uint64
 	newest  Mark
 	applied Mark      // the newest mark that mysqld has
 	marks   []lagMark // newer than applied, oldest first
@@ -41,8 +43,11 @@ type Lag struct {
 	AppliedBytes uint64
 }
 
-// Start sets what was committed when the commit check started. It is called before all else.
-func (l *LagTracker) Start(committed *gtid.Set) { l.base = committed }
+// Start sets what was committed when the commit check started, and how to count the committed transactions that a set
+// lacks. It is called before all else.
+func (l *LagTracker) Start(committed *gtid.Set, lacks func(*gtid.Set) uint64) {
+	l.base, l.lacks = committed, lacks
+}
 
 // Committed notes a newer mark, which came at now. Config.OnCommit calls it.
 func (l *LagTracker) Committed(m Mark, now time.Time) {
@@ -74,28 +79,64 @@ func (l *LagTracker) NewestAt() time.Time {
 	return l.at
 }
 
+// regressed makes up for a mysqld that was killed, and has lost its last commits: it lacks the newest mark that it
+// had. Nobody knows how much more it lacks.
+func (l *LagTracker) regressed(now time.Time) {
+	m := lagMark{Mark: l.applied, at: now}
+	if len(l.marks) > 0 {
+		m.at = l.marks[0].at
+	}
+	l.marks = slices.Insert(l.marks, 0, m)
+	l.applied.Index, l.applied.Last = 0, gtid.GTID{}
+	l.applied.Transactions -= min(1, l.applied.Transactions)
+}
+
 // Executed notes what mysqld has and returns its lag.
 func (l *LagTracker) Executed(set *gtid.Set, now time.Time) Lag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.base != nil && set.ContainsSet(l.base) {
-		l.base = nil
+	based := l.base == nil || set.ContainsSet(l.base)
+	has := func(m Mark) bool { return m.Last == (gtid.GTID{}) && based || set.Contains(m.Last) }
+	if l.applied.Index > 0 && !has(l.applied) {
+		l.regressed(now)
 	}
 	for i := len(l.marks) - 1; i >= 0; i-- {
-		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
-			l.applied = m.Mark
+		if m := l.marks[i].Mark; has(m) {
+			l.applied = m
 			l.marks = append(l.marks[:0], l.marks[i+1:]...)
 			break
 		}
 	}
+	if l.applied.Last != (gtid.GTID{}) {
+		l.base = nil // it comes before
+	}
 	if len(l.marks) == 0 {
 		return Lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
 	}
-	return Lag{
+	lag := Lag{
 		Applied:      l.applied.Index,
 		Transactions: int64(l.newest.Transactions - l.applied.Transactions),
 		Bytes:        int64(l.newest.Bytes - l.applied.Bytes),
 		Seconds:      now.Sub(l.marks[0].at).Seconds(),
 		AppliedBytes: l.applied.Bytes,
 	}
+	if l.lacks != nil {
+		l.between(&lag, l.lacks(set))
+	}
+	return lag
+}
+
+// between counts what mysqld has of the oldest mark that it lacks. After a start, one mark may stand for the whole log.
+// Of its bytes mysqld has the share that it has of its transactions.
+func (l *LagTracker) between(lag *Lag, lacks uint64) {
+	lag.Transactions = max(1, int64(lacks))
+	m := l.marks[0].Mark
+	of, later := float64(m.Transactions-l.applied.Transactions), float64(l.newest.Transactions-m.Transactions)
+	if of <= 0 {
+		return
+	}
+	has := 1 - min(max(float64(lacks)-later, 0)/of, 1)
+	bytes := uint64(has * float64(m.Bytes-l.applied.Bytes))
+	lag.Bytes -= int64(bytes)
+	lag.AppliedBytes += bytes
 }

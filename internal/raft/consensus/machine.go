@@ -27,14 +27,14 @@ type Timer interface {
 	Stop() bool
 }
 
-// machine is the real Machine: this one.
-type machine struct{ clock.Machine }
+// RealMachine is the Machine that this process runs on.
+type RealMachine struct{ clock.Machine }
 
 // Boot and the methods below implement Machine.
-func (machine) Boot() time.Duration                       { return BootTime() }
-func (machine) Wall() time.Duration                       { return time.Duration(time.Now().UnixNano()) }
-func (machine) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
-func (machine) Random() uint64                            { return rand.Uint64() }
+func (RealMachine) Boot() time.Duration                       { return BootTime() }
+func (RealMachine) Wall() time.Duration                       { return time.Duration(time.Now().UnixNano()) }
+func (RealMachine) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+func (RealMachine) Random() uint64                            { return rand.Uint64() }
 
 // BootTime is the clock of all leases. It goes on while the machine sleeps, and nobody can set it.
 func BootTime() time.Duration {

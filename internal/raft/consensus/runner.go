@@ -113,7 +113,7 @@ func New(cfg Config) (*Runner, error) {
 		left:    make(chan struct{}, 1),
 	}
 	if n.machine == nil {
-		n.machine = machine{}
+		n.machine = RealMachine{}
 	}
 	cfg.OnBarrier, cfg.OnState = n.barriers.Answer, n.reportState
 	d, err := NewDriver(cfg, n.machine.Boot())

@@ -32,7 +32,7 @@ var simCalls = []simCall{
 	{
 		"makes or opens what then runs by itself",
 		"disk.go faults_operator.go losses.go mysqld_replica.go node_agent.go node_epoch.go node_join.go node_members.go node_stage.go policy.go",
-		`board.New bulk.New cluster.NewState datadir.New feed.Open feed.Source.Start history.New join.New member.Member.Open membership.New
+		`board.New bulk.New cluster.NewState datadir.New feed.Open freshness.NewHeard feed.Source.Start history.New join.New member.Member.Open membership.New
 		membership.NewDeparting membership.NewFollower mysqlwire.NewDumpWriter mysqlwire.StartTap primary.NewOrder quorumloss.New
 		quorumloss.OpenSurvivor seglog.Open`,
 	},
@@ -43,8 +43,8 @@ var simCalls = []simCall{
 	},
 	{
 		"starts what then runs by itself, as agent.Run does",
-		"node_agent.go node_heal.go node_join.go node_stage.go node_watch.go clocks.go faults_operator.go mysqld_replica.go",
-		`member.Member.Init member.Member.Loops member.Member.Gossip member.Member.RunRole consensus.Runner.Run bulk.Bulk.Run board.Board.Gossip
+		"node_agent.go node_heal.go node_join.go node_stage.go node_watch.go clocks.go faults_operator.go mysqld_replica.go reads.go",
+		`freshness.Heard.Run member.Member.Init member.Member.Loops member.Member.Gossip member.Member.RunRole consensus.Runner.Run bulk.Bulk.Run board.Board.Gossip
 		join.Introduction.Run join.Joiner.Run logcopy.Heal primary.Orders.Run consensus.Promise mysqlwire.DumpWriter.Stream`,
 	},
 	{
@@ -101,13 +101,13 @@ var simCalls = []simCall{
 	},
 	{
 		"looks: a checker, a client, or a fault that waits for its moment",
-		"appliers.go blips.go check_log.go check_losses.go check_members.go check_mysqld.go faults_stopped.go losses.go members.go policy.go sources.go workload.go world.go mysqld_session.go",
+		"appliers.go blips.go check_log.go check_losses.go check_members.go check_mysqld.go faults_stopped.go losses.go members.go policy.go reads.go sources.go workload.go world.go mysqld_session.go",
 		`board.Board.Nodes board.Board.Own board.Board.Primary board.Board.SinceLeader board.Board.State board.Board.Trouble bulk.Bulk.Stats
 		consensus.Committed.Mark consensus.Committed.Read consensus.Committed.State consensus.Group.LastIndex consensus.Runner.Committed consensus.Runner.Group consensus.Runner.Role
 		cluster.Majority cluster.Member.Degrade cluster.Member.Votes cluster.Recovery.Is cluster.State.AcksWait cluster.State.Clone cluster.State.Member
 		cluster.State.MemberByID cluster.State.SourceOf cluster.State.Voters datadir.Home.Own datadir.State.Point mysqlwire.Tap.Stats primary.Orders.MovesAway
 		seglog.Log.FirstIndex seglog.Log.HardState seglog.Log.HasStage seglog.Log.LastIndex seglog.Log.Segments seglog.Log.Term
-		status.Node.BacklogSeconds status.Node.CanTakeOver
+		status.Node.BacklogSeconds status.Node.CanTakeOver freshness.Heard.LagStatus
 		membership.Self.Supersedes primary.Slot.Serving primary.XAPrepared recovery.Rejected.Has role.Machine.Phase role.Machine.Reason`,
 	},
 }

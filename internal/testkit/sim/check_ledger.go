@@ -69,7 +69,7 @@ func (c *checker) table(key string, final []string, history []*request) {
 		}
 		position, there := at[r.value]
 		switch {
-		case r.kind == dropping, r.outcome == unknown && (r.kind == reading || !there):
+		case r.kind == dropping, r.outcome == unknown && (r.kind == selecting || !there):
 			continue // it had no effect, or nobody can tell
 		case r.kind == appending && !there:
 			c.w.fail("I7", "table %s lacks %s, acknowledged at %v", key, r.value, r.end)
@@ -86,7 +86,7 @@ func (c *checker) table(key string, final []string, history []*request) {
 // have one.
 func firstAnomaly(history []*request, at map[string]int) string {
 	for _, read := range history {
-		if read.kind != reading || read.outcome != succeeded {
+		if read.kind != selecting || read.outcome != succeeded {
 			continue
 		}
 		for _, r := range history {

@@ -97,6 +97,7 @@ type committedEntry struct {
 type committedTransaction struct {
 	gtid  gtid.GTID
 	index uint64
+	at    time.Duration // when the first node took it for committed
 	// changes: InnoDB keeps a trace of the transaction.
 	changes bool
 }
@@ -178,7 +179,7 @@ func (c *checker) entry(n *node, e seglog.Entry) {
 		if err := errors.Join(err1, err2); err != nil {
 			c.w.fail("xa", "committed entry %d: %v", e.Index, err)
 		}
-		committed := committedTransaction{tx.GTID, e.Index, changes(tx.Raw) && prepares.GTRID == ""}
+		committed := committedTransaction{gtid: tx.GTID, index: e.Index, changes: changes(tx.Raw) && prepares.GTRID == ""}
 		c.xa(committed, prepares.GTRID, ends.GTRID)
 		c.transaction(committed)
 	}
@@ -197,6 +198,7 @@ func (c *checker) transaction(tx committedTransaction) {
 	if _, found := c.places[tx.gtid]; found {
 		c.w.fail("I9", "%s committed again by entry %d", tx.gtid, tx.index)
 	}
+	tx.at = c.w.sched.now
 	c.places[tx.gtid] = len(c.transactions)
 	c.transactions = append(c.transactions, tx)
 }
@@ -215,7 +217,7 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 	if err != nil {
 		c.w.fail("xa", "committed entry %d: %v", index, err)
 	}
-	committed := committedTransaction{info.GTID, index, s.Rows && prepares.GTRID == ""}
+	committed := committedTransaction{gtid: info.GTID, index: index, changes: s.Rows && prepares.GTRID == ""}
 	c.xa(committed, prepares.GTRID, "")
 	c.transaction(committed)
 }

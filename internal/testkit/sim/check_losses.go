@@ -239,7 +239,7 @@ func (c *checker) concerning(history []*request) (mine []*request) {
 }
 
 func (c *checker) concerns(r *request) bool {
-	if r.by == nil || r.by == c || r.outcome != succeeded && r.kind != reading {
+	if r.by == nil || r.by == c || r.outcome != succeeded && r.kind != selecting {
 		return true
 	}
 	kept, parted := c, (*fork)(nil)
@@ -248,7 +248,7 @@ func (c *checker) concerns(r *request) bool {
 			return r.kind == appending && c.holds(r) // the other side's answer counts only if this log has it, too
 		}
 	}
-	if r.kind == reading {
+	if r.kind == selecting {
 		return r.end > 0 && r.end <= parted.at && !slices.ContainsFunc(r.read, c.lost(r.key))
 	}
 	if !c.holds(r) && r.answered <= parted.at && !c.gaveUp(r.gtid) {

@@ -34,7 +34,7 @@ func appended(value string, call, end time.Duration) *request {
 }
 
 func readOf(call, end time.Duration, values ...string) *request {
-	return &request{kind: reading, call: call, end: end, outcome: succeeded, read: values}
+	return &request{kind: selecting, call: call, end: end, outcome: succeeded, read: values}
 }
 
 // TestLedgerJudges: the checker notices every kind of wrong answer to a client.
@@ -104,7 +104,7 @@ func TestHealedLogCounts(t *testing.T) {
 func TestEngineMustFollowTheLog(t *testing.T) {
 	w := newWorld(Options{Nodes: 3})
 	for n := range uint64(3) {
-		w.check.transaction(committedTransaction{gtid.GTID{N: n + 1}, n + 1, n != 1})
+		w.check.transaction(committedTransaction{gtid: gtid.GTID{N: n + 1}, index: n + 1, changes: n != 1})
 	}
 	c, n := w.check, w.nodes[0]
 	wantFailure(t, "nothing yet", "", func() { c.engine(n) })

@@ -81,6 +81,9 @@ func (i *injector) strikeClock(f fault, n *node) {
 	}
 }
 
+// clock is the machine's clock, as production code reads it.
+func (n *node) clock() time.Time { return time.Unix(0, int64(n.now())) }
+
 // wall is the machine's wall clock.
 func (n *node) wall() time.Duration { return n.now() + n.wallAhead }
 

@@ -28,7 +28,7 @@ func (a mysqldProcess) StartMysqld(ctx context.Context, replicaBinlog bool) (uin
 		a.KillMysqld(ctx)
 		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
 	}
-	p.ready = true
+	p.ready, a.reads.polled = true, nil
 	a.setMysqld(status.MysqldRunning)
 	return p.incarnation, nil
 }

@@ -269,10 +269,10 @@ func (s localServer) ServerUUID() string { return s.a.n.uuid.String() }
 
 // Progressed and the methods below implement primary.Probes. Here a mysqld is silent only with its whole
 // machine, and has no disk, accounts or TLS.
-func (s localServer) Progressed(string, consensus.Lag, time.Time) {}
-func (s localServer) Silent(context.Context, status.Role)         {}
-func (s localServer) Disk(context.Context, status.Role)           {}
-func (s localServer) Full() string                                { return "" }
-func (s localServer) Applies(primary.ReplicaStatus, string)       {}
-func (s localServer) Grants(context.Context, string) []string     { return nil }
-func (s localServer) Guarded(context.Context)                     {}
+func (s localServer) Progressed(_ string, _ consensus.Lag, now time.Time) { s.a.reads.polled = &now }
+func (s localServer) Silent(context.Context, status.Role)                 {}
+func (s localServer) Disk(context.Context, status.Role)                   {}
+func (s localServer) Full() string                                        { return "" }
+func (s localServer) Applies(primary.ReplicaStatus, string)               {}
+func (s localServer) Grants(context.Context, string) []string             { return nil }
+func (s localServer) Guarded(context.Context)                             {}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
@@ -56,6 +57,7 @@ type agent struct {
 	process      *mysqld // nil = none
 	feed         *feedSession
 	feedCounters mysqlwire.FeedCounters
+	reads        replicaReads
 }
 
 // newAgent opens the agent's log and small files, as the product's agent does at its start.
@@ -67,6 +69,7 @@ func newAgent(n *node) (*agent, error) {
 	}
 	a := &agent{host: p, began: n.now(), up: map[cluster.NodeID]bool{}, conns: map[cluster.NodeID]*agent{}, readers: map[connection]*reader{}}
 	a.departing = a.newDeparting()
+	a.reads.heard = freshness.NewHeard(readsClock{late{a.life}})
 	a.Init(a.memberConfig())
 	a.Heard.Load(n.home.Dir, n.logger("purge"))
 	if err := n.home.CheckLog(); err != nil {
@@ -135,6 +138,7 @@ func (a *agent) run() {
 		a.w.sched.after(0, func() { a.exit("stopped") })
 	})
 	a.life.start(a.runGossip)
+	a.life.start(a.runReads)
 	a.life.start(a.runState)
 	a.life.start(a.runDial)
 }

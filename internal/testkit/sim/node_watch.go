@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -20,9 +19,6 @@ func (n *node) status() status.Node {
 	}
 	return s
 }
-
-// clock is the machine's clock, as production code reads it.
-func (n *node) clock() time.Time { return time.Unix(0, int64(n.now())) }
 
 // runGossip sends this node's status to the peers, and gives the peers' statuses to the role machine.
 func (a *agent) runGossip() {

@@ -63,8 +63,8 @@ func (r Result) Summary(took time.Duration) string {
 	if r.AppliersStop {
 		nodes += fmt.Sprintf(", %d times an applier stopped", r.ApplierStops)
 	}
-	if r.Slowings > 0 {
-		nodes += fmt.Sprintf(", %d times slowed down or let go", r.Slowings)
+	if r.Slowings+r.LagsKnown > 0 {
+		nodes += fmt.Sprintf(", %d times slowed down or let go, %d lags known", r.Slowings, r.LagsKnown)
 	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)

@@ -56,6 +56,7 @@ type childResult struct {
 	Changes, Joints int
 	Joins, Clones   int
 	Ahead           int
+	LagsKnown       int
 	LongApplies     int
 	Reseeds         int
 	AckDrops        int
@@ -65,7 +66,7 @@ type childResult struct {
 func (r *childResult) add(o childResult) {
 	r.Epochs, r.OK, r.LedInNeed, r.Plans = r.Epochs+o.Epochs, r.OK+o.OK, r.LedInNeed+o.LedInNeed, r.Plans+o.Plans
 	r.Members, r.Changes, r.Joints = r.Members+o.Members, r.Changes+o.Changes, r.Joints+o.Joints
-	r.Joins, r.Clones, r.Ahead = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead
+	r.Joins, r.Clones, r.Ahead, r.LagsKnown = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead, r.LagsKnown+o.LagsKnown
 	r.LongApplies, r.Reseeds, r.AckDrops = r.LongApplies+o.LongApplies, r.Reseeds+o.Reseeds, r.AckDrops+o.AckDrops
 	r.Struck.Add(o.Struck)
 	r.Maintained, r.Fenced = r.Maintained+o.Maintained, r.Fenced+o.Fenced
@@ -83,7 +84,7 @@ func runChild(seeds string) int {
 		child := childResult{
 			Summary: fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), Report: r.Report(), Failed: r.Failure != nil,
 			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
-			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead,
+			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead, LagsKnown: r.LagsKnown,
 			LongApplies: r.LongApplies, Reseeds: r.Reseeds, AckDrops: r.AckDrops, Struck: r.Struck,
 			Maintained: r.Maintained, Fenced: r.Fenced,
 		}
@@ -154,8 +155,9 @@ func TestFixedSeeds(t *testing.T) {
 		t.Errorf("%d epochs, %d commits, %d terms in need, %d plans, %d times maintenance and %d fenced in %d runs: too few to mean anything",
 			all.Epochs, all.OK, all.LedInNeed, all.Plans, all.Maintained, all.Fenced, n)
 	}
-	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n/2) { // a few seeds may have none of them
-		t.Errorf("%d reads ahead and %d transactions applied for long in %d runs: too few to mean anything", all.Ahead, all.LongApplies, n)
+	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n/2 || all.LagsKnown < 50*n) { // a few seeds may have none of them
+		t.Errorf("%d reads ahead, %d transactions applied for long, %d looks at known lags in %d runs: too few to mean anything",
+			all.Ahead, all.LongApplies, all.LagsKnown, n)
 	}
 	if s := all.Struck; n >= fixedSeeds && (s.Heals < n/5 || s.HealsInChange < n/60 || s.Torn < n/2 || s.Pauses < n || s.ClockSteps < n/2 ||
 		s.Rebuilds < n/20 || all.Reseeds < n/100 || all.AckDrops < n/20) {

@@ -66,7 +66,7 @@ type request struct {
 type requestKind uint8
 
 const (
-	reading requestKind = iota
+	selecting requestKind = iota
 	appending
 	dropping // DROP TABLE IF EXISTS of a table that is not there
 	preparing
@@ -151,7 +151,7 @@ func (l *workload) next(client int, believed cluster.NodeID) {
 	r := &request{client: client, kind: appending, key: l.keys[l.rng.IntN(len(l.keys))], believed: believed}
 	switch n := l.rng.IntN(100); {
 	case n < 30, l.idle > 0:
-		r.kind = reading
+		r.kind = selecting
 	case n < 40, n < 70 && l.w.options.Blips: // no row waits for an ACK: see fakemysqld.Tx.Passes
 		r.kind, r.key = dropping, "never"
 	}
@@ -260,7 +260,7 @@ func (l *workload) pass(r *request, via, serves *node) {
 	r.passed, r.by = true, serves.check
 	serves.check.served(serves)
 	s := &session{r: r, serves: serves, via: via}
-	if r.kind == reading {
+	if r.kind == selecting {
 		values := slices.Clone(p.Read(r.key))
 		l.w.log(serves.id, "read", "%s: %d values", r.key, len(values))
 		read := succeeded

@@ -110,6 +110,8 @@ type Result struct {
 	// Reseeds counts the nodes that a leader rebuilt by itself.
 	Reseeds      int
 	AppliersStop bool
+	// LagsKnown counts the looks at replicas that knew their lag.
+	LagsKnown int
 	// LeftToSources counts the learners that a leader left to their sources for long, Fallbacks the learners
 	// that caught up without. Sources: learners have sources; Sourced: because of the options.
 	LeftToSources, Fallbacks int
@@ -166,6 +168,7 @@ const (
 	streamTears   = 54
 	streamRots    = 109
 	streamResets  = 110
+	streamLags    = 111
 	streamOrders  = 1 << 13
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
@@ -206,8 +209,11 @@ type World struct {
 	// maintenance is what an operator wants; nil = nobody has asked for any yet. maintained counts how often it
 	// was switched on.
 	maintenance *cluster.MaintenanceChange
-	maintained  int
-	fenced      int // how often an operator let a node in again after fencing it
+	// replicasRead: clients read replicas. lagsKnown counts the looks at replicas that knew their lag.
+	replicasRead bool
+	lagsKnown    int
+	maintained   int
+	fenced       int // how often an operator let a node in again after fencing it
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
 	// membersChange: an operator adds nodes, which wait in spares, and removes others.
@@ -302,6 +308,7 @@ func Run(o Options) (result Result) {
 			result.Sources, result.Sourced, result.LeftToSources, result.Fallbacks = true, o.Members == MembersSourced, s.left, s.fallbacks
 		}
 		result.AppliersStop, result.ApplierStops = w.appliersStop, w.applierStops
+		result.LagsKnown = w.lagsKnown
 		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
@@ -360,6 +367,7 @@ func newWorld(o Options) *World {
 	w.assignClocks()
 	w.assignAppliers()
 	w.assignSources()
+	w.assignReads()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
@@ -445,6 +453,9 @@ func (w *World) run(faults []fault) {
 		if w.sources != nil {
 			w.sched.after(quietAtStart, w.sources.start)
 		}
+	}
+	if w.replicasRead {
+		w.lookAtLags()
 	}
 	if w.appliersStop {
 		w.sched.after(quietAtStart, func() { w.trouble(w.random(streamAppliers + 1<<12)) })

@@ -1,4 +1,4 @@
-package reading
+package freshness
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/front/netfence"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // answers says, after a time, that all is committed up to index.
@@ -25,7 +25,7 @@ func answers(index uint64, after time.Duration) func(context.Context) (uint64, e
 func TestHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Second
-		var h Heard
+		h := NewHeard(consensus.RealMachine{})
 		for _, c := range []struct {
 			after time.Duration
 			want  bool
@@ -35,10 +35,7 @@ func TestHear(t *testing.T) {
 				t.Errorf("answered after %v: %t", c.after, got)
 			}
 			w := h.Window()
-			if w.Wall != w.Wall.Round(0) {
-				t.Errorf("%v has a monotonic reading", w.Wall)
-			}
-			if c.want && !w.Wall.Equal(asked.Add(life)) || !c.want && w != before {
+			if c.want && w.Wall != time.Duration(asked.Add(life).UnixNano()) || !c.want && w != before {
 				t.Errorf("answered after %v: it may be read until %v, it asked at %v", c.after, w.Wall, asked)
 			}
 		}
@@ -49,7 +46,7 @@ func TestHear(t *testing.T) {
 // what it has missed. An entry that it gets meanwhile was committed a moment ago by this node's clock, and an hour
 // ago elsewhere.
 func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
-	var h Heard
+	h := NewHeard(consensus.RealMachine{})
 	commit := uint64(10)
 	hear := func(index uint64) {
 		t.Helper()
@@ -65,9 +62,9 @@ func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
 	}
 	lapse := func() { // all that was answered is over
 		for i := range h.answers {
-			h.answers[i].until = WindowOf(-time.Minute)
+			h.answers[i].until = WindowOf(h.clocks, -time.Minute)
 		}
-		h.known = WindowOf(-time.Minute)
+		h.known = WindowOf(h.clocks, -time.Minute)
 	}
 	expect("no leader has answered", 10, 0, false)
 	hear(1000)
@@ -95,18 +92,36 @@ func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
 	expect("mysqld has all that it missed", 2000, 0, true)
 	expect("mysqld lags once more", 1999, time.Second, true)
 	for i := range h.answers {
-		h.answers[i].until.Wall = time.Now().Round(0).Add(-1)
+		h.answers[i].until.Wall = h.clocks.Wall() - 1
 	}
 	expect("the wall clock was set forward since", 2000, 0, false)
 }
 
+// TestLagOfAKilledMysqld: a mysqld that was killed may lack what it had, and the age of that is not known.
+func TestLagOfAKilledMysqld(t *testing.T) {
+	h := NewHeard(consensus.RealMachine{})
+	h.Hear(t.Context(), time.Hour, answers(10, 0), func() uint64 { return 10 })
+	for i, c := range []struct {
+		applied uint64
+		want    bool
+	}{{10, true}, {0, false}, {9, false}, {10, true}, {9, false}} {
+		if i == 4 {
+			c.want = true // it lacks what was committed lately
+		}
+		h.Hear(t.Context(), time.Hour, answers(10, 0), func() uint64 { return 10 })
+		if got := h.KnowsLag(10, c.applied, time.Second); got != c.want {
+			t.Errorf("%d: applied %d: known %t", i, c.applied, got)
+		}
+	}
+}
+
 // TestHeardIsBounded: what is over is removed.
 func TestHeardIsBounded(t *testing.T) {
-	var h Heard
+	h := NewHeard(consensus.RealMachine{})
 	for range 100 {
 		h.Hear(t.Context(), time.Hour, answers(1, 0), func() uint64 { return 1 })
 		for i := range h.answers[:max(0, len(h.answers)-4)] {
-			h.answers[i].until = WindowOf(-1)
+			h.answers[i].until = WindowOf(h.clocks, -1)
 		}
 	}
 	if len(h.answers) != 5 {
@@ -116,20 +131,21 @@ func TestHeardIsBounded(t *testing.T) {
 
 // TestLasted: neither clock alone is believed.
 func TestLasted(t *testing.T) {
-	open := WindowOf(time.Hour)
+	h := NewHeard(consensus.RealMachine{})
+	open := WindowOf(h.clocks, time.Hour)
 	for name, c := range map[string]struct {
-		w    netfence.Window
+		w    Window
 		ago  time.Duration
 		want bool
 	}{
 		"open":                {open, 0, true},
-		"never open":          {netfence.Window{}, 0, false},
-		"over by the wall":    {netfence.Window{Boot: open.Boot, Wall: open.Wall.Add(-2 * time.Hour)}, 0, false},
-		"over since it slept": {netfence.Window{Boot: open.Boot - 2*time.Hour, Wall: open.Wall}, 0, false},
-		"it was open":         {WindowOf(-time.Minute), time.Hour, true},
-		"it was over":         {WindowOf(-time.Hour), time.Minute, false},
+		"never open":          {Window{}, 0, false},
+		"over by the wall":    {Window{Boot: open.Boot, Wall: open.Wall - 2*time.Hour}, 0, false},
+		"over since it slept": {Window{Boot: open.Boot - 2*time.Hour, Wall: open.Wall}, 0, false},
+		"it was open":         {WindowOf(h.clocks, -time.Minute), time.Hour, true},
+		"it was over":         {WindowOf(h.clocks, -time.Hour), time.Minute, false},
 	} {
-		if got := lasted(c.w, c.ago); got != c.want {
+		if got := h.lasted(c.w, c.ago); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
