@@ -61,10 +61,10 @@ type Admin struct {
 	// open says that OpenFor has succeeded, and no change that closes has begun since.
 	open bool
 
-	// schedulerShut says that ShutOut keeps events from running. scheduler is locked while schedulerShut or
-	// event_scheduler is set.
-	scheduler     sync.Mutex
-	schedulerShut bool
+	// shutOut says that ShutOut keeps clients out and events from running. doors is locked while that, maxConnections or
+	// the event scheduler is changed.
+	doors   sync.Mutex
+	shutOut bool
 }
 
 func openAdmin(socket, password string) *Admin {

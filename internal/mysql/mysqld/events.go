@@ -222,9 +222,9 @@ func recordEvents(ctx context.Context, db *sql.DB, rows []EventRow, forget []Eve
 // SetScheduler switches the server's event scheduler on or off. While clients are shut out, switching on returns
 // ErrShutOut.
 func (a *Admin) SetScheduler(ctx context.Context, on bool) error {
-	a.scheduler.Lock()
-	defer a.scheduler.Unlock()
-	if on && a.schedulerShut {
+	a.doors.Lock()
+	defer a.doors.Unlock()
+	if on && a.shutOut {
 		return fmt.Errorf("set event_scheduler: %w", ErrShutOut)
 	}
 	return a.setScheduler(ctx, on)

@@ -127,13 +127,15 @@ func literals(value string) (all []string) {
 // SetGlobal sets a variable in the running server; ErrAtStart if the server takes it at a start
 // only. The server clips a value that is out of range, as it does at a start.
 func (a *Admin) SetGlobal(ctx context.Context, name, value string) error {
-	return setGlobal(ctx, a.db, name, value)
+	return a.whileIn(slices.Values([]string{name}), func() error { return setGlobal(ctx, a.db, name, value) })
 }
 
 // ResetGlobal sets a variable in the running server to the server's default.
 func (a *Admin) ResetGlobal(ctx context.Context, name string) error {
-	_, err := a.db.ExecContext(ctx, "SET GLOBAL "+name+" = DEFAULT")
-	return refusedGlobal(name, "DEFAULT", err)
+	return a.whileIn(slices.Values([]string{name}), func() error {
+		_, err := a.db.ExecContext(ctx, "SET GLOBAL "+name+" = DEFAULT")
+		return refusedGlobal(name, "DEFAULT", err)
+	})
 }
 
 // execer is a pool of sessions, or one of them.
@@ -254,6 +256,14 @@ func reloadTLS(ctx context.Context, db execer, names []string) error {
 // at its start only. made has, by name, the values that the server shows in another form than
 // they were written. For the variables of notTried it only checks that the server has them.
 func (a *Admin) TryGlobals(ctx context.Context, values map[string]string) (atStart []string, made map[string]string, err error) {
+	err = a.whileIn(maps.Keys(values), func() (err error) {
+		atStart, made, err = a.tryGlobals(ctx, values)
+		return err
+	})
+	return atStart, made, err
+}
+
+func (a *Admin) tryGlobals(ctx context.Context, values map[string]string) (atStart []string, made map[string]string, err error) {
 	if err := a.KnowGlobals(ctx, values); err != nil {
 		return nil, nil, err
 	}

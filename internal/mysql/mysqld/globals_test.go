@@ -27,6 +27,8 @@ func TestLiterals(t *testing.T) {
 func TestCheckGlobal(t *testing.T) {
 	for name, want := range map[string]error{
 		"max_connections": nil, "sql_mode": nil, "innodb_buffer_pool_size": nil, "init_connect": nil, "innodb_log_writer_threads": nil,
+		// InnoDB would write the text of clients to the error log, which the agent reads.
+		"innodb_print_all_deadlocks": ErrGuarded, "innodb_status_output": ErrGuarded, "innodb_status_output_locks": ErrGuarded,
 		"sync_binlog": ErrGuarded, "super_read_only": ErrGuarded, "rpl_semi_sync_source_timeout": ErrGuarded, "server_id": ErrGuarded, "read_only": ErrGuarded,
 		"lower_case_table_names": ErrConfig, "innodb_page_size": ErrConfig, "general_log_file": ErrConfig, "slow_query_log_file": ErrConfig,
 		"ssl_ca": ErrConfig, "admin_ssl_key": ErrConfig, "ssl_capath": ErrConfig, "innodb_tmpdir": ErrConfig, "innodb_doublewrite_dir": ErrConfig,

@@ -169,6 +169,11 @@ func fenceSettings() []setting {
 		// would mean a file of that name.
 		{name: "log_error", want: "stderr", checkOnly: true},
 		{name: "log_error_services", value: "log_filter_internal;log_sink_internal", want: "log_filter_internal;log_sink_internal"},
+		// These print the text of clients' statements there, line breaks included: any client could write a line that
+		// tells of a shutdown, or of a full disk.
+		{name: "innodb_print_all_deadlocks", value: "OFF", want: "OFF"},
+		{name: "innodb_status_output", value: "OFF", want: "OFF"},
+		{name: "innodb_status_output_locks", value: "OFF", want: "OFF"},
 	}
 }
 

@@ -236,11 +236,20 @@ func TestShutOut(t *testing.T) {
 	if err := a.RestartAckReceiver(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
+	_, _, tried := a.TryGlobals(ctx(t), map[string]string{maxConnections: "77"})
+	for what, err := range map[string]error{"set": a.SetGlobal(ctx(t), maxConnections, "77"), "reset": a.ResetGlobal(ctx(t), "max-connections"), "try": tried} {
+		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Final() {
+			t.Errorf("%s of %s, which keeps clients out: %v", what, maxConnections, err)
+		}
+	}
 	if err := letIn(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := login(t, s, DBAUser, s.cfg.Secrets.DBA).PingContext(ctx(t)); err != nil {
 		t.Errorf("after clients were let in: %v", err)
+	}
+	if err := a.SetGlobal(ctx(t), maxConnections, "77"); err != nil {
+		t.Errorf("set %s again: %v", maxConnections, err)
 	}
 	done := passReadOnly(t, s, p, "FLUSH TABLES")
 	if _, err := a.ShutOut(ctx(t)); !errors.Is(err, ErrWritesPending) {

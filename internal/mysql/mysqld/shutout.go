@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/quorate/quorate/internal/mysql/rows"
@@ -37,14 +38,8 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 	if err := a.proveReadOnly(ctx); err != nil {
 		return nil, err
 	}
-	var before uint64
-	if err := a.query1(ctx, "max_connections", "SELECT @@GLOBAL.max_connections", nil, &before); err != nil {
-		return nil, err
-	}
-	if err := a.exec(ctx, "keep clients out", "SET GLOBAL max_connections = 1"); err != nil {
-		return nil, err
-	}
-	if err := a.endScheduler(ctx); err != nil {
+	before, err := a.shut(ctx)
+	if err != nil {
 		return nil, err
 	}
 	tick := time.NewTicker(sessionGonePoll)
@@ -59,9 +54,9 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 		}
 		if gone {
 			return func(ctx context.Context) error {
-				a.scheduler.Lock()
-				a.schedulerShut = false
-				a.scheduler.Unlock()
+				a.doors.Lock()
+				defer a.doors.Unlock()
+				a.shutOut = false
 				return a.exec(ctx, "let clients in", "SET GLOBAL max_connections = ?", before)
 			}, nil
 		}
@@ -73,19 +68,45 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 	}
 }
 
-// endScheduler switches the event scheduler off, and keeps it off until clients are let in.
-func (a *Admin) endScheduler(ctx context.Context) error {
-	a.scheduler.Lock()
-	defer a.scheduler.Unlock()
-	a.schedulerShut = true
+// shut keeps new clients out, and switches the event scheduler off, until clients are let in. It returns max_connections
+// as it was before.
+func (a *Admin) shut(ctx context.Context) (before uint64, err error) {
+	a.doors.Lock()
+	defer a.doors.Unlock()
+	if err := a.query1(ctx, maxConnections, "SELECT @@GLOBAL.max_connections", nil, &before); err != nil {
+		return 0, err
+	}
+	a.shutOut = true
+	if err := a.exec(ctx, "keep clients out", "SET GLOBAL max_connections = 1"); err != nil {
+		return 0, err
+	}
 	var scheduler string
 	if err := a.query1(ctx, "event_scheduler", "SELECT @@GLOBAL.event_scheduler", nil, &scheduler); err != nil {
-		return err
+		return 0, err
 	}
 	if scheduler != "ON" { // DISABLED cannot be set
-		return nil
+		return before, nil
 	}
-	return a.setScheduler(ctx, false)
+	return before, a.setScheduler(ctx, false)
+}
+
+// maxConnections is the variable by which shut keeps clients out.
+const maxConnections = "max_connections"
+
+// whileIn calls do, which sets some variables. While clients are kept out, it refuses maxConnections for now: that value
+// would let them in, and it would be lost when they are let in.
+func (a *Admin) whileIn(names iter.Seq[string], do func() error) error {
+	for name := range names {
+		if normalizeOption(name) == maxConnections {
+			a.doors.Lock()
+			defer a.doors.Unlock()
+			if a.shutOut {
+				return &RefusedError{Name: name, Why: "clients are kept out of this mysqld just now; it is tried again"}
+			}
+			break
+		}
+	}
+	return do()
 }
 
 // endClients kills every session of a client and every event that runs. It returns true if there was none. A
