@@ -452,7 +452,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			upper.Go(func() error { return run(upperCtx) })
 		}
 	}
-	for _, run := range a.Loops() {
+	for _, run := range append(a.Loops(), a.runInPlace) {
 		upper.Go(func() error { return run(upperCtx) })
 	}
 	upper.Go(func() error { return a.runGossip(upperCtx) })

@@ -166,6 +166,14 @@ func (a *Agent) runDataDisk(ctx context.Context) error {
 	return every(ctx, stateEvery, func() error { a.lookAtDisk("mysql", &a.dataDisk); return nil })
 }
 
+// inPlaceEvery is how often the agent looks whether its data directory is still there.
+const inPlaceEvery = 2 * time.Second
+
+// runInPlace fails once the data directory was removed or replaced: what this node acknowledges from then on is on no disk.
+func (a *Agent) runInPlace(ctx context.Context) error {
+	return every(ctx, inPlaceEvery, a.data.InPlace)
+}
+
 // lagMetrics are absent where the lag is not known: 0 would say that there is none.
 func lagMetrics(own status.Node) []metrics.Sample {
 	if own.LagUnknown {

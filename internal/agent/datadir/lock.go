@@ -127,6 +127,23 @@ func (l *Locked) Held() bool {
 	return err == nil && os.SameFile(held, there)
 }
 
+// ErrReplaced says that a data directory was removed, moved or replaced while an agent ran with it: nobody will ever
+// find what that agent writes.
+var ErrReplaced = errors.New("was removed or replaced while this agent ran")
+
+// InPlace returns ErrReplaced unless the lock's file is still the one at the path. It reports no other error: a disk that
+// fails tells that at the next write.
+func (l *Locked) InPlace() error {
+	if l.lock == nil || l.Held() {
+		return nil
+	}
+	there, err := os.Stat(l.Join(LockFile))
+	if held, _ := l.lock.Stat(); errors.Is(err, os.ErrNotExist) || err == nil && held != nil && !os.SameFile(held, there) {
+		return fmt.Errorf("data directory %s %w", l.Path(), ErrReplaced)
+	}
+	return nil
+}
+
 // Close gives the lock back. If this node has not begun here, Close removes what was made for the lock.
 func (l *Locked) Close() error {
 	if l.lock == nil {
