@@ -105,7 +105,8 @@ The node begins as a learner, without a vote. Its agent waits until the node was
 then copies what is there. That is the log alone, if a member's log goes back to the
 beginning; otherwise first the data of a replica's mysqld. Once the node has caught up, the
 cluster gives it its vote by itself; with --kind learner it gets none. "quorate status"
-shows how far it is. Until then no node purges anything of its log.`,
+shows how far it is. Meanwhile no node purges anything of its log that the new node may still
+need.`,
 		`  quorate node add db4 --peer 10.0.0.4:7400 \
       --key q1:hB3cZrT1mVYx0yQ0f5l1m8dJkq7yq2l0y8f2t1r9sXo
   quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run \
