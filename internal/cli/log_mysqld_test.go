@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -30,8 +29,8 @@ const serverWait = 2 * time.Minute
 
 // realServer is an unmodified mysqld.
 type realServer struct {
+	*mysqldtest.Plain
 	install *install.Installation
-	dir     string
 	db      *sql.DB
 }
 
@@ -59,43 +58,22 @@ func startServer(t *testing.T, install *install.Installation, id int) *realServe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &realServer{install: install, dir: dir}
-	argv := append(install.MysqldArgv(), "--no-defaults", "--datadir="+filepath.Join(dir, "d"),
-		"--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir, "--plugin-dir="+install.PluginDir,
-		"--secure-file-priv=NULL", "--mysqlx=OFF", "--innodb-buffer-pool-size=64M", "--skip-networking", "--user=root",
-		"--socket="+filepath.Join(dir, "s"), fmt.Sprintf("--server-id=%d", id), "--log-bin=binlog",
-		"--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=0")
-	command := func(args ...string) *exec.Cmd { return exec.Command(argv[0], append(argv[1:], args...)...) }
-	if out, err := command("--initialize-insecure").CombinedOutput(); err != nil {
-		t.Fatalf("initialise mysqld: %v\n%s", err, out)
-	}
-	cmd := command()
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("mysqld %d:\n%s", id, log.String())
-		}
-	})
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Net, cfg.Addr, cfg.Logger = "root", "unix", filepath.Join(dir, "s"), &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(cfg)
+	server, err := mysqldtest.NewPlain(install, dir, fmt.Sprintf("server_id=%d", id), "sync_binlog=0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.db = sql.OpenDB(connector)
-	t.Cleanup(func() { _ = s.db.Close() })
-	for end := time.Now().Add(serverWait); s.db.Ping() != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("mysqld does not answer")
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), serverWait)
+	defer cancel()
+	if err := server.Start(ctx); err != nil {
+		t.Fatal(err)
 	}
-	return s
+	t.Cleanup(func() { _ = server.Kill() })
+	db, err := sql.Open("mysql", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return &realServer{Plain: server, install: install, db: db}
 }
 
 func (s *realServer) exec(t *testing.T, statements ...string) {
@@ -149,7 +127,7 @@ func (s *realServer) replay(t *testing.T, stdin io.Reader, args ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), serverWait)
 	defer cancel()
 	from := exec.CommandContext(ctx, reader[0], append(append(reader[1:], "--verify-binlog-checksum"), args...)...)
-	to := exec.CommandContext(ctx, client[0], append(client[1:], "--socket="+filepath.Join(s.dir, "s"), "--user=root", "--max-allowed-packet=1G")...)
+	to := exec.CommandContext(ctx, client[0], append(client[1:], "--socket="+s.Socket(), "--user=root", "--max-allowed-packet=1G")...)
 	var errs bytes.Buffer
 	from.Stderr, to.Stderr, from.Stdin = &errs, &errs, stdin
 	if to.Stdin, err = from.StdoutPipe(); err != nil {
@@ -282,7 +260,7 @@ func TestLogRestoresServer(t *testing.T) {
 	t.Cleanup(func() { _ = log.Close() })
 	b := &logBuilder{log: log, stageBytesMin: 1 << 20}
 	for _, name := range []string{"binlog.000001", "binlog.000002", "binlog.000003"} {
-		b.file(t, filepath.Join(source.dir, "d", name))
+		b.file(t, filepath.Join(source.Data(), name))
 	}
 	if b.staged != 2 || len(log.Segments()) < 8 {
 		t.Fatalf("%d staged transactions, %d segments", b.staged, len(log.Segments()))

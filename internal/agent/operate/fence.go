@@ -51,7 +51,9 @@ func (s *Server) unfence(ctx context.Context, r control.Request, args cluster.Fe
 	d := Done{ReadOnly: args.DryRun}
 	own := s.Board.Own()
 	switch {
-	case before == nil && (own.Role == status.RoleFenced || own.Role == status.RoleErrant):
+	case before == nil && own.Role == status.RoleErrant:
+		return d, control.Errorf(control.CodeFailed, "node %s has no fence: its mysqld is errant, until it is rebuilt or its own transactions are gone: %s", s.Self.Name, own.Reason)
+	case before == nil && own.Role == status.RoleFenced:
 		return d, control.Errorf(control.CodeFailed, "node %s was fenced by quorate itself, not by an operator; quorate ends that once the reason is over: %s", s.Self.Name, own.Reason)
 	case before == nil:
 		return Done{ReadOnly: true, Result: cluster.FenceResult{DryRun: args.DryRun, Notes: []string{fmt.Sprintf("%s is %s", s.Self.Name, own.Role)}}}, nil

@@ -162,8 +162,10 @@ func TestFence(t *testing.T) {
 	if len(heard) != 2 {
 		t.Errorf("the role machine heard %+v", heard)
 	}
-	n.board.SetRole(status.RoleErrant, "its own transactions")
-	if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "was fenced by quorate itself") {
-		t.Errorf("fenced by quorate: %v", err)
+	for r, want := range map[status.Role]string{status.RoleErrant: "its mysqld is errant, until it is rebuilt", status.RoleFenced: "was fenced by quorate itself"} {
+		n.board.SetRole(r, "its own transactions")
+		if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", r, err)
+		}
 	}
 }
