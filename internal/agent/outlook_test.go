@@ -134,7 +134,7 @@ func TestRefusedByPeers(t *testing.T) {
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
 	a.board.SetRole(status.RoleUnverified, "no leader: waiting for a majority")
 	away, start, refusals := shown()
-	want := []status.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}
+	want := []status.Refusal{{By: "b", Of: "a", Why: "another data directory", Data: true}, {By: "a", Of: "c", Why: "it is empty", Data: true}}
 	if d := cmp.Diff(want, refusals); d != "" || away != "b refuses a, c is refused by a" || start != 0 {
 		t.Errorf("away: %s; %d sets to start (-want +got):\n%s", away, start, d)
 	}

@@ -81,7 +81,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 
 // refusalBy is a peer's rejection as a status shows it.
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
-	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key}
+	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key, Data: err.Code == transport.CodePeer}
 	switch {
 	case err.Elsewhere():
 		r.By, r.Of, r.Key = "", "", ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestStatusOfANodeOutside(t *testing.T) {
 // says nothing of starting them, nor of a lost majority.
 func TestStatusOfARefusedNode(t *testing.T) {
 	t.Parallel()
-	refusal := &status.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory"}
+	refusal := &status.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory", Data: true}
 	twice := *refusal
 	twice.By = "c"
 	st := status.Cluster{Cluster: "orders", Self: "b", Nodes: []status.Node{
@@ -140,6 +141,16 @@ func TestStatusOfAWrongKey(t *testing.T) {
 	if line := strings.Split(text, "\n")[1]; line != "Look at `quorate status` on b: there may be a primary. P"+remedy+"." || strings.Contains(text, "rebuild") {
 		t.Errorf("on the node:\n%s", text)
 	}
+	// A refusal without a key, or without a reason, hides none with a key, and advises no rebuild.
+	st.Nodes = append(slices.Clone(st.Nodes[:1]), status.Node{ID: 3, Name: "c", Kind: cluster.KindFull, Refusal: &status.Refusal{By: "c", Of: "a"}}, st.Nodes[1])
+	if text := statusTable(st, false); !strings.Contains(text, "c and b run, and refuse this node: "+refusal.Why) || !strings.Contains(text, "P"+remedy) || strings.Contains(text, "rebuild") {
+		t.Errorf("another refuses it, too:\n%s", text)
+	}
+	st.Nodes = st.Nodes[:2]
+	if text := statusTable(st, false); !strings.Contains(text, "c runs, and refuses this node: it does not say why\n") || strings.Contains(text, "rebuild") {
+		t.Errorf("no reason:\n%s", text)
+	}
+	st.Nodes[1] = status.Node{ID: 2, Name: "b", Kind: cluster.KindFull}
 	st.Self, st.Primary, st.Nodes[0].Refusal, st.Nodes[0].Reachable, st.Nodes[1].Refusal = "b", "b", refusal, false, nil
 	// Here the key may be that of any process at node a's address, so no command names it.
 	const looked = `. Put the right node.key back on a, or, if "quorate key show" on its host prints q1:x, run "quorate node set a --key KEY" with that key on the host of the node that leads`

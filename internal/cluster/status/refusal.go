@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -15,15 +16,20 @@ type Refusal struct {
 	Why string `json:"why"`
 	// Key is the key that Of shows, if By knows that node by another key; "" = the reason is not a key.
 	Key cluster.Key `json:"key,omitempty"`
+	// Data: By knows Of with another data directory.
+	Data bool `json:"data,omitempty"`
 }
+
+// why is the reason, which an agent with an empty data directory does not tell everybody.
+func (r Refusal) why() string { return cmp.Or(r.Why, "it does not say why") }
 
 // Sentence returns the refusal as a sentence, as it is shown of the node with a name. If that node is refused, the
 // key is what some process at its address has shown. That may be a stranger's, so no command has this key in it.
 func (r Refusal) Sentence(name string) string {
 	if r.By == "" {
-		return "another node is at its address: " + r.Why
+		return "another node is at its address: " + r.why()
 	}
-	text := fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
+	text := fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.why())
 	if r.Key != "" {
 		text += ". " + r.rekey(r.Of == name)
 	}
@@ -51,12 +57,13 @@ func (r *Refusal) away(name string) predicate {
 	return predicate{is, "refused by " + r.By}
 }
 
-// Refusers returns the nodes that refuse the node that was asked, and the refusal of the first of them.
+// Refusers returns the nodes that refuse the node that was asked, and the refusal of the first of them. A refusal that
+// names a key comes first: whatever the others say, the key has to be right.
 func (s Cluster) Refusers() (names []string, first Refusal) {
 	for _, n := range s.Nodes {
 		if n.Refusal != nil && n.Refusal.By == n.Name {
 			names = append(names, n.Name)
-			if len(names) == 1 {
+			if len(names) == 1 || first.Key == "" && n.Refusal.Key != "" {
 				first = *n.Refusal
 			}
 		}
@@ -80,12 +87,15 @@ func (s Cluster) Refused() []string {
 	if len(names) == 1 {
 		verbs = "runs, and refuses"
 	}
-	remedy := fmt.Sprintf("If node %s has the wrong data_dir, give it the right one; else \"quorate node rebuild %s\" there rebuilds it", s.Self, s.Self)
-	if first.Key != "" {
-		remedy = first.rekey(false) // its data are not to blame
+	remedy := ""
+	switch {
+	case first.Key != "":
+		remedy = " " + first.rekey(false) + "."
+	case first.Data: // nothing else is mended by giving up data
+		remedy = fmt.Sprintf(" If node %s has the wrong data_dir, give it the right one; else \"quorate node rebuild %s\" there rebuilds it.", s.Self, s.Self)
 	}
 	return []string{
-		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, first.Why),
-		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary. %s.", list(names, "or"), remedy),
+		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, first.why()),
+		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary.%s", list(names, "or"), remedy),
 	}
 }

@@ -80,7 +80,7 @@ func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	case known && holder == id.Node:
 		return d.judgeMember(id) // a removed node is told only that
 	case known:
-		return reject(CodeKey, "node %q shows the key of another node", id.NodeName)
+		return reject(CodeKey, "node %q shows the key of another node: put its own key back", id.NodeName)
 	}
 	r := reject(CodeKey, "node %q shows the key %s, which is not known here", id.NodeName, key)
 	r.Untold = true

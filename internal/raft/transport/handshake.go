@@ -226,6 +226,9 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 			return accepted{}, fmt.Errorf("read answer to greeting: %w", err)
 		}
 		r.By = p.Name
+		if !isPlain(conn) {
+			t.tell(r)
+		}
 		return accepted{}, r
 	}
 	if !speaks.has(g.version) {

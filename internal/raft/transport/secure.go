@@ -211,6 +211,20 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 	return r
 }
 
+// tell gives a rejection the words that its sender keeps from a node whose key it does not know.
+func (t *Transport) tell(r *RejectedError) {
+	own := t.key.Load()
+	if r.Text != "" || own == nil {
+		return
+	}
+	r.Text = fmt.Sprintf("the node does not know this node's key %s", own.Name())
+	if r.Code == CodeKey {
+		r.Key = own.Name()
+		return
+	}
+	r.Text += ", and begins with the keys in its configuration: correct node.key here, or [[member]] key there"
+}
+
 // tlsConn is a dialled TLS connection.
 type tlsConn struct {
 	*tls.Conn

@@ -318,6 +318,44 @@ func TestUntoldReasons(t *testing.T) {
 	}
 }
 
+// TestUntoldReasonIsSaid: a node that is told nothing but a code says itself what that means: only its key is not known there.
+func TestUntoldReasonIsSaid(t *testing.T) {
+	for code, says := range map[Code]string{CodeEmpty: "begins with the keys in its configuration", CodeKey: ""} {
+		a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+		introduce(a, b)
+		secured(t, cluster.PeersRequire, a, b)
+		defer b.Unlisten()
+		own := b.key.Load().Name()
+		a.Transport.peer(nodeB).Key = newKey(t).Name() // a mistake in its configuration
+		a.door.Checker = codeForAll(code)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Answer(ctx) }()
+		rejections := b.AskWhoRefuses(t.Context())
+		stop()
+		<-ended
+		if len(rejections) != 1 {
+			t.Fatalf("code %d: %v", code, rejections)
+		}
+		r := rejections[0]
+		if want := "the node does not know this node's key " + string(own); r.Code != code || !strings.HasPrefix(r.Text, want) || !strings.Contains(r.Text, says) {
+			t.Errorf("code %d: %+v", code, r)
+		}
+		if (r.Key == own) != (code == CodeKey) {
+			t.Errorf("code %d: the key %q", code, r.Key)
+		}
+	}
+}
+
+// codeForAll is a Checker that judges each node that is no peer with its code.
+type codeForAll Code
+
+func (codeForAll) CheckPeer(Identity) error { return nil }
+
+func (c codeForAll) CheckUnknown(Identity) error {
+	return &RejectedError{Code: Code(c), Text: "for the log"}
+}
+
 // A node that shows the key of a removed member is told that it was removed, whatever else is wrong with its greeting.
 func TestRemovedIsToldThatAlone(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
