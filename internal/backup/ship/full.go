@@ -158,8 +158,8 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 	if newest.Last == 0 {
 		return nil
 	}
-	log, err := agent.Log(ctx, newest.Last)
-	for until := time.Now().Add(patience); errors.Is(err, ErrBehind) && time.Now().Before(until); log, err = agent.Log(ctx, newest.Last) {
+	err := hasPiece(ctx, newest, agent)
+	for until := time.Now().Add(patience); errors.Is(err, ErrBehind) && time.Now().Before(until); err = hasPiece(ctx, newest, agent) {
 		if err := clock.Sleep(ctx, clock.Machine{}, behindEvery); err != nil {
 			return err
 		}
@@ -167,6 +167,12 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 	if errors.Is(err, ErrGap) {
 		return nil
 	}
+	return err
+}
+
+// hasPiece checks that a log has the last entry of a piece.
+func hasPiece(ctx context.Context, newest archive.Piece, agent Agent) error {
+	log, err := agent.Log(ctx, newest.Last)
 	if err != nil {
 		return err
 	}
@@ -178,6 +184,9 @@ func sameHistory(ctx context.Context, newest archive.Piece, agent Agent, patienc
 	item, err := in.Next()
 	if err != nil {
 		return err
+	}
+	if item.Entry.Index == 0 { // a point: a log that lacks only this entry waits for it
+		return ErrBehind
 	}
 	if !sameEntry(newest, item.Entry) {
 		return fmt.Errorf("entry %d: %w", newest.Last, ErrHistory)

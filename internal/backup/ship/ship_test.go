@@ -358,6 +358,31 @@ func TestOtherHistory(t *testing.T) {
 	}
 }
 
+// TestBehindByOneEntry: the log of a node that lacks only the newest entry of the repository begins with a point. It
+// lags, and is of no other history; a full backup waits for it as for a node that lacks more.
+func TestBehindByOneEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n, late := newConfig(t), newNode(5), newNode(4)
+		if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Full(t.Context(), c, late, silent{}); !errors.Is(err, ErrBehind) {
+			t.Errorf("a node that stays behind: %v", err)
+		}
+		c.Patience = time.Minute
+		var work sync.WaitGroup
+		defer work.Wait()
+		work.Go(func() {
+			time.Sleep(10 * time.Second)
+			late.add(1)
+		})
+		if _, _, err := Full(t.Context(), c, late, silent{}); err != nil {
+			t.Errorf("a node that catches up: %v", err)
+		}
+		wantAll(t, c, n)
+	})
+}
+
 // TestGeneration: a cluster that was recovered, or restored from everything, has the same last entry and the same
 // name. But it begins another history, and the repository of the old one refuses it.
 func TestGeneration(t *testing.T) {
