@@ -38,8 +38,8 @@ one. So compare entry, epoch and connection in the answer.
 
 Exit code 0: it is committed. 1: it is not, and never will be; but its server may give the
 same GTID to a later transaction. 2: wrong usage. 3: not known, because there is no
-majority, nobody answers, or this cluster's log does not know the token or the server. Then
-ask again.`,
+majority, nobody answers, the session is still there, or the token or the GTID is not of
+this cluster's own servers. That holds for a source or a site that is followed: ask there.`,
 		Example: `  quorate did-commit 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
   quorate did-commit --json --session-token \
       3e11fa47-71ca-11e1-9e33-c80aa9429562:22`,

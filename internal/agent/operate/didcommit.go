@@ -105,19 +105,44 @@ func (s *Server) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit
 	if s.Node.Raft().Committed().Contains(asked) {
 		return s.committedAt(id)
 	}
-	ours := known && server == id.UUID
-	if !ours {
-		log := s.Node.Log()
-		defer log.Close()
-		if ours, err = replay.HasEpochOf(log, id.UUID); err != nil {
-			return cluster.DidCommit{}, err
-		}
+	log := s.Node.Log()
+	defer log.Close()
+	ours, err := s.isOurs(log, id.UUID)
+	if err != nil {
+		return cluster.DidCommit{}, err
 	}
 	return notCommitted(state, id, server, known, ours), nil
 }
 
+// isOurs tells whether a server's own transactions are committed in this cluster alone, so that none comes from a
+// source or another site later. It is the mysqld of a node, or has an epoch in this log.
+func (s *Server) isOurs(log Log, server gtid.UUID) (bool, error) {
+	for _, n := range s.Board.Nodes() { // the begin of a long epoch is purged
+		if u, err := gtid.ParseUUID(n.ServerUUID); err == nil && u == server {
+			return true, nil
+		}
+	}
+	// A log that was restored also has the epochs of the servers that were backed up. They may go on writing, and
+	// this cluster may follow them. The ballot of another site is never forgotten.
+	state := s.Board.State()
+	if cluster.Generation(state.Version) > 0 && (state.Follow != nil || state.CutOver != nil || state.SiteBallot != cluster.Ballot{}) {
+		return false, nil
+	}
+	return replay.HasEpochOf(log, server)
+}
+
+// wroteHere tells whether a session of this cluster's clients wrote a transaction of an epoch. A transaction that
+// was followed keeps its GTID, but the agent's connections wrote it, each of them for many clients.
+func (s *Server) wroteHere(log Log, epoch uint64, server gtid.UUID) (bool, error) {
+	primary, known, err := replay.ServerOfEpoch(log, epoch)
+	if err != nil || known && primary != server {
+		return false, err
+	}
+	return s.isOurs(log, server)
+}
+
 // notCommitted says what becomes of a GTID that is not committed. server is the server
-// of the newest epoch, if it is known; ours: the log has an epoch of the GTID's server.
+// of the newest epoch, if it is known; ours: isOurs of the GTID's server.
 func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours bool) cluster.DidCommit {
 	// If somebody knows a GTID, its epoch is committed: that was before the server
 	// gave its first GTID.
@@ -126,7 +151,7 @@ func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours 
 	case !ours:
 		// A typo must not read as "never will be": the client would write it again.
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: fmt.Sprintf(
-			"it is not committed, and no epoch in this log belongs to server %s: a typo, or another cluster?", id.UUID)}
+			"it is not committed here, and server %s is not known to have been a primary of this cluster: a typo, or a transaction of another cluster or of a source?", id.UUID)}
 	case state.Newest != 0 && state.Term > state.Newest:
 		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: state.why(state.Newest) + again}
 	case known && server != id.UUID:
@@ -149,6 +174,13 @@ func notAToken(committedNow bool) cluster.DidCommit {
 	}
 	return cluster.DidCommit{Outcome: cluster.OutcomeUnknown,
 		Reason: "no transaction of this cluster has this token: a typo, or another cluster?"}
+}
+
+// followedToken answers for a token whose transaction is not known to be of a client of this cluster.
+func followedToken(f replay.Session, token gtid.GTID) cluster.DidCommit {
+	return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: fmt.Sprintf(
+		"the token's own transaction is in entry %d, and server %s is not known to have been the primary of epoch %d: the transaction was followed from a source or another site, or is very old",
+		f.Index, token.UUID, f.Place.Epoch)}
 }
 
 // committedAt tells where a committed transaction is.
@@ -211,6 +243,9 @@ func (s *Server) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster
 			Reason: "the log does not reach back to the token any more: look into the tables"}, nil
 	case err != nil:
 		return cluster.DidCommit{}, err
+	}
+	if ours, err := s.wroteHere(log, f.Epoch, token.UUID); err != nil || !ours {
+		return followedToken(f, token), err
 	}
 	if f.Count == 0 && !state.over(f.Epoch) && s.Node.SessionGone(ctx, f.Place.Epoch, f.Place.Thread) {
 		// What it wrote before it ended is committed: look again behind a barrier.

@@ -122,45 +122,37 @@ func FollowSession(log CommittedLog, id gtid.GTID, going func() error) (s Sessio
 // FindEpoch returns the newest epoch of the log, and the index of its entry. ok=false: the log
 // does not reach back to its beginning.
 func FindEpoch(log CommittedLog) (e entry.Epoch, index uint64, ok bool, err error) {
+	return findEpoch(log, func(entry.Epoch) bool { return true })
+}
+
+// HasEpochOf tells whether the log has the beginning of an epoch of a server. Transactions with the server's GTIDs
+// do not count: they may come from a source that is followed, and such a server never writes here.
+func HasEpochOf(log CommittedLog, server gtid.UUID) (bool, error) {
+	_, _, ok, err := findEpoch(log, func(e entry.Epoch) bool { return e.ServerUUID == server })
+	return ok, err
+}
+
+// ServerOfEpoch returns the server that wrote in an epoch; ok=false: the log does not have the epoch's beginning.
+func ServerOfEpoch(log CommittedLog, epoch uint64) (server gtid.UUID, ok bool, err error) {
+	e, _, ok, err := findEpoch(log, func(e entry.Epoch) bool { return e.Term == epoch })
+	return e.ServerUUID, ok, err
+}
+
+// findEpoch returns the newest epoch that is wanted, and the index of its entry; ok=false: the log does not have it.
+func findEpoch(log CommittedLog, wanted func(entry.Epoch) bool) (e entry.Epoch, index uint64, ok bool, err error) {
 	segments := log.Segments()
 	for i := len(segments) - 1; i >= 0; i-- { // each epoch entry begins a segment
 		e, ok, err := epochAt(log, segments[i].FirstIndex)
-		if err != nil {
-			return entry.Epoch{}, 0, false, fmt.Errorf("look for the newest epoch: %w", err)
-		}
-		if ok {
+		switch {
+		case errors.Is(err, seglog.ErrCompacted): // it was purged just now, and so were the older ones
+			return entry.Epoch{}, 0, false, nil
+		case err != nil:
+			return entry.Epoch{}, 0, false, fmt.Errorf("look for an epoch: %w", err)
+		case ok && wanted(e):
 			return e, segments[i].FirstIndex, true, nil
 		}
 	}
 	return entry.Epoch{}, 0, false, nil
-}
-
-// HasEpochOf tells whether the log has an epoch of a server. The log may also have only
-// transactions of an epoch, and no longer its beginning: that counts.
-func HasEpochOf(log CommittedLog, server gtid.UUID) (bool, error) {
-	segments := log.Segments()
-	if len(segments) == 0 {
-		return false, nil
-	}
-	written := segments[len(segments)-1].GTIDsBefore.Clone()
-	written.Subtract(segments[0].GTIDsBefore)
-	for source := range written.Intervals() {
-		if source.UUID == server {
-			return true, nil
-		}
-	}
-	for i := len(segments) - 1; i >= 0; i-- {
-		e, ok, err := epochAt(log, segments[i].FirstIndex)
-		switch {
-		case errors.Is(err, seglog.ErrCompacted): // it was purged just now, and so were the older ones
-			return false, nil
-		case err != nil:
-			return false, fmt.Errorf("look for an epoch of %s: %w", server, err)
-		case ok && e.ServerUUID == server:
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // epochAt returns the epoch that a committed entry opens; ok=false: it opens none.

@@ -198,11 +198,18 @@ func TestHasEpochOf(t *testing.T) {
 	if !has(l, 1) || !has(l, 2) || has(l, 3) {
 		t.Error("the log has epochs of servers 1 and 2, and of no other")
 	}
-	// The transactions are of server 0. Those that the log still has show that the server had
-	// an epoch; those before the log do not.
+	// The transactions are of server 0, which never was a primary here: they came from a source.
 	purged := l.purged(3)
-	if !has(l, 0) || !has(purged, 0) || has(purged, 1) || !has(purged, 2) || has(l.purged(5), 0) {
+	if has(l, 0) || has(purged, 0) || has(purged, 1) || !has(purged, 2) {
 		t.Error("where the begin was purged")
+	}
+	for epoch, want := range map[uint64]byte{3: 1, 5: 2, 4: 0} {
+		if server, ok, err := ServerOfEpoch(l, epoch); err != nil || ok != (want != 0) || server != (gtid.UUID{want}) {
+			t.Errorf("epoch %d: %v, %t, %v, want server %d", epoch, server, ok, err, want)
+		}
+	}
+	if server, ok, err := ServerOfEpoch(purged, 3); err != nil || ok {
+		t.Errorf("where the begin was purged: %v, %t, %v", server, ok, err)
 	}
 	if has(&fakeLog{}, 1) {
 		t.Error("an empty log has one")
