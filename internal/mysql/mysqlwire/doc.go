@@ -100,8 +100,8 @@
 //
 // A Foreign reads the binlog of a server that is not part of the cluster, over TCP, as its replica: with TLS if the
 // configuration asks for it, caching_sha2_password or mysql_native_password, a dump by GTID. Without TLS it encrypts
-// the password with the server's public key. It has no goroutine: Next waits, at most for four heartbeat periods. It
-// holds one event.
+// the password with the server's public key. It has no goroutine: Next waits, and gives up when nothing has
+// come for four heartbeat periods. It holds one event.
 //
 // Bounds: the tap holds one batch of max(1 MiB, one transaction that is not staged), the read
 // buffer, and one event of at most 1 MiB or one statement; a dump holds one piece,

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
@@ -50,9 +51,28 @@ type ForeignConfig struct {
 
 // Foreign reads the binlog of a foreign server, as its replica.
 type Foreign struct {
-	conn    net.Conn
-	in      *packetReader
+	conn net.Conn
+	in   *packetReader
+}
+
+// sourceConn is a connection to a source, which may be silent for a limited time: each read renews the deadline. So
+// an event of 1 GiB may take as long as a slow network needs. 0 = as the deadlines are set.
+type sourceConn struct {
+	net.Conn
 	silence time.Duration
+}
+
+func (c *sourceConn) Read(p []byte) (int, error) {
+	if c.silence > 0 {
+		if err := c.SetDeadline(time.Now().Add(c.silence)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 {
+		err = fmt.Errorf("nothing received for %v: %w", c.silence, err)
+	}
+	return n, err
 }
 
 // DialForeign logs in and starts the dump. Errors of the server are *ServerError (1236 where it has purged
@@ -62,19 +82,24 @@ func DialForeign(ctx context.Context, cfg ForeignConfig) (*Foreign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the source: %w", err)
 	}
+	return openForeign(ctx, &sourceConn{Conn: conn}, cfg)
+}
+
+func openForeign(ctx context.Context, conn *sourceConn, cfg ForeignConfig) (*Foreign, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	w := &wire{conn: conn, in: newPacketReader(conn, streamBufferBytes, eventBytesMax)}
-	err = startForeign(ctx, w, cfg)
+	err := startForeign(ctx, w, cfg)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("log in to the source: %w", err), w.conn.Close())
 	}
-	return &Foreign{conn: w.conn, in: w.in, silence: silenceMax * cfg.HeartbeatPeriod}, nil
+	conn.silence = silenceMax * cfg.HeartbeatPeriod
+	return &Foreign{conn: w.conn, in: w.in}, nil
 }
 
 func startForeign(ctx context.Context, w *wire, cfg ForeignConfig) error {
@@ -91,11 +116,6 @@ func startForeign(ctx context.Context, w *wire, cfg ForeignConfig) error {
 // Next returns the next event, which is valid until the next call. It returns an error where the server
 // sends one, ends the dump, or is silent for too long.
 func (s *Foreign) Next() (binlog.Event, error) {
-	if !s.in.ready() {
-		if err := s.conn.SetDeadline(time.Now().Add(s.silence)); err != nil {
-			return nil, fmt.Errorf("read the source's binlog: %w", err)
-		}
-	}
 	payload, err := s.in.next()
 	switch {
 	case err != nil:
