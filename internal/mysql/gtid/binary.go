@@ -68,10 +68,11 @@ func DecodeBinary(b []byte) (*Set, error) {
 	if len(b) > 0 {
 		return nil, fmt.Errorf("decode GTID set: %w: %d bytes too many", ErrEncoding, len(b))
 	}
+	s.settle()
 	return s, nil
 }
 
-// decodeSource adds one source's intervals and returns what follows them.
+// decodeSource collects one source's intervals and returns what follows them.
 func (s *Set) decodeSource(b []byte, tagged bool) ([]byte, error) {
 	var u UUID
 	if len(b) < len(u) {
@@ -100,7 +101,7 @@ func (s *Set) decodeSource(b []byte, tagged bool) ([]byte, error) {
 	}
 	for range n {
 		start, end := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-		if err := s.AddInterval(u, tag, start, end-1); err != nil {
+		if err := s.collect(Source{u, tag}, start, end-1); err != nil {
 			return nil, err
 		}
 		b = b[intervalBytes:]

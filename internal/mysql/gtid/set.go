@@ -1,6 +1,7 @@
 package gtid
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -66,12 +67,57 @@ func (s *Set) Add(g GTID) bool {
 // AddInterval adds start..end, both included, of a source. It returns ErrRange,
 // and adds nothing, unless 1 <= start <= end <= MaxN.
 func (s *Set) AddInterval(u UUID, t Tag, start, end uint64) error {
-	if start == 0 || start > end || end > MaxN {
-		return fmt.Errorf("add interval %d-%d: %w", start, end, ErrRange)
+	iv, err := newInterval(start, end)
+	if err != nil {
+		return err
 	}
 	gr := &s.groups[s.groupOf(Source{u, t})]
-	gr.intervals = insert(gr.intervals, Interval{start, end})
+	gr.intervals = insert(gr.intervals, iv)
 	return nil
+}
+
+func newInterval(start, end uint64) (Interval, error) {
+	if start == 0 || start > end || end > MaxN {
+		return Interval{}, fmt.Errorf("add interval %d-%d: %w", start, end, ErrRange)
+	}
+	return Interval{start, end}, nil
+}
+
+// collect adds an interval at the end of s, which need not be sorted: settle must follow. A text or an encoding may
+// have a million intervals in any order. One insertion into a sorted list for each would move 8 TB.
+func (s *Set) collect(src Source, start, end uint64) error {
+	iv, err := newInterval(start, end)
+	if err != nil {
+		return err
+	}
+	if n := len(s.groups); n == 0 || s.groups[n-1].Source != src {
+		s.groups = append(s.groups, group{Source: src})
+	}
+	gr := &s.groups[len(s.groups)-1]
+	gr.intervals = append(gr.intervals, iv)
+	return nil
+}
+
+// settle sorts and merges what was collected.
+func (s *Set) settle() {
+	slices.SortFunc(s.groups, func(a, b group) int { return a.compare(b.Source) })
+	groups := s.groups[:0]
+	for _, g := range s.groups {
+		if last := len(groups) - 1; last >= 0 && groups[last].Source == g.Source {
+			groups[last].intervals = append(groups[last].intervals, g.intervals...)
+		} else {
+			groups = append(groups, g)
+		}
+	}
+	s.groups = groups
+	for i, g := range s.groups {
+		slices.SortFunc(g.intervals, func(a, b Interval) int { return cmp.Compare(a.Start, b.Start) })
+		merged := g.intervals[:0]
+		for _, iv := range g.intervals {
+			merged = appendMerge(merged, iv)
+		}
+		s.groups[i].intervals = merged
+	}
 }
 
 // groupOf returns the index of src's group. A new group has no interval yet: the caller must

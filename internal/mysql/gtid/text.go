@@ -52,10 +52,11 @@ func ParseSet(text string) (*Set, error) {
 			return nil, fmt.Errorf("parse GTID set: %w", err)
 		}
 	}
+	s.settle()
 	return s, nil
 }
 
-// parseElement adds one element, the text between two commas.
+// parseElement collects one element, the text between two commas.
 func (s *Set) parseElement(element string) error {
 	head, rest, _ := strings.Cut(element, ":")
 	u, err := ParseUUID(strings.Trim(head, whiteSpace))
@@ -102,5 +103,5 @@ func (s *Set) parseInterval(u UUID, tag Tag, text string) error {
 			return err
 		}
 	}
-	return s.AddInterval(u, tag, start, end)
+	return s.collect(Source{u, tag}, start, end)
 }
