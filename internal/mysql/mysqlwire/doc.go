@@ -105,8 +105,8 @@
 //
 // Bounds: the tap holds one batch of max(1 MiB, one transaction that is not staged), the read
 // buffer, and one event of at most 1 MiB or one statement; a dump holds one piece,
-// writeBytesMin and 1 MiB of a stage. Events have at most 1 GiB, commands of a client 16 MiB,
-// packets before login 64 KiB.
+// writeBytesMin and 1 MiB of a stage. Events have at most 1 GiB, a client's dump requests 16 MiB,
+// its other commands 1 MiB, packets before login 64 KiB.
 //
 // Sources: sql/rpl_binlog_sender.cc, sql/rpl_replica.cc, plugin/semisync and
 // sql/auth/sha2_password.cc of MySQL 9.7.4.

@@ -17,9 +17,19 @@ import (
 // commandBufferBytes is the read buffer of a feed session: commands are small.
 const commandBufferBytes = 4 << 10
 
-// commandBytesMax bounds a command: a dump request holds the replica's GTID
-// set, at 16 bytes per interval and 24 and more per source.
-const commandBytesMax = packetBytesMax - 1
+const (
+	// commandBytesMax bounds a dump request: it holds the replica's GTID set, at 16 bytes per interval and 24 and
+	// more per source.
+	commandBytesMax = packetBytesMax - 1
+	// statementBytesMax bounds any other command.
+	statementBytesMax = 1 << 20
+)
+
+// errTooLong is the error for a statement that is longer than a reader needs.
+func errTooLong() *ServerError {
+	return &ServerError{Code: 1153, State: "08S01", Message: fmt.Sprintf(
+		"quorate takes statements of at most %d bytes and %d words", statementBytesMax, wordsMax)}
+}
 
 // feedSession is one client connection of a feed.
 type feedSession struct {
@@ -70,7 +80,6 @@ func (s *feedSession) run(ctx context.Context) error {
 		}
 		return fmt.Errorf("log in: %w", err)
 	}
-	s.wire.in.payloadBytesMax = commandBytesMax
 	if s.reader != nil {
 		s.record(&s.feed.begun, slog.LevelInfo, "a reader has logged in", "tls", s.wire.conn != s.conn)
 		defer s.leaveReader()
@@ -83,9 +92,14 @@ func (s *feedSession) run(ctx context.Context) error {
 		if err := s.conn.SetDeadline(time.Now().Add(idle)); err != nil {
 			return fmt.Errorf("set deadline: %w", err)
 		}
-		command, err := s.wire.read()
+		command, err := s.command()
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if e, ok := errors.AsType[*ServerError](err); ok {
+			if err = s.wire.write(e.payload()); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("read command: %w", err)
@@ -94,6 +108,36 @@ func (s *feedSession) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// command reads a command. Of a text that is too long it keeps nothing: the error is errTooLong, and the session can go
+// on.
+func (s *feedSession) command() ([]byte, error) {
+	first, err := s.wire.in.peek(1)
+	if err != nil {
+		return nil, err
+	}
+	s.wire.in.payloadBytesMax = statementBytesMax
+	isText := false
+	if len(first) > 0 {
+		switch first[0] {
+		case comBinlogDump, comBinlogDumpGTID:
+			s.wire.in.payloadBytesMax = commandBytesMax
+		case comQuery, comStmtPrepare:
+			isText = true
+		}
+	}
+	command, err := s.wire.read()
+	if !isText || !errors.Is(err, ErrPacketTooLarge) {
+		return command, err
+	}
+	for last := false; !last; {
+		if _, last, err = s.wire.in.part(); err != nil {
+			return nil, err
+		}
+	}
+	s.wire.sequence = s.wire.in.sequence + 1
+	return nil, errTooLong()
 }
 
 func (s *feedSession) greet(ctx context.Context) error {

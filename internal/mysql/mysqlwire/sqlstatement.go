@@ -27,6 +27,9 @@ const (
 // comment for a newer version is refused, because we do not know whether mysqld executes it.
 const executableVersionMax = 80000
 
+// wordsMax bounds the words of a statement: one takes 40 bytes, and may be one sign.
+const wordsMax = 1 << 16
+
 // word is a part of a statement: a name, number or variable in lower case; a quoted text; or a sign.
 type word struct {
 	text       string
@@ -41,6 +44,8 @@ type statement struct {
 	words []word
 	// foreign says that it has a comment for another version of MySQL.
 	foreign bool
+	// tooLong says that it has more than wordsMax words. It is cut there.
+	tooLong bool
 }
 
 // parseStatement cuts a text into words. It knows only as much SQL as it takes to find their borders. It may see the
@@ -70,6 +75,9 @@ func parseStatement(text string) statement {
 			i += past(rest, 1, "\n")
 		case rest[0] <= ' ':
 			i++
+		case len(s.words) == wordsMax:
+			s.tooLong = true
+			return s
 		default:
 			n := wordBytes(rest)
 			w := word{text: rest[:n], start: i, end: i + n, inComment: inComment}
@@ -164,6 +172,9 @@ func onlyReads(why string) *ServerError {
 // changing data. judge keeps a reader from undoing read-only, and from statements that do harm although mysqld lets
 // them pass (FLUSH TABLES on a replica waits for ever).
 func (s statement) judge() (statementKind, error) {
+	if s.tooLong {
+		return 0, errTooLong()
+	}
 	if s.foreign {
 		return 0, onlyReads("a comment of the statement is for another version of MySQL")
 	}

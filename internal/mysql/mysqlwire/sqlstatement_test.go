@@ -1,7 +1,13 @@
 package mysqlwire
 
 import (
+	"bytes"
+	"errors"
+	"strings"
 	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // TestJudge: which statements a reader with SQL may send, and who answers them. -1 = refused.
@@ -83,6 +89,44 @@ func TestStatementWithValues(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
+}
+
+// TestLongStatements: a reader's text of 4 MiB of commas became 985 MiB of words. Dump requests may still be long.
+func TestLongStatements(t *testing.T) {
+	commas := parseStatement("SELECT " + strings.Repeat(",", statementBytesMax))
+	if _, err := commas.judge(); len(commas.words) > wordsMax || !isTooLong(err) {
+		t.Errorf("a text of %d words: %v", len(commas.words), err)
+	}
+	if kind, err := parseStatement("SELECT 1" + strings.Repeat(", 1", wordsMax/2-1)).judge(); kind != askMysqld || err != nil {
+		t.Errorf("a text of %d words: %d, %v", wordsMax, kind, err)
+	}
+	r := dialFeed(t, startReaders(t, newReaderLog())).loginAs("cdc")
+	for _, command := range []byte{comQuery, comStmtPrepare} {
+		for _, n := range []int{statementBytesMax + 1, packetBytesMax, 2*packetBytesMax + 7} {
+			if _, err := r.wire.conn.Write(frame(append([]byte{command}, bytes.Repeat([]byte(","), n-1)...), 0)); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := r.wire.read()
+			if err != nil || !isTooLong(parseServerError(answer)) || int(r.wire.in.sequence) != n/packetBytesMax+1 {
+				t.Fatalf("command %#x of %d bytes: %q as packet %d, %v", command, n, answer, r.wire.in.sequence, err)
+			}
+		}
+	}
+	if got := r.query("SELECT 1" + strings.Repeat(" ", statementBytesMax-10)); got != "1" {
+		t.Errorf("behind them: %s", got)
+	}
+	has := &gtid.Set{}
+	for n := range uint64(100_000) {
+		has.Add(gtid.GTID{UUID: binlogtest.GTID(1).UUID, N: 2*n + 1})
+	}
+	if _, err := r.byGTID("", has, flagNonBlock).events(1); !errors.Is(err, errEOF) {
+		t.Errorf("a dump request of 1.6 MB: %v", err)
+	}
+}
+
+func isTooLong(err error) bool {
+	e, ok := errors.AsType[*ServerError](err)
+	return ok && e.Code == 1153
 }
 
 // FuzzStatement: any text is cut into its words, in order.
