@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
-	"github.com/quorate/quorate/internal/agent/local"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -54,5 +53,3 @@ func (n followingNode) ReplicaName() (serverID uint32, uuid string) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte("quorate-follow\x00"), n.cfg.ClusterID()))
 	return 1<<30 | binary.LittleEndian.Uint32(sum[16:])&(1<<30-1), gtid.UUID(sum[:16]).String()
 }
-
-func (n followingNode) Withheld(text string) bool { return local.Withheld(text) }

@@ -47,8 +47,8 @@ type Config struct {
 	Executed func(ctx context.Context) (*gtid.Set, error)
 	// Sessions are sessions of an account with all privileges.
 	Sessions *sql.DB
-	// Withheld tells whether a statement must not be executed here.
-	Withheld func(text string) bool
+	// Withheld is that of follow.Translator.
+	Withheld func(q binlog.Query) bool
 	// Own is a schema that each cluster has for itself; "" = there is none.
 	Own    string
 	Logger *slog.Logger

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -74,8 +75,6 @@ type Node interface {
 	// ReplicaName is the name of the cluster's primary among the source's replicas. It is the same on each node, so
 	// that the source ends the connection of a former primary.
 	ReplicaName() (serverID uint32, uuid string)
-	// Withheld tells whether a statement must not be executed here.
-	Withheld(text string) bool
 }
 
 // Requests is where changes of the cluster state are committed, and requests of the other site are carried out.
@@ -437,7 +436,7 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 			}
 			return stream, err
 		},
-		Executed: executed, Sessions: sessions, Withheld: s.node.Withheld, Own: ownSchema(f), Logger: s.logger,
+		Executed: executed, Sessions: sessions, Withheld: func(q binlog.Query) bool { return mysqld.Bypasses(q, f.Site != "") }, Own: ownSchema(f), Logger: s.logger,
 	})
 	before := s.get()
 	ctx, cancel := context.WithCancel(ctx)

@@ -32,7 +32,7 @@ func rows(w *binlogtest.Writer, kind binlog.Type, ends bool, bytes int) []byte {
 }
 
 // steps feeds events, and returns each step in a line.
-func steps(t *testing.T, withheld func(string) bool, events ...[]byte) (said []string, err error) {
+func steps(t *testing.T, withheld func(binlog.Query) bool, events ...[]byte) (said []string, err error) {
 	t.Helper()
 	translator := Translator{Withheld: withheld}
 	for _, e := range events {
@@ -90,8 +90,10 @@ func TestTranslate(t *testing.T) {
 					rows(w, binlog.TypeUpdateRows, false, 0), rows(w, binlog.TypeUpdateRows, true, 0), w.Query("COMMIT")}
 			})
 		}, []string{"begin 1", "open", "rows 19 19 31!", "rows 19 19 31 31!", "commit."}, ""},
-		"DDL":             {func(w *binlogtest.Writer) [][]byte { return w.Statement("DROP TABLE t") }, []string{"begin 1", "statement DROP TABLE t."}, ""},
-		"what is granted": {func(w *binlogtest.Writer) [][]byte { return w.Statement("GRANT it") }, []string{"begin 1", "left out GRANT it."}, ""},
+		"DDL":                            {func(w *binlogtest.Writer) [][]byte { return w.Statement("DROP TABLE t") }, []string{"begin 1", "statement DROP TABLE t."}, ""},
+		"what is granted":                {func(w *binlogtest.Writer) [][]byte { return w.Statement("GRANT it") }, []string{"begin 1", "left out GRANT it."}, ""},
+		"what is revoked":                {func(w *binlogtest.Writer) [][]byte { return w.Statement("/* x */ Revoke it") }, []string{"begin 1", "statement /* x */ Revoke IF EXISTS it."}, ""},
+		"what is revoked if it is there": {func(w *binlogtest.Writer) [][]byte { return w.Statement("REVOKE if exists it") }, []string{"begin 1", "statement REVOKE if exists it."}, ""},
 		"savepoints": {func(w *binlogtest.Writer) [][]byte {
 			return tx(w, func() [][]byte {
 				return [][]byte{w.Query("BEGIN"), w.Query("SAVEPOINT `a`"), w.Query("ROLLBACK TO `a`"), w.Query("COMMIT")}
@@ -156,7 +158,7 @@ func TestRefused(t *testing.T) {
 
 func (c translation) check(t *testing.T) {
 	t.Helper()
-	got, err := steps(t, func(text string) bool { return strings.HasPrefix(text, "GRANT") }, c.events(binlogtest.New("b"))...)
+	got, err := steps(t, func(q binlog.Query) bool { return binlog.IsACLStatement(q.Text) }, c.events(binlogtest.New("b"))...)
 	if diff := cmp.Diff(c.want, got); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}

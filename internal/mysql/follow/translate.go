@@ -76,8 +76,9 @@ const again = "the source must not do that; then start again from a copy of it t
 
 // Translator turns the events of one connection into steps, in order.
 type Translator struct {
-	// Withheld tells whether a statement must not be executed here; nil = none.
-	Withheld func(text string) bool
+	// Withheld tells whether a statement grants what is not granted here, so it is left out, or whether it revokes that;
+	// nil = none.
+	Withheld func(q binlog.Query) bool
 	// Own is a schema of which each cluster has its own. Changes to it are left out, so transactions may become
 	// empty; "" = no such schema.
 	Own string
@@ -151,6 +152,16 @@ func (t *Translator) format(e binlog.Event, emit func(Step) error) error {
 		return err
 	}
 	return emit(Step{Kind: Format, Events: clean})
+}
+
+// revokesIfExists makes a REVOKE, given as what is up to its first word and what is behind that, accept that the
+// account does not have what it revokes: the GRANT was left out.
+func revokesIfExists(first, behind string) string {
+	word, _ := binlog.CutKeyword(behind)
+	if strings.EqualFold(word, "IF") {
+		return first + behind
+	}
+	return first + " IF EXISTS" + behind
 }
 
 // unpack takes the events of a compressed transaction.
@@ -357,7 +368,11 @@ func (t *Translator) query(e binlog.Event, emit func(Step) error) error {
 		return emit(Step{Kind: Open, Query: q})
 	case t.ownAlone(q):
 		return t.end(Step{Kind: LeftOut, Query: q, Own: true}, emit)
-	case t.Withheld != nil && t.Withheld(q.Text):
+	case t.Withheld != nil && t.Withheld(q.Query):
+		if first, behind := binlog.CutKeyword(q.Text); strings.EqualFold(first, "REVOKE") {
+			q.Text = revokesIfExists(q.Text[:len(q.Text)-len(behind)], behind)
+			break
+		}
 		return t.end(Step{Kind: LeftOut, Query: q}, emit)
 	}
 	step, err := t.asInvoker(q)

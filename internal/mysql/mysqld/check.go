@@ -186,12 +186,6 @@ type Grant struct {
 	Privilege string
 }
 
-// bypassDynamic are the dynamic privileges with which a session can avoid or
-// fake the ACK, or turn off what the guard checks.
-const bypassDynamic = `'REPLICATION_SLAVE_ADMIN', 'GROUP_REPLICATION_ADMIN', 'GROUP_REPLICATION_STREAM', 'REPLICATION_APPLIER',
-	'SYSTEM_VARIABLES_ADMIN', 'SESSION_VARIABLES_ADMIN', 'PERSIST_RO_VARIABLES_ADMIN', 'BINLOG_ADMIN', 'CLONE_ADMIN',
-	'SYSTEM_USER', 'INNODB_REDO_LOG_ENABLE', 'TRANSACTION_GTID_TAG'`
-
 // reservedUsers are our accounts and the server's own, at localhost.
 const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "', '" + RouterUser + "', '" + FollowUser + "', 'root', 'mysql.session', 'mysql.sys', 'mysql.infoschema'"
 
@@ -200,12 +194,8 @@ const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + 
 const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
 	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `', '` + CloneUser + `', '` + RouterUser + `', '` + FollowUser + `')))`
 
-// grantWrites are the privileges by which the grant tables can be written, or lose their content. instrumentWrites
-// are those by which the setup of performance_schema can be changed.
-const (
-	grantWrites      = "INSERT UPDATE DELETE DROP ALTER CREATE"
-	instrumentWrites = "INSERT UPDATE DELETE DROP"
-)
+// instrumentWrites are the privileges by which the setup of performance_schema can be changed.
+const instrumentWrites = "INSERT UPDATE DELETE DROP"
 
 // anyOf returns the SQL condition that condition holds for one of the privileges.
 func anyOf(condition, privileges string) string {
@@ -227,12 +217,12 @@ func writesTables(schema, privileges string) string {
 // accounts that are granted as roles, and the right to write the grant tables, which gives
 // every privilege.
 func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
-	return a.grants(ctx, `
-			SELECT user, host, 'REPLICATION SLAVE' AS p FROM mysql.user WHERE repl_slave_priv = 'Y'
-			UNION ALL SELECT user, host, 'SUPER' FROM mysql.user WHERE super_priv = 'Y'
-			UNION ALL SELECT user, host, 'SHUTDOWN' FROM mysql.user WHERE shutdown_priv = 'Y'
-			UNION ALL SELECT user, host, 'RELOAD' FROM mysql.user WHERE reload_priv = 'Y'
-			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user WHERE `+writesTables("mysql", grantWrites)+`
+	var static strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(bypassStatic())) {
+		fmt.Fprintf(&static, "SELECT user, host, '%s' AS p FROM mysql.user WHERE %s = 'Y' UNION ALL ", p, bypassStatic()[p])
+	}
+	return a.grants(ctx, static.String()+`
+			SELECT user, host, 'write mysql.*' FROM mysql.user WHERE `+writesTables("mysql", grantWrites)+`
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND `+anyOf("%s_priv = 'Y'", grantWrites)+`
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.tables_priv WHERE db = 'mysql' AND table_priv REGEXP 'Insert|Update|Delete|Drop|Alter|Create'
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.columns_priv WHERE db = 'mysql' AND column_priv REGEXP 'Insert|Update'
