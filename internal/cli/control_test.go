@@ -551,6 +551,44 @@ func TestHangingAgent(t *testing.T) {
 	}
 }
 
+// TestOldData: a session that is opened while a node applies its log is told so, and no other.
+func TestOldData(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		n    status.Node
+		want string
+	}{
+		{status.Node{Role: status.RolePromoting, LagTransactions: 12}, "quorate: node a (promoting) still applies the log, 12 transactions left: its data are old (quorate status)\n"},
+		{status.Node{Role: status.RoleUnverified, LagTransactions: 12, LagUnknown: true}, "quorate: node a (unverified) still applies the log: its data are old (quorate status)\n"},
+		{status.Node{Role: status.RoleReplica, LagTransactions: 1, LagSeconds: 61}, "quorate: node a (replica) still applies the log, 1 transaction left: its data are old (quorate status)\n"},
+		{status.Node{Role: status.RoleReplica, LagTransactions: 1, LagSeconds: 1}, ""},
+		{status.Node{Role: status.RolePrimary}, ""},
+		{status.Node{}, ""},
+	} {
+		dir := t.TempDir()
+		c.n.Name = "a"
+		listener, err := net.Listen("unix", filepath.Join(dir, "control.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(status.Cluster{Self: "a", Nodes: []status.Node{c.n}})
+		}))
+		server.Listener.Close()
+		server.Listener = listener
+		server.Start()
+		path := filepath.Join(dir, "node.toml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, "node = \"a\"\ndata_dir = %q\n", dir), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, errs := run(t, "mysql", "--config", path) // there is no mysqld
+		if !strings.HasPrefix(errs, c.want) || c.want == "" && strings.Contains(errs, "applies the log") {
+			t.Errorf("%s: %q, want %q", c.n.Role, errs, c.want)
+		}
+		server.Close()
+	}
+}
+
 // TestFilesOfAFormingNode: a command that needs files of a node that has not begun yet says
 // so, and where to look.
 func TestFilesOfAFormingNode(t *testing.T) {

@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -30,13 +32,14 @@ func newMySQLCommand(deps Deps) *cobra.Command {
 It must read the node's secrets: run it as the agent's account, or as root. What follows --
 goes to the client.
 
-On a replica the server is read-only; "quorate status" says which node is the primary. The
-exit code is the client's.`,
+On a replica the server is read-only; "quorate status" says which node is the primary. While
+the node still applies the log, as after a restore, the data are old: a line on stderr says
+so. The exit code is the client's.`,
 		Example: `  quorate mysql --config node.toml
   quorate mysql --config node.toml -- -e "CREATE USER app IDENTIFIED BY '…'"
   quorate mysql --config node.toml -- --table orders < query.sql`,
 		DisableFlagsInUseLine: true, // the client's arguments come last
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := namedConfig(path)
 			if err != nil {
 				return err
@@ -45,11 +48,33 @@ exit code is the client's.`,
 			if err != nil {
 				return err
 			}
+			if st, err := askStatus(cmd.Context(), cfg.ControlSocket()); err == nil { // else the agent cannot be asked
+				fmt.Fprint(cmd.ErrOrStderr(), oldData(st.Own()))
+			}
 			return execClient(cfg, args, deps.Exec)
 		},
 	}
 	configFlag(cmd, &path)
 	return cmd
+}
+
+// oldDataSeconds is the lag from which on a replica's data are called old.
+const oldDataSeconds = 60
+
+// oldData is a line that says that a node's mysqld, whose sessions are open already, still lacks a part of the log; "" =
+// it does not lack enough to be told.
+func oldData(n status.Node) string {
+	switch {
+	case n.Role == status.RoleUnverified, n.Role == status.RolePromoting:
+	case n.Role == status.RoleReplica && n.Lag() >= oldDataSeconds:
+	default:
+		return ""
+	}
+	left := ""
+	if !n.LagUnknown && n.LagTransactions > 0 {
+		left = ", " + units.Count(n.LagTransactions, "transaction", "transactions") + " left"
+	}
+	return fmt.Sprintf("quorate: node %s (%s) still applies the log%s: its data are old (quorate status)\n", n.Name, n.Role, left)
 }
 
 // execClient replaces this process with the mysql client, so that the client
