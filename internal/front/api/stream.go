@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/config/units"
@@ -65,6 +66,8 @@ func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Trailer", trailerEnd+", "+trailerError)
 	err := s.config.Stream(ctx, request, out)
 	switch {
+	case err != nil && ctx.Err() != nil && r.Context().Err() == nil:
+		w.Header().Set(trailerError, errCutOff.Error())
 	case err == nil:
 		w.Header().Set(trailerEnd, "ok")
 	case !out.begun:
@@ -133,11 +136,17 @@ func Stream(ctx context.Context, socket string, r control.Request) (io.ReadClose
 	return nil, answer.Err()
 }
 
+// errCutOff is not io.ErrUnexpectedEOF: readers of backups take that for damage of what they read.
+var errCutOff = errors.New("the agent's answer was cut off: the agent has ended, or was stopped (systemctl status quorate)")
+
 type copyReader struct{ resp *http.Response }
 
 // Read implements io.Reader.
 func (c *copyReader) Read(p []byte) (int, error) {
 	n, err := c.resp.Body.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		return n, errCutOff
+	}
 	if !errors.Is(err, io.EOF) {
 		return n, err
 	}
@@ -145,7 +154,7 @@ func (c *copyReader) Read(p []byte) (int, error) {
 		return n, errors.New(text)
 	}
 	if c.resp.Trailer.Get(trailerEnd) == "" {
-		return n, fmt.Errorf("the agent has ended in the middle of the copy: %w", io.ErrUnexpectedEOF)
+		return n, errCutOff
 	}
 	return n, io.EOF
 }

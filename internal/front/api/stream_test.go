@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,5 +82,48 @@ func TestStream(t *testing.T) {
 		} else if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeBusy {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestStreamIsCutOff: a copy whose agent dies, or is stopped, says so, and is not taken for a log or data that end too early.
+func TestStreamIsCutOff(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "s")
+	s := New(Config{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), Socket: socket, Stream: func(ctx context.Context, r control.Request, w io.Writer) error {
+		if _, err := io.WriteString(w, "begun"); err != nil {
+			return err
+		}
+		if r.Name == "dies" {
+			panic(http.ErrAbortHandler) // the connection ends as if the process did
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}, &fakeProvider{})
+	if err := errors.Join(s.Listen(), s.ListenControl()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for _, name := range []string{"dies", "stops"} {
+		r, err := Stream(t.Context(), socket, control.Request{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, len("begun"))); err != nil {
+			t.Fatal(err)
+		}
+		if name == "stops" {
+			stop()
+		}
+		if _, err = io.ReadAll(r); err == nil || err.Error() != errCutOff.Error() || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
