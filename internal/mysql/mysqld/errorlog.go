@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -16,6 +17,11 @@ const (
 	tailLines = 20
 	// lineBytesMax bounds one line of the error log; a longer line is cut into several.
 	lineBytesMax = 8 << 10
+	// sameEvery is how often lines that are equal but for their times are forwarded. A mysqld without space was seen to
+	// repeat a line 10 000 times a second.
+	sameEvery = time.Second
+	// sameMax is how many different lines are known at once, of lineBytesMax each. What is beyond is forwarded.
+	sameMax = 64
 )
 
 // logLine is one line of mysqld's error log:
@@ -69,7 +75,8 @@ func (l logLine) level() slog.Level {
 
 // errorLog reads mysqld's error log. For a line that says that the server shuts down it calls
 // shutdown, before anything else; for a line that says that the server waits for disk space it
-// calls diskFull. It keeps the last lines and the first error, and forwards each line to the logger.
+// calls diskFull. It keeps the last lines and the first error, and forwards each line to the logger, but equal
+// lines only once in sameEvery, with how many were left out. One goroutine calls run.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)
@@ -78,6 +85,10 @@ type errorLog struct {
 	mu         sync.Mutex
 	tail       []string
 	firstError string
+
+	// same has the lines that were forwarded since sameSince, and how many more of each there were.
+	same      map[logLine]int
+	sameSince time.Time
 }
 
 // run reads r to its end. The last line may lack a line break.
@@ -90,6 +101,7 @@ func (e *errorLog) run(r io.Reader) {
 		}
 		// ErrBufferFull only says that the line goes on.
 		if err != nil && err != bufio.ErrBufferFull {
+			e.tellLeftOut()
 			return
 		}
 	}
@@ -112,7 +124,27 @@ func (e *errorLog) line(line string) {
 		e.firstError = l.text
 	}
 	e.mu.Unlock()
+	if time.Since(e.sameSince) >= sameEvery {
+		e.tellLeftOut()
+	}
+	if _, known := e.same[l]; known {
+		e.same[l]++
+		return
+	}
+	if len(e.same) < sameMax {
+		e.same[l] = 0
+	}
 	e.logger.Log(context.Background(), l.level(), l.text, "code", l.code)
+}
+
+// tellLeftOut tells how many equal lines were left out since sameSince, and forgets them.
+func (e *errorLog) tellLeftOut() {
+	for l, n := range e.same {
+		if n > 0 {
+			e.logger.Log(context.Background(), l.level(), l.text, "code", l.code, "left_out", n)
+		}
+	}
+	e.same, e.sameSince = map[logLine]int{}, time.Now()
 }
 
 // last returns the last lines.

@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,6 +75,45 @@ func TestErrorLogIsBounded(t *testing.T) {
 	if got := len(e.last()); got > tailLines*(lineBytesMax+1) {
 		t.Errorf("the tail has %d bytes", got)
 	}
+}
+
+// TestErrorLogLeavesEqualLinesOut: a mysqld that repeats a line does not flood the agent's log, and each line still decides
+// what it decides.
+func TestErrorLogLeavesEqualLinesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		shutdowns := 0
+		e := &errorLog{
+			logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+					return slog.Attr{}
+				}
+				return a
+			}})),
+			shutdown: func(string) { shutdowns++ },
+		}
+		for second := range 3 {
+			for i := range 1000 {
+				e.line(fmt.Sprintf("2026-11-30T08:00:0%d.%06dZ 0 [ERROR] [MY-1] [InnoDB] no redo", second, i))
+			}
+			e.line(fmt.Sprintf("t%d 0 [System] [MY-013172] [Server] Received SHUTDOWN", second))
+			time.Sleep(sameEvery)
+		}
+		for i := range 2 * sameMax {
+			e.line(fmt.Sprintf("t 0 [Note] [MY-2] [Server] line %d", i)) // a Note is not in this log
+		}
+		if n := len(e.same); n > sameMax {
+			t.Errorf("%d lines are known", n)
+		}
+		e.run(strings.NewReader("the last one\nthe last one"))
+		const second = "msg=\"no redo\" code=MY-1\nmsg=\"Received SHUTDOWN\" code=MY-013172\nmsg=\"no redo\" code=MY-1 left_out=999\n"
+		if d := cmp.Diff(strings.Repeat(second, 3)+"msg=\"the last one\" code=\"\"\nmsg=\"the last one\" code=\"\"\n", out.String()); d != "" {
+			t.Errorf("the agent's log (-want +got):\n%s", d)
+		}
+		if shutdowns != 3 {
+			t.Errorf("%d shutdowns were seen", shutdowns)
+		}
+	})
 }
 
 // TestComplaint: what mysqld does not start for, in few words, which are the same at each try.
