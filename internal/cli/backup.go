@@ -220,10 +220,10 @@ why a backup cannot be used.`,
 				return err
 			}
 			all, err := ship.Fulls(cmd.Context(), store)
-			if err != nil {
-				return err
+			if len(all) > 0 || err == nil {
+				err = cmp.Or(show(cmd.OutOrStdout(), p.control.asJSON, all, fullsText(all)), err)
 			}
-			return show(cmd.OutOrStdout(), p.control.asJSON, all, fullsText(all))
+			return err
 		},
 	}
 	p.flags(cmd)
@@ -237,7 +237,14 @@ func fullsText(all []ship.FullBackup) string {
 	}
 	var rows [][]string
 	for _, f := range all {
-		rows = append(rows, []string{f.Name, cmp.Or(f.Node, "-"), units.Size(f.Bytes), orNoTime(f.From), orNoTime(f.To), cmp.Or(oneLine(f.Problem), "-")})
+		size, from, to := units.Size(f.Bytes), orNoTime(f.From), orNoTime(f.To)
+		if f.Node == "" { // it has no manifest that could be read
+			from, to = "-", "-"
+		}
+		if f.Node == "" && f.Bytes == 0 {
+			size = "-"
+		}
+		rows = append(rows, []string{f.Name, cmp.Or(f.Node, "-"), size, from, to, cmp.Or(oneLine(f.Problem), "-")})
 	}
 	return table("FULL BACKUP\tNODE\tSIZE\tRESTORES FROM\tTO\tPROBLEM", rows)
 }

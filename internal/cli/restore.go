@@ -134,6 +134,9 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	began := time.Now()
 	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut, o.full, o.gap, false})
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("the restore was interrupted (%w): run the same command again, which begins anew", context.Cause(ctx))
+	}
 	if err != nil {
 		return err
 	}
@@ -211,7 +214,7 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 		return done, fmt.Errorf("restore the log: %w", err)
 	}
 	if err := o.data(ctx, r, full); err != nil {
-		return done, fmt.Errorf("restore the data: %w", err)
+		return done, fmt.Errorf("restore the data: %w", damagedData(full, err))
 	}
 	record, err := r.Finish(o.verify)
 	done.Index, done.Time, done.GTIDs = record.Index, log.Time, record.GTIDs
@@ -242,6 +245,14 @@ func wrongData(of, mysqld string) string {
 		return ""
 	}
 	return wrongStep(of, mysqld)
+}
+
+// damagedData names the object of a full backup's data in an error that says that it is damaged, and what to do.
+func damagedData(full archive.Manifest, err error) error {
+	if errors.Is(err, repository.ErrSealed) && !errors.Is(err, repository.ErrEncrypted) || errors.Is(err, archive.ErrData) {
+		return fmt.Errorf("read %s: %w; --full restores another full backup (quorate backup list)", full.Data, err)
+	}
+	return err
 }
 
 // data unpacks the data of the full backup.

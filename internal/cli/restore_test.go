@@ -2,16 +2,19 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/backup/ship"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -59,6 +62,33 @@ func TestWhichIsRestored(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// TestDamagedData: damaged data of a full backup are named, with the way to another one. A disk that is full is not their fault.
+func TestDamagedData(t *testing.T) {
+	t.Parallel()
+	full := archive.Manifest{Data: "full-x.data"}
+	for err, damaged := range map[error]bool{
+		fmt.Errorf("unpack: %w: CRC", repository.ErrSealed):                    true,
+		fmt.Errorf("unpack: %w", archive.ErrData):                              true,
+		fmt.Errorf("%w: %w", repository.ErrSealed, repository.ErrEncrypted):    false,
+		fmt.Errorf("unpack: %w", syscall.ENOSPC):                               false,
+		fmt.Errorf("unpack: %w: interrupt signal received", repository.ErrGet): false,
+	} {
+		got := damagedData(full, err).Error()
+		if named := strings.Contains(got, "read full-x.data: ") && strings.Contains(got, "--full"); named != damaged {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+}
+
+// TestFullsText: what is not known of a backup whose manifest was not read is not shown as if it were.
+func TestFullsText(t *testing.T) {
+	t.Parallel()
+	got := strings.Join(strings.Fields(fullsText([]ship.FullBackup{{Name: "full-x", Problem: "permission denied"}})), " ")
+	if want := "FULL BACKUP NODE SIZE RESTORES FROM TO PROBLEM full-x - - - - permission denied"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

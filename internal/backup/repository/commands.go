@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -270,6 +271,9 @@ func (r *commandReader) Close() error {
 	return nil
 }
 
+// decoratedName fits a line that has more than the name of a backup's object: of "ls -l", or a path.
+var decoratedName = regexp.MustCompile(`[/\s](full|log)-[0-9][^/\s]*$`)
+
 // List implements Store.
 func (c commands) List(ctx context.Context) (objects []Object, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -290,9 +294,13 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 		idle.waits(func() { more = lines.Scan() })
 		return more
 	}
+	decorated := ""
 	for scan() && len(objects) <= ObjectsMax {
-		if name := strings.TrimSpace(lines.Text()); checkName(name) == nil {
+		name := strings.TrimSpace(lines.Text())
+		if checkName(name) == nil {
 			objects = append(objects, Object{name, -1})
+		} else if decorated == "" && decoratedName.MatchString(name) {
+			decorated = name
 		}
 	}
 	if len(objects) > ObjectsMax {
@@ -308,6 +316,9 @@ func (c commands) List(ctx context.Context) (objects []Object, err error) {
 	idle.waits(func() { err = ended(cmd.Wait()) })
 	if err != nil {
 		return nil, failed(ctx, "list_command", said, err)
+	}
+	if len(objects) == 0 && decorated != "" { // else the repository would count as empty
+		return nil, fmt.Errorf("backup.list_command must print in each line the name of an object and nothing else: no path, no size. It printed %.300q", decorated)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
 	return objects, nil

@@ -120,7 +120,7 @@ type fileReader struct {
 // Read implements io.Reader.
 func (r *fileReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
-		return 0, context.Cause(r.ctx)
+		return 0, fmt.Errorf("%w: %w", ErrGet, context.Cause(r.ctx))
 	}
 	return r.Reader.Read(p)
 }

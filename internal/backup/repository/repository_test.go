@@ -509,6 +509,44 @@ func TestListNoLines(t *testing.T) {
 	}
 }
 
+// TestListMoreThanNames: a command that prints more than names is told of, and its repository does not count as empty. A
+// directory beside the objects is no such line.
+func TestListMoreThanNames(t *testing.T) {
+	for list, wrong := range map[string]bool{
+		"echo total 8; echo '-rw-r--r-- 1 a a 9 Nov 27 02:00 full-20261127T020000Z-b.json'": true,
+		"echo /backup/shop/full-20261127T020000Z-b.json":                                    true,
+		"echo part/; echo total 0":                                                          false,
+		"true":                                                                              false,
+		"echo sub/full-20261127T020000Z-b.json; echo full-20261128T020000Z-b.json": false,
+	} {
+		_, err := NewCommands(Commands{List: list}).List(t.Context())
+		if wrong != (err != nil) || wrong && !strings.Contains(err.Error(), "full-20261127T020000Z-b.json") {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+}
+
+// TestInterruptedGet: an object whose reading was called off does not count as damaged.
+func TestInterruptedGet(t *testing.T) {
+	s, err := NewDirectory(vfs.OS{}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	putText(t, s, "x", "text")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	object, err := s.Get(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(errBroken)
+	if _, err := Unseal(object, nil); !errors.Is(err, ErrGet) || errors.Is(err, ErrSealed) || !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+	if err := object.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSealCutAnywhere: a cut at any byte is noticed, also at the end of age's header.
 func TestSealCutAnywhere(t *testing.T) {
 	own, err := age.GenerateX25519Identity()

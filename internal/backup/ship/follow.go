@@ -20,9 +20,10 @@ type Agent interface {
 var (
 	// ErrHistory is returned for a repository that has another history than the log.
 	ErrHistory = errors.New("the repository is of another history: of a cluster before it was restored, recovered or made again. Use an empty one")
-	// ErrNoFull is returned if a repository has no full backup, or no log that can be
-	// continued.
+	// ErrNoFull is returned if a repository has no full backup.
 	ErrNoFull = errors.New("the repository has no full backup: take one first (quorate backup)")
+	// ErrNoChain is returned if the newest full backup lacks a part of its own log, so that no log can be continued.
+	ErrNoChain = errors.New("the newest full backup cannot be restored, and the archive cannot go on from it: take a full backup (quorate backup)")
 	// ErrGap is returned if the log was purged beyond the end of what the repository has.
 	ErrGap = errors.New("the log was purged behind the end of the archive: take a full backup (quorate backup), from which it goes on")
 )
@@ -107,7 +108,7 @@ func chainEnd(ctx context.Context, store repository.Store, contents archive.Cont
 	}
 	pieces, last := contents.Chain(full.Begin.First)
 	if len(pieces) == 0 || last < full.End.Index {
-		return full, end, fmt.Errorf("the log of the newest full backup is missing from entry %d on: %w", last+1, ErrNoFull)
+		return full, end, fmt.Errorf("the log is missing from entry %d on: %w", last+1, ErrNoChain)
 	}
 	return full, pieces[len(pieces)-1], nil
 }

@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,19 +33,23 @@ type FullBackup struct {
 }
 
 // Fulls returns the full backups of a repository, oldest first, and behind them unfinished
-// ones.
+// ones. It returns all that it knows together with an error if it could not read some manifest.
 func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 	contents, err := list(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	all := []FullBackup{}
+	var unread error
 	for _, name := range contents.Fulls {
 		f := FullBackup{Name: name}
 		m, err := readManifest(ctx, store, name)
 		if err != nil {
 			f.Problem = err.Error()
 			all = append(all, f)
+			if unread == nil && !errors.Is(err, archive.ErrManifest) {
+				unread = fmt.Errorf("read the manifest of %s: %w", name, err)
+			}
 			continue
 		}
 		f.Node, f.At, f.Bytes, f.From = m.Node, m.At, m.Bytes, m.Time
@@ -75,7 +80,7 @@ func Fulls(ctx context.Context, store repository.Store) ([]FullBackup, error) {
 			all = append(all, FullBackup{Name: name, Bytes: p.Bytes, Problem: partProblem[p.State]})
 		}
 	}
-	return all, err
+	return all, cmp.Or(err, unread)
 }
 
 // partProblem explains a part of a full backup's data.

@@ -455,6 +455,48 @@ func TestLostPiece(t *testing.T) {
 	}
 }
 
+// TestLostPieceOfFull: without a piece that the newest full backup needs itself, the archive says so, and not that there is no
+// full backup.
+func TestLostPieceOfFull(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	contents, err := list(t.Context(), c.Store)
+	if err != nil || len(contents.Pieces) != 1 {
+		t.Fatalf("%+v, %v", contents, err)
+	}
+	if err := c.Store.Delete(t.Context(), contents.Pieces[0].Name()); err != nil {
+		t.Fatal(err)
+	}
+	err = Follow(t.Context(), c, n, true)
+	if !errors.Is(err, ErrNoChain) || errors.Is(err, ErrNoFull) || !strings.Contains(err.Error(), "the log is missing from entry 1 on") {
+		t.Error(err)
+	}
+}
+
+// TestFullsUnread: a manifest that may not be read is an error, and the other backups are shown all the same.
+func TestFullsUnread(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	name, _, err := Full(t.Context(), c, n, silent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := unreadable{c.Store}
+	all, err := Fulls(t.Context(), store)
+	if len(all) != 1 || all[0].Problem != errDenied.Error() || !errors.Is(err, errDenied) || !strings.Contains(err.Error(), name) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+var errDenied = errors.New("permission denied")
+
+// unreadable is a repository whose objects may not be read.
+type unreadable struct{ repository.Store }
+
+// Get implements repository.Store.
+func (unreadable) Get(context.Context, string) (io.ReadCloser, error) { return nil, errDenied }
+
 // TestPieceIsNotWhatItsNameSays: a piece under the name of another is noticed.
 func TestPieceIsNotWhatItsNameSays(t *testing.T) {
 	c, n := newConfig(t), newNode(5)

@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// copiesMax bounds how many copies of this node's data and log are made at the same time.
-	copiesMax = 4
+	// copiesMax bounds how many copies of this node's data and log are made at the same time. An archive reads at most 2,
+	// a full backup 3: there is room for another one that is told that a backup runs, and for readers of the log.
+	copiesMax = 8
 	// copyStallMax is how long a copy may stand still because the client does not read: its disk or
 	// network may be slow.
 	copyStallMax = 10 * time.Minute

@@ -85,6 +85,33 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestSecondBackupIsAnswered: beside an archive and a full backup there is room for another backup, so that it learns from the
+// node, and not from the number of copies, that a backup runs.
+func TestSecondBackupIsAnswered(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "s")
+	startWith(t, Config{Socket: socket, Stream: func(ctx context.Context, r control.Request, w io.Writer) error {
+		if r.Name == "second" {
+			return control.Errorf(control.CodePurged, "a backup runs")
+		}
+		_, err := io.WriteString(w, "begun")
+		<-ctx.Done()
+		return err
+	}}, &fakeProvider{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 + 3 { // what an archive and a full backup read at most
+		r, err := Stream(ctx, socket, control.Request{Name: "first"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	_, err := Stream(ctx, socket, control.Request{Name: "second"})
+	if e, ok := errors.AsType[*control.Error](err); !ok || e.Text != "a backup runs" {
+		t.Error(err)
+	}
+}
+
 // TestStreamIsCutOff: a copy whose agent dies, or is stopped, says so, and is not taken for a log or data that end too early.
 func TestStreamIsCutOff(t *testing.T) {
 	socket := filepath.Join(socketDir(t), "s")
