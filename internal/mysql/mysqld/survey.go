@@ -49,8 +49,8 @@ func (c Config) Survey(ctx context.Context, dir string) (s Survey, err error) {
 	config := filepath.Join(scratch, "my.cnf")
 	tmp := filepath.Join(scratch, "tmp")
 	err = errors.Join(os.Mkdir(tmp, 0o700), os.WriteFile(config, []byte(c.renderSurvey(id.uid == 0, dir, scratch)), 0o600))
-	for _, path := range []string{scratch, tmp, config} {
-		err = errors.Join(err, os.Chown(path, id.uid, id.gid))
+	if err == nil {
+		err = handOver(id, scratch, config, tmp)
 	}
 	if err != nil {
 		return s, fmt.Errorf("look at the data: %w", err)
@@ -69,6 +69,17 @@ func (c Config) Survey(ctx context.Context, dir string) (s Survey, err error) {
 		return s, err
 	}
 	return readSurvey(ctx, db)
+}
+
+// handOver gives a directory and its content to mysqld's account, the directory last: in a directory of its own the
+// account can replace a file, for example by a link to a file of root.
+func handOver(id osIdentity, dir string, content ...string) error {
+	for _, path := range append(content, dir) {
+		if err := os.Lchown(path, id.uid, id.gid); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // renderSurvey returns the option file of the surveying server.

@@ -192,3 +192,34 @@ func TestPlaceOfRoot(t *testing.T) {
 		t.Errorf("mysqld is root's: %v", err)
 	}
 }
+
+// TestScratchIsHandedOverLast: while a file in the survey's directory waits to be given to mysqld's account, the account
+// cannot replace it, and a link is not followed.
+func TestScratchIsHandedOverLast(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run mysqld as another account")
+	}
+	const nobody = 65534
+	owner := func(path string) uint32 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	link, tmp := filepath.Join(dir, "my.cnf"), filepath.Join(dir, "tmp")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	id := osIdentity{uid: nobody, gid: nobody}
+	if err := handOver(id, dir, link, tmp); !errors.Is(err, fs.ErrNotExist) || owner(dir) != 0 {
+		t.Errorf("the directory belongs to %d before its content is handed over: %v", owner(dir), err)
+	}
+	if err := errors.Join(os.Mkdir(tmp, 0o700), handOver(id, dir, link, tmp)); err != nil {
+		t.Fatal(err)
+	}
+	if owner(file) != 0 || owner(tmp) != nobody || owner(dir) != nobody {
+		t.Errorf("the owners are %d of a file of root, %d of tmp, %d of the directory", owner(file), owner(tmp), owner(dir))
+	}
+}
