@@ -205,11 +205,15 @@ func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 	if t, ok := s.feedValues(statement); ok {
 		return s.wire.write(t.payloads()...)
 	}
+	text, err = statement.with(s.literals())
+	if err != nil {
+		return s.refuse(err, true)
+	}
 	q, err := s.sqlServer(ctx)
 	if err != nil {
 		return s.refuse(err, true)
 	}
-	if err := q.send(append([]byte{comQuery}, statement.with(s.literals())...)); err != nil {
+	if err := q.send(append([]byte{comQuery}, text...)); err != nil {
 		return err
 	}
 	r := s.relay(q)
@@ -231,10 +235,13 @@ func (s *feedSession) prepare(ctx context.Context, text string) error {
 	if err == nil && (kind != askMysqld || statement.is("set") || statement.is("flush") || statement.is("lock") || statement.is("unlock")) {
 		err = &ServerError{Code: 1295, State: "HY000", Message: "This command is not supported in the prepared statement protocol yet"}
 	}
+	if err == nil {
+		text, err = statement.with(s.literals())
+	}
 	if err != nil {
 		return s.refuse(err, true)
 	}
-	return s.forward(ctx, append([]byte{comStmtPrepare}, statement.with(s.literals())...), (*relay).prepared)
+	return s.forward(ctx, append([]byte{comStmtPrepare}, text...), (*relay).prepared)
 }
 
 // feedVariables has the variables whose values differ from mysqld's: a reader with SQL sees a server whose binlog is

@@ -259,22 +259,26 @@ func (s statement) locks() bool {
 
 func (s statement) unlocks() bool { return s.is("unlock") }
 
-// with returns the text with the values of variables in place of their names.
-func (s statement) with(values map[string]string) string {
+// with returns the text with the values of variables in place of their names. A value may be long, so a text has
+// columnsMax of them at most.
+func (s statement) with(values map[string]string) (string, error) {
 	var out strings.Builder
-	at := 0
+	at, replaced := 0, 0
 	for _, w := range s.words {
 		name, ok := variableName(w.text)
 		value, ok2 := values[name]
 		if !ok || !ok2 {
 			continue
 		}
+		if replaced++; replaced > columnsMax {
+			return "", errTooLong()
+		}
 		out.WriteString(s.text[at:w.start])
 		out.WriteString(value)
 		at = w.end
 	}
 	out.WriteString(s.text[at:])
-	return out.String()
+	return out.String(), nil
 }
 
 // variableName returns the name of a server variable without its scope.

@@ -85,9 +85,12 @@ func TestStatementWithValues(t *testing.T) {
 		"SELECT '@@server_id', `@@server_id`, @server_id, @@global.server_ids /* @@server_id */": "SELECT '@@server_id', `@@server_id`, @server_id, @@global.server_ids /* @@server_id */",
 		"SELECT GTID_SUBTRACT('x', @@session.gtid_purged)":                                       "SELECT GTID_SUBTRACT('x', 'a:1')",
 	} {
-		if got := parseStatement(text).with(values); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
+		if got, err := parseStatement(text).with(values); got != want || err != nil {
+			t.Errorf("%s: %s (%v), want %s", text, got, err, want)
 		}
+	}
+	if _, err := parseStatement("SELECT 1" + strings.Repeat(", @@gtid_purged", columnsMax+1)).with(values); !isTooLong(err) {
+		t.Errorf("a text that would grow: %v", err)
 	}
 }
 
@@ -143,7 +146,7 @@ func FuzzStatement(f *testing.F) {
 			at = w.end
 		}
 		_, _ = s.judge()
-		if got := s.with(nil); got != text {
+		if got, err := s.with(nil); got != text || err != nil {
 			t.Fatalf("%q became %q", text, got)
 		}
 	})
