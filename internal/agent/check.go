@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
+	"github.com/quorate/quorate/internal/agent/readers"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -13,6 +14,13 @@ import (
 
 // ErrLogGone is CheckStart's error where the log is gone. Such a node may be about to be rebuilt.
 var ErrLogGone = datadir.ErrLogGone
+
+// ErrInUse means that an agent has the data directory.
+var ErrInUse = datadir.ErrInUse
+
+// CheckIssuedKey says why the key of [peer_tls] cannot be used; nil = it can, or there is none. CheckStart says it, too, if
+// the agent would end at that.
+func CheckIssuedKey(cfg config.Config) error { return keys.CheckIssued(cfg) }
 
 // CheckStart says why an agent with a configuration would end at its start, by what is in its data directory and in the
 // files of its key; nil = nothing there is in the way. It changes nothing.
@@ -33,6 +41,13 @@ func CheckStart(cfg config.Config) error {
 	if cfg.Self().Kind != cluster.KindLogger {
 		if _, err := mysqld.LoadSecrets(data.Join(secretsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		if cfg.Feed.ReadersListen != "" {
+			for _, r := range cfg.Readers {
+				if _, err := readers.Account(r); err != nil {
+					return err
+				}
+			}
 		}
 		if err := new(datadir.Mark).Load(data.Dir); err != nil {
 			return err

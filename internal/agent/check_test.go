@@ -2,16 +2,19 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/raft/nodekey/nodekeytest"
 )
 
 // TestCheckStart: what is wrong with the node's files is found before the agent ends at it, and nothing is made.
@@ -74,6 +77,65 @@ func TestCheckStartWithKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkStart(t, cfg, "no key, which the agent makes", "")
+}
+
+// TestCheckStartWithPassword: a reader's password that everybody may read, or that is not there, is found.
+func TestCheckStartWithPassword(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "d"))
+	file := filepath.Join(t.TempDir(), "password")
+	cfg.Feed.ReadersListen, cfg.Readers = "127.0.0.1:7403", []config.Reader{{User: "cdc", PasswordFile: file}}
+	checkStart(t, cfg, "no file", "no such file")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkStart(t, cfg, "the owner's alone", "")
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	checkStart(t, cfg, "everybody's", "everybody may read")
+}
+
+// TestCheckStartWithIssuedKey: a node that the cluster knows by its authority does not start with another key. Before
+// that, its own key is as good.
+func TestCheckStartWithIssuedKey(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, filepath.Join(dir, "d"))
+	cfg.KeyFile = filepath.Join(dir, "node.key")
+	own, err := nodekey.New()
+	if err == nil {
+		err = own.Save(cfg.KeyFile, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca"))
+	uri := func(node string) string { return "quorate://" + cfg.Cluster + "/" + node }
+	ends := time.Now().Add(90 * 24 * time.Hour)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	ca.Issue(t, file("a.pem"), file("a.key"), ends, uri("a"))
+	ca.Issue(t, file("open.pem"), file("open.key"), ends, uri("a"))
+	ca.Issue(t, file("b.pem"), file("b.key"), ends, uri("b"))
+	if err := os.Chmod(file("open.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	openedDir(t, cfg)
+	for _, c := range []struct{ certificate, key, want string }{
+		{"a.pem", "a.key", ""}, {"open.pem", "open.key", "(mode 0644): set it to 0600"}, {"a.pem", "b.key", "private key does not match"},
+		{"b.pem", "b.key", "is of ca:" + uri("b") + ", and this node is ca:" + uri("a")},
+	} {
+		cfg.PeerTLS.CAFile, cfg.PeerTLS.CertificateFile, cfg.PeerTLS.KeyFile = ca.File, file(c.certificate), file(c.key)
+		for i, name := range []cluster.Key{own.Name(), cluster.Key("ca:" + uri("a"))} {
+			cfg.Members[0].Key = name
+			want := c.want
+			if i == 0 {
+				want = ""
+			}
+			checkStart(t, cfg, fmt.Sprintf("%s with %s, known by %s", c.certificate, c.key, name), want)
+		}
+		if err := CheckIssuedKey(cfg); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %s: %v", c.certificate, c.key, err)
+		}
+	}
 }
 
 // openedDir is the data directory of a node that has begun.

@@ -111,7 +111,7 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 	if report.Result != cluster.CheckFail && !o.check {
 		r, err := ad.Do(whoAsks(), time.Now())
 		if err != nil {
-			return fmt.Errorf("%w; run the same command again, or \"quorate adopt --undo\"", err)
+			return adoptRemedy(err)
 		}
 		result.Done = adoptedText(cfg, r)
 	}
@@ -119,6 +119,14 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 		err = &exitError{code: exitFailure}
 	}
 	return err
+}
+
+// adoptRemedy says what to do after an error in the middle of an adoption. Beside an agent neither command would work.
+func adoptRemedy(err error) error {
+	if errors.Is(err, agent.ErrInUse) {
+		return err
+	}
+	return fmt.Errorf("%w; run the same command again, or \"quorate adopt --undo\"", err)
 }
 
 func adoptLogger(errOut io.Writer) *slog.Logger {

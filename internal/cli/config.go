@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
@@ -97,6 +98,9 @@ func stopsAgent(warning string) bool { return strings.HasSuffix(warning, stops) 
 
 // configWarnings says what in a configuration is allowed but probably not meant.
 func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {
+	if _, err := repository.ParseRecipients(c.Backup.Recipients); err != nil {
+		return nil, usage(c.Wrong(map[string]string{"backup.recipients": "backup.recipients: " + err.Error()}))
+	}
 	server, err := checkServer(ctx, c)
 	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
 		fileWarnings(path, c), hookWarnings(c), startWarnings(c), server), err
@@ -110,14 +114,18 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	}
 	install, err := discover(c)
 	if err != nil {
-		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v", err)}, nil
+		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v"+stops, err)}, nil
 	}
 	refused, err := mysqld.ValidateVariables(ctx, install, c.MySQL.Variables)
 	if err != nil {
 		return nil, err
 	}
 	files := mysqld.Config{DataDir: filepath.Join(c.DataDir, "mysql"), OSUser: c.MySQL.User, Variables: c.MySQL.Variables}
-	if err := files.CheckPlace(); err != nil {
+	place := files
+	if agentUID(c) != os.Geteuid() { // the agent is not root, so its mysqld is of no other account
+		place.OSUser = ""
+	}
+	if err := place.CheckPlace(); err != nil {
 		warnings = append(warnings, fmt.Sprintf("data_dir: %v"+stops, err))
 	}
 	texts, err := files.CheckTLSFiles(ctx)
@@ -141,8 +149,11 @@ func startWarnings(c config.Config) (texts []string) {
 		texts = append(texts, outdated)
 	}
 	err := agent.CheckStart(c)
+	if notIssued := agent.CheckIssuedKey(c); err == nil && notIssued != nil {
+		texts = append(texts, fmt.Sprintf("the key in [peer_tls] cannot be used: %v: the node shows %s until that is mended", notIssued, c.KeyFile))
+	}
 	switch _, noKey := ownKey(c); {
-	case err != nil && errors.Is(err, fs.ErrPermission) && isOfAnother(c.DataDir, err):
+	case err != nil && errors.Is(err, fs.ErrPermission) && isOfAnother(c.DataDir):
 		return append(texts, fmt.Sprintf("%v: run this as the agent's account", err))
 	case errors.Is(err, agent.ErrLogGone):
 		return append(texts, fmt.Sprintf("%v: the agent ends, unless \"quorate node rebuild %s\" was run on another node", err, c.Node))
@@ -154,21 +165,36 @@ func startWarnings(c config.Config) (texts []string) {
 	return texts
 }
 
-// isOfAnother tells whether the directory, or the file that cannot be read (err), belongs to another account than this
-// one, or this one may not even look.
-func isOfAnother(dir string, err error) bool {
-	paths := []string{dir}
-	if file, ok := errors.AsType[*fs.PathError](err); ok {
-		paths = append(paths, file.Path)
+// isOfAnother tells whether the data directory belongs to an account that is neither root nor this one, or this one may
+// not even look: then another account runs the agent. Root runs none in a directory of mysqld's account.
+func isOfAnother(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return errors.Is(err, fs.ErrPermission)
 	}
-	return slices.ContainsFunc(paths, func(path string) bool {
-		info, err := os.Stat(path)
-		if err != nil {
-			return errors.Is(err, fs.ErrPermission)
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid != 0 && int(st.Uid) != os.Geteuid()
+}
+
+// agentUID is the account of a configuration's agent, as far as root can see it: an agent that runs has made its control
+// socket, and one without mysql.user owns its data directory. Anybody else is taken for the agent's account.
+func agentUID(c config.Config) int {
+	self := os.Geteuid()
+	if self != 0 {
+		return self
+	}
+	places := []string{c.ControlSocket(), c.DataDir}
+	if c.MySQL.User != "" {
+		places = places[:1]
+	}
+	for _, path := range places {
+		if info, err := os.Lstat(path); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				return int(st.Uid)
+			}
 		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		return ok && int(st.Uid) != os.Geteuid()
-	})
+	}
+	return self
 }
 
 // dataDirWarnings says that the data directory cannot be written, or cannot be made: an agent
@@ -192,8 +218,11 @@ func dataDirWarnings(path string) (texts []string) {
 	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && info.Mode().Perm()&0o022 != 0 {
 		texts = append(texts, fmt.Sprintf("others may write in data_dir %s (%v): chmod go-w it"+stops, path, info.Mode()))
 	}
-	if err != nil {
-		texts = append(texts, fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err))
+	switch {
+	case errors.Is(err, fs.ErrPermission) && isOfAnother(path):
+		texts = append(texts, fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: run this as the agent's account", path, cannot, os.Geteuid(), err))
+	case err != nil:
+		texts = append(texts, fmt.Sprintf("data_dir %s cannot %s by uid %d: %v"+stops, path, cannot, os.Geteuid(), err))
 	}
 	return texts
 }
@@ -205,7 +234,7 @@ func accountWarnings(c config.Config) (texts []string) {
 		return nil
 	}
 	if _, err := user.Lookup(c.MySQL.User); err != nil {
-		return []string{fmt.Sprintf("mysql.user: this host has no account %q: mysqld could not be started here", c.MySQL.User)}
+		return []string{fmt.Sprintf("mysql.user: this host has no account %q"+stops, c.MySQL.User)}
 	}
 	return nil
 }
@@ -216,14 +245,14 @@ func groupWarnings(c config.Config) (texts []string) {
 		return nil
 	}
 	if _, err := user.LookupGroup(c.Control.Group); err != nil {
-		return []string{fmt.Sprintf("control.group: this host has no group %q: the agent could not be started here", c.Control.Group)}
+		return []string{fmt.Sprintf("control.group: this host has no group %q"+stops, c.Control.Group)}
 	}
 	return nil
 }
 
 // changeable says which other accounts may change the configuration file, which names the program that the agent
-// executes (mysql.base_dir); "" = none. If the agent is root, it also says who may put another file in the file's place.
-func changeable(path string) string {
+// executes (mysql.base_dir); "" = none. If the agent, uid, is root, it also says who may put another file in the file's place.
+func changeable(path string, uid int) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return ""
@@ -231,7 +260,7 @@ func changeable(path string) string {
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Sprintf("others may change it (mode %#o): chmod go-w %s", info.Mode().Perm(), path)
 	}
-	if os.Geteuid() != 0 {
+	if uid != 0 {
 		return ""
 	}
 	if why := bendable(path); why != "" {
@@ -253,15 +282,15 @@ func hookWarnings(c config.Config) []string {
 	case !info.Mode().IsRegular() || unix.Access(path, unix.X_OK) != nil:
 		return []string{fmt.Sprintf("hooks.on_change: uid %d cannot execute %s: chmod +x it", os.Geteuid(), path)}
 	}
-	if text := hookChangeable(c); text != "" {
+	if text := hookChangeable(c, agentUID(c)); text != "" {
 		return []string{text + stops}
 	}
 	return nil
 }
 
-// hookChangeable says which accounts, beside root and this one, may change the program that the agent runs: the hook
+// hookChangeable says which accounts, beside root and the agent's (uid), may change the program that it runs: the hook
 // itself, or an entry of its directory; "" = none.
-func hookChangeable(c config.Config) string {
+func hookChangeable(c config.Config, uid int) string {
 	if len(c.Hooks.OnChange) == 0 {
 		return ""
 	}
@@ -279,8 +308,8 @@ func hookChangeable(c config.Config) string {
 		switch {
 		case info.Mode().Perm()&0o022 != 0:
 			return fmt.Sprintf("hooks.on_change: others may change %s (mode %#o), and the agent runs what is there: chmod go-w %s", of, info.Mode().Perm(), of)
-		case ok && st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return fmt.Sprintf("hooks.on_change: %s belongs to uid %d, and the agent, uid %d, runs what is there: chown root %s", of, st.Uid, os.Geteuid(), of)
+		case ok && st.Uid != 0 && int(st.Uid) != uid:
+			return fmt.Sprintf("hooks.on_change: %s belongs to uid %d, and the agent, uid %d, runs what is there: chown root %s", of, st.Uid, uid, of)
 		}
 	}
 	return ""
@@ -310,7 +339,7 @@ func readableHash(path string, c config.Config) string {
 // fileWarnings says that other accounts may read or change files that only the agent's account should. The
 // readers' passwords give access to all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
-	if text := changeable(path); text != "" {
+	if text := changeable(path, agentUID(c)); text != "" {
 		texts = append(texts, text+stops)
 	}
 	if text := readableHash(path, c); text != "" {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -164,7 +166,7 @@ func TestDataDirWarnings(t *testing.T) {
 		filepath.Join(file, "below"): "data_dir " + filepath.Join(file, "below") + " cannot be written by uid ",
 	} {
 		got := strings.Join(dataDirWarnings(path), "\n")
-		if want == "" && got != "" || !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+		if want == "" && got != "" || !strings.HasPrefix(got, want) || strings.Contains(got, "\n") || got != "" && !stopsAgent(got) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
@@ -176,7 +178,7 @@ func TestDataDirWarnings(t *testing.T) {
 // TestGroupWarnings: an agent does not start without the group that may operate.
 func TestGroupWarnings(t *testing.T) {
 	for group, want := range map[string]string{
-		"": "", "root": "", "nosuchgroup": `control.group: this host has no group "nosuchgroup": the agent could not be started here`,
+		"": "", "root": "", "nosuchgroup": `control.group: this host has no group "nosuchgroup": the agent would not start`,
 	} {
 		var c config.Config
 		c.Control.Group = group
@@ -197,6 +199,48 @@ func TestShowWithoutAgent(t *testing.T) {
 	code, out, errs := run(t, "config", "show", "--config", file)
 	if code != 0 || !strings.Contains(out, "raft.heartbeat") || errs != "quorate: the cluster's variables are not known: no agent answers\n" {
 		t.Errorf("exit code %d, %q, stdout:\n%s", code, errs, out)
+	}
+}
+
+// TestRootLooksForTheAgent: what root finds of an agent of another account is judged for that account.
+func TestRootLooksForTheAgent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives a directory away")
+	}
+	const account = 4711
+	c := config.Config{DataDir: t.TempDir()}
+	path := filepath.Join(c.DataDir, "node.toml")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, account, account), os.Chmod(c.DataDir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(fileWarnings(path, c), "\n"); !stopsAgent(text) {
+		t.Errorf("root's agent: %q", text)
+	}
+	if err := os.Chown(c.DataDir, account, account); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(fileWarnings(path, c), "\n"); text != "" {
+		t.Errorf("the agent of the directory's account: %q", text)
+	}
+	c.MySQL.User = "nobody"
+	if err := os.WriteFile(c.ControlSocket(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if uid := agentUID(c); uid != 0 {
+		t.Errorf("root has made the socket: %d", uid)
+	}
+	if checks := settings(path, []string{"it is open" + stops}, true); !strings.HasSuffix(checks[0].Found, ": the agent would not start again") {
+		t.Errorf("beside an agent that runs: %+v", checks)
+	}
+}
+
+// TestAdoptRemedy: beside an agent neither the same command nor --undo helps.
+func TestAdoptRemedy(t *testing.T) {
+	for err, again := range map[error]bool{fmt.Errorf("data directory /d %w", agent.ErrInUse): false, errors.New("no space left"): true} {
+		text := adoptRemedy(err).Error()
+		if strings.Contains(text, "--undo") != again || strings.Contains(text, "stop that agent") == again {
+			t.Error(text)
+		}
 	}
 }
 
@@ -230,7 +274,7 @@ func TestHookOfOthers(t *testing.T) {
 			for _, path := range []string{hook, link} {
 				var cfg config.Config
 				cfg.Hooks.OnChange = []string{path, "x"}
-				got := hookChangeable(cfg)
+				got := hookChangeable(cfg, os.Geteuid())
 				if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 					t.Errorf("%q, want %q", got, c.want)
 				}

@@ -62,7 +62,7 @@ would not start, or the node could not do its part. 2: the configuration has a m
 				return err
 			}
 			report := doctor.Examine(cmd.Context(), host)
-			report.Checks = slices.Concat(settings(name, warnings), report.Checks)
+			report.Checks = slices.Concat(settings(name, warnings, report.AgentRuns), report.Checks)
 			report.Result = cluster.Worst(report.Checks)
 			return printReport(cmd.OutOrStdout(), report, asJSON)
 		},
@@ -113,11 +113,14 @@ func ownAgent(ctx context.Context, c config.Config) (st *status.Cluster, silent 
 
 // settings turns the warnings about a configuration without mistakes into checks. A warning about this host may
 // say that the agent would not start here.
-func settings(file string, warnings []string) (checks []cluster.Check) {
+func settings(file string, warnings []string, agentRuns bool) (checks []cluster.Check) {
 	for _, text := range warnings {
 		c := cluster.Check{Subject: "configuration", State: cluster.CheckWarn, Found: text}
 		if stopsAgent(text) {
 			c.State = cluster.CheckFail
+			if agentRuns {
+				c.Found += " again"
+			}
 		}
 		checks = append(checks, c)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +51,7 @@ Exit code 0: it was stopped by a signal. 1: it failed. 2: the configuration is w
 			if path, err = namedConfig(path); err != nil {
 				return err
 			}
-			if text := cmp.Or(changeable(path), hookChangeable(cfg)); text != "" {
+			if text := cmp.Or(changeable(path, os.Geteuid()), hookChangeable(cfg, os.Geteuid())); text != "" {
 				return usage(&config.Problem{File: path, Text: text})
 			}
 			logger := newLogger(cmd.ErrOrStderr(), format, cfg.LogLevel)

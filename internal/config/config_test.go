@@ -253,6 +253,20 @@ func TestValidateWithoutFile(t *testing.T) {
 	}
 }
 
+// TestRecipientsAreNotPrinted: a key that is no public one may be a private one, and messages go to logs.
+func TestRecipientsAreNotPrinted(t *testing.T) {
+	c := Default()
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault, ""}}
+	c.Backup.Recipients = []string{"age1x", "AGE-SECRET-KEY-1ABC", "secret"}
+	want := []string{
+		"config: backup.recipients: key 2 is a private key of age, which must be on no host of the cluster: write the public key, which begins with age1",
+		"config: backup.recipients: key 3 is no public key of age: age-keygen prints one, which begins with age1",
+	}
+	if d := cmp.Diff(want, lines(c.Validate())); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestLoadFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "node.toml")

@@ -442,9 +442,12 @@ func (c Config) validateBackup(l *problemList) {
 	case commands != "" && (b.PutCommand == "" || b.GetCommand == "" || b.ListCommand == ""):
 		l.add("backup.put_command", "[backup] needs put_command, get_command and list_command, if it has any command")
 	}
-	for _, key := range b.Recipients {
-		if !strings.HasPrefix(key, "age1") {
-			l.add("backup.recipients", "backup.recipients: %q is no public key of age: age-keygen prints one, which begins with age1", key)
+	for i, key := range b.Recipients { // no text has the key: it may be a private one, and texts are in logs
+		switch {
+		case strings.HasPrefix(strings.ToUpper(key), "AGE-SECRET-KEY-"):
+			l.add("backup.recipients", "backup.recipients: key %d is a private key of age, which must be on no host of the cluster: write the public key, which begins with age1", i+1)
+		case !strings.HasPrefix(key, "age1"):
+			l.add("backup.recipients", "backup.recipients: key %d is no public key of age: age-keygen prints one, which begins with age1", i+1)
 		}
 	}
 }

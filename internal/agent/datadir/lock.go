@@ -87,6 +87,9 @@ func (l *Locked) hold() error {
 	return nil
 }
 
+// ErrInUse means that another process has the data directory.
+var ErrInUse = errors.New("is in use by another quorate agent: stop that agent first")
+
 // TakeLock takes the lock of what is mounted at the path now.
 func (l *Locked) TakeLock() error {
 	f, err := os.OpenFile(l.Join(LockFile), os.O_CREATE|os.O_RDWR, 0o600)
@@ -100,7 +103,7 @@ func (l *Locked) TakeLock() error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("data directory %s is in use by another quorate agent", l.Path())
+			return fmt.Errorf("data directory %s %w", l.Path(), ErrInUse)
 		}
 		return fmt.Errorf("lock data directory: %w", err)
 	}
@@ -109,7 +112,7 @@ func (l *Locked) TakeLock() error {
 	}
 	l.lock = f
 	if !l.Held() { // an agent that did not begin has removed it meanwhile
-		return fmt.Errorf("data directory %s is in use by another quorate agent", l.Path())
+		return fmt.Errorf("data directory %s %w", l.Path(), ErrInUse)
 	}
 	return nil
 }

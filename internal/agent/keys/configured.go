@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,18 +31,42 @@ func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger
 	}
 	configured := cfg.Self().Key
 	known, needed := knownKey(cfg, last)
-	k, err := Load(Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
+	k, err := Load(filesOf(cfg), cfg.Self().ID, known, logger)
 	switch {
 	case err != nil && needed:
 		return nil, unusable(err, cfg)
 	case err != nil:
 		logger.Warn("this node has no key: its connections with other agents are not protected", "error", err)
 		return nil, nil
+	case known.Issued() && !k.Has(known) && !k.Has(nextKey(cfg, last)) && k.aside() != "":
+		// With node.key all others would refuse it, and name node.key as the cause.
+		return nil, fmt.Errorf("%w: the cluster knows node %q by %s: %s", ErrKey, cfg.Node, known, k.aside())
 	case fresh && configured != "" && !k.Has(configured):
 		return nil, fmt.Errorf("%w: the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
 			ErrKey, cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
 	return k, nil
+}
+
+// filesOf are the files of a configuration's keys.
+func filesOf(cfg config.Config) Files {
+	return Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile,
+		Name: cluster.IssuedKey(&url.URL{Scheme: "quorate", Host: cfg.Cluster, Path: "/" + cfg.Node})}
+}
+
+// nextKey is the key to which the cluster is changing a configuration's node; "" = there is none, and no node has it.
+func nextKey(cfg config.Config, last cluster.State) cluster.Key {
+	m, _ := last.MemberByID(cfg.Self().ID)
+	return m.NextKey
+}
+
+// CheckIssued says why the key of [peer_tls] cannot be used; nil = it can, or there is none.
+func CheckIssued(cfg config.Config) error {
+	if cfg.PeerTLS.CertificateFile == "" {
+		return nil
+	}
+	_, err := filesOf(cfg).loadIssued()
+	return err
 }
 
 // knownKey is the key by which the others know a configuration's node. needed: the node does not start without a key.

@@ -54,6 +54,8 @@ type Files struct {
 	Own string
 	// Certificate and Key are of an operator's authority; "" = there is none. They are read in place of NextFile.
 	Certificate, Key string
+	// Name is the key that the authority's certificate must give; "" = any.
+	Name cluster.Key
 }
 
 // issued tells whether there is an authority.
@@ -67,6 +69,16 @@ func (f Files) Next() string {
 	return NextFile(f.Own)
 }
 
+// loadIssued reads the key that the authority has issued. Another node's is refused: as that key is a member's, all
+// others would refuse this node.
+func (f Files) loadIssued() (*nodekey.Key, error) {
+	k, err := nodekey.LoadIssued(f.Certificate, f.Key)
+	if err == nil && f.Name != "" && k.Name() != f.Name {
+		return nil, fmt.Errorf("the certificate %s is of %s, and this node is %s", f.Certificate, k.Name(), f.Name)
+	}
+	return k, err
+}
+
 // current reads the key that is not the next one: node.key or, if there is none, the one that an authority has issued.
 // Without an authority it makes node.key if there is none.
 func (f Files) current() (k *nodekey.Key, made bool, err error) {
@@ -75,7 +87,7 @@ func (f Files) current() (k *nodekey.Key, made bool, err error) {
 	}
 	k, err = nodekey.Load(f.Own)
 	if errors.Is(err, fs.ErrNotExist) {
-		k, err = nodekey.LoadIssued(f.Certificate, f.Key)
+		k, err = f.loadIssued()
 	}
 	return k, false, err
 }
@@ -83,7 +95,7 @@ func (f Files) current() (k *nodekey.Key, made bool, err error) {
 // next reads the key to which a node changes. The error wraps fs.ErrNotExist if there is none.
 func (f Files) next() (*nodekey.Key, error) {
 	if f.issued() {
-		return nodekey.LoadIssued(f.Certificate, f.Key)
+		return f.loadIssued()
 	}
 	return nodekey.Load(NextFile(f.Own))
 }
@@ -163,7 +175,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		if k.next != nil && m.Key == k.next.Name() { // somebody has said so: "quorate node set --key"
 			k.show(n)
 		}
-		n.Trouble(cmp.Or(k.unknown(m), k.renew(n)))
+		n.Trouble(cmp.Or(k.unknown(m), k.renew(n), k.aside()))
 		return
 	}
 	if k.since == 0 || k.sinceOf != m.NextKey {
@@ -238,10 +250,24 @@ func (k *Keys) renew(n Node) string {
 	return ""
 }
 
+// aside says why the key that the authority has issued could not be shown; "" = it could, it is shown, or there is none.
+func (k *Keys) aside() string {
+	if !k.files.issued() || k.Shown().Name().Issued() {
+		return ""
+	}
+	if _, err := k.files.loadIssued(); err != nil {
+		return fmt.Sprintf("it shows %s, because its key in [peer_tls] cannot be used: %v", k.files.Own, err)
+	}
+	return ""
+}
+
 // unknown says that the others know this node by another key than it has; "" = they do not.
 func (k *Keys) unknown(m cluster.Member) string {
 	if m.Key == "" || k.Has(m.Key) {
 		return ""
+	}
+	if why := k.aside(); why != "" && m.Key.Issued() {
+		return fmt.Sprintf("the cluster knows this node by the key %s: %s", m.Key, why)
 	}
 	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: if the file is right, run \"quorate node set %s --key %s\" on the host of the node that leads",
 		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())

@@ -589,6 +589,20 @@ func unseal(b []byte, identities ...age.Identity) ([]byte, error) {
 	return text, errors.Join(err, r.Close())
 }
 
+// TestRecipientsAreNotPrinted: what is no public key may be a private one.
+func TestRecipientsAreNotPrinted(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{own.String(), "age1xyz"} {
+		_, err := ParseRecipients([]string{own.Recipient().String(), key})
+		if err == nil || !strings.HasPrefix(err.Error(), "key 2 is no public key of age") || strings.Contains(err.Error(), key) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestSeal(t *testing.T) {
 	own, err := age.GenerateX25519Identity()
 	other, err2 := age.GenerateX25519Identity()

@@ -33,10 +33,10 @@ var (
 
 // ParseRecipients parses age's public keys, "age1…".
 func ParseRecipients(keys []string) (all []age.Recipient, err error) {
-	for _, key := range keys {
+	for i, key := range keys {
 		r, err := age.ParseX25519Recipient(key)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no public key of age (age-keygen prints one, which begins with age1): %w", key, err)
+		if err != nil { // age's own text may have the key, which may be a private one
+			return nil, fmt.Errorf("key %d is no public key of age: age-keygen prints one, which begins with age1", i+1)
 		}
 		all = append(all, r)
 	}

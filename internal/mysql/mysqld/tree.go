@@ -6,8 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -132,7 +134,7 @@ func (s *Server) OldPID() string {
 }
 
 // CheckPlace refuses a DataDir if the agent is root and mysqld's account can replace a
-// directory above DataDir: the agent would write there as root. It needs DataDir and OSUser. It
+// directory above DataDir: the agent would write there as root. It also refuses it if that account may not enter one of them. It needs DataDir and OSUser. It
 // ignores an account that does not exist, which is reported elsewhere.
 func (c Config) CheckPlace() error {
 	id, err := c.identity()
@@ -161,7 +163,35 @@ func (c Config) CheckPlace() error {
 			}
 		}
 	}
+	return c.checkWay(id, dir)
+}
+
+// checkWay refuses a directory that mysqld's account may not enter: mysqld would not start, and its error would name
+// the program and not the directory.
+func (c Config) checkWay(id osIdentity, dir string) error {
+	if id.mayEnter(dir) {
+		return nil
+	}
+	var above []string // top down
+	for at := dir; ; at = filepath.Dir(at) {
+		above = append([]string{at}, above...)
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	for _, at := range above {
+		if !id.mayEnter(at) {
+			return fmt.Errorf("%w: %s, as which mysqld runs (mysql.user), may not enter %s: chmod o+x %s", ErrConfig, c.OSUser, at, at)
+		}
+	}
 	return nil
+}
+
+// mayEnter tells whether the account may work in a directory. It tries it, as a mode says nothing of access lists.
+func (id osIdentity) mayEnter(dir string) bool {
+	cmd := exec.Command("/bin/true")
+	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: id.credential}
+	return !errors.Is(cmd.Run(), fs.ErrPermission)
 }
 
 // mayWrite tells whether the account may replace files in a directory.

@@ -143,7 +143,7 @@ func TestPlaceOfRoot(t *testing.T) {
 	}
 	above := filepath.Join(t.TempDir(), "above")
 	dir := filepath.Join(above, "node")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(filepath.Dir(filepath.Dir(above)), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	c := Config{DataDir: filepath.Join(dir, "data", "mysql"), OSUser: "nobody"}
@@ -160,8 +160,10 @@ func TestPlaceOfRoot(t *testing.T) {
 	}{
 		{above, 0, 0o755, 0, true},
 		{above, id.gid, 0o750, 0, true},
+		{above, 0, 0o700, 0, false},
+		{dir, 0, 0o750, 0, false},
 		{above, id.gid, 0o770, 0, false},
-		{above, 0, 0o770, 0, true},
+		{above, 0, 0o771, 0, true},
 		{above, 0, 0o777, 0, false},
 		{above, 0, 0o777 | fs.ModeSticky, 0, true},
 		{above, 0, 0o700, id.uid, false},
@@ -178,6 +180,15 @@ func TestPlaceOfRoot(t *testing.T) {
 		if err := errors.Join(os.Chown(tc.path, 0, 0), os.Chmod(tc.path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Chmod(above, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CheckPlace(); !errors.Is(err, ErrConfig) || !strings.HasSuffix(err.Error(), "may not enter "+above+": chmod o+x "+above) {
+		t.Errorf("a directory that it may not enter: %v", err)
+	}
+	if err := os.Chmod(above, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := errors.Join(os.Symlink(dir, link), os.Chown(above, id.uid, 0)); err != nil {
