@@ -318,10 +318,20 @@ func (c *cutover) mayBegin(ctx context.Context) error {
 	if why != "" {
 		return fmt.Errorf("the source may lack what is acknowledged elsewhere: %s", why)
 	}
-	if _, err := c.source.XA(ctx); err != nil { // those that are under way now may still end in time
+	xa, err := c.source.XA(ctx)
+	if err != nil {
 		return fmt.Errorf("%w: quorate follow --check has what its account needs", err)
 	}
-	return nil
+	return refusesXA(xa)
+}
+
+// refusesXA refuses a source with XA transactions, if there are any: one that ends stops the following, and so the
+// source must not be closed for it.
+func refusesXA(xa string) error {
+	if xa == "" {
+		return nil
+	}
+	return fmt.Errorf("what is closed for writes still takes XA COMMIT: %s", xa)
 }
 
 // note writes into the cluster state that the source is about to be closed, and its state before that.
@@ -433,8 +443,9 @@ func (c *cutover) drain(ctx context.Context) error {
 		}
 	}
 	// Before the source is seen again: then an XA transaction that has ended in between shows in its GTIDs.
-	if xa, err := c.source.XA(ctx); err != nil || xa != "" {
-		return cmp.Or(err, fmt.Errorf("what is closed for writes still takes XA COMMIT: %s", xa))
+	xa, err := c.source.XA(ctx)
+	if err := cmp.Or(err, refusesXA(xa)); err != nil {
+		return err
 	}
 	again, err := c.source.See(ctx)
 	switch {
@@ -453,6 +464,12 @@ func (c *cutover) drain(ctx context.Context) error {
 // await waits until transactions are here.
 func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 	for {
+		var st cluster.FollowStatus
+		stopped := false
+		c.set(func(now *cluster.FollowStatus) { st, stopped = *now, c.stopped })
+		if stopped { // waiting would only keep the source closed
+			return fmt.Errorf("not all of the source can come here: node %s %s", c.result.Node, st)
+		}
 		done, err := c.process.Admin().AppliedWithin(ctx, all.String(), time.Second)
 		if err == nil && done {
 			return nil

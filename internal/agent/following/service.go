@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/follow"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -96,8 +97,10 @@ type Service struct {
 
 	mu     sync.Mutex
 	status cluster.FollowStatus
-	// answered is when the source said last what it has.
+	// answered is when the source said last what it has. stopped says that the last try ended at a transaction that
+	// can never be carried over.
 	answered time.Time
+	stopped  bool
 	// doors are who may write to this primary's mysqld, as far as that is known.
 	doors Doors
 	// heard is what a primary of this site has heard the other site to have, ballot is the newest ballot that was
@@ -359,7 +362,7 @@ func (s *Service) begin(ctx context.Context, p *mysqld.Process, term uint64, sou
 	f := &stretch{process: p, term: term, source: source, finish: finish, end: cancel, ended: make(chan struct{})}
 	name := s.node.Own().Name
 	s.set(func(st *cluster.FollowStatus) {
-		*st, s.answered = cluster.FollowStatus{Follow: &source, Node: name}, time.Time{}
+		*st, s.answered, s.stopped = cluster.FollowStatus{Follow: &source, Node: name}, time.Time{}, false
 	})
 	s.logger.Info("following", "source", source.String())
 	go func() {
@@ -384,7 +387,8 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 		}
 		before := s.get().Error
 		said := brief(err)
-		s.set(func(st *cluster.FollowStatus) { st.Error = said })
+		_, never := errors.AsType[*follow.UnsupportedError](err)
+		s.set(func(st *cluster.FollowStatus) { st.Error, s.stopped = said, never })
 		if before != said {
 			s.logger.Warn("following has stopped, and is tried again", "source", source.String(), "error", err)
 		}
@@ -502,7 +506,7 @@ func (s *Service) look(ctx context.Context, source *Source, f *Follower, execute
 			case own != nil: // the following goes on, but could not begin again
 				st.Error = own.Error()
 			case st.Left == 0 || p.Transactions > last: // what was in the way is gone
-				st.Error = ""
+				st.Error, s.stopped = "", false
 			}
 			if st.Left > 0 && !p.Committed.IsZero() {
 				st.Seconds = max(0, time.Since(p.Committed).Seconds())
