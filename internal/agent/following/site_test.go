@@ -290,3 +290,34 @@ func TestHeardBehindTakeOver(t *testing.T) {
 		t.Errorf("%s is known of west, want what node b says: %s", known, heard.Executed)
 	}
 }
+
+// TestHolesAreLost: what is missing here before later transactions of the same server is lost, although the other site
+// was heard last before it had them. A promotion said that nothing was lost.
+func TestHolesAreLost(t *testing.T) {
+	const a, b, tag = "d9f73eef-0000-0000-0000-000000000001", "d9f73eef-0000-0000-0000-000000000002", ":tag"
+	for name, c := range map[string]struct{ here, known, want string }{
+		"the hole":                 {a + ":1-137657:137664", a + ":1-137650", a + ":137658-137663"},
+		"several":                  {a + ":1-5:8:10-12," + b + ":1-3:5", a + ":1-6," + b + ":1-3", a + ":7:9," + b + ":4"},
+		"none":                     {a + ":1-9", a + ":1-9", ""},
+		"heard later":              {a + ":1-5:9", a + ":1-9", ""}, // what is known says it already
+		"the other site lacks it":  {a + ":1-5:7-9:11", a + ":1-5:7-10", ""},
+		"skipped, and a hole":      {a + ":1-5:7-9:12", a + ":1-5:7-9", a + ":10-11"},
+		"nothing is known":         {a + ":1-5:9", "", ""},
+		"another server":           {a + ":1-5:9", b + ":1-3", ""},
+		"a tag is another counter": {a + ":1-5" + tag + ":7", a + ":1-5", ""},
+		"our own":                  {b + ":1-5:9", b + ":1-3", ""},
+	} {
+		own := map[gtid.UUID]bool{}
+		if name == "our own" {
+			own[gtid.UUID{0xd9, 0xf7, 0x3e, 0xef, 15: 2}] = true
+		}
+		here, err := gtid.ParseSet(c.here)
+		known, err2 := gtid.ParseSet(c.known)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if got := holes(here, known, own).String(); got != c.want {
+			t.Errorf("%s: %q is lost, want %q", name, got, c.want)
+		}
+	}
+}

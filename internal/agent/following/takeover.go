@@ -367,10 +367,39 @@ func (s *Service) tellLost(ctx context.Context, p *mysqld.Process, d *operate.Do
 	} else if err != nil {
 		return err
 	}
+	own := map[gtid.UUID]bool{}
+	for _, n := range append(s.node.Nodes(), s.node.Own()) {
+		if uuid, err := gtid.ParseUUID(n.ServerUUID); err == nil {
+			own[uuid] = true
+		}
+	}
+	known.Union(holes(here, known, own))
 	known.Subtract(here)
 	result.Executed, result.Lost, result.LostCount = here.String(), known.String(), known.Count()
 	d.Result = result
 	return nil
+}
+
+// holes returns what the other site has had beyond what is known, because something later of the same server is here:
+// it sends committed transactions alone, in the order of its log. A hole among what is known is not lost: the other
+// site has it, too. Nothing is said of a server of which nothing is known: its holes may be as old as the data. own
+// are this site's servers: what they write now, they commit in any order.
+func holes(here, known *gtid.Set, own map[gtid.UUID]bool) *gtid.Set {
+	lost, ends := &gtid.Set{}, map[gtid.Source]uint64{}
+	for source, interval := range known.Intervals() {
+		ends[source] = interval.End
+	}
+	for source, interval := range here.Intervals() {
+		end, ok := ends[source]
+		if !ok || own[source.UUID] || interval.End <= end {
+			continue
+		}
+		if interval.Start > end+1 {
+			_ = lost.AddInterval(source.UUID, source.Tag, end+1, interval.Start-1) // it is within a valid set
+		}
+		ends[source] = interval.End
+	}
+	return lost
 }
 
 // promote takes over: from a site that answers (seen) once that is closed, else without it. It adds what was
