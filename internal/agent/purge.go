@@ -43,13 +43,27 @@ func (a *Agent) controlPurge(_ context.Context, r control.Request, args cluster.
 		}
 		keep = replay.Retention{BytesMax: *size}
 	}
+	archived, _, known := a.backups.Archive()
 	if args.DryRun {
-		return operate.Done{Result: a.Purger.Plan(keep), ReadOnly: true}, nil
+		p := a.Purger.Plan(keep)
+		p.Note = archiveLacks(p, archived, known)
+		return operate.Done{Result: p, ReadOnly: true}, nil
 	}
 	p, err := a.Purger.Purge(keep)
+	p.Note = archiveLacks(p, archived, known)
 	d := operate.Done{Result: p, ReadOnly: err == nil && !p.Done, What: "purge the log of " + a.self.Name}
 	if p.Done {
 		d.What += fmt.Sprintf(" up to entry %d, %d bytes", p.UpTo, p.Bytes)
 	}
 	return d, err
+}
+
+// archiveLacks says which entries of a purge are not in the archive yet; "" = it has them, or no archive has told this
+// agent how far it is (known=false).
+func archiveLacks(p cluster.PurgePlan, archived uint64, known bool) string {
+	if !known || p.UpTo <= archived || len(p.Segments) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the archive has the log up to entry %d, and lacks entries %d-%d: it gets them only if another node still has them",
+		archived, max(archived+1, p.Segments[0].First), p.UpTo)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
@@ -69,8 +70,25 @@ func clearRestore(cfg config.Config) error {
 // Begin notes what is restored. Until Finish no agent starts here.
 func (r *Restoration) Begin(by, full string, m archive.Manifest, t archive.Target) error {
 	r.full = m
+	if free, err := freeAt(r.a.cfg.DataDir); err == nil {
+		if why := noRoom(m, free); why != "" {
+			r.a.logger.Warn("the data will not fit, unless the file system compresses them", "directory", r.a.cfg.DataDir, "reason", why)
+		}
+	}
 	r.record = restoring.Record{By: by, At: time.Now().UTC().Truncate(time.Second), Full: full, Target: t.String()}
 	return restoring.Begin(vfs.OS{}, r.a.cfg.DataDir, r.record)
+}
+
+// noRoom says that a full backup's data are larger than what is free; "" = they are not.
+func noRoom(m archive.Manifest, free uint64) string {
+	need := int64(0)
+	for _, f := range m.Files {
+		need += f.Bytes
+	}
+	if uint64(need) <= free {
+		return ""
+	}
+	return fmt.Sprintf("they need %s, and %s are free", units.Size(need), units.Size(int64(free)))
 }
 
 // MakeLog makes the node's log, as far as the target says.

@@ -37,7 +37,8 @@ removes them. The agents do the same by themselves every minute.
 A segment is removed if [log] retention_size or retention_age allows it, and no member needs
 it: every member has it in its own log, and every mysqld has it safe on disk in InnoDB (an
 errant one does not count). --keep replaces both settings of retention. What a member needs
-stays, whatever --keep says.
+stays, whatever --keep says. The archive is no member: a note says what it lacks, if it runs
+on that node. Nothing says what a following site lacks.
 
 On a terminal the command asks before it removes anything. Elsewhere, and with --json, it
 needs --yes. --json prints the plan that was carried out, or with --dry-run the plan.`,
@@ -126,6 +127,9 @@ func purgeTable(p cluster.PurgePlan) string {
 	text.WriteString(table("ENTRIES\tSIZE\tLAST COMMIT\tPLAN", rows))
 	if p.Blocked != "" {
 		fmt.Fprintf(&text, "\nblocked: %s\n", p.Blocked)
+	}
+	if p.Note != "" {
+		fmt.Fprintf(&text, "\nnote: %s\n", p.Note)
 	}
 	return text.String()
 }

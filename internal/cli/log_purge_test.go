@@ -46,6 +46,8 @@ func TestLogPurge(t *testing.T) {
 		out   string
 	}{
 		{"dry run", []string{"--dry-run"}, samplePlan(), `{"dry_run":true}`, samplePurgeTable},
+		{"archive", []string{"--dry-run"}, cluster.PurgePlan{Node: "a", Note: "the archive lacks them"}, `{"dry_run":true}`,
+			"node a: 0 of 0 segments can go, 0B\n\nENTRIES  SIZE  LAST COMMIT  PLAN\n\nnote: the archive lacks them\n"},
 		{"configured", []string{"--yes"}, samplePlan(), `{}`, samplePurgeTable + done},
 		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(), `{"retention_size":1024}`, samplePurgeTable + done},
 		{"nothing", []string{"--keep", "0", "--yes"}, cluster.PurgePlan{Node: "a"}, `{"retention_size":0,"dry_run":true}`,

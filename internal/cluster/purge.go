@@ -33,6 +33,8 @@ type PurgePlan struct {
 	Bytes int64 `json:"bytes"`
 	// Blocked says in one sentence why the log stays longer than its retention; "" = it does not.
 	Blocked string `json:"blocked,omitempty"`
+	// Note says what the archive loses by it; "" = nothing is known to be lost.
+	Note string `json:"note,omitempty"`
 	// Segments are all segments of the log, oldest first. Those that will be removed come first.
 	Segments []PurgeSegment `json:"segments"`
 	// Done: the purge was carried out.

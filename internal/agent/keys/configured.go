@@ -30,6 +30,10 @@ func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger
 		return nil, nil
 	}
 	configured := cfg.Self().Key
+	if _, missing := os.Lstat(cfg.KeyFile); fresh && configured != "" && cfg.PeerTLS.CertificateFile == "" && errors.Is(missing, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the configuration says that node %q has the key %s, and %s is not there: put it back, or make another one with \"quorate key new\" and write its name into the configuration",
+			ErrKey, cfg.Node, configured, cfg.KeyFile)
+	}
 	known, needed := knownKey(cfg, last)
 	k, err := Load(filesOf(cfg), cfg.Self().ID, known, logger)
 	switch {

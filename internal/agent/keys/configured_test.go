@@ -3,6 +3,7 @@ package keys
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,27 @@ func TestCorrectedKeys(t *testing.T) {
 		if text := OutdatedIn(f.now(), s); (text != "") != step.alarm {
 			t.Errorf("%s: %q", step.what, text)
 		}
+	}
+}
+
+// TestConfiguredKeyIsMissing: a node without data whose key is configured makes no other key in its place.
+func TestConfiguredKeyIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	path, file := filepath.Join(dir, "node.toml"), filepath.Join(dir, "node.key")
+	text := fmt.Sprintf("cluster = \"orders\"\nnode = \"a\"\nkey_file = %q\n[[member]]\nname = \"a\"\npeer = \"10.0.0.1:7400\"\nkey = %q\n", file, string(cluster.KeyOf([]byte("gone"))))
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(cfg, cluster.State{}, true, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), file+" is not there: put it back") {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a key was made: %v", err)
 	}
 }
 
