@@ -93,6 +93,18 @@ func (l *LagTracker) regressed(now time.Time) {
 
 // Executed notes what mysqld has and returns its lag.
 func (l *LagTracker) Executed(set *gtid.Set, now time.Time) Lag {
+	lag, step := l.behind(set, now)
+	if lag.Transactions > 0 && l.lacks != nil {
+		step.refine(&lag, l.lacks(set)) // without the lock: no commit waits for that
+	}
+	return lag
+}
+
+// markStep is the oldest mark that mysqld lacks: its transactions and bytes, and the transactions behind it.
+type markStep struct{ transactions, bytes, later uint64 }
+
+// behind returns the lag, as exact as the marks are.
+func (l *LagTracker) behind(set *gtid.Set, now time.Time) (Lag, markStep) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	based := l.base == nil || set.ContainsSet(l.base)
@@ -111,32 +123,27 @@ func (l *LagTracker) Executed(set *gtid.Set, now time.Time) Lag {
 		l.base = nil // it comes before
 	}
 	if len(l.marks) == 0 {
-		return Lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
+		return Lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}, markStep{}
 	}
-	lag := Lag{
+	m, seconds := l.marks[0].Mark, now.Sub(l.marks[0].at).Seconds()
+	return Lag{
 		Applied:      l.applied.Index,
-		Transactions: int64(l.newest.Transactions - l.applied.Transactions),
+		Transactions: max(1, int64(l.newest.Transactions-l.applied.Transactions)),
 		Bytes:        int64(l.newest.Bytes - l.applied.Bytes),
-		Seconds:      now.Sub(l.marks[0].at).Seconds(),
+		Seconds:      seconds,
 		AppliedBytes: l.applied.Bytes,
-	}
-	if l.lacks != nil {
-		l.between(&lag, l.lacks(set))
-	}
-	return lag
+	}, markStep{m.Transactions - l.applied.Transactions, m.Bytes - l.applied.Bytes, l.newest.Transactions - m.Transactions}
 }
 
-// between counts what mysqld has of the oldest mark that it lacks. After a start, one mark may stand for the whole log.
-// Of its bytes mysqld has the share that it has of its transactions.
-func (l *LagTracker) between(lag *Lag, lacks uint64) {
+// refine counts what mysqld has of the step. After a start, one mark may stand for the whole log. Of its bytes mysqld
+// has the share that it has of its transactions.
+func (s markStep) refine(lag *Lag, lacks uint64) {
 	lag.Transactions = max(1, int64(lacks))
-	m := l.marks[0].Mark
-	of, later := float64(m.Transactions-l.applied.Transactions), float64(l.newest.Transactions-m.Transactions)
-	if of <= 0 {
+	if s.transactions == 0 {
 		return
 	}
-	has := 1 - min(max(float64(lacks)-later, 0)/of, 1)
-	bytes := uint64(has * float64(m.Bytes-l.applied.Bytes))
+	lack := min(lacks-min(lacks, s.later), s.transactions)
+	bytes := uint64(float64(s.transactions-lack) / float64(s.transactions) * float64(s.bytes))
 	lag.Bytes -= int64(bytes)
 	lag.AppliedBytes += bytes
 }
