@@ -116,6 +116,7 @@ func (n *node) pause(d, late time.Duration) {
 	n.pausedUntil = n.stalledUntil
 	n.bootedAt += d
 	n.paused += d
+	n.pauses = append(n.pauses, pauseOf{n.pausedUntil, d})
 	if late == 0 {
 		n.wallAhead += d
 		return
@@ -125,6 +126,19 @@ func (n *node) pause(d, late time.Duration) {
 		lease := consensus.Promise(t.tick, int(t.election/t.tick))
 		n.staleUntil = max(n.staleUntil, n.stalledUntil+min(late, n.globally(lease)))
 	}
+}
+
+// pauseOf is one pause of a machine.
+type pauseOf struct{ until, lasted time.Duration }
+
+// pausedSince is for how long the machine was paused since a time.
+func (n *node) pausedSince(at time.Duration) (sum time.Duration) {
+	for _, p := range n.pauses {
+		if p.until > at {
+			sum += p.lasted
+		}
+	}
+	return sum
 }
 
 // mayBeStale tells whether the machine may still believe in a lease that is over: the machine was paused, and

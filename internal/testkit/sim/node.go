@@ -32,6 +32,7 @@ type node struct {
 	wallAhead, paused, staleUntil time.Duration
 	// pausedUntil is when the last pause ended, setBack when the wall clock was last set back.
 	pausedUntil, setBack time.Duration
+	pauses               []pauseOf
 
 	disk      *disk
 	mysqlDisk *fakemysqld.Disk
