@@ -57,7 +57,7 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 		return nil, err
 	}
 	if err := a.data.open(); err != nil {
-		return nil, fmt.Errorf("%w: stop it first", err)
+		return nil, err // it says to stop that agent
 	}
 	r := &Recovery{a: a}
 	if r.node, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{

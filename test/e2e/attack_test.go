@@ -334,7 +334,7 @@ func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
 	f.underAttack(t, ctx, f.all(), func() {
 		for i := range f.Len() {
 			as, key := f.claimOf(t, (i+1)%f.Len()), (i+2)%f.Len()
-			want := greeting{codeKey, fmt.Sprintf(`{"text":"node \"%s\" shows the key of another node"}`, as.Node)}
+			want := greeting{codeKey, fmt.Sprintf(`{"text":"node \"%s\" shows the key of another node: put its own key back"}`, as.Node)}
 			for class := classControl; class <= classRead; class++ {
 				m, a := f.mark(t, i), attackerAt(3, int(class))
 				told := a.hears(t, ctx, f.PeerAddr(i), f.member(t, key), as.hello(class, f.claimOf(t, i).NodeID))

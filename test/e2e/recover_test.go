@@ -523,7 +523,7 @@ func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
 	}
 	load.awaitAcks(t, ctx, 100)
 	out, err := f.quorate(t, ctx, survivor, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
-	if exitCode(err) != 2 || !strings.Contains(out, "in use by another quorate agent: stop it first") {
+	if exitCode(err) != 2 || !strings.Contains(out, "in use by another quorate agent: stop that agent first") {
 		t.Errorf("recover beside the agent: %v, %s", err, out)
 	}
 	if err := f.KillBoth(survivor); err != nil {
