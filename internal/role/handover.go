@@ -167,10 +167,11 @@ func (n *Machine) candidate() (Peer, bool) { return n.nodes.candidate(n.askedAt)
 
 // othersAreFurther tells whether a node that was not asked lately has applied more than this node. Such a node
 // must not wait until this node has caught up. Lags say nothing here: they grow inside of one transaction, and
-// a peer's lag is older than this node's own.
+// a peer's lag is older than this node's own. A mysqld whose applier binlogs had everything when it was started again
+// for prepared XA transactions, and applies those once more. The other node's mysqld would have to do the same.
 func (n *Machine) othersAreFurther() bool {
 	best, ok := n.candidate()
-	return ok && n.askedAt(best.ID) == 0 && best.Applied > n.nodes.Own.Applied
+	return ok && !n.mysqld.replicaBinlog && n.askedAt(best.ID) == 0 && best.Applied > n.nodes.Own.Applied
 }
 
 // lacksLog tells whether a node lacks much of the log. Raft gives a transfer up that takes longer than an
