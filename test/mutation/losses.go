@@ -21,7 +21,7 @@ func recovering() []mutation {
 				one(noticeFile, "return !o.Superseded && o.SinceLeader < LedWithin", "return false")...),
 		},
 		{
-			name: "accept-alone", what: "a former member does not heed the rejections of others", from: 28, seeds: 3, nodes: 5, losses: true,
+			name: "accept-alone", what: "a former member does not heed the rejections of others", from: 112, seeds: 5, nodes: 5, losses: true,
 			edits: one(noticeFile, "\t\trefuses, led = refuses || o.Refuses, led || o.Led\n", "\t\tled = led || o.Led && o.Refuses && false\n"),
 		},
 		{

@@ -50,7 +50,7 @@ func changingMembers() []mutation {
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
 		{
-			name: "seed-behind", what: "the log of a new node begins behind what others may still need", from: 450, seeds: 5, nodes: 3, members: true,
+			name: "seed-behind", what: "the log of a new node begins behind what others may still need", from: 120, seeds: 5, nodes: 3, members: true,
 			edits: one(seedGoFile, "\t\tif needed || s.FirstIndex > committed {\n", "\t\tif needed && false || s.FirstIndex > committed {\n"),
 		},
 		{
