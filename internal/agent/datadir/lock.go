@@ -122,12 +122,18 @@ func (l *Locked) Held() bool {
 	if l.lock == nil {
 		return false
 	}
+	same, err := l.sameFile()
+	return err == nil && same
+}
+
+// sameFile tells whether the lock's file is the one at the path.
+func (l *Locked) sameFile() (bool, error) {
 	held, err := l.lock.Stat()
 	if err != nil {
-		return false
+		return false, err
 	}
 	there, err := os.Stat(l.Join(LockFile))
-	return err == nil && os.SameFile(held, there)
+	return err == nil && os.SameFile(held, there), err
 }
 
 // ErrReplaced says that a data directory was removed, moved or replaced while an agent ran with it: nobody will ever
@@ -137,11 +143,10 @@ var ErrReplaced = errors.New("was removed or replaced while this agent ran")
 // InPlace returns ErrReplaced unless the lock's file is still the one at the path. It reports no other error: a disk that
 // fails tells that at the next write.
 func (l *Locked) InPlace() error {
-	if l.lock == nil || l.Held() {
+	if l.lock == nil {
 		return nil
 	}
-	there, err := os.Stat(l.Join(LockFile))
-	if held, _ := l.lock.Stat(); errors.Is(err, os.ErrNotExist) || err == nil && held != nil && !os.SameFile(held, there) {
+	if same, err := l.sameFile(); errors.Is(err, os.ErrNotExist) || err == nil && !same {
 		return fmt.Errorf("data directory %s %w", l.Path(), ErrReplaced)
 	}
 	return nil

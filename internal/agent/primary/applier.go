@@ -110,11 +110,10 @@ func (r *applyRate) observe(now time.Time, l consensus.Lag) float64 {
 		return r.rate
 	}
 	r.busy += took
-	if applied == 0 && fell {
-		r.busy = 0 // it applies what was committed before this agent started, whose bytes nobody has counted
-		return r.rate
-	}
 	if applied == 0 {
+		if fell {
+			r.busy = 0 // it applies what was committed before this agent started, whose bytes nobody has counted
+		}
 		return r.rate // blocked, or in a large transaction: the next sample is spread over this time, too
 	}
 	sample := float64(applied) / min(r.busy, busySampleMax).Seconds()
