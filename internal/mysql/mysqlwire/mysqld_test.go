@@ -92,6 +92,8 @@ func startMysqld(t *testing.T, serverID int, extra ...string) *testMysqld {
 		"--server-id=" + strconv.Itoa(serverID),
 		"--gtid-mode=ON", "--enforce-gtid-consistency=ON",
 		"--skip-networking", "--pid-file=" + filepath.Join(dir, "p"),
+		// The servers are copies with one UUID: in one directory their replicas' SQL_LOAD-<uuid> files would collide.
+		"--tmpdir=" + dir,
 		"--log-error-verbosity=3",
 	}, extra...)
 	cmd := mysqldCommand(install, args...)
