@@ -29,9 +29,10 @@ const (
 	// stopTimeoutDefault bounds a graceful stop: dirty pages are flushed. The unit's TimeoutStopSec and a pod's
 	// terminationGracePeriodSeconds are longer, 5 min.
 	stopTimeoutDefault = 4 * time.Minute
-	// variablesMax and valueBytesMax bound the operator's settings.
-	variablesMax  = 256
-	valueBytesMax = 4096
+	// variablesMax, variableNameBytesMax and valueBytesMax bound the operator's settings.
+	variablesMax         = 256
+	variableNameBytesMax = 128
+	valueBytesMax        = 4096
 )
 
 // Errors of a Config.
@@ -127,9 +128,13 @@ func CheckVariables(variables map[string]string) error {
 	return errors.Join(errs...)
 }
 
+// variableName has no bound on the length: "{0,127}" made each agent's start, and each command, compile 127 copies of it
+// for every variable.
+var variableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
+
 // checkVariable judges one of the operator's settings.
 func checkVariable(name, value string) error {
-	if !regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`).MatchString(name) {
+	if len(name) > variableNameBytesMax || !variableName.MatchString(name) {
 		return fmt.Errorf("%w: %q is not the name of a variable", ErrConfig, name)
 	}
 	if len(value) > valueBytesMax || !validValue(value) {
