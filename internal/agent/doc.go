@@ -21,7 +21,7 @@
 //	consensus, transport, bulk, log, feed, router, api   their packages' Run
 //	role        primary.Shell: takes inputs, steps role.Machine, executes effects
 //	operation   at most one: the operation under way, with its own context
-//	epoch       the tap's Run and the ACLs it reports, while an epoch is open
+//	epoch       the tap's Run, while an epoch is open
 //	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication
 //	reads       reading.Port: looks which nodes may be read at the read-only port
 //	lag bound   looks which replica the tap's batches wait for

@@ -51,6 +51,7 @@ func (a *Agent) ownTap(c *mysqlwire.TapConfig) {
 	c.Socket, c.User, c.Password = a.local.Server().Socket(), mysqld.TapUser, a.secrets.Tap
 	c.ServerID, c.ReplicaUUID = a.serverID(serverIDOfTap), a.derivedUUID(uuidOfTap)
 	c.HeartbeatPeriod, c.EntryBytesMax, c.StageBytesMin = a.cfg.Raft.ElectionTimeout, entryBytesMax, uint64(a.cfg.Log.StageSizeMin)
+	c.CheckAccounts = local.CheckAccounts
 }
 
 // currentProcess is the mysqld that runs; nil = none does.

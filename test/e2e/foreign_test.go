@@ -38,6 +38,7 @@ func TestForeignReplica(t *testing.T) {
 		f.mustNotAttach(t, ctx, primary, user, password)
 	})
 	f.scenario(t, "AGrantFencesBeforeItActs", f.grantFences)
+	f.scenario(t, "WordsFenceNothing", f.wordsFenceNothing)
 	f.scenario(t, "AForeignDumpFences", f.foreignDump)
 }
 
@@ -69,6 +70,26 @@ func (f *fixture) grantFences(t *testing.T, ctx context.Context) {
 			}
 		}
 	}
+}
+
+// wordsFenceNothing has an account without any privilege write the words of a GRANT in a comment, also in a statement
+// that is staged. The primary stays.
+func (f *fixture) wordsFenceNothing(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	if _, err := f.admin(t, primary).ExecContext(ctx, "CREATE USER 'super'@'%' IDENTIFIED BY 'Super-12' COMMENT 'may not GRANT SUPER'"); err != nil {
+		t.Fatal(err)
+	}
+	pid := f.MysqldPID(primary)
+	db := openDSN(t, fmt.Sprintf("super:Super-12@tcp(%s)/?maxAllowedPacket=0", f.MysqldAddr(primary)), nil)
+	for _, bytes := range []int{1, 9 << 20} {
+		if _, err := db.ExecContext(ctx, "SET DEFAULT ROLE NONE TO 'super'@'%' /* GRANT SUPER ON *.* TO u "+strings.Repeat("x", bytes)+"*/"); err != nil {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
+	}
+	if now := f.heal(t, ctx); now != primary || f.MysqldPID(now) != pid {
+		t.Errorf("%s is the primary now, and %s was", f.Name(now), f.Name(primary))
+	}
+	f.check(t, ctx)
 }
 
 // mustNotAttach logs in with an account, which works, and then tries to attach as a

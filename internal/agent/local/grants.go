@@ -4,42 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
-	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
-
-// grantsDump matches a GRANT that lets an account attach as a replica, whose
-// ACKs would release commits that no log has. What else mysqld.Bypasses finds is left to the scan: dba may GRANT
-// INSERT ON *.*, which does not include the schema mysql then.
-var grantsDump = regexp.MustCompile(`(?is)\bGRANT\b.*(\bREPLICATION\s+SLAVE\b|\bREPLICATION_SLAVE_ADMIN\b|\bGROUP_REPLICATION_ADMIN\b|\bSUPER\b|\bALL(\s+PRIVILEGES)?\s+ON\s+\*\s*\.\s*\*)`)
 
 // errForeignGrant fences before the statement is acknowledged: mysqld is
 // killed while it waits and the statement is gone.
 var errForeignGrant = errors.New("an account was being granted the right to attach as a replica")
 
-// CheckGrants looks at the account statements of a batch before it is proposed.
-func CheckGrants(b mysqlwire.Batch) error {
-	_, body, err := entry.Parse(b.Data)
-	if err != nil {
-		return err
-	}
-	for ev, err := range binlog.Events(body) {
-		if err != nil {
-			return err
-		}
-		if ev.Type() != binlog.TypeQuery {
-			continue
-		}
-		q, err := binlog.ParseQuery(ev)
-		if err != nil {
-			return err
-		}
-		if binlog.IsACLStatement(q.Text) && grantsDump.MatchString(q.Text) {
-			return fmt.Errorf("%w: its replica could acknowledge what no log holds; a CDC reader attaches to the feed instead", errForeignGrant)
-		}
+// CheckAccounts judges a statement on accounts before it is proposed.
+func CheckAccounts(q binlog.Query) error {
+	if mysqld.Attaches(q) {
+		return fmt.Errorf("%w: its replica could acknowledge what no log holds; a CDC reader attaches to the feed instead", errForeignGrant)
 	}
 	return nil
 }

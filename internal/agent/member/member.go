@@ -40,7 +40,7 @@ type Config struct {
 	Process primary.Process
 	Host    Host
 	Peers   Peers
-	// Slot has Local, Own, CheckACL, Clients, and Clock, by which operations and epochs wait; Raft, if it is
+	// Slot has Local, Own, Clients, and Clock, by which operations and epochs wait; Raft, if it is
 	// not the Member's.
 	Slot   primary.SlotConfig
 	Inbox  primary.InboxConfig // Clock, Pick

@@ -33,16 +33,14 @@ type SlotConfig struct {
 	// Local returns the mysqld that runs, or ErrNoMysqld.
 	Local func() (Local, error)
 	// Own is this node, as its epochs name it.
-	Own  func() entry.Epoch
-	Raft func() Raft
-	Bulk func() *bulk.Bulk
-	// CheckACL returns why a batch of statements on accounts must not be proposed; nil = no check.
-	CheckACL func(mysqlwire.Batch) error
-	Clients  Clients
-	Pace     *LagBound
-	Inbox    *Inbox
-	Clock    clock.Tasks
-	Logger   *slog.Logger
+	Own     func() entry.Epoch
+	Raft    func() Raft
+	Bulk    func() *bulk.Bulk
+	Clients Clients
+	Pace    *LagBound
+	Inbox   *Inbox
+	Clock   clock.Tasks
+	Logger  *slog.Logger
 }
 
 // TapServer is the mysqld to which a tap connects.
@@ -317,10 +315,9 @@ func (s *Slot) CommitEpoch(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// proposeNow proposes a batch from the tap's reader, if the batch needs no check and has
-// nothing to wait for.
+// proposeNow proposes a batch from the tap's reader, if the batch has nothing to wait for.
 func (s *Slot) proposeNow(t *tenure, b mysqlwire.Batch) bool {
-	if b.ACL || b.Staged != nil {
+	if b.Staged != nil {
 		return false
 	}
 	t.observer.Received(b)
@@ -335,11 +332,6 @@ func (s *Slot) proposeNow(t *tenure, b mysqlwire.Batch) bool {
 
 // propose proposes what proposeNow did not.
 func (s *Slot) propose(ctx context.Context, t *tenure, b mysqlwire.Batch) error {
-	if b.ACL && s.cfg.CheckACL != nil {
-		if err := s.cfg.CheckACL(b); err != nil {
-			return err
-		}
-	}
 	t.observer.Received(b)
 	if err := s.cfg.Pace.Wait(ctx, uint64(b.Bytes)); err != nil {
 		return err

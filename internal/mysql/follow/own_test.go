@@ -49,6 +49,11 @@ func TestOwn(t *testing.T) {
 		}),
 		tx(w, func() [][]byte { return [][]byte{query(w, nil, "own", "CREATE USER x", 0)} }),
 		tx(w, func() [][]byte { return [][]byte{query(w, nil, "", "GRANT SELECT ON `own`.`t` TO x", 0)} }),
+		tx(w, func() [][]byte { return [][]byte{query(w, nil, "", "REVOKE SELECT ON own.* FROM x", 0)} }),
+		tx(w, func() [][]byte { // an account that is only near the schema
+			return [][]byte{query(w, nil, "", "CREATE USER r COMMENT 'reads own'", 0)}
+		}),
+		tx(w, func() [][]byte { return [][]byte{query(w, nil, "", "DROP USER bob /* own */", 0)} }),
 	)
 	translator := Translator{Own: "own"}
 	var said []string
@@ -75,7 +80,7 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]string{"format", "begin", "open", "commit", "begin", "open", "rows ends", "rows ends", "commit",
-		"begin", "left out", "begin", "statement", "begin", "statement", "begin", "left out"}, said); d != "" {
+		"begin", "left out", "begin", "statement", "begin", "statement", "begin", "left out", "begin", "left out", "begin", "statement", "begin", "statement"}, said); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

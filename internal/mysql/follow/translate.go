@@ -289,14 +289,14 @@ func (t *Translator) leaveOut(e binlog.Event, emit func(Step) error) error {
 	return emit(Step{Kind: Rows, Events: events})
 }
 
-// ownAlone tells whether a statement changes only the schema Own, or is about privileges on it: where the schema does
-// not exist, the server would refuse the grant.
+// ownAlone tells whether a statement changes only the schema Own, or gives or takes privileges on it: where the schema
+// does not exist, the server would refuse the grant.
 func (t *Translator) ownAlone(q binlog.SessionQuery) bool {
 	if t.Own == "" {
 		return false
 	}
 	if binlog.IsACLStatement(q.Text) {
-		return strings.Contains(strings.ToLower(q.Text), strings.ToLower(t.Own))
+		return strings.EqualFold(binlog.GrantedOn(q.Text, q.Schema), t.Own)
 	}
 	schemas := q.Updated
 	if len(schemas) == 0 && q.Flags&binlog.FlagSuppressUse != 0 { // the statement is about the schema itself

@@ -1,7 +1,6 @@
 package mysqld
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,43 +22,20 @@ func bypassStatic() map[string]string {
 	return map[string]string{"REPLICATION SLAVE": "repl_slave_priv", "SUPER": "super_priv", "SHUTDOWN": "shutdown_priv", "RELOAD": "reload_priv"}
 }
 
-// aclToken is a comment, or a token of a statement: a string or name in quotes, a word, or another character. The marks
-// of a /*! comment count as a comment: its content counts as text, as it does for mysqld.
-var aclToken = regexp.MustCompile("(?s)(?:/\\*!\\d*|/\\*.*?\\*/|\\*/|#[^\n]*|--[ \t\r\n\v\f][^\n]*)|" + "'(?:[^'\\\\]|\\\\.|'')*'|\"(?:[^\"\\\\]|\\\\.|\"\")*\"|`(?:[^`]|``)*`|[\\w$\\x{80}-\\x{10FFFF}]+|\\S")
-
-// aclTokens returns the tokens of a statement, without comments.
-func aclTokens(text string) []string {
-	return slices.DeleteFunc(aclToken.FindAllString(text, -1), func(s string) bool {
-		return strings.HasPrefix(s, "/*") || s == "*/" || s[0] == '#' || strings.HasPrefix(s, "--")
-	})
-}
-
-// nameOf is what a token names.
-func nameOf(token string) string {
-	if quote := token[:1]; strings.Contains("'\"`", quote) && len(token) > 1 {
-		return strings.ReplaceAll(token[1:len(token)-1], quote+quote, quote)
-	}
-	return token
-}
-
 // Bypasses tells whether a statement, as a QUERY event holds it, may give an account what ScanGrants looks for, or
 // takes it away. It may be true of a statement that only looks like that. At another site (atSite) the grant tables
 // are guarded as here: there a GRANT AS an account does not give more than that account has.
 func Bypasses(q binlog.Query, atSite bool) bool {
-	tokens := aclTokens(q.Text)
+	tokens := binlog.AccountTokens(q.Text)
 	is := func(i int, word string) bool { return i < len(tokens) && strings.EqualFold(tokens[i], word) }
 	switch {
 	case is(0, "GRANT"), is(0, "REVOKE"):
-		end := slices.IndexFunc(tokens, func(s string) bool { return strings.EqualFold(s, "TO") || strings.EqualFold(s, "FROM") })
-		if end < 0 {
-			end = len(tokens)
+		given, object, to := binlog.PartsOfGrant(tokens)
+		if object == nil {
+			return namesReserved(given) // as a role
 		}
-		on := slices.IndexFunc(tokens[:end], func(s string) bool { return strings.EqualFold(s, "ON") })
-		if on < 0 {
-			return namesReserved(tokens[:end]) // as a role
-		}
-		restricted := atSite && slices.ContainsFunc(tokens[end:], func(s string) bool { return strings.EqualFold(s, "AS") })
-		return bypassOn(privilegesOf(tokens[1:on]), tokens[on+1:end], q.Schema, restricted)
+		restricted := atSite && slices.ContainsFunc(to, func(s string) bool { return strings.EqualFold(s, "AS") })
+		return bypassOn(privilegesOf(given), object, q.Schema, restricted)
 	case (is(0, "CREATE") || is(0, "RENAME")) && is(1, "USER"): // also with a DEFAULT ROLE
 		return namesReserved(tokens)
 	case is(0, "ALTER") && is(1, "USER"):
@@ -67,6 +43,22 @@ func Bypasses(q binlog.Query, atSite bool) bool {
 	}
 	return false
 }
+
+// Attaches tells whether a statement lets an account attach as a replica, whose ACKs would release commits that no log
+// has. What else Bypasses finds is left to the scan: dba may GRANT INSERT ON *.*, which does not include the schema
+// mysql then. Only the list of privileges counts: names, comments and strings may hold any words.
+func Attaches(q binlog.Query) bool {
+	tokens := binlog.AccountTokens(q.Text)
+	if len(tokens) == 0 || !strings.EqualFold(tokens[0], "GRANT") {
+		return false
+	}
+	given, object, _ := binlog.PartsOfGrant(tokens)
+	attaching := []string{"ALL", "ALL PRIVILEGES", "SUPER", "REPLICATION SLAVE", "REPLICATION_SLAVE_ADMIN", "GROUP_REPLICATION_ADMIN"}
+	return slices.Equal(object, everything()) && slices.ContainsFunc(privilegesOf(given), func(p string) bool { return slices.Contains(attaching, p) })
+}
+
+// everything is what a GRANT names that holds for all schemas.
+func everything() []string { return []string{"*", ".", "*"} }
 
 // privilegesOf are the privileges of a list, in upper case and without columns.
 func privilegesOf(tokens []string) (all []string) {
@@ -82,7 +74,7 @@ func privilegesOf(tokens []string) (all []string) {
 		case s == ",":
 			all, words = append(all, strings.Join(words, " ")), nil
 		default:
-			words = append(words, strings.ToUpper(nameOf(s)))
+			words = append(words, strings.ToUpper(binlog.TokenName(s)))
 		}
 	}
 	return all
@@ -91,12 +83,12 @@ func privilegesOf(tokens []string) (all []string) {
 // bypassOn tells whether one of the privileges bypasses the ACK if it is given on an object. restricted says that
 // what is given everywhere is not given on the schema mysql.
 func bypassOn(privileges, object []string, schema string, restricted bool) bool {
-	everywhere := slices.Equal(object, []string{"*", ".", "*"})
+	everywhere := slices.Equal(object, everything())
 	if len(object) > 0 && strings.EqualFold(object[0], "TABLE") {
 		object = object[1:]
 	}
 	if len(object) == 3 && object[1] == "." {
-		schema = nameOf(object[0])
+		schema = binlog.TokenName(object[0])
 	}
 	writes := strings.Fields(grantWrites)
 	return slices.ContainsFunc(privileges, func(p string) bool {
@@ -115,7 +107,7 @@ func bypassOn(privileges, object []string, schema string, restricted bool) bool 
 // namesReserved tells whether one of reservedUsers is named.
 func namesReserved(tokens []string) bool {
 	for i, s := range tokens {
-		if i+2 < len(tokens) && tokens[i+1] == "@" && strings.EqualFold(nameOf(tokens[i+2]), "localhost") && strings.Contains(reservedUsers, "'"+nameOf(s)+"'") {
+		if i+2 < len(tokens) && tokens[i+1] == "@" && strings.EqualFold(binlog.TokenName(tokens[i+2]), "localhost") && strings.Contains(reservedUsers, "'"+binlog.TokenName(s)+"'") {
 			return true
 		}
 	}

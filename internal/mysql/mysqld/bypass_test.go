@@ -99,6 +99,30 @@ func TestBypassesBeside(t *testing.T) {
 	}
 }
 
+// TestAttaches: what an account says beside a list of privileges kills no primary. Any account could take one after
+// another down with a comment.
+func TestAttaches(t *testing.T) {
+	for text, want := range map[string]bool{
+		"GRANT REPLICATION SLAVE ON *.* TO r@'%'": true, "grant select, replication\n slave on *.* to r": true, "GRANT SUPER ON *.* TO r": true,
+		"/* x */ GRANT ALL ON *.* TO r@'%' WITH GRANT OPTION": true, "GRANT ALL PRIVILEGES ON *.* TO r": true, "GRANT GROUP_REPLICATION_ADMIN ON *.* TO r": true,
+		"/*!80000 GRANT `REPLICATION_SLAVE_ADMIN` ON */ *.* TO r": true, "GRANT ALL ON * . * TO r": true,
+		"GRANT ALL ON app.* TO r": false, "GRANT REPLICATION CLIENT ON *.* TO r": false, "GRANT SELECT ON *.* TO r": false, "GRANT": false, "": false,
+		"REVOKE REPLICATION SLAVE ON *.* FROM r": false, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM r /* GRANT SUPER */": false,
+		"SET DEFAULT ROLE NONE TO u /* GRANT SUPER */": false, "/* GRANT SUPER ON *.* TO u */ FLUSH PRIVILEGES": false, "DROP USER u -- GRANT ALL ON *.* TO u": false,
+		"CREATE USER r IDENTIFIED BY 'GRANT REPLICATION SLAVE ON *.* TO x'": false, "CREATE USER bob COMMENT 'may not GRANT SUPER'": false,
+		"GRANT SELECT ON `d`.* TO 'super'@'%'": false, "GRANT SELECT (`super`) ON `d`.`t` TO `u`@`%`": false, "GRANT 'SUPER' TO u": false, "GRANT SUPER TO u": false,
+		"GRANT SELECT ON *.* TO 'u'@'%' AS 'super'@'%'": false,
+	} {
+		q := binlog.Query{Text: text}
+		if got := Attaches(q); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+		if want && !Bypasses(q, true) {
+			t.Errorf("%s: a cluster that follows would execute it, and lose its primary", text)
+		}
+	}
+}
+
 // TestRestrictedAtSite: what dba grants everywhere is not given on the schema mysql, and its binlog says so. So another
 // site's GRANT is not left out.
 func TestRestrictedAtSite(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
-	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -170,6 +169,7 @@ func TestTapStageBackPressure(t *testing.T) {
 }
 
 func TestTapStageErrors(t *testing.T) {
+	refused := errors.New("refused")
 	full := errors.New("no space")
 	good := func(w *binlogtest.Writer) [][]byte { return w.Rows(3 << 20) }
 	for _, tc := range []struct {
@@ -208,12 +208,15 @@ func TestTapStageErrors(t *testing.T) {
 		}, ErrTapClosed, 1},
 		{"accounts", &memoryStages{}, func(w *binlogtest.Writer) []byte {
 			return packets(w.Statement("GRANT ALL ON *.* TO u -- " + string(make([]byte, 2<<20)))...)
-		}, tap.ErrTransactionTooLarge, 1},
+		}, refused, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			stages := tc.stages
 			stages.finished = map[entry.StageID][]byte{}
-			tap, s := connectTap(t, func(c *TapConfig) { c.StageBytesMin, c.OpenStage = 1<<20, stages.open })
+			tap, s := connectTap(t, func(c *TapConfig) {
+				c.StageBytesMin, c.OpenStage = 1<<20, stages.open
+				c.CheckAccounts = func(binlog.Query) error { return refused }
+			})
 			if tc.stream == nil {
 				tc.stream = func(w *binlogtest.Writer) []byte { return packets(good(w)...) }
 			}

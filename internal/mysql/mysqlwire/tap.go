@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/raft/entry"
@@ -69,6 +70,9 @@ type TapConfig struct {
 	// StageBytesMin is the length in bytes above which a transaction is staged;
 	// 0 means never. Less than 4 KiB means 4 KiB.
 	StageBytesMin uint64
+	// CheckAccounts is asked about each statement that changes accounts or privileges, before a batch
+	// or a stage has it. Its error ends the tap. nil = no check.
+	CheckAccounts func(binlog.Query) error
 	// OpenStage opens the stage of a large transaction; it is needed unless
 	// StageBytesMin is 0. ctx lasts as long as the tap: when it is done, the
 	// stage's Write and Finish must return.
@@ -203,7 +207,7 @@ func newTap(conn net.Conn, cfg TapConfig) *Tap {
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
 		machine: tap.New(tap.Config{
 			Term: cfg.Term, Exclude: cfg.Exclude,
-			EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
+			EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin, CheckAccounts: cfg.CheckAccounts,
 		}),
 	}
 	t.intake = tap.Intake{Machine: t.machine, Lock: &t.mu}

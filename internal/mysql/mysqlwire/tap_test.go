@@ -273,15 +273,12 @@ func TestTapBatchesAndAcks(t *testing.T) {
 	waitUntil(t, "everything read", func() bool { return tap.Stats().Events == seen+uint64(len(events)) })
 	p.results <- nil
 	second := take(2, 3)
-	if !second.ACL || second.End != end3 {
-		t.Errorf("second batch: ACL %v, ends at %v, want %v", second.ACL, second.End, end3)
+	if second.End != end3 {
+		t.Errorf("second batch ends at %v, want %v", second.End, end3)
 	}
 	p.results <- nil
 	s.send(half[2:]...)
 	third := take(4)
-	if third.ACL {
-		t.Error("third batch is marked ACL")
-	}
 	p.results <- nil
 	checkBatches(t, []Batch{first, second, third}, 5)
 

@@ -45,9 +45,6 @@ type Batch struct {
 	GTIDs []gtid.GTID
 	// End is the binlog position after the batch's last event.
 	End Position
-	// ACL says that a statement of the batch changes accounts or privileges:
-	// grants are to be scanned again before the batch is acknowledged.
-	ACL bool
 	// Bytes is the length of the events, without the entry's header. For a staged transaction
 	// it counts the events in the stage.
 	Bytes int
@@ -80,10 +77,7 @@ type growingBatch struct {
 	complete int
 	count    int // whole transactions, the first count of gtids
 	gtids    []gtid.GTID
-	// acl says that a statement on accounts is in the whole transactions, tailACL that one is
-	// in the unfinished transaction behind them.
-	acl, tailACL bool
-	end          Position
+	end      Position
 	// receivedAt is when the batch's first event arrived, begunAt when the first event of the
 	// newest transaction did.
 	receivedAt, begunAt time.Time
@@ -123,13 +117,12 @@ func (g *growingBatch) open(kind entry.Kind, bytes uint64, now time.Time) {
 }
 
 // add appends an event of the open transaction.
-func (b *batcher) add(event []byte, acl bool) error {
+func (b *batcher) add(event []byte) error {
 	g := &b.growing
 	if bytes := len(g.data) - g.complete + len(event); b.entryBytesMax > 0 && bytes > b.entryBytesMax-entry.HeaderBytes {
 		return fmt.Errorf("%w: %v has over %d bytes", ErrTransactionTooLarge, g.gtids[len(g.gtids)-1], b.entryBytesMax)
 	}
 	g.data = append(g.data, event...)
-	g.tailACL = g.tailACL || acl
 	return nil
 }
 
@@ -137,7 +130,6 @@ func (b *batcher) add(event []byte, acl bool) error {
 func (b *batcher) finish(end Position) {
 	g := &b.growing
 	g.complete, g.count, g.end = len(g.data), len(g.gtids), end
-	g.acl, g.tailACL = g.acl || g.tailACL, false
 	b.acks.received(b.taken+1, end)
 }
 
@@ -198,7 +190,6 @@ func (b *batcher) take() (Batch, bool) {
 		b.growing.open(entry.KindTransactions, uint64(len(tail)), g.begunAt)
 		b.growing.data = append(b.growing.data, tail...)
 		b.growing.gtids = slices.Clone(g.gtids[g.count:])
-		b.growing.tailACL = g.tailACL
 	}
 	b.taken++
 	b.acks.handOut(b.taken)
@@ -209,7 +200,6 @@ func (b *batcher) take() (Batch, bool) {
 		Number:     b.taken,
 		GTIDs:      g.gtids[:g.count:g.count],
 		End:        g.end,
-		ACL:        g.acl,
 		Bytes:      len(data) - entry.HeaderBytes,
 		ReceivedAt: g.receivedAt,
 	}

@@ -18,9 +18,9 @@ import (
 // batchItem is what a batcher was given: a transaction, or a rotation with the
 // zero GTID.
 type batchItem struct {
-	body       []byte
-	id         gtid.GTID
-	acl, known bool // known: the length was announced
+	body  []byte
+	id    gtid.GTID
+	known bool // the length was announced
 }
 
 // batchDriver gives a batcher random items and takes its batches.
@@ -59,14 +59,14 @@ func (d *batchDriver) feed(t *rapid.T) []batchItem {
 			continue
 		}
 		events := w.Rows(rapid.IntRange(0, 1500).Draw(t, "bytes"))
-		item := batchItem{binlogtest.Join(events...), binlogtest.GTID(w.Next - 1), chance(20, "ACL"), chance(80, "known")}
+		item := batchItem{binlogtest.Join(events...), binlogtest.GTID(w.Next - 1), chance(80, "known")}
 		var length uint64
 		if item.known {
 			length = uint64(len(item.body))
 		}
 		d.wait(t, func() (bool, error) { return d.begin(item.id, length, time.Time{}) })
-		for i, event := range events {
-			if err := d.add(event, item.acl && i == 1); err != nil {
+		for _, event := range events {
+			if err := d.add(event); err != nil {
 				t.Fatal(err)
 			}
 			if chance(10, "release") {
@@ -109,14 +109,14 @@ func TestBatcherKeepsTheStream(t *testing.T) {
 					want.GTIDs = append(want.GTIDs, item.id)
 				}
 				before := entry.HeaderBytes + len(want.Data)
-				want.Data, want.ACL = append(want.Data, item.body...), want.ACL || item.acl
+				want.Data = append(want.Data, item.body...)
 				if j > 0 && (before >= bytesMax || item.known && before+len(item.body) > bytesMax) {
 					t.Fatalf("batch %d: item %d of %d bytes added to %d", i, j, len(item.body), before)
 				}
 			}
-			if !bytes.Equal(body, want.Data) || batch.ACL != want.ACL || batch.Bytes != len(body) ||
+			if !bytes.Equal(body, want.Data) || batch.Bytes != len(body) ||
 				cmp.Diff(want.GTIDs, batch.GTIDs, cmpopts.EquateEmpty()) != "" {
-				t.Fatalf("batch %d with %v, ACL %v is not the stream; want %v", i, batch.GTIDs, batch.ACL, want.GTIDs)
+				t.Fatalf("batch %d with %v is not the stream; want %v", i, batch.GTIDs, want.GTIDs)
 			}
 			items = items[n:]
 		}
@@ -140,7 +140,7 @@ func TestBatcherLimit(t *testing.T) {
 		if !ok {
 			break
 		}
-		if err := b.add(binlogtest.Join(one...), false); err != nil {
+		if err := b.add(binlogtest.Join(one...)); err != nil {
 			t.Fatal(err)
 		}
 		b.finish(Position{"q", uint64(i)})
@@ -167,10 +167,10 @@ func TestBatcherTransactionTooLarge(t *testing.T) {
 	if ok, err := b.begin(binlogtest.GTID(1), 0, time.Time{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if err := b.add(make([]byte, 1000-entry.HeaderBytes), false); err != nil {
+	if err := b.add(make([]byte, 1000-entry.HeaderBytes)); err != nil {
 		t.Error(err)
 	}
-	if err := b.add(make([]byte, 1), false); !errors.Is(err, ErrTransactionTooLarge) {
+	if err := b.add(make([]byte, 1)); !errors.Is(err, ErrTransactionTooLarge) {
 		t.Error(err)
 	}
 }

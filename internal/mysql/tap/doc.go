@@ -24,9 +24,10 @@
 // to the shell; the machine counts the bytes and computes their CRC. An event of more than 1
 // MiB, unless it is a statement, may be read in parts: the header is enough for its place and
 // position, and its checksum is computed as it passes. A transaction of another length than its
-// GTID event said is an error, so a stage is never shorter or longer than announced. A
-// statement on accounts is refused in a stage, because the check for such statements looks into
-// batches only.
+// GTID event said is an error, so a stage is never shorter or longer than announced.
+//
+// Config.CheckAccounts judges each statement on accounts as it arrives, so before anything of it is
+// proposed or acknowledged.
 //
 // Invariants:
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
@@ -34,6 +35,9 @@ type Config struct {
 	// StageBytesMin is the length in bytes above which a transaction is staged;
 	// 0 means never. Less than 4 KiB means 4 KiB.
 	StageBytesMin uint64
+	// CheckAccounts is asked about each statement that changes accounts or privileges, before a batch
+	// or a stage has it. Its error ends the stream. nil = no check.
+	CheckAccounts func(binlog.Query) error
 }
 
 // stageBytesMinMin is the least Config.StageBytesMin: the statement that ends an
@@ -66,7 +70,7 @@ func New(cfg Config) *Machine {
 	if cfg.StageBytesMin > 0 {
 		cfg.StageBytesMin = max(cfg.StageBytesMin, stageBytesMinMin)
 	}
-	m := &Machine{stream: stream{exclude: cfg.Exclude, stageBytesMin: cfg.StageBytesMin}}
+	m := &Machine{stream: stream{exclude: cfg.Exclude, stageBytesMin: cfg.StageBytesMin, checkAccounts: cfg.CheckAccounts}}
 	m.batch = batcher{term: cfg.Term, bytesMax: cfg.BatchBytesMax, entryBytesMax: cfg.EntryBytesMax, acks: &m.acks}
 	return m
 }
@@ -122,18 +126,18 @@ func (m *Machine) apply(step Step, now time.Time) (bool, error) {
 		if ok, err := m.batch.begin(step.GTID, step.TransactionBytes, now); !ok || err != nil {
 			return false, err
 		}
-		return true, m.batch.add(step.Event, false)
+		return true, m.batch.add(step.Event)
 	case StepInner:
 		if step.Stage != nil {
 			return true, nil
 		}
-		return true, m.batch.add(step.Event, step.ACL)
+		return true, m.batch.add(step.Event)
 	case StepEnd:
 		if step.Stage != nil {
 			m.batch.finishStaged(step.Stage, step.Position)
 			return true, nil
 		}
-		if err := m.batch.add(step.Event, step.ACL); err != nil {
+		if err := m.batch.add(step.Event); err != nil {
 			return false, err
 		}
 		m.batch.finish(step.Position)

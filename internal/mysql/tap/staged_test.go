@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -337,16 +338,34 @@ func TestMachineRefusesParts(t *testing.T) {
 	})
 }
 
-// A statement on accounts is found in its batch, before the batch is proposed. It must not hide
-// in a stage.
-func TestMachineStagesNoAccountStatement(t *testing.T) {
-	s, w := startedShell(t, Config{StageBytesMin: 1 << 20})
-	events := w.Statement("GRANT ALL ON *.* TO u /*" + string(bytes.Repeat([]byte{'x'}, 1<<20)))
-	if err := s.event(events[0], 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.event(events[1], 0); !errors.Is(err, ErrTransactionTooLarge) {
-		t.Error(err)
+// TestMachineChecksAccountStatements: a statement on accounts is judged before a batch has it, also if it is staged.
+// Any account could end a primary with a long statement, when none was allowed in a stage.
+func TestMachineChecksAccountStatements(t *testing.T) {
+	refused := errors.New("refused")
+	for _, comment := range []int{10, 1 << 20} {
+		for text, want := range map[string]error{"GRANT ALL ON *.* TO u": refused, "SET DEFAULT ROLE NONE TO u": nil, "DROP TABLE grants": nil} {
+			s, w := startedShell(t, Config{StageBytesMin: 1 << 20, CheckAccounts: func(q binlog.Query) error {
+				if strings.HasPrefix(q.Text, "DROP") {
+					t.Errorf("%.40s is checked", q.Text)
+				}
+				if strings.HasPrefix(q.Text, "GRANT") {
+					return refused
+				}
+				return nil
+			}})
+			events := w.Statement(text + " /*" + strings.Repeat("x", comment) + "*/")
+			if err := s.event(events[0], 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.event(events[1], 0); !errors.Is(err, want) {
+				t.Errorf("%s with %d bytes: %v", text, comment, err)
+			}
+			s.m.Release()
+			s.take()
+			if done := len(s.batches) == 1; done != (want == nil) || done && (s.batches[0].Staged != nil) != (comment > 1000) {
+				t.Errorf("%s with %d bytes: %d batches", text, comment, len(s.batches))
+			}
+		}
 	}
 }
 

@@ -22,8 +22,9 @@ const endEventBytesMax = 4 << 10
 // I/O. In any doubt it returns an error: the tap then ends, and nothing more is acknowledged.
 type stream struct {
 	exclude *gtid.Set
-	// stageBytesMin is Config.StageBytesMin.
+	// stageBytesMin and checkAccounts are Config's.
 	stageBytesMin uint64
+	checkAccounts func(binlog.Query) error
 	// seen holds the GTIDs received on this connection (I9).
 	seen      gtid.Set
 	assembler binlog.Assembler
@@ -78,8 +79,6 @@ type Step struct {
 	// GTID and TransactionBytes (0: unknown) are set for StepBegin.
 	GTID             gtid.GTID
 	TransactionBytes uint64
-	// ACL is set for a statement that changes privileges.
-	ACL bool
 	// Position is set for StepEnd, StepRotate and StepSkipped.
 	Position Position
 	// At is where the event, or the range that was skipped, ends.
@@ -283,24 +282,20 @@ func (s *stream) within(event binlog.Event, step binlog.Step) (Step, error) {
 		if err != nil {
 			return Step{}, fmt.Errorf("read statement: %w", err)
 		}
-		out.ACL = binlog.IsACLStatement(query.Text)
+		if s.checkAccounts != nil && binlog.IsACLStatement(query.Text) {
+			if err := s.checkAccounts(query); err != nil {
+				return Step{}, fmt.Errorf("transaction %v: %w", s.assembler.Info().GTID, err)
+			}
+		}
 	}
-	if s.stage == nil {
-		return out, nil
-	}
-	if err := s.staged(&out); err != nil {
-		return Step{}, err
+	if s.stage != nil {
+		s.staged(&out)
 	}
 	return out, nil
 }
 
-// staged makes step, which is not the transaction's first, part of the staged transaction. A
-// statement on accounts is refused: its events are not in the batch, and only batches are
-// searched for such statements.
-func (s *stream) staged(step *Step) error {
-	if step.ACL {
-		return fmt.Errorf("%w: %v changes accounts and is staged", ErrTransactionTooLarge, s.assembler.Info().GTID)
-	}
+// staged makes step, which is not the transaction's first, part of the staged transaction.
+func (s *stream) staged(step *Step) {
 	step.Stage = s.stage
 	s.stage.add(step.Event)
 	t := step.Event.Type()
@@ -308,5 +303,4 @@ func (s *stream) staged(step *Step) error {
 	if step.Kind == StepEnd && t != binlog.TypeTransactionPayload && len(step.Event) <= endEventBytesMax {
 		s.stage.endEvent = bytes.Clone(step.Event)
 	}
-	return nil
 }

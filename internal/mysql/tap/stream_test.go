@@ -68,7 +68,7 @@ func TestStreamSteps(t *testing.T) {
 		{Kind: StepBegin, GTID: binlogtest.GTID(1), TransactionBytes: ddlEnd - events0End(t)},
 		{Kind: StepEnd, Position: Position{"q.000001", ddlEnd}},
 		{Kind: StepBegin, GTID: binlogtest.GTID(2), TransactionBytes: grantEnd - ddlEnd},
-		{Kind: StepEnd, ACL: true, Position: Position{"q.000001", grantEnd}},
+		{Kind: StepEnd, Position: Position{"q.000001", grantEnd}},
 		{Kind: StepBegin, GTID: binlogtest.GTID(3), TransactionBytes: rowsBytes},
 		{Kind: StepInner}, {Kind: StepInner}, {Kind: StepInner},
 		{Kind: StepEnd, Position: Position{"q.000001", rowsEnd}},
