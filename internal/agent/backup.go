@@ -71,7 +71,7 @@ func (p provider) backupMetrics() []metrics.Sample {
 // stream answers a request for a copy of what this node has.
 func (a *Agent) stream(ctx context.Context, r control.Request, w io.Writer) error {
 	switch {
-	case a.Raft == nil || a.log == nil:
+	case !a.TakesPart():
 		return a.requests.NoPart()
 	case r.Name == cluster.StreamData && !a.runsMysqld():
 		return control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)

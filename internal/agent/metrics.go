@@ -25,7 +25,7 @@ func (p provider) Metrics() []metrics.Sample {
 	st := p.Status()
 	m := append(p.stateMetrics(st), p.keyMetrics()...)
 	m = append(m, changeMetrics(st.LastChange)...)
-	if p.Raft == nil {
+	if !p.TakesPart() {
 		return append(m, p.routerMetrics()...)
 	}
 	own := st.Own()
@@ -100,7 +100,7 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 
 // Collectors implements api.Provider.
 func (p provider) Collectors() []prometheus.Collector {
-	if p.Raft == nil {
+	if !p.TakesPart() {
 		return nil
 	}
 	all := append(p.Raft.Collectors(), p.commits.Collectors()...)

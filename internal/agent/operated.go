@@ -18,7 +18,7 @@ type operated struct{ *Agent }
 
 // Raft implements operate.Node.
 func (n operated) Raft() operate.Raft {
-	if n.Agent.Raft == nil {
+	if !n.Agent.TakesPart() {
 		return nil
 	}
 	return n.Agent.Raft

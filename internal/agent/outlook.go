@@ -28,7 +28,7 @@ func (a *Agent) serves() bool {
 // sight is what this node sees of the cluster; own is its whole status.
 func (a *Agent) sight(own status.Node) status.Sight {
 	s := status.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
-	if a.Raft != nil {
+	if a.TakesPart() {
 		s.Outgoing = a.Raft.Committed().State().Outgoing
 	}
 	return s

@@ -23,12 +23,11 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// peerHandler takes what the transport brings. While the log is being healed,
-// this node takes no part in Raft, and a.Raft is nil.
+// peerHandler takes what the transport brings. While the log is being healed, this node takes no part in Raft.
 type peerHandler struct{ a *Agent }
 
 func (h peerHandler) Raft(m *pb.Message, more bool) {
-	if h.a.Raft != nil {
+	if h.a.TakesPart() {
 		h.a.Raft.Step(m, more)
 	}
 }
@@ -61,13 +60,13 @@ func (h peerHandler) PeerUp(id cluster.NodeID) {
 func (h peerHandler) PeerDown(id cluster.NodeID, refused bool) {
 	h.a.logger.Info("peer is down", "peer", h.a.board.Name(id), "process_gone", refused)
 	h.a.board.PeerUp(id, false)
-	if refused && h.a.Raft != nil {
+	if refused && h.a.TakesPart() {
 		h.a.Raft.PeerRefused(id)
 	}
 }
 
 func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
-	if h.a.Raft != nil {
+	if h.a.TakesPart() {
 		h.a.Raft.PeerUnreachable(id)
 	}
 }
@@ -101,7 +100,7 @@ func (h peerHandler) Route(conn net.Conn, from cluster.NodeID) { h.a.router.Hand
 func (h peerHandler) RouteRead(conn net.Conn, from cluster.NodeID) { h.a.reads.Handle(conn, from) }
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
-	if h.a.Raft != nil {
+	if h.a.TakesPart() {
 		h.a.Bulk.Serve(ctx, from, bulk.NetConn(conn))
 	}
 }

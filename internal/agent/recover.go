@@ -169,7 +169,7 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	if a.out != nil {
 		return operate.Done{Result: a.out, ReadOnly: true}, nil
 	}
-	if a.Raft == nil {
+	if !a.TakesPart() {
 		return operate.Done{}, a.requests.NoPart()
 	}
 	leader := ""

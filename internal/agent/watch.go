@@ -33,7 +33,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 
 // lagStatus sets what is known of the lag.
 func (a *Agent) lagStatus(s *status.Node) {
-	if a.Raft == nil { // the log is being healed
+	if !a.TakesPart() {
 		s.LagUnknown = true
 		return
 	}
@@ -48,7 +48,7 @@ func (a *Agent) ownStatus() status.Node {
 	if a.healing != nil {
 		member.CompleteHealing(&s, a.healing, a.durable())
 	}
-	if a.Raft == nil {
+	if !a.TakesPart() {
 		return s // the log is being healed, or copied
 	}
 	a.Complete(&s)

@@ -103,7 +103,7 @@ type Member struct {
 	Feeder   logcopy.Feeder
 	Heard    retention.Heard
 
-	// These are there from Open on.
+	// These are there from Open on: see TakesPart.
 	Raft     *consensus.Runner
 	Bulk     *bulk.Bulk
 	Learner  *logcopy.Learner
@@ -111,6 +111,10 @@ type Member struct {
 	Purger   *retention.Purger
 	Promised datadir.Promises // what promise.json said at the start
 }
+
+// TakesPart tells whether the node takes part in its cluster: it has a log, and Open has built all that needs one. A node
+// does not that heals its log, joins, or has left.
+func (m *Member) TakesPart() bool { return m.Raft != nil }
 
 // Init builds what needs no log.
 func (m *Member) Init(cfg Config) {
