@@ -78,6 +78,21 @@ func rebuiltOften() []edit {
 		"\tcase k < 62:\n\t\to.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()})\n")
 }
 
+// lostOnceMore has a node that was rebuilt lose its disk once more, before it has a vote.
+func lostOnceMore() []edit {
+	return []edit{
+		{operatorFile, "\tn := o.w.node(m.ID)\n\tswitch k := o.rng.IntN(100); {\n", `	for _, r := range p.State.Members {
+		if !r.Votes() && o.w.joinedAs[r.Instance] {
+			o.loseDisk(a, o.w.node(r.ID), p)
+		}
+	}
+	n := o.w.node(m.ID)
+	switch k := o.rng.IntN(100); {
+`},
+		{operatorFile, "\tsoon := now < max(o.accepted, o.lost)+loseDiskApart\n", "\tsoon := now < o.lost+loseDiskApart\n"},
+	}
+}
+
 // meeting breaks whom a node takes for a member, and who lets a node begin.
 func meeting() []mutation {
 	return []mutation{
@@ -94,20 +109,21 @@ func meeting() []mutation {
 			edits: one(remindFile, "if !n.Leaving {", "if !n.Leaving || !n.Reachable {"),
 		},
 		{
-			name: "rebuild-met", what: "a node is told to begin anew in a directory with which it has already shaken hands", from: 388, seeds: 5, nodes: 3, members: true,
+			name: "rebuild-met", what: "a node is told to begin anew in a directory with which it has already shaken hands", seeds: 80, nodes: 3, members: true,
+			setup: lostOnceMore(),
 			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},
 		{
-			name: "met-in-memory", what: "the directories that have shaken hands are not written to met.json", from: 388, seeds: 5, nodes: 3, members: true,
+			name: "met-in-memory", what: "the directories that have shaken hands are not written to met.json", seeds: 80, nodes: 3, members: true,
 			// All agents start again when a node has lost its disk.
-			setup: one(operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
+			setup: append(lostOnceMore(), edit{operatorFile, "\to.w.sched.after(around(o.rng, time.Second), n.startAgent)\n", `	for _, other := range o.w.nodes {
 		other.killAgent("killed")
 		if other != n {
 			o.w.sched.after(around(o.rng, 50*time.Millisecond), other.startAgent)
 		}
 	}
 	o.w.sched.after(100*time.Millisecond+around(o.rng, time.Second), n.startAgent)
-`),
+`}),
 			edits: one(knownFile, "\tif err := d.cfg.Store.WriteMet(met); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{
