@@ -120,7 +120,7 @@ func followsMember(t *testing.T, ctx context.Context, first, member *mysqldtest.
 		t.Fatal(err)
 	}
 	follow := []string{"follow", "127.0.0.1:" + plainQuery(t, ctx, member, "SELECT @@port"), "--user", "fol", "--password-file", file}
-	if out := g.must(t, ctx, 0, append(follow, "--check")...); !strings.Contains(out, "it is a member of a group, in which another one may go on: shut the others down first") {
+	if out := g.must(t, ctx, 0, append(follow, "--check")...); !strings.Contains(out, "it is a member of a group whose other members may take writes: shut the others down first") {
 		t.Errorf("the check says %q", out)
 	}
 	g.must(t, ctx, 0, follow...)

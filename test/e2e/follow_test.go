@@ -389,7 +389,7 @@ func (f *fixture) goesOnFromClosed(t *testing.T, ctx context.Context, source *my
 		t.Fatal(err)
 	}
 	f.awaitNear(t, ctx)
-	f.refused(t, ctx, primary, []int{1}, "If it is to stay so, say --source-closed", "cutover")
+	f.refused(t, ctx, primary, []int{1}, "If it should stay closed, use --source-closed", "cutover")
 	f.awaitTold(t, ctx, primary, 0, "IS LEFT CLOSED, so nobody writes: root has set")
 	f.must(t, ctx, 0, "cutover", "--source-closed", "--force")
 	here := f.start(t, 1)
@@ -447,7 +447,7 @@ func (f *fixture) purgedSource(t *testing.T, ctx context.Context) {
 	plainDo(t, ctx, source, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO fol@'%'",
 		"CREATE DATABASE x", "FLUSH BINARY LOGS", "PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
 	follow := []string{"follow", "127.0.0.1:" + plainQuery(t, ctx, source, "SELECT @@port"), "--user", "fol", "--password-file", filepath.Join(f.Dir(), "source.password"), "--force"}
-	f.refused(t, ctx, 0, []int{1}, "nothing was done, purged speaks against it", follow...)
+	f.refused(t, ctx, 0, []int{1}, "nothing was done: these checks fail: purged;", follow...)
 	if out, err := f.quorate(t, ctx, 0, append(follow, "--check")...); err == nil || !strings.Contains(out, "it has purged ") {
 		t.Errorf("follow --check: %v: %s", err, out)
 	}

@@ -159,11 +159,11 @@ func Judge(l Look, h Here) []cluster.Check {
 		"upgrade the cluster first: quorate upgrade plan", fmt.Sprintf("MySQL %s, here %s", l.Version, h.Version))
 	if newer(versionMin, l.Version) {
 		all[0] = cluster.Check{Subject: "version", State: fail, Found: fmt.Sprintf("MySQL %s, older than %s", l.Version, versionMin),
-			Do: "upgrade it, or begin with a replica of it of a newer version"}
+			Do: "upgrade it, or begin with a replica of it that has a newer version"}
 	}
 	add("server", fail, l.UUID == h.UUID, "it is this cluster's own primary", "name another server", "server_uuid "+l.UUID)
 	add("gtid mode", fail, l.GTIDMode != "ON", "gtid_mode is "+l.GTIDMode, "set it ON, step by step, as MySQL's manual says", "ON")
-	add("binlog", fail, !l.LogBin || !l.LogsUpdates, "log_bin or log_replica_updates is OFF: it does not write down all that it has", "set both, and restart it", "it writes down all that it has")
+	add("binlog", fail, !l.LogBin || !l.LogsUpdates, "log_bin or log_replica_updates is OFF: its binlog lacks some of its transactions", "set both to ON, and restart it", "it writes all its transactions")
 	add("format", fail, l.BinlogFormat != "ROW", "binlog_format is "+l.BinlogFormat, "SET GLOBAL binlog_format = ROW, and let its clients connect again", "ROW")
 	add("row image", warn, l.RowImage != "FULL", "binlog_row_image is "+l.RowImage+": rows of tables without a primary key may not be found",
 		"SET GLOBAL binlog_row_image = FULL", "FULL")
@@ -173,9 +173,9 @@ func Judge(l Look, h Here) []cluster.Check {
 		all[len(all)-1] = cluster.Check{Subject: "filters", State: warn, Found: "it is not known whether its binlog leaves databases out",
 			Do: "GRANT REPLICATION CLIENT to the account, and look again"}
 	}
-	add("others", warn, l.Applies != "", l.Applies, "the cutover refuses it until then", "it applies nothing of other servers")
+	add("others", warn, l.Applies != "", l.Applies, "the cutover refuses the source until that is done", "it applies no transactions of other servers")
 	if l.AppliesUnknown {
-		all[len(all)-1] = cluster.Check{Subject: "others", State: warn, Found: "it is not known whether it applies what other servers have",
+		all[len(all)-1] = cluster.Check{Subject: "others", State: warn, Found: "it is not known whether it applies transactions of other servers",
 			Do: "GRANT SELECT ON performance_schema.* to the account: the cutover needs that"}
 	}
 	add("xa", warn, l.XA != "", l.XA, "end them: neither the following nor the cutover takes XA transactions", "no XA transaction is under way")
@@ -209,20 +209,20 @@ func newer(version, than string) bool {
 // judgeFixed judges what neither of the two servers can change now.
 func judgeFixed(there, here Fixed) []cluster.Check {
 	if there == (Fixed{}) {
-		return []cluster.Check{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these, as its quorate is older than the one here",
+		return []cluster.Check{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these: its quorate is older than the quorate here",
 			Do: "upgrade it, and look again; or compare @@lower_case_table_names, @@time_zone and @@system_time_zone of both yourself"}}
 	}
 	names := cluster.Check{Subject: "table names", State: cluster.CheckOK, Found: fmt.Sprintf("lower_case_table_names is %d, as here", there.LowerCaseTableNames)}
 	if there.LowerCaseTableNames != here.LowerCaseTableNames {
 		names = cluster.Check{Subject: names.Subject, State: cluster.CheckFail,
 			Found: fmt.Sprintf("lower_case_table_names is %d, here %d", there.LowerCaseTableNames, here.LowerCaseTableNames),
-			Do:    "start again from a copy of it: a server has it for its life"}
+			Do:    "start again from a copy of it (quorate adopt): no server can change this later"}
 	}
 	const system = "SYSTEM"
 	zone := cluster.Check{Subject: "time zone", State: cluster.CheckOK, Found: "time_zone is " + there.TimeZone + ", here " + here.TimeZone}
 	if there.TimeZone == system && here.TimeZone == system && there.SystemTimeZone != here.SystemTimeZone {
 		zone = cluster.Check{Subject: zone.Subject, State: cluster.CheckWarn,
-			Found: fmt.Sprintf("time_zone is SYSTEM, which is %s there and %s here: the same moment has other words", there.SystemTimeZone, here.SystemTimeZone),
+			Found: fmt.Sprintf("time_zone is SYSTEM, which is %s there and %s here: the same moment reads differently", there.SystemTimeZone, here.SystemTimeZone),
 			Do:    "have both machines in one time zone, or set time_zone to the same name or number on both; if the two are summer and winter of one zone, nothing is to be done"}
 	}
 	return []cluster.Check{names, zone}
@@ -247,7 +247,7 @@ func judgeTransactions(l Look, h Here) []cluster.Check {
 	}
 	add("purged", !gone.IsEmpty(), fmt.Sprintf("it has purged %d transactions that are not here: %s", gone.Count(), cut(gone)),
 		"start again from a newer copy of it (quorate adopt), and let it keep its binlogs for longer", "nothing that is not here")
-	add("tags", tagged, "some of its transactions that are not here have GTIDs with tags", "it must make none; start again from a copy that has these", "none")
+	add("tags", tagged, "some of its transactions that are not here have GTIDs with tags", "let it make no more of them, and start again from a copy that has these transactions", "none")
 	add(OnlyHere, !ours.IsEmpty(), fmt.Sprintf("the cluster has %d transactions that it lacks: %s", ours.Count(), cut(ours)),
 		"look what they are (quorate log dump); --force, if the source does not touch the same data", "nothing")
 	add("to come", false, "", "", fmt.Sprintf("%d transactions", lacks.Count()))

@@ -100,7 +100,7 @@ func (s *Service) begins(ctx context.Context, by string, c cluster.Change, check
 		}
 	}
 	if len(against) > 0 {
-		return d, control.Errorf(control.CodeFailed, "nothing was done, %s speaks against it: look with --check", strings.Join(against, ", "))
+		return d, control.Errorf(control.CodeFailed, "nothing was done: these checks fail: %s; --check says more", strings.Join(against, ", "))
 	}
 	d, err := s.requests.ChangeState(ctx, by, c)
 	if changed, ok := d.Result.(cluster.ChangeResult); ok {
@@ -316,11 +316,11 @@ func (c *cutover) mayBegin(ctx context.Context) error {
 		return fmt.Errorf("%w: GRANT SELECT ON performance_schema.* to its account", err)
 	}
 	if why != "" {
-		return fmt.Errorf("the source may lack what is acknowledged elsewhere: %s", why)
+		return fmt.Errorf("the source may lack transactions that another server acknowledges: %s", why)
 	}
 	xa, err := c.source.XA(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: quorate follow --check has what its account needs", err)
+		return fmt.Errorf("%w: \"quorate follow --check\" says what its account needs", err)
 	}
 	return refusesXA(xa)
 }
@@ -331,7 +331,7 @@ func refusesXA(xa string) error {
 	if xa == "" {
 		return nil
 	}
-	return fmt.Errorf("what is closed for writes still takes XA COMMIT: %s", xa)
+	return fmt.Errorf("XA COMMIT writes even at a server that is closed for writes, so end these first: %s", xa)
 }
 
 // note writes into the cluster state that the source is about to be closed, and its state before that.
@@ -388,7 +388,7 @@ func (c *cutover) goOnClosed(ctx, limited context.Context, by string) (index uin
 	case err != nil:
 		return 0, err
 	case !g.superReadOnly && !g.readOnly:
-		return 0, errors.New("the source is open: say it without --source-closed")
+		return 0, errors.New("the source is open: run the cutover without --source-closed")
 	case g.persisted != "ON":
 		c.result.Reopens = "super_read_only is not persisted there"
 	}
@@ -410,7 +410,7 @@ func (s *Service) goesOn(ctx context.Context, by string, c cluster.Change) (inde
 		return 0, err
 	}
 	if !s.awaitDoors(ctx, func(d Doors) bool { return d.Writers == mysqld.Everybody }) {
-		return d.Index, control.Errorf(control.CodeUncertain, "the cluster follows no more, and it is not known whether clients can write: see quorate status")
+		return d.Index, control.Errorf(control.CodeUncertain, "the cluster does not follow any more, and it is not known whether clients can write: see quorate status")
 	}
 	return d.Index, nil
 }
@@ -468,7 +468,7 @@ func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 		stopped := false
 		c.set(func(now *cluster.FollowStatus) { st, stopped = *now, c.stopped })
 		if stopped { // waiting would only keep the source closed
-			return fmt.Errorf("not all of the source can come here: node %s %s", c.result.Node, st)
+			return fmt.Errorf("the cluster cannot get all transactions of the source: node %s %s", c.result.Node, st)
 		}
 		done, err := c.process.Admin().AppliedWithin(ctx, all.String(), time.Second)
 		if err == nil && done {
@@ -478,7 +478,7 @@ func (c *cutover) await(ctx context.Context, all *gtid.Set) error {
 			return errOvertaken
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("not all of the source is here within %s: node %s %s", units.Duration(c.args.Within), c.result.Node, c.get())
+			return fmt.Errorf("the cluster does not have all transactions of the source within %s: node %s %s", units.Duration(c.args.Within), c.result.Node, c.get())
 		}
 		if err != nil {
 			return err
@@ -502,7 +502,7 @@ func (c *cutover) nothingOfItsOwn(ctx context.Context, source *gtid.Set) error {
 	if here.IsEmpty() || c.args.Force {
 		return nil
 	}
-	return fmt.Errorf("since it follows, the cluster has %d transactions that the source lacks: %s; look what they are (quorate log dump); --force, if they touch other data", here.Count(), cut(here))
+	return fmt.Errorf("the cluster has %d transactions that the source lacks, from after it began to follow: %s; look what they are (quorate log dump); --force, if they touch other data", here.Count(), cut(here))
 }
 
 func (c *cutover) compare(ctx context.Context) error {

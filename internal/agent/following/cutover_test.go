@@ -28,7 +28,7 @@ func TestCutoverLooksForXA(t *testing.T) {
 	}
 	server.do(t, "XA START 'x'", "INSERT INTO d.t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
 	_, err = c.run(t.Context(), "ann")
-	if err == nil || !strings.Contains(err.Error(), "nothing was done: what is closed for writes still takes XA COMMIT") {
+	if err == nil || !strings.Contains(err.Error(), "nothing was done: XA COMMIT writes even at a server that is closed for writes") {
 		t.Errorf("the cutover says %v", err)
 	}
 	if got := server.readOnly(t); u.State().Closing != nil || strings.Contains(got, "1") {

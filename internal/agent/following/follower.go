@@ -275,7 +275,7 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 	}
 	f.mu.Unlock()
 	if step.Routine {
-		f.cfg.Logger.Warn("an account has made a routine at the source, and may use and alter it there: here it may only if it is granted that otherwise",
+		f.cfg.Logger.Warn("an account has made a routine at the source, and may execute and alter it there: here it may not, unless another grant allows it",
 			"gtid", info.GTID.String(), "account", step.Query.Invoker.String(), "do", "GRANT EXECUTE, ALTER ROUTINE ON the routine to it, after the cutover")
 	}
 	if left { // the text may hold a password's hash

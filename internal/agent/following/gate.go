@@ -43,7 +43,7 @@ func gateOf(ctx context.Context, db asked, uuid string) (g gate, err error) {
 		g.account = g.account[:at]
 	}
 	if uuid != "" && g.uuid != uuid {
-		return gate{}, fmt.Errorf("another server answers there than that which is to be closed and opened (%s)", uuid)
+		return gate{}, fmt.Errorf("another server answers there, not the source of the cutover (server_uuid %s)", uuid)
 	}
 	return g, nil
 }
@@ -93,7 +93,7 @@ func (g gate) setSince(was cluster.Closing) string {
 }
 
 // errClosedAlready means that somebody else has closed the source.
-var errClosedAlready = errors.New("the source is closed for writes already: if you have closed it, say --source-closed")
+var errClosedAlready = errors.New("the source is closed for writes already: if you closed it, use --source-closed")
 
 // closing is what is noted of the source before it is closed. earlier is a cutover that has closed it, and is not
 // over; nil = none.
@@ -105,7 +105,7 @@ func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 	case earlier == nil:
 		return &c, nil
 	case earlier.ServerUUID != g.uuid:
-		return nil, fmt.Errorf("another server answers there than that which an earlier cutover has closed (%s)", earlier.ServerUUID)
+		return nil, fmt.Errorf("another server answers there, not the source that an earlier cutover has closed (server_uuid %s)", earlier.ServerUUID)
 	}
 	if !g.closed(*earlier) { // somebody has opened it since
 		if g.kept(*earlier) {
@@ -114,7 +114,7 @@ func (g gate) closing(earlier *cluster.Closing) (*cluster.Closing, error) {
 		return &c, nil
 	}
 	if why := cmp.Or(earlier.Left, g.setSince(*earlier)); why != "" {
-		return nil, fmt.Errorf("the source is closed: %s. If it is to stay so, say --source-closed; else open it there", why)
+		return nil, fmt.Errorf("the source is closed: %s. If it should stay closed, use --source-closed; else open it there", why)
 	}
 	again := *earlier
 	again.CalledOff = false

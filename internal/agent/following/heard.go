@@ -104,7 +104,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 	c, said := clock.Machine{}, ""
 	kept, err := s.node.SiteHeard()
 	if err != nil {
-		s.logger.Warn("what the other site was heard to have cannot be read, and is forgotten", "error", err)
+		s.logger.Warn("cannot read which transactions the other site was heard to have: they are forgotten", "error", err)
 	}
 	s.learns(kept)
 	keep := func() {
@@ -116,7 +116,7 @@ func (s *Service) RunHeard(ctx context.Context) error {
 		if err := s.node.WriteSiteHeard(*now); err == nil {
 			kept = *now
 		} else if text = err.Error(); text != said {
-			s.logger.Warn("what the other site was heard to have is not on disk", "error", err)
+			s.logger.Warn("cannot write to disk which transactions the other site was heard to have", "error", err)
 		}
 		said = text
 	}

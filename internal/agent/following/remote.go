@@ -34,7 +34,7 @@ var errUnheard = errors.New("the node that is followed does not hear a majority 
 // AskedBySite carries out what another site asks at a readers' port.
 func (s *Service) AskedBySite(ctx context.Context, user string, from net.Addr, request []byte) []byte {
 	var r control.Request
-	answer := control.Answer{Code: control.CodeInvalid, Error: "this is no request of a site"}
+	answer := control.Answer{Code: control.CodeInvalid, Error: "a site cannot ask this"}
 	if err := json.Unmarshal(request, &r); err == nil && slices.Contains([]string{siteLook, siteKnow, siteFixed, siteYield, siteResume}, r.Name) {
 		r.From, r.By = "", fmt.Sprintf("site reader %s at %v", user, from)
 		answer = s.requests.Serve(ctx, r)
@@ -84,7 +84,7 @@ func (s *Source) lookAtSite(ctx context.Context, request string) (view cluster.S
 		executed, err = gtid.ParseSet(view.Executed)
 	}
 	if err == nil && view.Ballot.Number > cluster.BallotMax {
-		err = fmt.Errorf("%s says that it knows attempt %d, which nobody makes", s.addr, view.Ballot.Number)
+		err = fmt.Errorf("%s says that it knows attempt %d, and no site counts that far", s.addr, view.Ballot.Number)
 	}
 	if err == nil && view.Site != s.site {
 		err = fmt.Errorf("%s is a node of cluster %s, not of site %s", s.addr, view.Site, s.site)

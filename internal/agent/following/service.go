@@ -244,7 +244,7 @@ func (s *Service) Run(ctx context.Context) error {
 			said = err.Error()
 		}
 		if said != l.said && said != "" {
-			s.logger.Warn("the source of the cluster is not followed as it should be", "error", err)
+			s.logger.Warn("the cluster does not follow its source as it should", "error", err)
 		}
 		l.said = said
 		if c.Wait(ctx, lookEvery, changed) != nil {
@@ -390,7 +390,7 @@ func (s *Service) tryAll(ctx, reading context.Context, p *mysqld.Process, source
 		_, never := errors.AsType[*follow.UnsupportedError](err)
 		s.set(func(st *cluster.FollowStatus) { st.Error, s.stopped = said, never })
 		if before != said {
-			s.logger.Warn("following has stopped, and is tried again", "source", source.String(), "error", err)
+			s.logger.Warn("following the source has stopped: trying again", "source", source.String(), "error", err)
 		}
 		s.node.Wake()
 		switch {

@@ -54,7 +54,7 @@ func (s *Service) beforeSite(ctx context.Context, p *mysqld.Process, source *Sou
 	}
 	switch {
 	case view.Follows == s.node.Cluster() && view.Token == "":
-		return fmt.Errorf("site %s follows this one, which follows it: have one take over (quorate site promote)", f.Site)
+		return fmt.Errorf("site %s and this site follow each other: let one of them take over (quorate site promote)", f.Site)
 	case view.Follows != "" && view.Follows != s.node.Cluster():
 		return fmt.Errorf("site %s takes no writes: it follows %s", f.Site, view.Follows)
 	}
@@ -218,9 +218,9 @@ func (s *Service) view() cluster.SiteView {
 func (s *Service) agreed(site string, b cluster.Ballot) error {
 	switch {
 	case s.node.SiteAccess().Site != site || site == "":
-		return control.Errorf(control.CodeInvalid, "nothing was done: site %q is not the one of the configuration of node %s", site, s.node.Own().Name)
+		return control.Errorf(control.CodeInvalid, "nothing was done: site %q is not the site in the configuration of node %s", site, s.node.Own().Name)
 	case b.Site != site:
-		return control.Errorf(control.CodeInvalid, "nothing was done: site %s asks by an attempt of site %q", site, b.Site)
+		return control.Errorf(control.CodeInvalid, "nothing was done: site %s asks in the name of site %q", site, b.Site)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (s *Service) siteYielded(ctx context.Context, r control.Request) (operate.D
 		return d, err
 	}
 	if !s.awaitDoors(ctx, func(are Doors) bool { return are.Token == args.Token && are.Writers == mysqld.Nobody }) {
-		return d, control.Errorf(control.CodeUncertain, "site %s is about to close, and it is not known whether clients write", s.node.Cluster())
+		return d, control.Errorf(control.CodeUncertain, "site %s is about to close, and it is not known whether clients can still write there", s.node.Cluster())
 	}
 	if err := s.requests.Barrier(ctx); err != nil {
 		return d, control.Errorf(control.CodeUncertain, "site %s is closed, and it is not known whether it has stayed so: %v", s.node.Cluster(), err)
@@ -263,7 +263,7 @@ func (s *Service) siteYielded(ctx context.Context, r control.Request) (operate.D
 func (s *Service) couldClose(ctx context.Context) error {
 	source, err := Open(s.node.SiteAccess().At(0))
 	if err != nil {
-		return fmt.Errorf("it could not follow back: %w", err)
+		return fmt.Errorf("it could not follow the site that takes over: %w", err)
 	}
 	if err := source.Close(); err != nil {
 		return err

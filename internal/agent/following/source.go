@@ -175,11 +175,11 @@ func applies(ctx context.Context, db asked) (string, error) {
 		AND CHANNEL_NAME NOT IN ('group_replication_applier', 'group_replication_recovery'))`).Scan(&others, &channels)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("look whether the source applies what others have: %w", err)
+		return "", fmt.Errorf("look whether the source applies transactions of other servers: %w", err)
 	case others > 0:
-		return "it is a member of a group, in which another one may go on: shut the others down first", nil
+		return "it is a member of a group whose other members may take writes: shut the others down first", nil
 	case channels > 0:
-		return "it applies what another server has: follow that one, or STOP REPLICA there once it has all", nil
+		return "it applies transactions of another server: follow that server, or STOP REPLICA at the source once it has all", nil
 	}
 	return "", nil
 }
@@ -209,7 +209,7 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 		return fail(err)
 	}
 	if began > 0 && (instruments < 4 || blind > 0) {
-		return fail(errors.New("it has begun some since its start, and its Performance Schema does not show transactions"))
+		return fail(errors.New("some were begun since its start, and its Performance Schema does not show transactions"))
 	}
 	prepared, err := rows.Count(ctx, s.db, "XA RECOVER")
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Source) XA(ctx context.Context) (string, error) {
 	if begun+prepared == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%d XA transactions are begun in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
+	return fmt.Sprintf("%d XA transactions are open in sessions, %d are prepared (XA RECOVER)", begun, prepared), nil
 }
 
 // notCompared are schemas whose contents belong to each server alone.
@@ -286,7 +286,7 @@ func (s *Source) Compare(ctx context.Context, with *sql.DB, how cluster.Verify) 
 	}
 	for name := range here {
 		if _, ok := source.sums[name]; !ok {
-			differ = append(differ, name+" (only here, or the account must not see it there)")
+			differ = append(differ, name+" (only here, or the account may not see it there)")
 		}
 	}
 	if slices.Sort(differ); len(differ) > 0 {

@@ -203,7 +203,7 @@ func TestLeftClosed(t *testing.T) {
 		"read-only": {"SET GLOBAL read_only = ON", "root has set super_read_only or read_only since", "11"},
 		"open":      {"SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF", "", "00"},
 		"half open": {"SET GLOBAL super_read_only = OFF", "root has set super_read_only or read_only since", "01"},
-		"a replica": {"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'; START REPLICA SQL_THREAD", "it applies what another server has", "11"},
+		"a replica": {"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'; START REPLICA SQL_THREAD", "it applies transactions of another server", "11"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.do(t, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
@@ -342,11 +342,11 @@ func TestXAAtSource(t *testing.T) {
 	if err := h.Shut(t.Context(), *was); err != nil {
 		t.Fatal(err)
 	}
-	looks("1 XA transactions are begun in sessions, 0 are prepared")
+	looks("1 XA transactions are open in sessions, 0 are prepared")
 	do("XA END 'x'")
-	looks("1 XA transactions are begun in sessions, 0 are prepared")
+	looks("1 XA transactions are open in sessions, 0 are prepared")
 	do("XA PREPARE 'x'") // as read-only lets it
-	looks("0 XA transactions are begun in sessions, 1 are prepared")
+	looks("0 XA transactions are open in sessions, 1 are prepared")
 	do("XA COMMIT 'x'")
 	looks("") // although the session's row says PREPARED until it does something else
 	if err := h.OpenAgain(t.Context(), *was); err != nil {

@@ -153,7 +153,7 @@ func (t *takeover) same(ctx context.Context, all *gtid.Set) (*gtid.Set, error) {
 			last = err
 		}
 		if clock.Sleep(ctx, clock.Machine{}, siteLookEvery) != nil {
-			err := fmt.Errorf("the sites do not have the same in time: node %s %s", t.node.Own().Name, t.get())
+			err := fmt.Errorf("the sites do not have the same transactions in time: node %s %s", t.node.Own().Name, t.get())
 			if last != nil {
 				err = fmt.Errorf("%w; at last: %w", err, last)
 			}
@@ -535,7 +535,7 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 	}
 	seen, err := answers(sight(ctx, access, siteLook))
 	if err != nil {
-		return fmt.Errorf("no node of it answers that has a majority: %w", err)
+		return fmt.Errorf("no node of the other site answers with a majority: %w", err)
 	}
 	ballot := s.node.State().SiteBallot
 	// While the other site has a token, a late request may open it again: a newer request makes that void. And that
@@ -556,7 +556,7 @@ func (s *Service) fenceFormer(ctx context.Context, former *cluster.OtherSite) er
 			return err
 		}
 		follows = true
-		s.logger.Info("the other site took writes, and is closed", "site", former.Site)
+		s.logger.Info("the other site could take writes, and is closed now", "site", former.Site)
 	}
 	if !follows || !former.Fence {
 		return nil

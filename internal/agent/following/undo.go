@@ -129,9 +129,9 @@ func (c *cutover) calledOff(ctx context.Context, by string, why error) error {
 	_, left := errors.AsType[*leftError](err)
 	switch {
 	case left:
-		return control.Errorf(control.CodeFailed, "called off, and the cluster goes on following, but %v. The cutover: %v", err, why)
+		return control.Errorf(control.CodeFailed, "called off, and the cluster goes on following, but %v. The cutover failed: %v", err, why)
 	case !follows():
-		return control.Errorf(control.CodeUncertain, "not done: %v; and the cluster follows the source no more, which MAY STAY CLOSED: look there", why)
+		return control.Errorf(control.CodeUncertain, "not done: %v; and the cluster does not follow the source any more, which MAY STAY CLOSED: look there", why)
 	case err != nil:
 		return control.Errorf(control.CodeUncertain, "not done: %v; the cluster goes on following, and the source MAY BE CLOSED: %v. It is opened as soon as that is possible: see quorate status", why, err)
 	}

@@ -267,7 +267,7 @@ func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 	u, s := newUndoing(t, f, nil)
 	source := u.shut(t, s, f).source
 	u.change(t, cluster.FollowChange{CallOff: true})
-	u.change(t, cluster.FollowChange{Left: "it applies what another server has"})
+	u.change(t, cluster.FollowChange{Left: "it applies transactions of another server"})
 	refused := func(what, want string) {
 		t.Helper()
 		err := s.undo(t.Context(), "b")
@@ -275,7 +275,7 @@ func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 			t.Errorf("%s: %v, %s, %+v", what, err, server.readOnly(t), u.State().Closing)
 		}
 	}
-	refused("left", "it applies what another")
+	refused("left", "it applies transactions of another")
 	goOn := func() *cutover {
 		return &cutover{Service: s, follow: f, source: source, process: new(mysqld.Process), version: u.State().Version, earlier: u.State().Closing, args: cluster.CutoverRequest{SourceClosed: true}}
 	}
@@ -290,7 +290,7 @@ func leftIsLeft(t *testing.T, server *server, f cluster.Follow) {
 	if _, err := next.goOnClosed(t.Context(), ended, "ann"); err == nil {
 		t.Error("it has taken over")
 	}
-	refused("after an attempt", "it applies what another")
+	refused("after an attempt", "it applies transactions of another")
 	if _, err := u.ChangeState(t.Context(), "ann", cluster.Change{Judged: next.version, Follow: &cluster.FollowChange{Cutover: true}}); err == nil {
 		t.Error("an attempt that was called off has taken over")
 	}
