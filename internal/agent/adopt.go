@@ -39,7 +39,7 @@ type Adoption struct {
 // nothing in this node's own directory.
 func OpenAdoption(ctx context.Context, cfg config.Config, from string, logger *slog.Logger, version string) (_ *Adoption, err error) {
 	if cfg.Joins() {
-		return nil, errors.New("this node is to join a cluster ([join]): the first node of a new cluster adopts data")
+		return nil, errors.New("the configuration has [join], and only the first node of a new cluster can adopt data: remove [join]")
 	}
 	if from, err = filepath.Abs(from); err == nil {
 		from, err = filepath.EvalSymlinks(from)
@@ -52,7 +52,7 @@ func OpenAdoption(ctx context.Context, cfg config.Config, from string, logger *s
 		return nil, err
 	}
 	if !a.data.Fresh() {
-		return nil, fmt.Errorf("data directory %s is a node's already: adopt into an empty one", cfg.DataDir)
+		return nil, fmt.Errorf("data directory %s belongs to a node already: set data_dir to an empty directory", cfg.DataDir)
 	}
 	release, err := mysqld.HoldData(from)
 	if err != nil {
@@ -208,7 +208,7 @@ func (ad *Adoption) Report() AdoptionReport {
 func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 	a, s := ad.a, ad.about
 	if s.Survey == nil || cluster.Worst(founding.Judge(s)) == cluster.CheckFail {
-		return founding.Record{}, errors.New("something speaks against the adoption: nothing was done")
+		return founding.Record{}, errors.New("the data cannot be adopted, and nothing was done: \"quorate adopt --check\" says why")
 	}
 	executed, err := gtid.ParseSet(s.Survey.Executed)
 	if err != nil {
@@ -315,9 +315,9 @@ func UndoAdoption(ctx context.Context, cfg config.Config, logger *slog.Logger, v
 			if err == nil {
 				err = fmt.Errorf("%w: %s", founding.ErrStarted, changed)
 			} else {
-				err = fmt.Errorf("mysqld was started here since, and it cannot be seen whether that has changed the data: %w", err)
+				err = fmt.Errorf("mysqld was started after the adoption, and quorate cannot tell whether that changed the data: %w", err)
 			}
-			return fmt.Errorf("%w. They are whole in %s: mend what keeps the agent from going on with them, and start it; or leave with them, in place (docs/leaving.md)", err, data)
+			return fmt.Errorf("%w. The data are complete in %s: start the agent, and mend what stops it; or go on without quorate, with the data in place (docs/leaving.md)", err, data)
 		})
 	})
 }
@@ -349,7 +349,7 @@ func changedSince(ctx context.Context, cfg config.Config, r founding.Record, dat
 	case len(survey.LockedRoot) > 0 && !r.LockedRoot:
 		return "root@localhost is locked, as the first start does", nil
 	case !executed.Equal(before):
-		return "gtid_executed is another one", nil
+		return "gtid_executed has changed", nil
 	}
 	return "", nil
 }

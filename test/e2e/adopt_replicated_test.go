@@ -30,8 +30,8 @@ func TestAdoptSemiSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	load.stop(t)
-	f.adoptionFails(t, ctx, source.Data(), "installed for good, and not beside quorate: rpl_semi_sync_source",
-		"stop its replicas; UNINSTALL PLUGIN rpl_semi_sync_source", "2 variables of replication alone", "REVOKE REPLICATION SLAVE")
+	f.adoptionFails(t, ctx, source.Data(), "installed plugins that cannot run beside quorate: rpl_semi_sync_source",
+		"stop its replicas; UNINSTALL PLUGIN rpl_semi_sync_source", "2 variables, all of replication", "REVOKE REPLICATION SLAVE")
 	if err := source.Start(ctx); err != nil { // with all that SET PERSIST has kept
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestAdoptGroup(t *testing.T) {
 		}
 	}
 	f.adoptionFails(t, ctx, members[0].Data(), "it replicates: group_replication_applier", "STOP GROUP_REPLICATION; RESET REPLICA ALL",
-		"not beside quorate: group_replication", "SET GLOBAL super_read_only = OFF; UNINSTALL PLUGIN group_replication", "GROUP_REPLICATION_STREAM",
-		"SET PERSIST has kept sql_require_primary_key,")
+		"cannot run beside quorate: group_replication", "SET GLOBAL super_read_only = OFF; UNINSTALL PLUGIN group_replication", "GROUP_REPLICATION_STREAM",
+		"SET PERSIST has kept sql_require_primary_key")
 	load.awaitAcks(t, ctx, 20)
 	load.stop(t)
 	g.takesOverFrom(t, ctx, primary, f.history)

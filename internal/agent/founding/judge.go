@@ -84,7 +84,7 @@ func judgePlace(p Place) []cluster.Check {
 			Do: "move its files into a directory below it, and set data_dir to another one there"}}
 	case p.OtherDisk:
 		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: fmt.Sprintf("%s and data_dir %s are on different file systems", p.From, p.DataDir),
-			Do: "set data_dir to a directory on the data's: nothing is copied"}}
+			Do: "set data_dir to a directory on the file system of the data: they are moved, and not copied"}}
 	case p.Unmovable != "":
 		return []cluster.Check{{Subject: subject, State: cluster.CheckFail, Found: p.Unmovable, Do: "run this as root"}}
 	}
@@ -96,12 +96,12 @@ func judgeFiles(s Situation) []cluster.Check {
 	older := f.Version != (install.Version{}) && f.Version != s.Version
 	return []cluster.Check{
 		judgeOf("version", older, cluster.CheckFail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
-			"start that mysqld on them once, with the configuration that they have now, and shut it down: it upgrades them, which nothing undoes",
+			"start this mysqld on the data once, with the configuration that they have now, and shut it down: it upgrades the data, and no downgrade is possible",
 			"MySQL "+s.Version.String()),
 		judgeOf("links", len(f.Links) > 0, cluster.CheckFail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
-		judgeOf("owner", len(f.Foreign) > 0, cluster.CheckFail, fmt.Sprintf("files that are not of the account %s: %s", s.Place.Account, shown(f.Foreign)),
-			fmt.Sprintf("chown -R %s %s, or run quorate and mysqld as the account that has them", s.Place.Account, s.Place.From),
-			"all files are of the account "+s.Place.Account),
+		judgeOf("owner", len(f.Foreign) > 0, cluster.CheckFail, fmt.Sprintf("files that do not belong to the account %s: %s", s.Place.Account, shown(f.Foreign)),
+			fmt.Sprintf("chown -R %s %s, or run quorate and mysqld as the account to which they belong", s.Place.Account, s.Place.From),
+			"all files belong to the account "+s.Place.Account),
 		judgeOf("binlogs", f.Binlogs > 0, cluster.CheckWarn,
 			fmt.Sprintf("%s of %s stay among the data, and nobody reads them any more", units.Count(f.Binlogs, "binlog or relay log file", "binlog and relay log files"), units.Size(f.BinlogBytes)),
 			"copy them elsewhere if backups need them; delete them once the cluster runs", "none among the data"),
@@ -115,9 +115,9 @@ func judgePersisted(names []string) cluster.Check {
 	wanted := slices.DeleteFunc(slices.Clone(names), ofReplication)
 	good := "no variables of SET PERSIST"
 	if len(names) > 0 {
-		good = fmt.Sprintf("SET PERSIST has kept %s of replication alone, which do not count any more", units.Count(len(names), "variable", "variables"))
+		good = fmt.Sprintf("SET PERSIST has kept %s, all of replication: mysqld will not read them any more", units.Count(len(names), "variable", "variables"))
 	}
-	return judgeOf("persisted", len(wanted) > 0, cluster.CheckWarn, "SET PERSIST has kept "+shown(wanted)+", which does not count any more",
+	return judgeOf("persisted", len(wanted) > 0, cluster.CheckWarn, "SET PERSIST has kept "+shown(wanted)+": mysqld will not read that any more",
 		"write what is still wanted into [mysql.variables]", good)
 }
 
@@ -143,7 +143,7 @@ func judgeTransactions(v *mysqld.Survey) []cluster.Check {
 			fmt.Sprintf("%s of %s", units.Count(executed.Count(), "transaction", "transactions"), units.Count(len(sources), "server", "servers"))),
 		judgeOf("holes", intervals > len(sources), cluster.CheckWarn,
 			fmt.Sprintf("gtid_executed has %s: transactions that this server does not have", units.Count(intervals-len(sources), "hole", "holes")),
-			"make sure that this server is the one with all data: what it lacks is lost. (A group gives its members numbers in blocks: where its primary has moved, such a hole is none.)",
+			"make sure that this server has all data: what it lacks is lost. (Each member of a group takes a block of numbers: where the primary of the group has moved, such a hole is normal.)",
 			"gtid_executed has no holes"),
 		judgeOf("xa", v.PreparedXA > 0, cluster.CheckFail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
 			"start the server again, and end each one: XA RECOVER, XA COMMIT or XA ROLLBACK", "no prepared XA transactions"),
@@ -158,8 +158,8 @@ func judgeData(v *mysqld.Survey) []cluster.Check {
 			"quorate has not been tried with a keyring: ALTER TABLE … ENCRYPTION = 'N'", "nothing is encrypted"),
 		judgeOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
-		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "by accounts that are not there: "+shown(v.NoDefiner),
-			"they fail now as they will then: create the account, or define them again", "every definer is an account"),
+		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "their definers are accounts that do not exist: "+shown(v.NoDefiner),
+			"they fail today already: create the account, or define them again", "every definer is an account"),
 		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
 			"disable those that are to wait: ALTER EVENT … DISABLE, or later quorate cluster set --events off", "no enabled events"),
 		judgeOf("router metadata", v.RouterMetadata, cluster.CheckFail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
@@ -176,8 +176,8 @@ func judgeServer(v *mysqld.Survey) []cluster.Check {
 	components := slices.DeleteFunc(slices.Clone(v.Components), ofGroup)
 	return []cluster.Check{
 		judgeChannels(v.Channels),
-		judgeOf("plugins", len(bad) > 0, cluster.CheckFail, "installed for good, and not beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
-		judgeOf("group components", len(needGroup) > 0, cluster.CheckFail, "installed for good, and not without Group Replication: "+shown(needGroup),
+		judgeOf("plugins", len(bad) > 0, cluster.CheckFail, "installed plugins that cannot run beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
+		judgeOf("group components", len(needGroup) > 0, cluster.CheckFail, "installed components that need Group Replication: "+shown(needGroup),
 			"start it again, and UNINSTALL COMPONENT '"+strings.Join(needGroup, "', '")+"'", "no components of Group Replication"),
 		judgeOf("components", len(components) > 0, cluster.CheckWarn, "installed for good: "+shown(components)+"; every node needs their files",
 			"install the same MySQL on all nodes, or UNINSTALL COMPONENT", "no components"),

@@ -32,7 +32,7 @@ func TestJudgeReplicationsVariables(t *testing.T) {
 		t.Errorf("at worst %s", got)
 	}
 	if !slices.ContainsFunc(findings, func(f cluster.Check) bool {
-		return strings.HasPrefix(f.Found, "SET PERSIST has kept 2 variables of replication alone")
+		return strings.HasPrefix(f.Found, "SET PERSIST has kept 2 variables, all of replication")
 	}) {
 		t.Errorf("not named: %+v", findings)
 	}
@@ -64,15 +64,15 @@ func TestJudge(t *testing.T) {
 		"logger":        {func(s *Situation) { s.Members[0].Kind = cluster.KindLogger }, cluster.CheckFail, "members", "this node alone", "this full node"},
 		"nested":        {func(s *Situation) { s.Place.Nested = true }, cluster.CheckFail, "place", "below the other", "beside it"},
 		"mount":         {func(s *Situation) { s.Place.MountPoint = true }, cluster.CheckFail, "place", "is a mount point", "a directory below it"},
-		"disk":          {func(s *Situation) { s.Place.OtherDisk = true }, cluster.CheckFail, "place", "different file systems", "on the data's"},
+		"disk":          {func(s *Situation) { s.Place.OtherDisk = true }, cluster.CheckFail, "place", "different file systems", "on the file system of the data"},
 		"unmovable":     {func(s *Situation) { s.Place.Unmovable = "/var/lib is not writable" }, cluster.CheckFail, "place", "not writable", "as root"},
-		"older":         {func(s *Situation) { s.Files.Version.Patch = 3 }, cluster.CheckFail, "version", "of MySQL 9.7.3, and mysqld here is 9.7.4", "it upgrades them"},
+		"older":         {func(s *Situation) { s.Files.Version.Patch = 3 }, cluster.CheckFail, "version", "of MySQL 9.7.3, and mysqld here is 9.7.4", "it upgrades the data"},
 		"links":         {func(s *Situation) { s.Files.Links = many }, cluster.CheckFail, "links", "a, b, c, d, e and 2 more", "in their places"},
-		"owner":         {func(s *Situation) { s.Files.Foreign = many[:1] }, cluster.CheckFail, "owner", "not of the account mysql: a", "chown -R mysql /var/lib/mysql"},
+		"owner":         {func(s *Situation) { s.Files.Foreign = many[:1] }, cluster.CheckFail, "owner", "do not belong to the account mysql: a", "chown -R mysql /var/lib/mysql"},
 		"binlogs":       {func(s *Situation) { s.Files.Binlogs, s.Files.BinlogBytes = 2, 3<<20 }, cluster.CheckWarn, "binlogs", "2 binlog and relay log files of 3MiB", "delete them"},
 		"persisted":     {func(s *Situation) { s.Files.Persisted = many[:1] }, cluster.CheckWarn, "persisted", "has kept a", "[mysql.variables]"},
 		"persisted beside a group's": {func(s *Situation) { s.Files.Persisted = []string{"group_replication_group_name", "long_query_time"} },
-			cluster.CheckWarn, "persisted", "has kept long_query_time,", "[mysql.variables]"},
+			cluster.CheckWarn, "persisted", "has kept long_query_time:", "[mysql.variables]"},
 		"no GTIDs":        {func(s *Situation) { s.Survey.Executed = "" }, cluster.CheckFail, "gtids", "is empty", "turn gtid_mode on"},
 		"bad GTIDs":       {func(s *Situation) { s.Survey.Executed = "x" }, cluster.CheckFail, "gtids", "cannot be read", "report"},
 		"hole":            {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:7-9," + newUUID + ":1" }, cluster.CheckWarn, "holes", "1 hole", "all data"},
@@ -80,10 +80,10 @@ func TestJudge(t *testing.T) {
 		"engine":          {func(s *Situation) { s.Survey.NotInnoDB = []string{"shop.t (MyISAM)"} }, cluster.CheckFail, "engines", "shop.t (MyISAM)", "ENGINE = InnoDB"},
 		"encrypted":       {func(s *Situation) { s.Survey.Encrypted = many[:1] }, cluster.CheckFail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
 		"outside":         {func(s *Situation) { s.Survey.Outside = many[:1] }, cluster.CheckFail, "outside", "elsewhere: a", "into the data directory"},
-		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "not there: a", "define them again"},
+		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "do not exist: a", "define them again"},
 		"events":          {func(s *Situation) { s.Survey.Events = many[:1] }, cluster.CheckWarn, "events", "run on the primary", "DISABLE"},
 		"innodb cluster":  {func(s *Situation) { s.Survey.RouterMetadata = true }, cluster.CheckFail, "router metadata", "InnoDB Cluster", "dissolve"},
-		"hole of a group": {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:1000001-1000003" }, cluster.CheckWarn, "holes", "1 hole", "its primary has moved"},
+		"hole of a group": {func(s *Situation) { s.Survey.Executed = oldUUID + ":1-5:1000001-1000003" }, cluster.CheckWarn, "holes", "1 hole", "primary of the group has moved"},
 		"replica":         {func(s *Situation) { s.Survey.Channels = []string{"x from h"} }, cluster.CheckFail, "replication", "x from h", "received: STOP REPLICA; RESET REPLICA ALL"},
 		"member": {func(s *Situation) { s.Survey.Channels = []string{"group_replication_applier from <NULL>"} }, cluster.CheckFail, "replication",
 			"group_replication_applier", "received: STOP GROUP_REPLICATION; RESET REPLICA ALL"},

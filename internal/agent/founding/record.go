@@ -148,7 +148,7 @@ func Finish(fs vfs.FS, dir string, log seglog.Options) error {
 }
 
 // ErrStarted refuses to undo an adoption whose data may have changed since.
-var ErrStarted = errors.New("mysqld was started here since: it cannot be undone any more")
+var ErrStarted = errors.New("mysqld was started after the adoption, so it cannot be undone any more")
 
 // Undo puts the data back to where they were, from whichever state an adoption is in, and
 // leaves nothing else in dir but its lock. Once mysqld was started, it asks untouched, which returns nil
@@ -203,7 +203,7 @@ func (r Record) unchanged(fs vfs.FS, dir string, phase Phase) error {
 }
 
 // ErrRebuilt refuses to undo an adoption whose data are no longer those that were adopted.
-var ErrRebuilt = errors.New("this node was rebuilt since: it cannot be undone any more. What was adopted is below old, if it is still kept")
+var ErrRebuilt = errors.New("this node was rebuilt after the adoption, so it cannot be undone any more. The data that were adopted are below old/, if they are still kept")
 
 // still checks that the directory is what was adopted. A rebuild moves the data away, with all that
 // mysqld has left of its starts: undoing would then remove them.
@@ -219,7 +219,7 @@ func (r Record) still(fs vfs.FS, dir string, phase Phase) error {
 	case old || found && id.Instance != r.Identity.Instance:
 		return ErrRebuilt
 	case !found && phase == Done:
-		return fmt.Errorf("%s has no %s: it is not as it was adopted, and nothing was undone", dir, datadir.IdentityFile)
+		return fmt.Errorf("%s has no %s, so it is not as the adoption left it: nothing was undone", dir, datadir.IdentityFile)
 	}
 	data := filepath.Join(dir, "mysql", "data")
 	after, err := find(fs, data)
