@@ -76,7 +76,7 @@ func (a *Agent) stream(ctx context.Context, r control.Request, w io.Writer) erro
 	case r.Name == cluster.StreamData && !a.runsMysqld():
 		return control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	case r.Name == cluster.StreamData:
-		a.logger.Info("the data are copied for a backup", "by", r.By)
+		a.logger.Info("copying mysqld's data for a backup", "by", r.By)
 		return a.backups.Data(ctx, w)
 	case r.Name == cluster.StreamLog:
 		var args cluster.StreamLogRequest
@@ -92,5 +92,5 @@ func (a *Agent) stream(ctx context.Context, r control.Request, w io.Writer) erro
 		}
 		return err
 	}
-	return control.Errorf(control.CodeUnknown, "this agent knows no copy %q: it is older than the command", r.Name)
+	return control.Errorf(control.CodeUnknown, "this agent cannot give the copy %q: it runs an older quorate than the command; upgrade the agent", r.Name)
 }

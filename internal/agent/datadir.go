@@ -129,7 +129,7 @@ func checkIdentity(id datadir.Identity, cfg config.Config) error {
 		return fmt.Errorf("data directory %s belongs to node %q, not to %q: set data_dir to this node's own",
 			cfg.DataDir, id.Node, cfg.Node)
 	case id.ClusterID != cfg.ClusterID() || id.NodeID != uint64(cfg.Self().ID):
-		return fmt.Errorf("data directory %s was made for another list of [[member]]: the initial members cannot be changed in the file",
+		return fmt.Errorf("data directory %s was made with another list of [[member]]: write that list into node.toml again; members change by \"quorate node\" only",
 			cfg.DataDir)
 	}
 	return nil

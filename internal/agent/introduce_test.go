@@ -123,7 +123,7 @@ func TestMountedWhileItWaits(t *testing.T) {
 	if err := <-ended; err == nil || !a.again || !strings.Contains(err.Error(), "starts again") {
 		t.Errorf("it ends with %v, settled %t", err, a.again)
 	}
-	if err := a.data.open(); err == nil || !strings.Contains(err.Error(), "is not empty any more") {
+	if err := a.data.open(); err == nil || !strings.Contains(err.Error(), "was empty a moment ago") {
 		t.Errorf("mounted a moment later: %v", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "of before" {
@@ -285,7 +285,7 @@ func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
 	h.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
 	for id, want := range map[transport.Identity]string{
 		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
-		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "that is not the one this node knows",
+		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "has another data directory",
 		{Node: 2, NodeName: "b"}:                        `the data directory of node "b" is empty`,
 		{Node: 3, NodeName: "c"}:                        `the data directory of node "c" is empty`,
 	} {

@@ -152,7 +152,7 @@ func (h asker) CheckPeer(id transport.Identity) error {
 	}
 	pinned := h.data.known.Pinned(id.Node)
 	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
-		return fmt.Errorf("node %q has a data directory (instance %.8s) that is not the one this node knows (instance %.8s)",
+		return fmt.Errorf("node %q has another data directory (instance %.8s) than this node knows (instance %.8s)",
 			id.NodeName, instance, pinned)
 	}
 	return nil

@@ -34,9 +34,9 @@ type Restoration struct {
 func OpenRestoration(cfg config.Config, logger *slog.Logger, version string) (*Restoration, error) {
 	switch {
 	case cfg.Joins():
-		return nil, errors.New("this node is to join a cluster ([join]): a backup makes the first node of a new cluster")
+		return nil, errors.New("the configuration has [join], and a backup makes the first node of a new cluster: remove [join]")
 	case len(cfg.Members) != 1 || cfg.Self().Kind == cluster.KindLogger:
-		return nil, errors.New("the configuration must have this node, a full one, as its only [[member]]: a backup makes the first node of a new cluster, and the others join it")
+		return nil, errors.New("the configuration must name this node, as a full node, in its only [[member]]: a backup makes the first node of a new cluster, and the other nodes join it")
 	}
 	if err := clearRestore(cfg); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func OpenRestoration(cfg config.Config, logger *slog.Logger, version string) (*R
 		return nil, err
 	}
 	if !a.data.Fresh() {
-		return nil, fmt.Errorf("data directory %s is a node's already: restore into an empty one", cfg.DataDir)
+		return nil, fmt.Errorf("data directory %s belongs to a node already: set data_dir to an empty directory", cfg.DataDir)
 	}
 	if err := a.data.Reserve(); err != nil {
 		return nil, err

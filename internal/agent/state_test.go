@@ -95,7 +95,7 @@ func TestStateIsKept(t *testing.T) {
 	want := []string{
 		"5 1 ann@db1: node b: weight 7: done", "8 2 ann@db1: node b: weight 9: done",
 		"9 0 ann@db1: node b: weight 9: ignored: another change came first",
-		"10 0 ann@db1: node b: weight 9: ignored: Raft cannot make its members",
+		"10 0 ann@db1: node b: weight 9: ignored: Raft cannot make this change of the members",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("audit (-want +got):\n%s", d)
@@ -132,7 +132,7 @@ func TestStateRefuses(t *testing.T) {
 	if err := load(false, 100); err != nil {
 		t.Errorf("there never was a file: %v", err)
 	}
-	if err := load(true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
+	if err := load(true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins only at entry 100") {
 		t.Errorf("the file is gone, and what it may have lost: %v", err)
 	}
 	for text, want := range map[string]string{

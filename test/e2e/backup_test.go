@@ -436,7 +436,7 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop drop
 	if _, err := os.Stat(filepath.Join(g.DataDir(0), "identity.json")); err != nil {
 		g.must(t, ctx, 0, args...)
 	}
-	g.refused(t, ctx, 0, []int{1}, "a node's already", args...)
+	g.refused(t, ctx, 0, []int{1}, "belongs to a node already", args...)
 	g.heal(t, ctx)
 	g.check(t, ctx)
 	g.holdsDropped(t, ctx, drop)

@@ -151,7 +151,7 @@ const roomEvery = 5 * time.Second
 func (s *Source) watchRoom(ctx context.Context, off context.CancelCauseFunc) {
 	for s.c.Clock.Wait(ctx, roomEvery, nil) == nil {
 		if free, err := s.c.Free(); err == nil && free < reserve/2 {
-			off(fmt.Errorf("the disk of %s has %s left: the copy is called off", s.c.Dir, units.Size(int64(free))))
+			off(fmt.Errorf("the disk of %s has only %s left: the copy was stopped", s.c.Dir, units.Size(int64(free))))
 			return
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Source) start(ctx context.Context) (Mysqld, archive.Start, error) {
 	own := s.c.Own()
 	server, version := s.c.Mysqld()
 	if !own.Role.Judged() || own.LogState != status.LogOK || server == nil {
-		return nil, start, fmt.Errorf("node %s is %s, and its log is %s: a backup is taken of a replica, or of the primary, with a log that is ok", s.c.Node, own.Role, own.LogState)
+		return nil, start, fmt.Errorf("node %s is %s, and its log is %s: a backup needs a replica or the primary, with a log that is ok", s.c.Node, own.Role, own.LogState)
 	}
 	start.MySQL, start.FromPrimary = version, own.Role == status.RolePrimary
 	var err error
@@ -237,7 +237,7 @@ func (s *Source) begin(after uint64) (b replay.LogBegin, err error) {
 	}
 	first := segments[at]
 	if first.FirstIndex > latest {
-		return b, fmt.Errorf("the log begins at entry %d, behind what mysqld has on disk for certain: try again in some seconds", first.FirstIndex)
+		return b, fmt.Errorf("the log begins at entry %d, and it is not certain yet that mysqld has everything before it on disk: try again in some seconds", first.FirstIndex)
 	}
 	return replay.NewLogBegin(first, log.Term)
 }

@@ -95,7 +95,7 @@ func (d Dir) Load(f File, v any) (found bool, err error) {
 	}
 	if errors.Is(err, iofs.ErrPermission) && f.Again != "" {
 		if _, noStat := d.fs.Stat(d.Join(f.Name)); noStat == nil { // it is there
-			err = fmt.Errorf("%s is another account's: a command of root's was killed here, perhaps. As root, %s: %w", d.Join(f.Name), f.Again, err)
+			err = fmt.Errorf("%s belongs to another account, perhaps because a command that ran as root was killed. As root, %s: %w", d.Join(f.Name), f.Again, err)
 		}
 	}
 	if err != nil {

@@ -187,7 +187,7 @@ func (h *Home) Clear() error {
 	}
 	for _, name := range []string{"log", "mysql", SeedDir, ClusterState, Durable} {
 		if err := h.fs.RemoveAll(h.Join(name)); err != nil {
-			return fmt.Errorf("remove what an earlier try has left: %w", err)
+			return fmt.Errorf("remove what an earlier try to join has left: %w", err)
 		}
 	}
 	return nil
@@ -242,7 +242,7 @@ func (d Dir) CheckEmpty() error {
 	}
 	ours := []string{ClusterState, Durable, Met, Peers, Promise}
 	if slices.ContainsFunc(found, func(name string) bool { return slices.Contains(ours, name) }) {
-		return fmt.Errorf("data directory %s: its "+IdentityFile+" is lost: put it back; or, if the other nodes run, move the directory away, and run \"quorate node rebuild\" there for this node", d.path)
+		return fmt.Errorf("data directory %s: its "+IdentityFile+" is lost: put it back; or, if the other nodes run, move the directory away, and run \"quorate node rebuild\" for this node on one of them", d.path)
 	}
 	for _, name := range found { // a crash may have left the lock, or a file that was not complete
 		if !slices.Contains([]string{lostFound, LockFile, IdentityFile + ".tmp", Adopting + ".tmp", Restoring + ".tmp"}, name) {

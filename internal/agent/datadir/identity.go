@@ -89,11 +89,11 @@ var follows = map[Life][]Life{
 func (id Identity) Life() (Life, error) {
 	switch {
 	case id.State && !id.Log:
-		return "", fmt.Errorf("it is contradictory: a cluster state, but no log")
+		return "", fmt.Errorf("it is contradictory: the node has a cluster state, but no log")
 	case id.Joining && (id.Log || id.Superseded != nil):
-		return "", fmt.Errorf("it is contradictory: joining, but with a log or a membership")
+		return "", fmt.Errorf("it is contradictory: the node joins, but has a log, or was left behind by a recovery")
 	case id.GivenUp != nil && !id.Joining:
-		return "", fmt.Errorf("it is contradictory: its data are given up, but it is not joining")
+		return "", fmt.Errorf("it is contradictory: the node gives up its data, but does not join")
 	case id.Recovered && !id.State && !id.Joining:
 		return "", fmt.Errorf("it is contradictory: its cluster was recovered, but it has no cluster state")
 	case id.Removed:

@@ -79,7 +79,7 @@ func (l *Locked) hold() error {
 	}
 	there, err := l.Find(IdentityFile)
 	if there { // its disk was mounted since
-		err = fmt.Errorf("data directory %s is not empty any more: start again", l.Path())
+		err = fmt.Errorf("data directory %s was empty a moment ago, and now has data (was its disk mounted just now?): start the agent again", l.Path())
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())

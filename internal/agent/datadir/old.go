@@ -55,7 +55,7 @@ func (h *Home) setAside(name string, to Dir) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it was moved before, or there is none
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
-		return fmt.Errorf("%w: it is a file system of its own: move what is in it elsewhere, and unmount it", err)
+		return fmt.Errorf("%w: the first of the two is a file system of its own: move its content elsewhere, and unmount it", err)
 	}
 	return err
 }

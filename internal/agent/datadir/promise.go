@@ -47,7 +47,7 @@ func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises,
 	case !found: // the node never ran, or ran an older quorate, whose leaders went by their own timeout
 	case damaged || r.ElectionTimeout <= 0 || r.ElectionTimeout > most:
 		r, longest = promiseRecord{}, max(own, most)
-		logger.Warn("what this node has promised is damaged: it votes for nobody for as long as any promise can hold",
+		logger.Warn("the file with this node's promises is damaged: the node votes for no other node for as long as any promise can hold",
 			"file", d.Join(Promise), "for", longest, "error", err)
 	default:
 		longest = max(own, r.ElectionTimeout)
@@ -58,7 +58,7 @@ func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (p Promises,
 	}
 	err = d.WritePromise(longest)
 	if err != nil && r.ElectionTimeout == 0 {
-		logger.Warn("note what this node promises", "error", err)
+		logger.Warn("cannot write down what this node promises", "error", err)
 		return p, nil
 	}
 	p.noted = err == nil
@@ -77,7 +77,7 @@ func (p Promises) Forget(ctx context.Context, c clock.Clock, write func(own time
 		if err == nil {
 			return
 		}
-		logger.Warn("note what this node promises: it is tried again", "error", err)
+		logger.Warn("cannot write down what this node promises: trying again", "error", err)
 	}
 }
 

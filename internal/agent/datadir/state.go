@@ -92,7 +92,7 @@ func (d Dir) State(members []cluster.Member, had bool, first uint64) (cluster.St
 	case err != nil:
 		return cluster.StatePoint{}, err
 	case !found && had && first > 1:
-		return cluster.StatePoint{}, fmt.Errorf("%s is gone, and the log begins at entry %d, after what it may have lost: "+
+		return cluster.StatePoint{}, fmt.Errorf("%s is gone, and the log begins only at entry %d, so changes of the cluster state may be lost: "+
 			"put it back, or copy it from another node of the cluster", d.Join(ClusterState), first)
 	case !found:
 		return cluster.StatePoint{State: cluster.NewState(members), Through: first - 1}, nil

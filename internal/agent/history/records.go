@@ -87,7 +87,7 @@ func (r *Records) Committed(o consensus.StateOutcome) {
 	}
 	switch {
 	case errors.Is(o.Ignored, consensus.ErrUnfit):
-		line.Result, line.Version = "ignored: Raft cannot make its members", 0
+		line.Result, line.Version = "ignored: Raft cannot make this change of the members", 0
 	case o.Ignored != nil:
 		line.Result, line.Version = "ignored: another change came first", 0
 	}
@@ -141,7 +141,7 @@ func (r *Records) WriteAudit() error {
 func (r *Records) WriteHistory() {
 	some, err := r.flush(&r.events, r.History)
 	if err != nil {
-		r.logger.Warn("keep the history: it is tried again", "error", err)
+		r.logger.Warn("cannot write the history: trying again", "error", err)
 	} else if some {
 		r.look()
 	}
@@ -176,7 +176,7 @@ func (r *Records) Healed(at time.Time, why string) {
 		err = r.History.Append(r.line(at, cluster.Event{Kind: cluster.EventHealed, Why: why}))
 	}
 	if err != nil {
-		r.logger.Warn("note in the history that the log was healed", "error", err)
+		r.logger.Warn("cannot write into the history that the log was healed", "error", err)
 	}
 }
 
@@ -185,7 +185,7 @@ func (r *Records) Healed(at time.Time, why string) {
 func (r *Records) look() {
 	lines, err := r.History.Newest(cluster.LinesMax)
 	if err != nil {
-		r.logger.Warn("read the history", "error", err)
+		r.logger.Warn("cannot read the history", "error", err)
 		return
 	}
 	for _, l := range lines {
@@ -261,7 +261,7 @@ func (r *Records) copyLines(ctx context.Context, n status.Node, request string, 
 		err = into.Append(lines...)
 	}
 	if err != nil {
-		r.logger.Debug("copy another node's lines: it is tried again", "request", request, "node", n.Name, "error", err)
+		r.logger.Debug("cannot copy another node's lines: trying again", "request", request, "node", n.Name, "error", err)
 	}
 	return err == nil
 }

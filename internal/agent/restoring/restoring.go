@@ -173,7 +173,7 @@ func (c *copier) copy(items Items) error {
 			continue // a point
 		}
 		if e.Index != c.next || e.Term < c.term {
-			return fmt.Errorf("entry %d of term %d comes where entry %d is to come, of term %d at least", e.Index, e.Term, c.next, c.term)
+			return fmt.Errorf("entry %d of term %d comes where entry %d of term %d or later should come", e.Index, e.Term, c.next, c.term)
 		}
 		c.next, c.term = e.Index+1, e.Term
 		cut, done, err := c.target.Cut(e)
@@ -288,7 +288,7 @@ func Finish(fs vfs.FS, dir string, r Record, m archive.Manifest, l Log, n Node) 
 		func() error { return fs.SyncDir(dir) },
 	} {
 		if err := step(); err != nil {
-			return fmt.Errorf("finish the restore, which is to be begun again: %w", err)
+			return fmt.Errorf("finish the restore (begin it again): %w", err)
 		}
 	}
 	return nil

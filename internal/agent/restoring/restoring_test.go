@@ -158,7 +158,7 @@ func TestMakeLogRefuses(t *testing.T) {
 		"the point does not come":         {archive.Target{Before: binlogtest.GTID(99)}, func(*archive.Manifest, *chain) {}, "--latest restores all that there is"},
 		"pieces are missing":              {archive.Target{}, func(m *archive.Manifest, _ *chain) { m.End.Index = 10 }, "pieces are missing"},
 		"the point is before the end":     {archive.Target{Before: binlogtest.GTID(41)}, func(*archive.Manifest, *chain) {}, "Name an older one"},
-		"an entry is missing":             {archive.Target{}, func(_ *archive.Manifest, c *chain) { c.entries = append(c.entries[:2:2], c.entries[3:]...) }, "comes where entry 7 is to come"},
+		"an entry is missing":             {archive.Target{}, func(_ *archive.Manifest, c *chain) { c.entries = append(c.entries[:2:2], c.entries[3:]...) }, "comes where entry 7 of term"},
 		"an entry comes twice, by number": {archive.Target{}, func(_ *archive.Manifest, c *chain) { c.entries[2].Data = c.entries[1].Data }, "cannot be committed"},
 		"a stage is too short":            {archive.Target{}, func(_ *archive.Manifest, c *chain) { c.stage = c.stage[:50] }, "entry 8"},
 	} {
