@@ -121,7 +121,7 @@ func TestCheckStartWithIssuedKey(t *testing.T) {
 	openedDir(t, cfg)
 	for _, c := range []struct{ certificate, key, want string }{
 		{"a.pem", "a.key", ""}, {"open.pem", "open.key", "(mode 0644): set it to 0600"}, {"a.pem", "b.key", "private key does not match"},
-		{"b.pem", "b.key", "is of ca:" + uri("b") + ", and this node is ca:" + uri("a")},
+		{"b.pem", "b.key", "names ca:" + uri("b") + ", and this node is ca:" + uri("a")},
 	} {
 		cfg.PeerTLS.CAFile, cfg.PeerTLS.CertificateFile, cfg.PeerTLS.KeyFile = ca.File, file(c.certificate), file(c.key)
 		for i, name := range []cluster.Key{own.Name(), cluster.Key("ca:" + uri("a"))} {

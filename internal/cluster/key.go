@@ -142,7 +142,7 @@ func (s State) mayHave(id NodeID, name string, k Key) error {
 		return err
 	}
 	if k.Issued() && !strings.HasSuffix(string(k), "/"+name) {
-		return fmt.Errorf("it is no key of node %s, by its name: %s", name, k)
+		return fmt.Errorf("it is not a key of node %s, because it names another node: %s", name, k)
 	}
 	for _, m := range s.Members {
 		if m.ID != id && m.Has(k) {
@@ -180,9 +180,9 @@ func (s *State) setPeerSecurity(to PeerSecurity) error {
 	case next < 0:
 		return fmt.Errorf("peer-security must be %s or %s, not %q", PeersBoth, PeersRequire, to)
 	case next < from:
-		return fmt.Errorf("peer-security is %s, and does not go back", s.PeerSecurity)
+		return fmt.Errorf("peer-security is %s, and cannot go back", s.PeerSecurity)
 	case next > from+1:
-		return fmt.Errorf("peer-security goes to %s first: connections without TLS end, once all nodes have it", PeersBoth)
+		return fmt.Errorf("peer-security must be %s first: connections without TLS end once all nodes have that", PeersBoth)
 	}
 	for _, m := range s.Members {
 		if next > from && m.Key == "" {

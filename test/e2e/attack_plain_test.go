@@ -129,5 +129,5 @@ func (f *attacked) closes(t *testing.T, ctx context.Context) {
 		t.Error("a plain stream goes on")
 	}
 	f.noKey(t, ctx)
-	f.refused(t, ctx, primary, []int{2}, "does not go back", "cluster", "set", "--peer-security", "both")
+	f.refused(t, ctx, primary, []int{2}, "cannot go back", "cluster", "set", "--peer-security", "both")
 }

@@ -71,7 +71,7 @@ func (f *fixture) changeOver(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, asked, "status"); !strings.Contains(out, "not protected: quorate cluster set --peer-security both") {
 		t.Errorf("status: %s", out)
 	}
-	f.refused(t, ctx, asked, []int{2}, "goes to both first", "cluster", "set", "--peer-security", "require")
+	f.refused(t, ctx, asked, []int{2}, "must be both first", "cluster", "set", "--peer-security", "require")
 	if err := f.Terminate(ctx, away); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (f *fixture) changeOver(t *testing.T, ctx context.Context) {
 	}
 	primary = f.heal(t, ctx)
 	f.awaitSecurity(t, ctx, primary, "require")
-	f.refused(t, ctx, asked, []int{2}, "does not go back", "cluster", "set", "--peer-security", "both")
+	f.refused(t, ctx, asked, []int{2}, "cannot go back", "cluster", "set", "--peer-security", "both")
 	load.awaitAcks(t, ctx, 50)
 	if err := f.KillBoth(primary); err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func (f *fixture) keysOfBefore(t *testing.T, ctx context.Context) {
 	i, other := (primary+1)%3, (primary+2)%3
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
-	f.awaitReason(t, ctx, i, "node.toml has not the keys that the cluster has")
+	f.awaitReason(t, ctx, i, "node.toml lacks keys that the cluster has")
 	aside := f.DataDir(i) + ".aside" // its disk is not mounted for a while
 	if err := errors.Join(f.Terminate(ctx, i), os.Rename(f.DataDir(i), aside), f.Start(ctx, i)); err != nil {
 		t.Fatal(err)

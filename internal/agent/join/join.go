@@ -204,7 +204,7 @@ func (j *Joiner) Ask(ctx context.Context) error {
 	if len(j.plans) > 0 {
 		return nil
 	}
-	errs = append(errs, errors.New("there is nobody to ask"))
+	errs = append(errs, errors.New("there is no member to ask"))
 	return notTakenIn(j.cfg.Self, j.cfg.Node.Members(), errs[0], rejections) // the other errors are alike
 }
 
@@ -222,13 +222,13 @@ func notTakenIn(self cluster.Member, members []cluster.Member, first error, reje
 			return fmt.Errorf("node %s refuses this node: %s", r.By, r.Text)
 		}
 	}
-	return fmt.Errorf("no member of the cluster that knows this node answers (%s): %w", takeIn(self, members, rejections), first)
+	return fmt.Errorf("no member that answers knows this node (%s): %w", takeIn(self, members, rejections), first)
 }
 
 // takeIn is what a person does on a member so that the node is taken in. A member that does not know the node's key
 // says nothing but that: it may know the node by another key.
 func takeIn(self cluster.Member, members []cluster.Member, rejections []*transport.RejectedError) string {
-	add := fmt.Sprintf("add it there: quorate node add %s --peer %s --kind %s", self.Name, self.Peer, self.Kind)
+	add := fmt.Sprintf("add it on a member: quorate node add %s --peer %s --kind %s", self.Name, self.Peer, self.Kind)
 	if self.Key == "" {
 		return add
 	}
@@ -236,7 +236,7 @@ func takeIn(self cluster.Member, members []cluster.Member, rejections []*transpo
 	set := fmt.Sprintf("quorate node set %s --key %s", self.Name, self.Key)
 	for _, m := range members {
 		if m.ID == self.ID && m.Key != "" && !m.Has(self.Key) {
-			return "it is a member by another key; say its key there: " + set
+			return "it is a member with another key; correct that on a member: " + set
 		}
 	}
 	if slices.ContainsFunc(rejections, func(r *transport.RejectedError) bool { return r.Code == transport.CodeKey && r.By != self.Name }) {

@@ -198,7 +198,7 @@ func TestTakeIn(t *testing.T) {
 	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown}
 	keyUnknown := &transport.RejectedError{By: "b", Code: transport.CodeKey}
 	refused := &transport.RejectedError{By: "d", Code: transport.CodeKey} // by this node
-	const add, set = "add it there: quorate node add d --peer h:1 --kind full", "quorate node set d --key q1:d"
+	const add, set = "add it on a member: quorate node add d --peer h:1 --kind full", "quorate node set d --key q1:d"
 	for _, c := range []struct {
 		self      cluster.Member
 		known     cluster.Key
@@ -210,7 +210,7 @@ func TestTakeIn(t *testing.T) {
 		{keyed, "", refused, add + " --key q1:d"},
 		{keyed, "q1:d", unknown, add + " --key q1:d"},
 		{keyed, "", keyUnknown, add + " --key q1:d; if it was added with another key: " + set},
-		{keyed, "q1:other", keyUnknown, "it is a member by another key; say its key there: " + set},
+		{keyed, "q1:other", keyUnknown, "it is a member with another key; correct that on a member: " + set},
 	} {
 		members := []cluster.Member{{ID: 1, Name: "a", Key: "q1:a"}, {ID: 9, Name: "d", Key: c.known}}
 		if got := takeIn(c.self, members, []*transport.RejectedError{c.rejection}); got != c.want {

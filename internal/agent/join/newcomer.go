@@ -184,7 +184,7 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 		return false, status.RoleForming, empty + sought + ". Mount the disk here if it is missing; " +
 			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again"
 	case doubts != "":
-		return false, status.RoleForming, empty + doubts + ". Until that is mended this node does not begin, with --bootstrap neither"
+		return false, status.RoleForming, empty + doubts + ". Until that is mended this node does not begin, not even with --bootstrap"
 	case i.Bootstrap:
 	case i.Alone:
 		return false, status.RoleForming, empty + "the configuration names no other initial member that could know whether this node had data before. " +

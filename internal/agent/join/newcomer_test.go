@@ -39,7 +39,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "one is silent", empty: []string{"b"}, silent: []string{"c"}, role: status.RoleForming, says: "node c has not answered"},
 		{name: "another one answers in its place", refused: refused(transport.CodeReseed), silent: []string{"b"}, doubts: map[string]string{"b": "key"}, role: status.RoleJoining, says: "no"},
 		{name: "and nobody knows better", empty: []string{"c"}, silent: []string{"b"}, doubts: map[string]string{"b": "key"}, role: status.RoleForming, says: "node b is not heard: key. "},
-		{name: "nor a person", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Bootstrap: true}, role: status.RoleForming, says: "with --bootstrap neither"},
+		{name: "nor a person", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Bootstrap: true}, role: status.RoleForming, says: "not even with --bootstrap"},
 		{name: "nor where none but an added one is named", silent: []string{"d"}, doubts: map[string]string{"d": "TLS"}, added: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "TLS"},
 		{name: "it joins, and another one answers", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Joins: true}, role: status.RoleJoining, says: "yet: node b is not heard: key"},
 		{name: "a person knows", silent: []string{"c"}, in: Introduction{Bootstrap: true}},

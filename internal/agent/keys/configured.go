@@ -111,7 +111,7 @@ func unusable(err error, cfg config.Config) error {
 	if _, there := os.Lstat(cfg.KeyFile); there == nil {
 		return fmt.Errorf("%w: %w: give the file to the agent's account", ErrKey, err)
 	}
-	return fmt.Errorf("%w: there is none, and it cannot be made here (%w): put %s back, or make a key with \"quorate key new\"", ErrKey, err, cfg.KeyFile)
+	return fmt.Errorf("%w: there is no key, and none can be made here (%w): put %s back, or make a key with \"quorate key new\"", ErrKey, err, cfg.KeyFile)
 }
 
 // OutdatedIn says for which nodes a configuration has other keys than the cluster; "" = for none.

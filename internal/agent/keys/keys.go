@@ -74,7 +74,7 @@ func (f Files) Next() string {
 func (f Files) loadIssued() (*nodekey.Key, error) {
 	k, err := nodekey.LoadIssued(f.Certificate, f.Key)
 	if err == nil && f.Name != "" && k.Name() != f.Name {
-		return nil, fmt.Errorf("the certificate %s is of %s, and this node is %s", f.Certificate, k.Name(), f.Name)
+		return nil, fmt.Errorf("the certificate %s names %s, and this node is %s", f.Certificate, k.Name(), f.Name)
 	}
 	return k, err
 }
@@ -126,7 +126,7 @@ func Load(files Files, self cluster.NodeID, known cluster.Key, logger *slog.Logg
 	k := &Keys{files: files, self: self, logger: logger}
 	k.shown.Store(current)
 	if err := k.readNext(); err != nil {
-		logger.Warn("this node's next key is left aside", "error", err)
+		logger.Warn("this node's next key is not used", "error", err)
 	}
 	if k.next != nil && k.next.Name() == known {
 		k.swap()
@@ -184,7 +184,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 	if m.NextKey == k.Shown().Name() {
 		n.Trouble("")
 		if err := n.ChangeKey(ctx, cluster.KeysChange{Name: m.Name, Key: &m.NextKey, NextKey: new(cluster.Key)}); err != nil {
-			k.logger.Warn("make the next key of this node its key: it is tried again", "error", err)
+			k.logger.Warn("cannot make the next key of this node its key: trying again", "error", err)
 		}
 		return
 	}
@@ -233,7 +233,7 @@ func (k *Keys) renew(n Node) string {
 	case err != nil:
 		return err.Error()
 	case fresh.Name() != shown.Name():
-		return fmt.Sprintf("%s is of %s now, and this node is %s: \"quorate key rotate\" changes that", k.files.Certificate, fresh.Name(), shown.Name())
+		return fmt.Sprintf("%s now names %s, and this node shows %s: \"quorate key rotate\" makes the new name this node's key", k.files.Certificate, fresh.Name(), shown.Name())
 	case !fresh.Same(shown):
 		k.shown.Store(fresh)
 		n.ShowKey(fresh)
@@ -287,7 +287,7 @@ func Outdated(configured []cluster.Member, s cluster.State) string {
 	if len(texts) == 0 {
 		return ""
 	}
-	return "node.toml has not the keys that the cluster has: write them, or with an empty data directory this node would not know the others (" +
+	return "node.toml lacks keys that the cluster has: write them into it; without them this node would not know the other nodes if it lost its data (" +
 		strings.Join(texts, "; ") + ")"
 }
 

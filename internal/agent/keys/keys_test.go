@@ -210,7 +210,7 @@ func TestIssuedKeyOfAnotherNode(t *testing.T) {
 	for known, want := range map[cluster.Key]string{first: "it shows " + file + ", because", name: "the cluster knows this node by the key " + string(name) + ": it shows"} {
 		w.set(known, "")
 		k.Look(t.Context(), w)
-		if k.Shown().Name() != first || !strings.HasPrefix(w.trouble, want) || !strings.Contains(w.trouble, "is of ca:quorate://orders/b, and this node is "+string(name)) ||
+		if k.Shown().Name() != first || !strings.HasPrefix(w.trouble, want) || !strings.Contains(w.trouble, "names ca:quorate://orders/b, and this node is "+string(name)) ||
 			strings.Contains(w.trouble, "node set") {
 			t.Errorf("known by %s: shows %s: %s", known, k.Shown().Name(), w.trouble)
 		}
@@ -365,7 +365,7 @@ func TestIssuedAnew(t *testing.T) {
 	}
 	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(90*24*time.Hour), "quorate://orders/b")
 	k.Look(t.Context(), w)
-	if !strings.Contains(w.trouble, "is of ca:quorate://orders/b now") || k.Shown().Name() != name {
+	if !strings.Contains(w.trouble, "now names ca:quorate://orders/b") || k.Shown().Name() != name {
 		t.Errorf("another node's: %s", w.trouble)
 	}
 	if err := os.Remove(files.Key); err != nil {
