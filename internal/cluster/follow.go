@@ -71,7 +71,7 @@ func (f Follow) Check() error {
 	case f.CAFile != "" && !followPath(f.CAFile):
 		return fmt.Errorf("CA file %q is not an absolute path", f.CAFile)
 	case len(f.ServerUUID) > followTextBytesMax || len(f.Accepted) > FollowAcceptedBytesMax:
-		return errors.New("too much is said of the source")
+		return errors.New("what is known of the source is too long to be kept")
 	case f.CAFile != "" && f.Plain:
 		return errors.New("a CA file is for TLS, which is off")
 	}
@@ -220,11 +220,11 @@ func (s *State) setClosing(c Change) (changed bool, err error) {
 	case s.Follow == nil:
 		return false, errors.New("the cluster follows nobody")
 	case next != nil && (next.ServerUUID == "" || len(next.ServerUUID) > followTextBytesMax || next.CalledOff):
-		return false, errors.New("it must be said which server is closed")
+		return false, errors.New("the change must name the server that is closed")
 	case next != nil && next.Persisted != "" && next.Persisted != "ON" && next.Persisted != "OFF":
-		return false, errors.New("what is persisted of super_read_only is ON, or OFF, or nothing")
+		return false, errors.New("the persisted value of super_read_only must be ON, OFF or empty")
 	case next != nil && (len(next.Account)+len(next.SuperSet)+len(next.ReadSet) > 3*followTextBytesMax || len(next.Left) > closingLeftBytesMax):
-		return false, errors.New("too much is said of who has closed the source")
+		return false, errors.New("what is known of who closed the source is too long to be kept")
 	case next != nil: // it replaces an earlier one, whose node is gone
 		closing := *next
 		closing.By, closing.Since = c.By, c.At

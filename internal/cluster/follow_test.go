@@ -109,7 +109,7 @@ func TestClosing(t *testing.T) {
 	first := FollowChange{Close: &Closing{ServerUUID: "one", ReadOnly: true}}
 	refused(FollowChange{CallOff: true}, "it is so already")
 	refused(FollowChange{Opened: true}, "it is so already")
-	refused(FollowChange{Close: &Closing{}}, "which server")
+	refused(FollowChange{Close: &Closing{}}, "name the server")
 	must(first)
 	if c := state.Closing; c.By == "" || c.Since.IsZero() || !c.ReadOnly || c.CalledOff {
 		t.Errorf("%+v", c)

@@ -287,9 +287,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	switch {
 	// A person has to decide whether to go on without a node for which OKs wait, or to wait until it is back.
 	case m.RequireAck && m.DropAfter == 0:
-		return "OKs wait for it, by its require-ack"
+		return "OKs wait for it, because of its require-ack"
 	case m.Votes() && s.Durability == DurabilityAll:
-		return "OKs wait for it, by durability all"
+		return "OKs wait for it, because of durability all"
 	case m.Votes() && voters <= 2:
 		return "only one node would have a vote then"
 	case m.Votes() && 2*(voters-1) <= voters+rebuilding:

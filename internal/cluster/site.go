@@ -56,11 +56,11 @@ func SiteAddresses(text string) error {
 func (f Follow) checkSite() error {
 	switch {
 	case f.Source != "" || f.User != "" || f.PasswordFile != "" || f.CAFile != "" || f.Plain || f.ServerUUID != "":
-		return errors.New("a site is named, and nothing else is said of it")
+		return errors.New("only the name of a site can be given: how to reach it is in [site] of each node's configuration")
 	case len(f.Accepted) > FollowAcceptedBytesMax:
 		return errors.New("the cluster has too many transactions that the other site lacks to record them")
 	case len(f.Site) > siteBytesMax || !printable(f.Site) || len(f.Token) > tokenBytesMax || !printable(f.Token):
-		return errors.New("too much is said of the site")
+		return errors.New("the name or the token of the site is too long, or has characters that are not allowed")
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (s *State) setSite(c Change) (changed bool, err error) {
 		return changed, nil
 	}
 	if step.Site == "" || step.Ballot.Number > BallotMax || len(step.Ballot.Site) > siteBytesMax || !printable(step.Ballot.Site) {
-		return false, fmt.Errorf("site %q, attempt %d is no site's", step.Site, step.Ballot.Number)
+		return false, fmt.Errorf("site %q cannot ask with attempt %d", step.Site, step.Ballot.Number)
 	}
 	if err := (Follow{Site: step.Site, Token: step.Token, Accepted: step.Accepted}).checkSite(); err != nil {
 		return false, err

@@ -60,7 +60,7 @@ func (c VariablesChange) String() string {
 // set.
 func (c VariablesChange) Check() error {
 	if len(c.Set) == 0 && len(c.Unset) == 0 {
-		return errors.New("nothing is said of variables: NAME=VALUE is missing")
+		return errors.New("no variable is named: NAME=VALUE is missing")
 	}
 	if len(c.Set)+len(c.Unset) > VariablesMax {
 		return fmt.Errorf("there can be %d variables, not %d", VariablesMax, len(c.Set)+len(c.Unset))

@@ -35,7 +35,7 @@ func TestVariables(t *testing.T) {
 		"a long value": {testState(), VariablesChange{Set: map[string]string{"a": strings.Repeat("é", 200)}}, map[string]string{"a": strings.Repeat("é", 200)},
 			"set variables a=" + strings.Repeat("é", 20) + "…", ""},
 		"so already":       {with(map[string]string{"a": "1"}), VariablesChange{Set: map[string]string{"a": "1"}, Unset: []string{"b"}}, nil, "", "it is so already"},
-		"nothing":          {testState(), VariablesChange{}, nil, "", "nothing is said"},
+		"nothing":          {testState(), VariablesChange{}, nil, "", "no variable is named"},
 		"both":             {testState(), VariablesChange{Set: map[string]string{"a": "1"}, Unset: []string{"a"}}, nil, "", "both set and unset"},
 		"another spelling": {testState(), VariablesChange{Set: map[string]string{"max-x": "1"}}, nil, "", `"max-x" is not the name`},
 		"a line break":     {testState(), VariablesChange{Set: map[string]string{"a": "1\nb=2"}}, nil, "", "no control characters"},

@@ -13,7 +13,7 @@ func (following) check(n *Machine) {
 }
 
 // inVain is why a mysqld is ended whose applier binlogs for a promotion that is over.
-const inVain = "the applier must not go on binlogging without a promotion"
+const inVain = "the promotion is over, and the applier must not go on writing to the binlog"
 
 func (n *Machine) binlogsInVain() bool {
 	return n.mysqld.replicaBinlog && !n.raft.Leading && !n.stopping

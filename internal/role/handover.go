@@ -205,7 +205,7 @@ func (n *Machine) explain() {
 	if best, ok := n.candidate(); ok {
 		n.unled = "leads until another node takes over: " + what
 		if n.lacksLog(best) {
-			n.unled = fmt.Sprintf("leads until %s has its log, %d of %d: %s", best.Name, best.LogLast, n.nodes.Own.LogLast, what)
+			n.unled = fmt.Sprintf("leads until %s has the whole log (entry %d of %d): %s", best.Name, best.LogLast, n.nodes.Own.LogLast, what)
 		}
 		return
 	}

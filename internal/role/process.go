@@ -148,7 +148,7 @@ func (n *Machine) crashed() {
 	}
 	pause := min(n.cfg.RetryAfter<<min(n.crashes-2, crashDoublingsMax), n.cfg.FencedAfter)
 	n.retryAt = n.now + pause
-	n.reason = fmt.Sprintf("%s; %d times in a row within %s of its start: it is started again after %s",
+	n.reason = fmt.Sprintf("%s; %d times in a row within %s of its start: mysqld is started again after %s",
 		n.reason, n.crashes, units.Duration(n.cfg.SteadyAfter), units.Duration(pause))
 }
 

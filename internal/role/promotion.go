@@ -135,7 +135,7 @@ func (p *promotion) tooLate(n *Machine) {
 }
 
 func (n *Machine) gotNoFurther(step Phase) string {
-	return fmt.Sprintf("promotion got no further for %s in phase %s", n.cfg.PromotionTimeout, step)
+	return fmt.Sprintf("the promotion made no progress for %s in phase %s", n.cfg.PromotionTimeout, step)
 }
 
 func lostLeadership(term uint64) string { return fmt.Sprintf("lost leadership of term %d", term) }

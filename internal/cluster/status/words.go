@@ -89,7 +89,7 @@ func (c Cluster) Sentences() []Sentence {
 		add(LevelNotice, topicMaintenance, "MAINTENANCE "+c.Maintenance.String())
 	}
 	if f := c.Follow; f != nil && f.Token != "" {
-		add(LevelAlarm, topicSite, fmt.Sprintf("CLOSED for site %s since %s: nobody writes here until it takes over or gives up; if it does neither, quorate site switch where writes are to go", f.Site, f.Since.UTC().Format(time.DateTime)))
+		add(LevelAlarm, topicSite, fmt.Sprintf("CLOSED for site %s since %s: nobody writes here until that site takes over or gives up; if it does neither, run quorate site switch at the site that should take writes", f.Site, f.Since.UTC().Format(time.DateTime)))
 	} else {
 		add(LevelNotice, topicFollow, c.follows())
 	}
@@ -108,7 +108,7 @@ func (c Cluster) Sentences() []Sentence {
 		for _, m := range r.Without {
 			names = append(names, m.Name)
 		}
-		add(LevelNotice, topicRecovered, fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild", r.Node, units.Time(r.At), strings.Join(names, ", ")))
+		add(LevelNotice, topicRecovered, fmt.Sprintf("RECOVERED on %s at %s without %s: quorate node rebuild brings these back", r.Node, units.Time(r.At), strings.Join(names, ", ")))
 	}
 	said = append(said, c.ackSentences()...)
 	add(LevelOK, topicSettings, c.settings())

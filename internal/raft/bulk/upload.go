@@ -19,7 +19,7 @@ import (
 )
 
 // ErrUnreadable is returned for a stage that this node's own disk does not return as it was written.
-var ErrUnreadable = errors.New("this node's disk does not give the stage back")
+var ErrUnreadable = errors.New("this node cannot read the stage from its disk")
 
 // Upload is a stage that this node, the leader, writes, and that its peers copy while it grows. One goroutine
 // calls Write and Finish; any goroutine may call Close.

@@ -127,7 +127,7 @@ func (b *Bulk) DropAbandoned(ctx context.Context, epochChanged func() (uint64, <
 		keep := func(id entry.StageID) bool { return id.Term >= epoch }
 		b.Forget(keep)
 		if err := drop(keep); err != nil {
-			b.cfg.Logger.Warn("remove abandoned stages", "error", err)
+			b.cfg.Logger.Warn("cannot remove abandoned stages", "error", err)
 		}
 		_ = b.cfg.Tasks.Wait(ctx, 0, changed)
 	}

@@ -35,7 +35,7 @@ type Relayed struct {
 }
 
 // ErrNoRelay refuses entries that did not come from the leader.
-var ErrNoRelay = errors.New("entries in the leader's place are refused")
+var ErrNoRelay = errors.New("entries of a source are refused")
 
 // RelayPoint returns the point up to which a node may feed a learner in the leader's place. ok is false while
 // the newest committed entry is not of the current term, or no leader of that term is known.
@@ -53,7 +53,7 @@ func (g *Group) StepRelayed(r Relayed) error {
 		return fmt.Errorf("%w: this node has a vote, or no source", ErrNoRelay)
 	}
 	if r.Term < g.role.Term || r.Leader == 0 || r.Term == g.role.Term && g.role.Leader != 0 && g.role.Leader != r.Leader {
-		return fmt.Errorf("%w: they are of term %d and leader %d, here it is term %d and leader %d",
+		return fmt.Errorf("%w: they are of term %d and leader %d; this node knows term %d and leader %d",
 			ErrNoRelay, r.Term, r.Leader, g.role.Term, g.role.Leader)
 	}
 	// Raft drops a message that begins before its commit index. This node's log is sound up to that index, and

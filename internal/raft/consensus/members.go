@@ -114,7 +114,7 @@ func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.Sta
 		}
 	}
 	if c.State.Durability == cluster.DurabilitySiteMajority && g.sitesThere(now, c.State) < 2 && g.sitesThere(now, before) >= 2 {
-		return fmt.Errorf("only voters of one site would be there, and with durability %s all writes would wait",
+		return fmt.Errorf("only voters of one site would answer, and with durability %s all writes would wait",
 			cluster.DurabilitySiteMajority)
 	}
 	if change.Op == cluster.OpPromote {
@@ -137,7 +137,7 @@ func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
 		}
 	}
 	if there := voters - len(missing); there <= voters/2 {
-		return fmt.Errorf("only %d of %d voters would be there, without %s", there, voters, strings.Join(missing, ", "))
+		return fmt.Errorf("only %d of %d voters would answer, which is no majority; these do not answer: %s", there, voters, strings.Join(missing, ", "))
 	}
 	return nil
 }

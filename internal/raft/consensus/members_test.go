@@ -24,7 +24,7 @@ func TestDeadProcessIsNotThere(t *testing.T) {
 		}
 		w.cut[3] = true
 		g.LeaderGone(w.now, 3)
-		const want = "only 1 of 2 voters would be there, without n3"
+		const want = "only 1 of 2 voters would answer, which is no majority; these do not answer: n3"
 		_, err := g.CheckState(w.now, c)
 		if _, ok := errors.AsType[*RefusedError](err); !ok || err.Error() != want {
 			t.Errorf("%s with a dead n3: %v, want %s", op, err, want)

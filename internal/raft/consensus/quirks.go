@@ -85,7 +85,7 @@ func (g *Group) returnToLog(peer uint64) {
 	}
 	if g.asked[peer] != g.role.Term {
 		g.asked[peer] = g.role.Term
-		g.cfg.Logger.Warn("a peer is looked for before the log's beginning: asked whether it has what was purged", "peer", peer, "first", first)
+		g.cfg.Logger.Warn("a peer seems to need entries that were purged here: asking it whether it has them", "peer", peer, "first", first)
 	}
 	g.out.Send = append(g.out.Send, &pb.Message{
 		Type: pb.MsgApp.Enum(), To: &peer, From: &self, Term: new(g.role.Term),

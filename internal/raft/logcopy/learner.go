@@ -28,7 +28,7 @@ const (
 	sourceTakeMax = 30 * time.Second
 )
 
-var errFeedChange = errors.New("this node is to be fed by another one")
+var errFeedChange = errors.New("another node must feed this node now")
 
 // SourcePeers asks the source for the log: see bulk.Bulk.
 type SourcePeers interface {
@@ -97,7 +97,7 @@ func (l *Learner) fed(by string, within time.Duration) {
 func (l *Learner) note(by string) {
 	if before := l.fedBy; before != by {
 		l.fedBy = by
-		l.cfg.Logger.Info("this learner is fed by another node", "by", by, "was", before)
+		l.cfg.Logger.Info("the source that feeds this learner has changed; without a source the leader feeds it", "by", by, "was", before)
 		l.cfg.Table.Wake()
 	}
 }

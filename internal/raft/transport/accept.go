@@ -308,7 +308,7 @@ func (t *Transport) deliver(remote net.Addr, from cluster.NodeID, c class, kind 
 		return t.take(m, more)
 	case kind == frameStatus && c == classControl:
 		if err := t.cfg.Handler.Status(from, payload); err != nil {
-			t.strangers.Log().Warn(remote, "the status of a peer is not taken", "err", err)
+			t.strangers.Log().Warn(remote, "refused the status of a peer", "err", err)
 		}
 	case kind == framePing:
 	default:

@@ -39,7 +39,7 @@ func (t *Transport) AnswersAt(ctx context.Context, id cluster.NodeID, addr strin
 // knows returns a *RejectedError if the control connection to p uses a version that lacks a class.
 func (p *peer) knows(c class) error {
 	if v := uint16(p.version.Load()); v != 0 && v < c.since() {
-		return reject(CodeVersion, "it goes on in protocol version %d, which has no %ss: upgrade it first", v, c)
+		return reject(CodeVersion, "node %q speaks protocol version %d, which has no %ss: upgrade it first", p.Name, v, c)
 	}
 	return nil
 }

@@ -232,7 +232,7 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 		return accepted{}, r
 	}
 	if !speaks.has(g.version) {
-		return accepted{}, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
+		return accepted{}, reject(CodeVersion, "node %q chose protocol version %d, and node %q (quorate %s) speaks %v",
 			p.Name, g.version, t.cfg.Identity.NodeName, t.cfg.Identity.Version, speaks)
 	}
 	id, err := parseIdentity(g.body)
@@ -284,7 +284,7 @@ func (t *Transport) examine(g greeting, key cluster.Key) (hello, uint16, *Reject
 	if !ok {
 		// The body of another version cannot be read, so the text cannot name the dialling node. That node
 		// knows its own name.
-		return hello{}, 0, reject(CodeVersion, "the dialling node speaks %v, node %q (quorate %s) %v",
+		return hello{}, 0, reject(CodeVersion, "the dialling node speaks %v, and node %q (quorate %s) speaks %v",
 			g.speaks(), self.NodeName, self.Version, t.speaks)
 	}
 	h, err := parseHello(g, version)

@@ -92,7 +92,7 @@ func TestOtherProtocolVersionIsToldSo(t *testing.T) {
 	a.start(t)
 	// The body of a future version means nothing to this one.
 	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 5, most: 6, word: 77, body: []byte("future")}))
-	want := RejectedError{Code: CodeVersion, Text: `the dialling node speaks protocol versions 5 to 6, node "a" (quorate 1.0) protocol versions 1 to 4`}
+	want := RejectedError{Code: CodeVersion, Text: `the dialling node speaks protocol versions 5 to 6, and node "a" (quorate 1.0) speaks protocol versions 1 to 4`}
 	if diff := cmp.Diff(want, RejectedError{Code: Code(g.word), Text: string(g.body)}); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -272,7 +272,7 @@ func TestRejectedAnswers(t *testing.T) {
 		{"another instance", greeting{version: 1, body: appendIdentity(nil, Identity{ClusterID: 0xc1, Node: nodeB, NodeName: "b"})},
 			CodePeer, "node b has another data directory than before"},
 		{"another version", greeting{version: 5, body: []byte("future")},
-			CodeVersion, `node "b" goes on in protocol version 5, node "a" (quorate 1.0) speaks protocol versions 1 to 4`},
+			CodeVersion, `node "b" chose protocol version 5, and node "a" (quorate 1.0) speaks protocol versions 1 to 4`},
 		{"rejection of another version", greeting{version: 5, word: 200, body: []byte("future reason")},
 			200, "future reason"},
 	} {

@@ -298,7 +298,7 @@ func TestRefusedStatusIsBounded(t *testing.T) {
 	if s := within(t, a.statuses, "a status behind them"); s != "fine" {
 		t.Errorf("status %q", s)
 	}
-	if n := strings.Count(out.String(), "the status of a peer is not taken"); n == 0 || n > 10 {
+	if n := strings.Count(out.String(), "refused the status of a peer"); n == 0 || n > 10 {
 		t.Errorf("50 statuses that are none made %d lines", n)
 	}
 }

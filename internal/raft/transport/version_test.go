@@ -148,8 +148,8 @@ func TestNoCommonVersionIsRefusedOnBothSides(t *testing.T) {
 		n        *node
 		by, want string
 	}{
-		{a, "b", `the dialling node speaks protocol versions 1 to 2, node "b" (quorate 1.0) protocol version 3`},
-		{b, "a", `the dialling node speaks protocol version 3, node "a" (quorate 1.0) protocol versions 1 to 2`},
+		{a, "b", `the dialling node speaks protocol versions 1 to 2, and node "b" (quorate 1.0) speaks protocol version 3`},
+		{b, "a", `the dialling node speaks protocol version 3, and node "a" (quorate 1.0) speaks protocol versions 1 to 2`},
 	} {
 		got := within(t, c.n.rejected, "Rejected")
 		if diff := cmp.Diff(&RejectedError{Code: CodeVersion, Text: c.want, By: c.by}, got); diff != "" {
