@@ -161,7 +161,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, err
 	}
 	if cfg.Bootstrap && (!data.Fresh() || cfg.Joins()) {
-		return nil, fmt.Errorf("%w: node %q has data in %s, or is to join: leave --bootstrap out",
+		return nil, fmt.Errorf("%w: node %q has data in %s, or its configuration has [join]: start the agent without --bootstrap",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
 	own, err := keys.Open(cfg, last.State, data.Fresh(), logger)

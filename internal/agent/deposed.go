@@ -21,10 +21,10 @@ func (c clients) AwaitAnswers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answersTimeout)
 	defer cancel()
 	if err := c.router.AwaitAnswers(ctx); err != nil {
-		c.logger.Warn("some clients did not take their answers in time", "error", err)
+		c.logger.Warn("some clients did not read their answers in time", "error", err)
 	}
 	if err := c.awaitWritten(ctx); err != nil {
-		c.logger.Warn("some clients had no answer in time", "error", err)
+		c.logger.Warn("mysqld did not answer some clients in time", "error", err)
 	}
 }
 

@@ -148,12 +148,12 @@ func (h healer) Copies(from cluster.NodeID, copied, until uint64) {
 
 // Waits implements logcopy.HealNode.
 func (h healer) Waits(copied uint64) {
-	h.say("waiting for a leader to copy from, has entry %d", copied)
+	h.say("waiting for a leader to copy from, the log goes up to entry %d", copied)
 }
 
 // Failed implements logcopy.HealNode.
 func (h healer) Failed(from cluster.NodeID, next uint64, err error) {
-	h.a.logger.Warn("heal the log: copy from a peer", "peer", h.a.board.Name(from), "next", next, "error", err)
+	h.a.logger.Warn("cannot copy from a peer to heal the log", "peer", h.a.board.Name(from), "next", next, "error", err)
 }
 
 // serveWhile serves peers, clients and the status while run does what has to be done before the

@@ -187,7 +187,7 @@ func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.Nod
 			eg.Go(func() error {
 				far, err := j.dialData(ctx, to)
 				if err != nil {
-					j.a.logger.Warn("copy data: open a connection", "node", j.a.board.Name(to), "error", err)
+					j.a.logger.Warn("cannot open a connection to copy the data", "node", j.a.board.Name(to), "error", err)
 					_ = conn.Close()
 					return nil
 				}
@@ -212,7 +212,7 @@ func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, from string) 
 			j.a.old.Tidy(time.Now())
 		}
 		if time.Since(went) > seedStallMax {
-			j.a.logger.Error("the copy of the data goes no further: it is given up", "from", from, "for", seedStallMax)
+			j.a.logger.Error("the copy of the data has stopped: this node gives the copy up", "from", from, "for", seedStallMax)
 			p.Kill()
 			return
 		}
@@ -252,7 +252,7 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 // Finish implements join.Node.
 func (j *joiner) Finish(ctx context.Context, plan join.Offer) error {
 	if err := j.takeOver(ctx, plan); err != nil {
-		j.a.logger.Warn("the audit log or the history lacks lines here: what was before is on the other nodes", "error", err)
+		j.a.logger.Warn("the audit log or the history of this node lacks older lines: the other nodes have them", "error", err)
 	}
 	return j.a.data.Joined(plan.State)
 }

@@ -39,7 +39,7 @@ func (a *Agent) notifying(ctx context.Context, m notify.Manager) (end func()) {
 func (a *Agent) notify(life, process context.Context, m notify.Manager) {
 	send := func(lines ...string) {
 		if err := m.Send(lines...); err != nil {
-			a.logger.Warn("the service manager is not told", "error", err)
+			a.logger.Warn("cannot tell the service manager how this node is", "error", err)
 		}
 	}
 	var beat <-chan time.Time

@@ -34,7 +34,7 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 
 // onBroken closes the connections of a member that has sent something that no sound member sends.
 func (a *Agent) onBroken(b consensus.Broken) {
-	a.logger.Error("a member is broken: nothing is taken of it for a while, and its connections are closed",
+	a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
 		"node", a.board.Name(b.From), "error", b.Err)
 	a.peers.Hangup(b.From)
 }
@@ -136,7 +136,7 @@ func (i introduced) CheckPeer(id transport.Identity) error { return i.Knocks.Che
 // people.
 func (i introduced) CheckUnknown(id transport.Identity) error {
 	if err := config.CheckName(id.NodeName); err != nil {
-		return &transport.RejectedError{Code: transport.CodeMalformed, Text: "it says a name that no node can have"}
+		return &transport.RejectedError{Code: transport.CodeMalformed, Text: "the calling node gives a name that no node can have"}
 	}
 	return i.Knocks.CheckUnknown(id)
 }

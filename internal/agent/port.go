@@ -92,7 +92,7 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 // closePort gives the fence up. The fence still lasts as long as a mysqld that has inherited it.
 func (a *Agent) closePort() {
 	if err := a.port.Close(); err != nil {
-		a.logger.Warn("give up the fence of mysqld's own port", "error", err)
+		a.logger.Warn("cannot give up the fence of mysqld's own port", "error", err)
 	}
 }
 

@@ -61,10 +61,10 @@ func TestStatusSaysWhichStageIsBlocked(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]bulk.Blocked{{ID: id, Bytes: 1536 << 10, Full: []cluster.NodeID{98, 99}}},
-			"commits wait for stage 7-41 (1.5MiB): no majority can hold it, no space left on the disk of b, c"},
+			"commits wait for stage 7-41 (1.5MiB): no majority has room for it, no space left on the disk of b, c"},
 		{[]bulk.Blocked{{ID: id, Bytes: 3 << 20, Full: []cluster.NodeID{99}}, {ID: id, Bytes: 1 << 20, Full: []cluster.NodeID{a.self.ID}}},
-			"commits wait for stage 7-41 (3MiB): no majority can hold it, no space left on the disk of c; " +
-				"no space left on this node's disk for stage 7-41, 1MiB of it were written"},
+			"commits wait for stage 7-41 (3MiB): no majority has room for it, no space left on the disk of c; " +
+				"no space left on this node's disk for stage 7-41, after 1MiB of it were written"},
 		{[]bulk.Blocked{{ID: id, Bytes: 1 << 20, Failing: []cluster.NodeID{98, 99}, Why: errors.New("disk error")}},
 			"commits wait for stage 7-41 (1MiB): it cannot be copied to b, c: disk error"},
 	} {

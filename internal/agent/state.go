@@ -56,9 +56,9 @@ func (a *Agent) askLines(ctx context.Context, to cluster.NodeID, request string,
 func (a *Agent) onState(o consensus.StateOutcome) {
 	logger := a.logger.With("change", o.Change.String(), "by", o.Change.By, "index", o.Index, "version", o.State.Version)
 	if o.Ignored != nil {
-		logger.Warn("a change of the cluster state has no effect", "reason", o.Ignored)
+		logger.Warn("ignored a change of the cluster state", "reason", o.Ignored)
 	} else {
-		logger.Info("cluster state")
+		logger.Info("the cluster state has changed")
 	}
 	a.records.Committed(o)
 }

@@ -113,7 +113,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	defer a.api.Unlisten()
 	defer a.peers.Unlisten()
 	if err := errors.Join(a.peers.Listen(), a.api.Listen(), a.api.ListenControl()); err != nil {
-		return fmt.Errorf("open the ports of a node that is out: %w", err)
+		return fmt.Errorf("open the ports, for the status of this node: %w", err)
 	}
 	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -130,7 +130,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 func (a *Agent) surplus(r recovery.Report, err error) string {
 	by := a.data.Own().Superseded
 	if by.GTIDs == "" {
-		return "what the recovered cluster lacks is in this node's log (quorate log ls)"
+		return "it is not known which transactions of this node the recovered cluster lacks: look into this node's log (quorate log ls)"
 	}
 	var own, theirs *gtid.Set
 	if err == nil {
@@ -140,7 +140,7 @@ func (a *Agent) surplus(r recovery.Report, err error) string {
 		theirs, err = gtid.ParseSet(by.GTIDs)
 	}
 	if err != nil {
-		return fmt.Sprintf("what the recovered cluster lacks is not known: %v", err)
+		return fmt.Sprintf("it is not known which transactions of this node the recovered cluster lacks: %v", err)
 	}
 	own.Subtract(theirs)
 	if own.IsEmpty() {

@@ -171,7 +171,7 @@ func TestDivergence(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := f.awaitErrant(t, ctx, victim, id)
-		if want := "no binlog of them here"; st.ErrantSaved != want {
+		if want := "none, because no binlog here has them"; st.ErrantSaved != want {
 			t.Errorf("saved: %q, want %q: the binlog was elsewhere", st.ErrantSaved, want)
 		}
 		l := f.start(t, 4, f.others(victim)...) // the others do not mind

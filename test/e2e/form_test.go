@@ -80,7 +80,7 @@ func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 	load.stop(t)
 	f.check(t, ctx)
 	out, err := f.quorate(t, ctx, primary, "run", "--bootstrap")
-	if exitCode(err) != 2 || !strings.Contains(out, "leave --bootstrap out") {
+	if exitCode(err) != 2 || !strings.Contains(out, "start the agent without --bootstrap") {
 		t.Errorf("with data: %v, %s", err, out)
 	}
 }

@@ -39,7 +39,7 @@ func (f *fixture) voterMoves(t *testing.T, ctx context.Context) {
 	if err := f.Terminate(ctx, idle); err != nil {
 		t.Fatal(err)
 	}
-	f.refused(t, ctx, primary, []int{1}, f.Name(idle)+" is not well", set(to)...)
+	f.refused(t, ctx, primary, []int{1}, name+" moves: "+f.Name(idle), set(to)...)
 	if err := f.Start(ctx, idle); err != nil {
 		t.Fatal(err)
 	}

@@ -62,13 +62,13 @@ func (r Record) Line(dir string) (line string, all bool, err error) {
 	line = fmt.Sprintf("%d of %d transactions in %s", saved.Count(), errant.Count(), dir)
 	switch saved.Count() {
 	case 0:
-		line = "no binlog of them here"
+		line = "none, because no binlog here has them"
 	case errant.Count():
 	default:
-		line += ", no binlog of the others here"
+		line += ", no binlog here has the others"
 	}
 	if r.Damaged != "" {
-		line += "; not read to the end: " + r.Damaged
+		line += "; these binlogs could not be read to the end: " + r.Damaged
 	}
 	return line, saved.ContainsSet(errant), nil
 }
@@ -141,10 +141,10 @@ func (s *Store) prepare(c *copying) error {
 		return fmt.Errorf("make save: %w", err)
 	}
 	if count >= s.savesMax {
-		c.full = fmt.Errorf("%s holds %d saves, at most %d: move some elsewhere", s.path, count, s.savesMax)
+		c.full = fmt.Errorf("%s holds %d saves, and %d is the limit: move some elsewhere", s.path, count, s.savesMax)
 		return nil
 	}
-	c.full = fmt.Errorf("%s has no room for them: at most %d bytes, and half of what is free on the disk", s.path, s.bytesMax)
+	c.full = fmt.Errorf("%s has no room for the errant transactions: all saves together may have %d bytes, and a save half of the free disk space", s.path, s.bytesMax)
 	c.room, err = s.room(used)
 	return err
 }

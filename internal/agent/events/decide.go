@@ -77,7 +77,7 @@ func Decide(look mysqld.EventsLook, started bool, late func(mysqld.EventName) bo
 }
 
 // unknown is said of an event whose last change is not in the table.
-const unknown = "it was changed just before the primary changed, or on the side of replicas: whether it is to run is not known"
+const unknown = "it was changed just before the primary changed, or is set as an event of a replica: it is not known whether it should run"
 
 // wanted is the status that an event gets before the scheduler starts, and why it does not run if that is in doubt.
 func wanted(e mysqld.Event, row mysqld.EventRow, recorded bool) (mysqld.EventStatus, string) {

@@ -101,7 +101,7 @@ func (t *Teller) Stats() Stats {
 func (t *Teller) Run(ctx context.Context) error {
 	note, err := t.Notes.HookNote()
 	if err != nil {
-		t.Logger.Warn("what the hook was told is not known: it is told again", "error", err)
+		t.Logger.Warn("it is not known what the hook was told: telling it again", "error", err)
 		note = datadir.HookNote{Pending: true}
 	}
 	pause, tried := retryMin, State{}
@@ -122,7 +122,7 @@ func (t *Teller) Run(ctx context.Context) error {
 				return nil
 			default:
 				note = next
-				t.Logger.Warn("hook", "role", state.Role, "primary", state.Primary, "again_in", pause, "error", err)
+				t.Logger.Warn("the hook failed", "role", state.Role, "primary", state.Primary, "again_in", pause, "error", err)
 				t.Trouble(fmt.Sprintf("the hook was not told that the role is %s and the primary %q: %v; it is tried again", state.Role, state.Primary, err))
 				retry, pause = time.After(pause), min(2*pause, retryMax)
 			}
@@ -193,7 +193,7 @@ func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (data
 	if err != nil {
 		return note, fmt.Errorf("%w%s", err, quoted(output))
 	}
-	t.Logger.Info("hook", "role", s.Role, "primary", s.Primary, "sequence", said.Sequence, "took", took.Round(time.Millisecond), "output", output)
+	t.Logger.Info("the hook was told", "role", s.Role, "primary", s.Primary, "sequence", said.Sequence, "took", took.Round(time.Millisecond), "output", output)
 	was := note
 	note.Role, note.Primary, note.Pending = s.Role, s.Primary, false
 	if err := t.Notes.WriteHookNote(note); err != nil {

@@ -19,9 +19,9 @@ func (m *Mysqld) saveErrant(ctx context.Context) {
 	line, all, err := m.saveErrantOf(ctx, text)
 	if err != nil {
 		line = "not saved: " + err.Error()
-		m.cfg.Logger.Error("what mysqld has beyond the log is not saved", "gtids", text, "error", err)
+		m.cfg.Logger.Error("cannot save the transactions that mysqld has beyond the log", "gtids", text, "error", err)
 	} else {
-		m.cfg.Logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
+		m.cfg.Logger.Warn("mysqld has transactions beyond the log", "gtids", text, "saved", line)
 	}
 	m.cfg.Board.Update(func(s *status.Node) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }

@@ -16,7 +16,7 @@ var errForeignGrant = errors.New("an account was being granted the right to atta
 // CheckAccounts judges a statement on accounts before it is proposed.
 func CheckAccounts(q binlog.Query) error {
 	if mysqld.Attaches(q) {
-		return fmt.Errorf("%w: its replica could acknowledge what no log holds; a CDC reader attaches to the feed instead", errForeignGrant)
+		return fmt.Errorf("%w: such a replica could acknowledge transactions that are in no log; downstream readers use the readers' port instead", errForeignGrant)
 	}
 	return nil
 }

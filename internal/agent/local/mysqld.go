@@ -166,7 +166,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	p, err := m.bringUp(ctx, server, mysqld.StartOptions{ReplicaBinlog: replicaBinlog, Variables: with})
 	without := error(nil)
 	if (errors.Is(err, mysqld.ErrExited) || errors.Is(err, mysqld.ErrUnusable)) && len(with) > 0 && ctx.Err() == nil {
-		m.cfg.Logger.Error("mysqld did not start with the variables of the cluster: it is started without them", "error", err)
+		m.cfg.Logger.Error("mysqld did not start with the variables of the cluster: starting it without them", "error", err)
 		with, without = nil, err
 		p, err = m.bringUp(ctx, server, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
 	}
@@ -212,7 +212,7 @@ func (m *Mysqld) tellSlowStart(ctx context.Context, server *mysqld.Server) (end 
 	began, former := m.cfg.Tasks.Now(), m.Process()
 	m.cfg.Tasks.Go(func() {
 		for m.cfg.Tasks.Wait(ctx, slowStart, nil) == nil {
-			text := fmt.Sprintf("mysqld waits for another one (pid %s) that has its directory: kill that", server.OldPID())
+			text := fmt.Sprintf("mysqld waits, because another mysqld (pid %s) runs in its directory: kill that mysqld", server.OldPID())
 			if p := m.Process(); p != former {
 				text = fmt.Sprintf("mysqld has been starting for %v and takes no login: %s", (m.cfg.Tasks.Now() - began).Round(time.Second), p.LastWords())
 			}
@@ -285,7 +285,7 @@ func (m *Mysqld) ApplierWorkers(ctx context.Context) int {
 		workers, err = admin.ReplicaWorkers(ctx)
 	}
 	if err != nil {
-		m.cfg.Logger.Warn("how many transactions the applier may be sent at a time is not known", "error", err)
+		m.cfg.Logger.Warn("it is not known how many transactions the applier may be sent at a time", "error", err)
 	}
 	return workers
 }

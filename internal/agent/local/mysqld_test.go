@@ -25,7 +25,7 @@ func TestSlowStart(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if text := m.cfg.Board.Trouble(aboutStart); !strings.Contains(text, "another one (pid unknown)") {
+		if text := m.cfg.Board.Trouble(aboutStart); !strings.Contains(text, "another mysqld (pid unknown)") {
 			t.Errorf("it says %q", text)
 		}
 		end()

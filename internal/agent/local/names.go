@@ -30,7 +30,7 @@ func (m *Mysqld) LookAtAccounts(ctx context.Context, p *mysqld.Process) {
 		reserved, err := p.Admin().ReservedNames(ctx)
 		withheld, err2 := p.Admin().WithheldGrants(ctx)
 		if err = errors.Join(err, err2); err != nil {
-			m.cfg.Logger.Warn("accounts are not looked at, and are in a minute", "error", err)
+			m.cfg.Logger.Warn("cannot look at the accounts: trying again in a minute", "error", err)
 			return
 		}
 		if len(reserved) > 0 {

@@ -133,7 +133,7 @@ func (s running) ApplyProgress(ctx context.Context, executed string) (string, er
 // StartAgain implements primary.Replica.
 func (s running) StartAgain(ctx context.Context) {
 	if err := s.Start(ctx); err != nil {
-		s.m.cfg.Logger.Warn("promotion: start replication again", "error", err)
+		s.m.cfg.Logger.Warn("promotion: cannot start replication again", "error", err)
 	}
 }
 

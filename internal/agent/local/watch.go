@@ -150,13 +150,13 @@ func certificateEnds(at, now time.Time) string {
 	if at.Before(now) {
 		ends = "has ended"
 	}
-	return fmt.Sprintf("the certificate that mysqld shows its clients %s on %s: put a new one in its place, then \"quorate restart-mysqld\" this node",
+	return fmt.Sprintf("the certificate that mysqld shows its clients %s on %s: put a new one in its place, then run \"quorate restart-mysqld\" for this node",
 		ends, at.UTC().Format(time.DateOnly))
 }
 
 // cannotTakeOver says what follows for a replica that does not apply.
 func cannotTakeOver(why, node string) string {
-	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate restart-mysqld %s, then quorate node rebuild %s", why, node, node)
+	return fmt.Sprintf("it cannot take over: %s; its replication is started again every 2 s; if that does not help: quorate restart-mysqld %s, then quorate node rebuild %s", why, node, node)
 }
 
 // CatchingUp shows the state of a catch-up that takes long; "" = it is over.

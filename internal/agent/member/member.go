@@ -259,7 +259,7 @@ func (m *Member) Nodes() []status.Node { return m.cfg.Board.NodesWith(m.cfg.Stat
 // KeepState makes durable what is known of the cluster state now.
 func (m *Member) KeepState() {
 	if err := m.cfg.WriteState(m.Raft.Committed().State()); err != nil {
-		m.cfg.Logger.Warn("keep the cluster state: it is tried again", "error", err)
+		m.cfg.Logger.Warn("cannot write the cluster state to disk: trying again", "error", err)
 	}
 }
 

@@ -116,7 +116,7 @@ func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
 		f.unnoted = nil
 	} else {
 		if f.unnoted == nil {
-			f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: it is tried again, and until then this node may refuse them", "error", err)
+			f.cfg.Logger.Error("cannot write down the data directories of nodes that are rebuilt: trying again; until then this node may refuse these nodes", "error", err)
 		}
 		f.unnoted = func() { f.Follow(p, kept) }
 	}
@@ -160,7 +160,7 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	})
 	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), leaving) {
 		if f.cfg.Node.Hangup(id) {
-			f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
+			f.cfg.Logger.Warn("closed the connections of a node, so that it hears again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
 		}
 	}
 	if f.cfg.Also != nil {
@@ -205,7 +205,7 @@ func (f *Follower) learn(ctx context.Context) {
 		p, err := f.askState(ctx, n.ID)
 		switch {
 		case err != nil:
-			f.cfg.Logger.Debug("ask for the newer cluster state", "node", n.Name, "error", err)
+			f.cfg.Logger.Debug("cannot ask for the newer cluster state", "node", n.Name, "error", err)
 		case stuck && p.TakenUpBy(self.ID, self.Instance, f.cfg.Node.Kept()):
 			f.cfg.Node.Leave(Departure{State: &p})
 			return

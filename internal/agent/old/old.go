@@ -126,7 +126,7 @@ func (k *Keeper) tidy(now time.Time, disk func() (free, total uint64, err error)
 		all, err := k.list()
 		free, total, diskErr := disk()
 		if err = errors.Join(err, diskErr); err != nil {
-			k.Logger.Warn("look after old data", "error", err)
+			k.Logger.Warn("cannot check the old data", "error", err)
 			return
 		}
 		why := toGo(all, now, k.Member(), free, total)
@@ -135,7 +135,7 @@ func (k *Keeper) tidy(now time.Time, disk func() (free, total uint64, err error)
 			return
 		}
 		if err := k.remove(all[0], why); err != nil {
-			k.Logger.Warn("delete old data", "dir", all[0].dir, "error", err)
+			k.Logger.Warn("cannot delete old data", "dir", all[0].dir, "error", err)
 			return
 		}
 	}
@@ -169,7 +169,7 @@ func (k *Keeper) Free() {
 		err = errors.Join(err, k.remove(o, "the copy of another node's data needs the space"))
 	}
 	if err != nil {
-		k.Logger.Warn("make room for the data of another node", "error", err)
+		k.Logger.Warn("cannot make room for the data of another node", "error", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster
 			return s.Planned(c, plan), nil
 		}
 		if err := s.awaitVoters(ctx); err != nil {
-			return Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
+			return Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, and it is not removed yet: %v; run the command again", m.Name, err)
 		}
 		d, err := s.changeMembers(ctx, r.By, args)
 		if result, ok := d.Result.(cluster.ChangeResult); ok {

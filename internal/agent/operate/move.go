@@ -20,14 +20,14 @@ func (s *Server) mayMove(ctx context.Context, name, to string) error {
 	away := slices.DeleteFunc(q.Voters, func(v string) bool { return v == name || slices.Contains(q.Running, v) })
 	switch {
 	case len(away) > 0:
-		return control.Errorf(control.CodeFailed, "of the other voters %s is not well, and would miss that node %s moves: "+
-			"wait until \"quorate status\" shows it again (one node moves at a time); --force does not wait", strings.Join(away, ", "), name)
+		return control.Errorf(control.CodeFailed, "these voters do not run, and would not learn that node %s moves: %s; "+
+			"wait until \"quorate status\" shows that they run (one node moves at a time); --force does not wait", name, strings.Join(away, ", "))
 	case m.ID == s.Self.ID:
-		return control.Errorf(control.CodeFailed, "node %s leads, and nobody else has tried the new address: move the primary first (quorate switchover)", name)
+		return control.Errorf(control.CodeFailed, "node %s leads, and no other node has tried the new address: move the primary first (quorate switchover)", name)
 	}
 	if err := s.Node.Peers().AnswersAt(ctx, m.ID, to); err != nil {
 		return control.Errorf(control.CodeFailed, "node %s does not answer at %s: %s; write that address into its node.toml and restart its agent first; "+
-			"--force takes the address all the same, and the others do not reach the node until it is there", name, to, strings.ReplaceAll(err.Error(), "\n", "; "))
+			"--force takes the address all the same: the other nodes do not reach the node until it is there", name, to, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestMayMove(t *testing.T) {
 			t.Errorf("%s to %s: %v, want %q", name, to, err, why)
 		}
 	}
-	check("a", "10.0.0.9:7400", "of the other voters b is not well, and would miss that node a moves")
+	check("a", "10.0.0.9:7400", "these voters do not run, and would not learn that node a moves: b; ")
 	check("b", "127.0.0.1:1", "node b does not answer at 127.0.0.1:1")
 	check("b", "10.0.0.2:7400", "") // it is there already
 	check("c", "127.0.0.1:1", "")   // nothing rests on it

@@ -115,6 +115,6 @@ func (s *Server) EndMaintenance(ctx context.Context) {
 	defer cancel()
 	by := "quorate, its time is over"
 	if _, err := s.ChangeState(ctx, by, cluster.Change{Judged: state.Version, Maintenance: &cluster.MaintenanceChange{}}); err != nil {
-		s.Logger.Warn("switch maintenance off, whose time is over: it is tried again", "error", err)
+		s.Logger.Warn("cannot switch maintenance off although its time is over: trying again", "error", err)
 	}
 }

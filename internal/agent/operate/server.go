@@ -242,7 +242,7 @@ func (s *Server) toLeader(parent context.Context, h Handler, r control.Request) 
 			h.Timeout = min(h.Timeout, control.Timeout)
 		case <-ctx.Done():
 		}
-		s.audited(h, r, Done{}, errors.New("no leader took it"))
+		s.audited(h, r, Done{}, errors.New("no leader took the request"))
 		return s.refusal(control.CodeNoLeader, "no leader took the request within %v, nothing was done: %s", h.Timeout, why)
 	}
 }
@@ -372,7 +372,7 @@ func (s *Server) ServeCall(ctx context.Context, from cluster.NodeID, conn net.Co
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.Logger.Warn("answer another node's request", "peer", s.Board.Name(from), "error", err)
+		s.Logger.Warn("cannot answer another node's request", "peer", s.Board.Name(from), "error", err)
 	}
 }
 
@@ -414,7 +414,7 @@ func (s *Server) audited(h Handler, r control.Request, d Done, err error) {
 		}
 	}
 	if err := s.Records.Audit.Append(line); err != nil {
-		s.Logger.Warn("write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
+		s.Logger.Warn("cannot write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
 	}
 }
 

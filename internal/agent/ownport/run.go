@@ -54,7 +54,7 @@ func (p *Port) Await(longest time.Duration, spawn func(func()), logger *slog.Log
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := p.Told(ctx, spawn); err != nil {
-		logger.Warn("mysqld's own port could not be closed: what was open runs out", "error", err)
+		logger.Warn("mysqld's own port could not be closed: waiting until its windows are over", "error", err)
 		<-ctx.Done()
 	}
 }

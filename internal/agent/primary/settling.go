@@ -98,7 +98,7 @@ func (s Settling) acknowledge(ctx context.Context) (number uint64, acknowledged 
 			}
 		}
 		if !s.AcksAreCommits() {
-			return 0, 0, errors.New("ACKs wait for more than a majority, which only a leader knows")
+			return 0, 0, errors.New("ACKs wait for more than a majority, and only a leader knows when that is reached")
 		}
 		if acknowledged, ok := s.Tap.Settle(number); ok {
 			return number, acknowledged, nil
@@ -150,5 +150,5 @@ func XAPrepared(n int) string {
 }
 
 func errBehindEnd(term, number uint64) error {
-	return fmt.Errorf("mysqld's binlog goes on behind entry %d of epoch %d, the last that was committed", number, term)
+	return fmt.Errorf("mysqld's binlog goes on after entry %d of epoch %d, the last committed entry", number, term)
 }

@@ -350,7 +350,7 @@ func (s *Slot) run(t *tenure) {
 		return
 	}
 	if errors.Is(err, seglog.ErrFull) {
-		s.cfg.Logger.Error("the log's disk has no room for a large transaction: it is abandoned with this mysqld, without an OK", "error", err)
+		s.cfg.Logger.Error("the log's disk has no room for a large transaction: mysqld is killed, and the transaction is lost without an OK", "error", err)
 	}
 	reason := fmt.Sprintf("the tap ended: %v", err)
 	if errors.Is(err, mysqlwire.ErrTapClosed) {

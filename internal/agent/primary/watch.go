@@ -205,7 +205,7 @@ func (w *Watch) pollReplica(ctx context.Context, s Local, r ReplicaStatus, guard
 	if w.Board.Own().Role == status.RoleReplica && (!r.Receives || !r.Applies) {
 		w.Logger.Warn("replication is not running: starting it again", "error", r.Error+r.ReadError)
 		if err := s.Start(ctx); err != nil {
-			w.Logger.Warn("start replication", "error", err)
+			w.Logger.Warn("cannot start replication", "error", err)
 		}
 	}
 	w.pollGuarded(ctx, s)

@@ -118,7 +118,7 @@ func Finish(fs vfs.FS, dir string) error {
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return fmt.Errorf("finish the recovery, which the next start of the agent goes on with: %w", err)
+			return fmt.Errorf("finish the recovery (the next start of the agent goes on with it): %w", err)
 		}
 	}
 	return nil

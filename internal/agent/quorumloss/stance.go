@@ -124,7 +124,7 @@ func (s *Stance) notices() recovery.Notices {
 		},
 		Reject: func(r cluster.Recovery) error {
 			err := s.reject(r)
-			s.cfg.Logger.Error("a recovery apart from a running majority: it is refused here until a person has moved the data directory away",
+			s.cfg.Logger.Error("this node refuses a recovery that was made although a majority ran, until a person moves the data directory away",
 				"recovered_on", r.Node, "at", r.At, "version", r.Version, "error", err)
 			return err
 		},

@@ -190,7 +190,7 @@ func (r *Port) Changed() <-chan struct{} {
 }
 
 // ErrTakesWrites refuses a client that reads at a mysqld that takes writes, or is about to.
-var ErrTakesWrites = errors.New("mysqld is no replica's any more")
+var ErrTakesWrites = errors.New("this node's mysqld is not a replica any more")
 
 // DialLocal implements router.Backend. A client that is let in is noted under the lock, before End looks; all others
 // come too late.

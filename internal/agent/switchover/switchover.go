@@ -117,7 +117,7 @@ func (v *Service) plan(ctx context.Context, args cluster.SwitchoverRequest) (s c
 	}
 	for _, n := range v.board.Nodes() {
 		if lag := lagNote(n, args.MaxPause); n.ID == p.to && lag != "" {
-			p.notes = append(p.notes, fmt.Sprintf("%s %s: that is waited for first, %s at most", s.To, lag, units.Duration(args.Wait)))
+			p.notes = append(p.notes, fmt.Sprintf("%s %s: the switchover waits for that first, %s at most", s.To, lag, units.Duration(args.Wait)))
 		}
 	}
 	err = v.whatBlocks(ctx, &s, &p, args.MaxPause)
@@ -233,7 +233,7 @@ func (v *Service) stillLacks(to cluster.NodeID, behind time.Duration, err error)
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("it still needed %v from when it was asked", behind.Round(time.Millisecond))
+	return fmt.Sprintf("when it was asked, it still needed %v", behind.Round(time.Millisecond))
 }
 
 // awaitNear asks how far a node is behind until that is nearEnough, or limit is over. It returns the last answer.

@@ -139,7 +139,7 @@ func TestLagIsSaid(t *testing.T) {
 	if got := v.stillLacks(2, 0, lost); got != lost.Error() {
 		t.Errorf("of a node that says nothing: %q", got)
 	}
-	if got := v.stillLacks(2, time.Second, nil); got != "it still needed 1s from when it was asked" {
+	if got := v.stillLacks(2, time.Second, nil); got != "when it was asked, it still needed 1s" {
 		t.Errorf("of a node that answers: %q", got)
 	}
 	v.board.PeerUp(2, true)
