@@ -62,10 +62,10 @@ func (c *routedClient) stop() {
 }
 
 func (c *routedClient) run(ctx context.Context) {
-	pause := time.NewTicker(5 * time.Millisecond)
+	pause := time.NewTicker(awaited)
 	defer pause.Stop()
 	for n := 1; ctx.Err() == nil; {
-		err := c.session(ctx, &n)
+		err := c.session(ctx, pause.C, &n)
 		c.mu.Lock()
 		c.lastErr = err
 		c.mu.Unlock()
@@ -73,8 +73,8 @@ func (c *routedClient) run(ctx context.Context) {
 	}
 }
 
-// session writes and reads until something fails. A write without an OK may be there: its number is not used again.
-func (c *routedClient) session(ctx context.Context, n *int) error {
+// session writes and reads until something fails, with a pause after each read. A write without an OK may be there: its number is not used again.
+func (c *routedClient) session(ctx context.Context, pause <-chan time.Time, n *int) error {
 	conn, err := c.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -112,6 +112,7 @@ func (c *routedClient) session(ctx context.Context, n *int) error {
 		if err != nil {
 			return err
 		}
+		<-pause
 	}
 }
 

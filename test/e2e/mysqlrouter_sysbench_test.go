@@ -32,6 +32,10 @@ type sysbench struct {
 	said          atomic.Value // the output of the last run that broke
 }
 
+// sysbenchRate is how many transactions a second each sysbench begins: enough that some are under way whenever a server
+// is killed. Without a bound they take both processors from the tests beside.
+const sysbenchRate = 40
+
 func (s *sysbench) do(ctx context.Context, what string, more ...string) (out []byte, err error) {
 	host, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
@@ -48,7 +52,7 @@ func (s *sysbench) do(ctx context.Context, what string, more ...string) (out []b
 
 func (s *sysbench) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if out, err := s.do(ctx, "run", fmt.Sprintf("--threads=%d", s.threads), fmt.Sprintf("--events=%d", s.events), "--time=0"); err != nil {
+		if out, err := s.do(ctx, "run", fmt.Sprintf("--threads=%d", s.threads), fmt.Sprintf("--events=%d", s.events), fmt.Sprintf("--rate=%d", sysbenchRate), "--time=0"); err != nil {
 			s.broken.Add(1)
 			s.said.Store(string(out))
 		} else {
@@ -137,12 +141,12 @@ func (r *routed) sysbenchReads(t *testing.T, ctx context.Context, node int) (goO
 // kill of a primary and a switchover. All nodes have the same rows.
 func (r *routed) sysbenchRouted(t *testing.T, ctx context.Context) {
 	primary := r.heal(t, ctx)
-	routed := r.newSysbench(t, r.router.RW, "oltp_read_write", 4, 100)
+	routed := r.newSysbench(t, r.router.RW, "oltp_read_write", 4, 20)
 	if routed == nil {
 		t.Skip("no sysbench in .rivals or QUORATE_RIVALS: run make rivals")
 	}
 	routed.fill(t, ctx)
-	own := r.newSysbench(t, r.RouterAddr(next(primary)), "oltp_read_write", 4, 100)
+	own := r.newSysbench(t, r.RouterAddr(next(primary)), "oltp_read_write", 4, 20)
 	goOn, stop := startAll(t, ctx, []*sysbench{routed, own})
 	r.underLoad(t, ctx, next(primary), func() {
 		if err := r.KillBoth(primary); err != nil {
