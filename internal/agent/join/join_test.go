@@ -174,6 +174,28 @@ func TestPlanBarrier(t *testing.T) {
 	}
 }
 
+// TestStoppedApplierGivesNoData: a node that is rebuilt from a replica that does not apply would stop where that one did.
+func TestStoppedApplierGivesNoData(t *testing.T) {
+	for name, c := range map[string]struct {
+		own   status.Node
+		mark  uint64
+		first uint64
+		want  bool
+	}{
+		"replica":         {status.Node{Role: status.RoleReplica, LogState: status.LogOK}, 9, 10, true},
+		"primary":         {status.Node{Role: status.RolePrimary, LogState: status.LogOK}, 9, 10, true},
+		"stopped applier": {status.Node{Role: status.RoleReplica, LogState: status.LogOK, ApplierStopped: "error 1062"}, 9, 10, false},
+		"mark too old":    {status.Node{Role: status.RoleReplica, LogState: status.LogOK}, 8, 10, false},
+		"whole log":       {status.Node{Role: status.RoleReplica, LogState: status.LogOK}, 0, 1, true},
+		"healing":         {status.Node{Role: status.RoleReplica, LogState: status.LogRepairing}, 9, 10, false},
+		"not judged":      {status.Node{Role: status.RoleUnverified, LogState: status.LogOK}, 9, 10, false},
+	} {
+		if got := givesData(c.own, replay.Mark{Index: c.mark}, replay.LogBegin{First: c.first}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // TestNodeOfBeforeIsNotToBeAdded: a former member with an empty directory is told to be rebuilt, which works.
 func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
 	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}

@@ -84,10 +84,16 @@ func (m Member) Plan(ctx context.Context, joiner string) (Offer, error) {
 		return p, nil
 	}
 	own, mark := m.Own(), m.Durable()
-	if own.Role.Judged() && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
+	if givesData(own, mark, p.Begin) {
 		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkText: mark.Text(), Password: m.Password(joiner)}
 	}
 	return p, nil
+}
+
+// givesData tells whether a node that joins may copy this member's mysqld. An applier that has stopped would stop in the
+// copy again, at the same transaction: then another replica gives the data, or the primary.
+func givesData(own status.Node, mark replay.Mark, begin replay.LogBegin) bool {
+	return own.Role.Judged() && own.Stopped() == "" && own.LogState == status.LogOK && (begin.First == 1 || mark.Index+1 >= begin.First)
 }
 
 // Begin is the beginning of the log that a node that joins is given, and about how long the
