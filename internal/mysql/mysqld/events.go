@@ -89,15 +89,41 @@ func (a *Admin) LookAtEvents(ctx context.Context) (l EventsLook, err error) {
 	if err != nil {
 		return l, fmt.Errorf("read events: %w", err)
 	}
-	l.Rows, err = rows.All(ctx, a.db, func(r *EventRow) []any { return []any{&r.Schema, &r.Name, &r.Status, &r.Altered} },
-		"SELECT event_schema, event_name, status, altered FROM "+EventsSchema+".events LIMIT ?", 2*EventsMax)
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == errNoSuchTable || e.Number == errBadDB) {
-		return l, nil
-	}
-	if err != nil {
+	if l.Rows, err = a.recordedEvents(ctx); err != nil {
 		return l, fmt.Errorf("read %s.events: %w", EventsSchema, err)
 	}
 	return l, nil
+}
+
+// recordedEvents reads the table of events. Others may put a view in its place, whose functions a read would run with
+// all privileges, outside of the binlog. So the table is locked first, which runs nothing, and only a table is read.
+func (a *Admin) recordedEvents(ctx context.Context) (all []EventRow, err error) {
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = conn.ExecContext(ctx, "LOCK TABLES "+EventsSchema+".events READ")
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == errNoSuchTable || e.Number == errBadDB) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if _, unlock := conn.ExecContext(context.WithoutCancel(ctx), "UNLOCK TABLES"); unlock != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // its end unlocks
+		}
+	}()
+	var kind string
+	if err := conn.QueryRowContext(ctx, "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = 'events'", EventsSchema).Scan(&kind); err != nil {
+		return nil, err
+	}
+	if kind != "BASE TABLE" {
+		return nil, fmt.Errorf("it is a %s of somebody: DROP VIEW %s.events", strings.ToLower(kind), EventsSchema)
+	}
+	return rows.All(ctx, conn, func(r *EventRow) []any { return []any{&r.Schema, &r.Name, &r.Status, &r.Altered} },
+		"SELECT event_schema, event_name, status, altered FROM "+EventsSchema+".events LIMIT ?", 2*EventsMax)
 }
 
 // SetEvents gives events a status on this server alone: it is not in the binlog. Everything else about an event

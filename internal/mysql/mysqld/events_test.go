@@ -3,6 +3,7 @@ package mysqld
 import (
 	"database/sql"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,6 +131,41 @@ func runsOnce(t *testing.T, a *Admin, dba *sql.DB) {
 	var others int
 	if err := a.query1(ctx(t), "runs", "SELECT COUNT(*) FROM shop.runs WHERE event <> 'tick'", nil, &others); err != nil || others != 0 {
 		t.Errorf("%d runs of other events, %v", others, err)
+	}
+}
+
+// TestEventsAreNoView: who puts a view in place of the table of events has no function of his run by quorate's account,
+// with all privileges and outside of the binlog.
+func TestEventsAreNoView(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"CREATE USER u@localhost IDENTIFIED BY 'Aa1-u'", "GRANT ALL ON " + EventsSchema + ".* TO u@localhost", "GRANT ALL ON evil.* TO u@localhost"} {
+		if err := a.exec(ctx(t), "account", q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := login(t, s, "u", "Aa1-u")
+	mustExec(t, u, "CREATE DATABASE evil", "CREATE TABLE evil.ran (who VARCHAR(99))", "CREATE DATABASE IF NOT EXISTS "+EventsSchema,
+		"CREATE FUNCTION evil.f() RETURNS VARCHAR(9) SQL SECURITY INVOKER MODIFIES SQL DATA BEGIN INSERT INTO evil.ran VALUES (CURRENT_USER()); RETURN 'ENABLED'; END",
+		"CREATE SQL SECURITY INVOKER VIEW "+EventsSchema+".events AS SELECT 'a' AS event_schema, 'b' AS event_name, evil.f() AS status, 1 AS altered")
+	for range 2 {
+		if l, err := a.LookAtEvents(ctx(t)); err == nil || !strings.Contains(err.Error(), "view") || !strings.Contains(err.Error(), "DROP VIEW") {
+			t.Errorf("%+v, %v", l, err)
+		}
+	}
+	var ran int
+	if err := a.query1(ctx(t), "runs", "SELECT COUNT(*) FROM evil.ran", nil, &ran); err != nil || ran != 0 {
+		t.Errorf("the function ran %d times, %v", ran, err)
+	}
+	mustExec(t, u, "DROP VIEW "+EventsSchema+".events")
+	if l, err := a.LookAtEvents(ctx(t)); err != nil || l.Rows != nil {
+		t.Errorf("%+v, %v", l, err)
 	}
 }
 
