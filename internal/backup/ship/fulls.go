@@ -144,14 +144,22 @@ func lacks(contents archive.Contents, name string, m archive.Manifest) string {
 	return ""
 }
 
-// newestManifest returns the newest manifest that is whole; ok=false = there is none.
-func newestManifest(ctx context.Context, store repository.Store, contents archive.Contents) (m archive.Manifest, ok bool, err error) {
-	for _, name := range slices.Backward(contents.Fulls) {
-		if m, err = readManifest(ctx, store, name); !errors.Is(err, archive.ErrManifest) {
-			return m, err == nil, err
+// newestManifest returns the manifest, of those that are whole, whose backup goes furthest; ok=false = there is none. The
+// names do not tell: their times are those of several clocks.
+func newestManifest(ctx context.Context, store repository.Store, contents archive.Contents) (newest archive.Manifest, ok bool, err error) {
+	for _, name := range contents.Fulls {
+		m, err := readManifest(ctx, store, name)
+		if errors.Is(err, archive.ErrManifest) {
+			continue
+		}
+		if err != nil {
+			return newest, false, err
+		}
+		if !ok || cmp.Or(cmp.Compare(m.Generation, newest.Generation), cmp.Compare(m.End.Index, newest.End.Index)) >= 0 {
+			newest, ok = m, true
 		}
 	}
-	return m, false, nil
+	return newest, ok, nil
 }
 
 func readManifest(ctx context.Context, store repository.Store, full string) (m archive.Manifest, err error) {

@@ -43,6 +43,8 @@ type node struct {
 	cluster string
 	// generation is the generation of its history.
 	generation uint64
+	// ahead is how wrong its clock is.
+	ahead time.Duration
 	// sent is called when everything up to an entry was read; it may be nil.
 	sent func(index uint64)
 }
@@ -96,7 +98,7 @@ func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 
 // Data implements Agent.
 func (n *node) Data(context.Context) (io.ReadCloser, error) {
-	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", At: time.Now(), Newest: n.newest, Begin: replay.LogBegin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
+	start := archive.Start{Format: archive.Format, Cluster: "c", ClusterID: n.cluster, Generation: n.generation, Node: "b", At: time.Now().Add(n.ahead), Newest: n.newest, Begin: replay.LogBegin{First: n.first, PreviousTerm: 1, GTIDs: new(gtid.Set).AppendBinary(nil)}}
 	n.add(n.grow)
 	n.mu.Lock()
 	end := archive.End{Index: uint64(len(n.entries))}
@@ -452,6 +454,26 @@ func TestLostPiece(t *testing.T) {
 	wantAll(t, c, n)
 	if all, err := Fulls(t.Context(), c.Store); err != nil || all[0].Problem != "" {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestClocksOfFulls: after a gap the archive goes on from the full backup that goes furthest, although another node's
+// clock was ahead when it took an older one.
+func TestClocksOfFulls(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	for _, ahead := range []time.Duration{24 * time.Hour, 0} {
+		n.ahead = ahead
+		if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Follow(t.Context(), c, n, true); err != nil {
+			t.Fatalf("%v ahead: %v", ahead, err)
+		}
+		n.add(6)
+		n.first = uint64(len(n.entries)) - 2 // the rest is purged before it is archived
+		if err := Follow(t.Context(), c, n, true); !errors.Is(err, ErrGap) {
+			t.Fatalf("%v ahead: %v", ahead, err)
+		}
 	}
 }
 
