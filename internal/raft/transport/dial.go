@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -100,8 +101,8 @@ func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, acc
 		return t.connectAs(ctx, p, c, false)
 	}
 	conn, as, err := t.connectAs(ctx, p, c, true)
-	if security == cluster.PeersRequire || err == nil || errors.Is(err, errRefused) || ctx.Err() != nil {
-		return conn, as, err
+	if security == cluster.PeersRequire || err == nil || errors.Is(err, errRefused) || ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return conn, as, err // a peer that is slow says nothing against TLS
 	}
 	if r, rejected := errors.AsType[*RejectedError](err); rejected && (r.Code != CodeKey || r.By != p.Name) {
 		return conn, as, err

@@ -291,6 +291,53 @@ func TestCloseSaysNothing(t *testing.T) {
 	}
 }
 
+// TestSlowPeerGetsNothingPlain: where both kinds of connections are allowed, a peer that does not answer in time is not
+// dialled without TLS.
+func TestSlowPeerGetsNothingPlain(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	defer a.Unlisten()
+	defer b.Unlisten()
+	introduce(a, b)
+	secured(t, cluster.PeersBoth, a, b)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan byte, 10)
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				one := make([]byte, 1)
+				if _, err := io.ReadFull(conn, one); err == nil {
+					first <- one[0]
+				}
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	a.setAddr(nodeB, silent.Addr().String())
+	a.tune.handshakeTimeout /= 100
+	if _, err := a.DialRoute(t.Context(), nodeB); err == nil {
+		t.Error("it is connected")
+	}
+	_ = silent.Close()
+	conns.Wait()
+	close(first)
+	var got []byte
+	for b := range first {
+		got = append(got, b)
+	}
+	if !slices.Equal(got, []byte{tlsRecord}) {
+		t.Errorf("it was dialled with %x", got)
+	}
+}
+
 // TestChangeOver: a peer without a key gets plain connections. Then a cluster changes from plain connections to TLS.
 func TestChangeOver(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
