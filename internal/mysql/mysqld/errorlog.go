@@ -61,6 +61,9 @@ func (l logLine) shutdown() bool {
 // first try; tries are a minute apart (wait_for_free_space in mysys/errors.cc).
 func (l logLine) diskFull() bool { return l.code == "MY-000035" }
 
+// ready reports whether the line says that the server takes connections: ER_SERVER_STARTUP_MSG. The init file has run by then.
+func (l logLine) ready() bool { return l.code == "MY-010931" }
+
 func (l logLine) level() slog.Level {
 	switch l.priority {
 	case "ERROR":
@@ -75,12 +78,13 @@ func (l logLine) level() slog.Level {
 
 // errorLog reads mysqld's error log. For a line that says that the server shuts down it calls
 // shutdown, before anything else; for a line that says that the server waits for disk space it
-// calls diskFull. It keeps the last lines and the first error, and forwards each line to the logger, but equal
+// calls diskFull; for a line that says that the server takes connections it calls ready. It keeps the last lines and the first error, and forwards each line to the logger, but equal
 // lines only once in sameEvery, with how many were left out. One goroutine calls run.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)
 	diskFull func(text string)
+	ready    func()
 
 	mu         sync.Mutex
 	tail       []string
@@ -114,6 +118,9 @@ func (e *errorLog) line(line string) {
 	}
 	if l.diskFull() && e.diskFull != nil {
 		e.diskFull(l.text)
+	}
+	if l.ready() && e.ready != nil {
+		e.ready()
 	}
 	e.mu.Lock()
 	e.tail = append(e.tail, line)

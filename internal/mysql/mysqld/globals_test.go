@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -258,6 +259,27 @@ func TestGlobalsKeepTheDoorOpen(t *testing.T) {
 	}
 	t.Cleanup(p.Kill)
 	if err := p.Ready(ctx(t)); !errors.Is(err, ErrUnusable) {
+		t.Errorf("ready: %v", err)
+	}
+}
+
+// TestSilentServerIsUnusable: a server that says that it is ready, accepts connections and greets nobody counts as
+// unusable after a while, so that the agent can start it without the cluster's variables.
+func TestSilentServerIsUnusable(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.silenceTick = 50 * time.Millisecond
+	const line = "thread_handling=no-threads" // one session at a time
+	name, value, _ := strings.Cut(line, "=")
+	if err := CheckGlobal(name, value); err == nil {
+		t.Error("an operator may set " + line)
+	}
+	p, err := startPast(ctx(t), s, line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.Ready(ctx(t)); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "has not let the agent log in for 1.5s") {
 		t.Errorf("ready: %v", err)
 	}
 }

@@ -221,9 +221,11 @@ func ownedOptions() map[string]string {
 		// In the order of the lines: mysqld does not start; the tap could not read (two
 		// options); a stop of the applier must be waited for; the agent reads the binlog of an
 		// errant server; the agent rolls back XA transactions that stay prepared for too long,
-		// and can do so only if XA PREPARE detaches them from their session.
+		// and can do so only if XA PREPARE detaches them from their session; with no-threads mysqld serves one session
+		// at a time.
 		"transaction_read_only": broken, "max_binlog_dump_events": broken, "sporadic_binlog_dump_fail": broken,
 		"rpl_stop_replica_timeout": broken, "binlog_encryption": broken, "xa_detach_on_prepare": broken,
+		"thread_handling": broken,
 	}
 }
 

@@ -33,6 +33,10 @@ const (
 	// server that answers has run its init file, so it will refuse the login for ever, except where
 	// clients have all connections.
 	refusedLoginsMax = 100
+	// silenceTick and silentTicksMax bound how long a mysqld that says that it is ready may leave the agent without an
+	// answer. Ticks are counted, so that a time in which the agent itself stood still counts as one tick.
+	silenceTick    = time.Second
+	silentTicksMax = 30
 )
 
 var (
@@ -73,7 +77,9 @@ type Process struct {
 	// this Process has ended too. exitErr is set before exited is closed.
 	exited, done chan struct{}
 	exitErr      error
-	goroutines   sync.WaitGroup
+	// saysReady is closed when mysqld writes that it is ready for connections.
+	saysReady  chan struct{}
+	goroutines sync.WaitGroup
 
 	shutdownOnce sync.Once
 	shutdownSeen chan struct{}
@@ -106,11 +112,12 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 		canary:       make(chan *sql.Conn),
 		exited:       make(chan struct{}),
 		done:         make(chan struct{}),
+		saysReady:    make(chan struct{}),
 		shutdownSeen: make(chan struct{}),
 		diskFull:     make(chan string, 1),
 	}
 	p.semiSync.Store(!o.ReplicaBinlog)
-	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown, diskFull: p.noteDiskFull}
+	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown, diskFull: p.noteDiskFull, ready: sync.OnceFunc(func() { close(p.saysReady) })}
 	p.goroutines.Add(2) // those started below; supervise waits for them
 	started := make(chan error)
 	go p.supervise(cmd, started)
@@ -211,10 +218,50 @@ func (p *Process) ExitError() error {
 }
 
 // Ready waits until mysqld accepts the admin login and has run its init file to the end, and starts
-// the canary session. It fails when mysqld ends, with its complaint; when mysqld
-// refuses something that the agent needs (ErrUnusable); or when ctx ends.
+// the canary session. It fails when mysqld ends, with its complaint; when mysqld refuses something that the agent
+// needs, or says that it is ready and does not answer (ErrUnusable); or when ctx ends.
 func (p *Process) Ready(ctx context.Context) error {
-	if err := p.awaitLogin(ctx); err != nil {
+	answering, answered, end := p.whileItAnswers(ctx)
+	defer end()
+	err := p.takeUp(answering, answered)
+	if err != nil && ctx.Err() == nil && answering.Err() != nil {
+		return context.Cause(answering)
+	}
+	return err
+}
+
+// whileItAnswers returns a context that ends when mysqld has said that it is ready and has then not answered for
+// silentTicksMax. Each call of answered begins that time again. Call end.
+func (p *Process) whileItAnswers(ctx context.Context) (answering context.Context, answered, end func()) {
+	answering, cancel := context.WithCancelCause(ctx)
+	var silent atomic.Int64
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-p.saysReady:
+		case <-answering.Done():
+			return
+		}
+		tick := time.NewTicker(p.server.silenceTick)
+		defer tick.Stop()
+		for silent.Add(1) <= silentTicksMax {
+			select {
+			case <-tick.C:
+			case <-answering.Done():
+				return
+			}
+		}
+		cancel(fmt.Errorf("%w: it says that it is ready, and has not let the agent log in for %v", ErrUnusable, silentTicksMax*p.server.silenceTick))
+	})
+	return answering, func() { silent.Store(0) }, func() {
+		cancel(nil)
+		watcher.Wait()
+	}
+}
+
+// takeUp is Ready without its bound.
+func (p *Process) takeUp(ctx context.Context, answered func()) error {
+	if err := p.awaitLogin(ctx, answered); err != nil {
 		return err
 	}
 	n, err := p.admin.initializedBy(ctx)
@@ -238,19 +285,22 @@ func (p *Process) Ready(ctx context.Context) error {
 	return nil
 }
 
-// awaitLogin waits until mysqld accepts the admin login.
-func (p *Process) awaitLogin(ctx context.Context) error {
+// awaitLogin waits until mysqld accepts the admin login. It calls answered each time that mysqld answers.
+func (p *Process) awaitLogin(ctx context.Context, answered func()) error {
 	tick := time.NewTicker(readyPollInterval)
 	defer tick.Stop()
 	refused := 0
 	for {
 		err := p.admin.ping(ctx)
-		if err == nil {
-			return nil
-		}
 		server := (*mysql.MySQLError)(nil)
-		switch answered := errors.As(err, &server); {
-		case answered && server.Number != errTooManySessions:
+		answers := errors.As(err, &server)
+		if err == nil || answers {
+			answered()
+		}
+		switch {
+		case err == nil:
+			return nil
+		case answers && server.Number != errTooManySessions:
 			refused++
 		default:
 			refused = 0

@@ -42,21 +42,23 @@ type Server struct {
 	cfg   Config
 	paths paths
 	fs    vfs.FS
+	// silenceTick is the constant; tests shorten it.
+	silenceTick time.Duration
 }
 
 // New returns the server of c. It starts nothing and touches no file. Initialize and Start
 // report faults of c.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}}
+	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}, silenceTick: silenceTick}
 }
 
 // With returns the same server, to be started from another installation. A running Process
 // keeps the installation that it was started from.
 func (s *Server) With(in *install.Installation) *Server {
-	c := s.cfg
-	c.Installation = in
-	return &Server{cfg: c, paths: s.paths, fs: s.fs}
+	with := *s
+	with.cfg.Installation = in
+	return &with
 }
 
 // DataVersion returns the version of the server that made the data or upgraded them last; zero
