@@ -158,6 +158,8 @@ func judgeData(v *mysqld.Survey) []cluster.Check {
 			"quorate has not been tried with a keyring: ALTER TABLE … ENCRYPTION = 'N'", "nothing is encrypted"),
 		judgeOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
+		judgeOf("keys", len(v.NoKey) > 0, cluster.CheckWarn, "tables without a primary key, whose rows have another order on each node: "+shown(v.NoKey),
+			"give each a key by a new table and INSERT … SELECT (docs/dba.md): an AUTO_INCREMENT column that ALTER TABLE adds numbers the rows differently on each node", "every table has a primary key, or a unique key that is NOT NULL"),
 		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "their definers are accounts that do not exist: "+shown(v.NoDefiner),
 			"they fail today already: create the account, or define them again", "every definer is an account"),
 		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),

@@ -18,6 +18,9 @@ type Survey struct {
 	NotInnoDB []string `json:"not_innodb,omitempty"`
 	Encrypted []string `json:"encrypted,omitempty"`
 	Outside   []string `json:"outside,omitempty"`
+	// NoKey has the tables with neither a primary key nor a unique key of columns that are NOT NULL: the order
+	// of their rows differs from server to server.
+	NoKey []string `json:"no_key,omitempty"`
 	// PreparedXA counts XA transactions that are prepared.
 	PreparedXA int `json:"prepared_xa"`
 	// Channels has its replication channels, as "CHANNEL from HOST".
@@ -58,6 +61,11 @@ func (s *Survey) queries() []struct {
 			WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' AND table_schema NOT IN ` + ownSchemas + ` ORDER BY 1`},
 		{&s.Encrypted, `SELECT name FROM information_schema.innodb_tablespaces WHERE encryption = 'Y' ORDER BY 1`},
 		{&s.Outside, `SELECT path FROM information_schema.innodb_datafiles WHERE path LIKE '/%' OR path LIKE '../%' ORDER BY 1`},
+		{&s.NoKey, `SELECT CONCAT(t.table_schema, '.', t.table_name) FROM information_schema.tables t LEFT JOIN (
+				SELECT table_schema, table_name FROM information_schema.statistics WHERE non_unique = 0 AND table_schema NOT IN ` + ownSchemas + `
+				GROUP BY table_schema, table_name, index_name HAVING SUM(nullable = 'YES' OR expression IS NOT NULL OR sub_part IS NOT NULL) = 0) k
+				ON k.table_schema = t.table_schema AND k.table_name = t.table_name
+			WHERE t.table_type = 'BASE TABLE' AND t.engine = 'InnoDB' AND k.table_name IS NULL AND t.table_schema NOT IN ` + ownSchemas + ` ORDER BY 1`},
 		{&s.Channels, `SELECT CONCAT(IF(channel_name = '', 'the default channel', channel_name), ' from ', COALESCE(host, ''))
 			FROM mysql.slave_master_info WHERE COALESCE(host, '') <> '' OR channel_name LIKE 'group_replication%' ORDER BY 1`},
 		{&s.Plugins, `SELECT name FROM mysql.plugin ORDER BY 1`},

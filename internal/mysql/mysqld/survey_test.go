@@ -95,6 +95,8 @@ func TestSurvey(t *testing.T) {
 	}
 	plainExec(t, p,
 		"CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)", "CREATE TABLE shop.old (id INT) ENGINE=MyISAM",
+		"CREATE TABLE shop.bare (id INT)", "CREATE TABLE shop.part (id VARCHAR(9) NOT NULL, UNIQUE (id(3)))", "CREATE TABLE shop.maybe (id INT NOT NULL, b INT, UNIQUE (id, b), UNIQUE ((id + 1)), KEY (id))",
+		"CREATE TABLE shop.strict (id INT NOT NULL, b INT, UNIQUE (b), UNIQUE (id))",
 		"INSERT INTO shop.t VALUES (1)", "DROP TABLE IF EXISTS shop.nothing",
 		"CREATE EVENT shop.nightly ON SCHEDULE EVERY 1 DAY DO DELETE FROM shop.t",
 		"CREATE DEFINER = gone@'%' VIEW shop.v AS SELECT 1", "CREATE VIEW shop.w AS SELECT 1",
@@ -123,7 +125,7 @@ func TestSurvey(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Survey{
-		Executed: executed, NotInnoDB: []string{"shop.old (MyISAM)"}, PreparedXA: 1,
+		Executed: executed, NotInnoDB: []string{"shop.old (MyISAM)"}, NoKey: []string{"shop.bare", "shop.maybe", "shop.part"}, PreparedXA: 1,
 		Channels: []string{"the default channel from 10.0.0.9"},
 		Grants:   []Grant{{"'rep'@'%'", "REPLICATION SLAVE"}}, Reserved: []string{"'dba'@'localhost'"},
 		FarHosts: []string{"'far'@'10.0.0.%'"}, Events: []string{"shop.nightly"}, NoDefiner: []string{"shop.v by gone@%"},
