@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 const ms = time.Millisecond
@@ -304,6 +306,31 @@ func TestConfinement(t *testing.T) {
 	h.Agent = &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", Mysqld: status.MysqldRunning}}}
 	if got := states(); got != nil {
 		t.Errorf("mysqld runs: %v", got)
+	}
+}
+
+// TestProgramsCapabilities: doctor sees a mysqld to which somebody gave capabilities.
+func TestProgramsCapabilities(t *testing.T) {
+	in := &install.Installation{Mysqld: filepath.Join(t.TempDir(), "mysqld")}
+	if err := os.WriteFile(in.Mysqld, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h := Host{Config: threeNodes(), Discover: func() (*install.Installation, error) { return in, nil }}
+	warns := func() bool {
+		return slices.ContainsFunc(h.mysql(), func(c cluster.Check) bool {
+			return c.State == cluster.CheckWarn && strings.Contains(c.Do, "setcap -r "+in.Mysqld)
+		})
+	}
+	if warns() {
+		t.Error("it warns of a program without capabilities")
+	}
+	// struct vfs_cap_data of linux/capability.h: revision 2, effective; CAP_SYS_NICE is permitted.
+	niceCap := []byte{1, 0, 0, 2, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	if err := unix.Setxattr(in.Mysqld, "security.capability", niceCap, 0); err != nil {
+		t.Skipf("this account may give no program capabilities: %v", err)
+	}
+	if !warns() {
+		t.Errorf("it does not warn: %+v", h.mysql())
 	}
 }
 

@@ -40,6 +40,11 @@ func (h Host) mysql() []cluster.Check {
 		}
 	}
 	checks := []cluster.Check{c}
+	if hasCapabilities(in.Mysqld) {
+		checks = append(checks, cluster.Check{Subject: "mysqld's program", State: cluster.CheckWarn,
+			Found: in.Mysqld + " has capabilities of its own (setcap): the kernel does not kill mysqld with the agent",
+			Do:    "setcap -r " + in.Mysqld + ". Under systemd the unit's KillMode=mixed kills it all the same"})
+	}
 	n := h.self()
 	switch {
 	case n == nil:
@@ -52,6 +57,13 @@ func (h Host) mysql() []cluster.Check {
 		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckOK, Found: fmt.Sprintf("runs, pid %d, as %s", n.MysqldPID, n.Role)})
 	}
 	return checks
+}
+
+// hasCapabilities tells whether a program has capabilities of its own. When a process executes such a program, the
+// kernel clears its parent-death signal (prctl(2), PR_SET_PDEATHSIG).
+func hasCapabilities(program string) bool {
+	n, err := unix.Getxattr(program, "security.capability", nil)
+	return err == nil && n > 0
 }
 
 // clock looks whether the wall clock is kept by NTP, and whether it is set while others measure.
