@@ -7,8 +7,9 @@
 //	primary's steps ──► Mysqld.Local ──► running: one process, and its administrative sessions
 //	primary.Watch ──► running: Probes ──► the board's troubles, Node.Doubt
 //
-// It owns which process runs, what was found of it at the last look (grants, certificate), and the installation from
-// which it was started. Code that needs the process asks Mysqld.Process each time: it may be another process, or none.
+// It owns which process runs, what was found of it at the last look (grants, certificate, time zone), and the
+// installation from which it was started. Code that needs the process asks Mysqld.Process each time: it may be another
+// process, or none.
 //
 // # Goroutines
 //

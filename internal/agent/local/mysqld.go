@@ -44,9 +44,11 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// Only primary.Watch uses grants and certificate. Only the goroutine of the durable marks uses accountsLooked.
+	// Only primary.Watch uses grants, certificate and zoneOf, which is the incarnation whose time zone the board
+	// has. Only the goroutine of the durable marks uses accountsLooked.
 	grants         grantsLooked
 	certificate    certificateTold
+	zoneOf         uint64
 	accountsLooked time.Time
 
 	// process is the mysqld that runs; it is set and cleared by operations.

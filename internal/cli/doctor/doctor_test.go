@@ -334,6 +334,20 @@ func TestProgramsCapabilities(t *testing.T) {
 	}
 }
 
+// TestDifferentZones: doctor passes on what the agent says of the hosts' time zones.
+func TestDifferentZones(t *testing.T) {
+	zone := func(offset string) *status.TimeZone {
+		return &status.TimeZone{Global: "SYSTEM", January: offset, July: offset, Rules: offset}
+	}
+	h := Host{Config: threeNodes(), Discover: func() (*install.Installation, error) { return &install.Installation{}, nil },
+		Agent: &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", TimeZone: zone("+00:00")}, {Name: "b", TimeZone: zone("+01:00")}}}}
+	if !slices.ContainsFunc(h.mysql(), func(c cluster.Check) bool {
+		return c.State == cluster.CheckWarn && strings.Contains(c.Found, "(a: +00:00; b: +01:00)") && c.Do == status.TimeZonesRemedy
+	}) {
+		t.Errorf("it does not warn: %+v", h.mysql())
+	}
+}
+
 func TestFilesOf(t *testing.T) {
 	soft, hard, ok := filesOf("Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 524288               files\n")
 	if soft != 1024 || hard != 524288 || !ok {

@@ -56,6 +56,11 @@ func (h Host) mysql() []cluster.Check {
 	default:
 		checks = append(checks, cluster.Check{Subject: "mysqld", State: cluster.CheckOK, Found: fmt.Sprintf("runs, pid %d, as %s", n.MysqldPID, n.Role)})
 	}
+	if h.Agent != nil {
+		if zones := h.Agent.TimeZones(); zones != "" {
+			checks = append(checks, cluster.Check{Subject: "time zones", State: cluster.CheckWarn, Found: zones, Do: status.TimeZonesRemedy})
+		}
+	}
 	return checks
 }
 

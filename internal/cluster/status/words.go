@@ -44,6 +44,7 @@ const (
 	topicAcks         = "acks"         // what OKs wait for
 	topicSettings     = "settings"     // settings that are not the default
 	topicCertificates = "certificates" // the certificates of the mysqlds
+	topicTimeZones    = "time zones"   // the time zones of the hosts
 	topicPeers        = "peers"        // connections between agents
 )
 
@@ -114,6 +115,9 @@ func (c Cluster) Sentences() []Sentence {
 	add(LevelOK, topicSettings, c.settings())
 	if text := c.Certificates(); text != "" {
 		add(LevelNotice, topicCertificates, "certificates: "+text)
+	}
+	if text := c.TimeZones(); text != "" {
+		add(LevelNotice, topicTimeZones, "time zones: "+text+"; "+TimeZonesRemedy)
 	}
 	add(LevelNotice, topicPeers, c.plain())
 	return said
