@@ -123,6 +123,7 @@ func (s *Service) set(ctx context.Context, r control.Request, args cluster.Varia
 	if err != nil {
 		return d, err
 	}
+	notes = append(notes, applierNotes(args.VariablesChange)...)
 	if args.DryRun {
 		d, err = s.requests.ChangeAs(ctx, r.By, cluster.Ask{DryRun: true}, c)
 	} else {
@@ -164,7 +165,7 @@ func (s *Service) tryOne(ctx context.Context, args cluster.VariablesRequest) (no
 	if err != nil {
 		return nil, err
 	}
-	return notesOf(args.Set, tried), nil
+	return notesOf(tried), nil
 }
 
 // committed returns a copy of the cluster's variables.
@@ -174,16 +175,22 @@ func (s *Service) committed() map[string]string {
 }
 
 // notesOf says what there is to know of values that a server takes.
-func notesOf(set map[string]string, tried cluster.VariablesTried) (notes []string) {
+func notesOf(tried cluster.VariablesTried) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(tried.Made)) {
 		notes = append(notes, fmt.Sprintf("mysqld shows %s as %s", name, tried.Made[name]))
 	}
 	if len(tried.Restart) > 0 {
 		notes = append(notes, fmt.Sprintf("%s: a running mysqld does not take it; restart each, the primary last: quorate restart-mysqld NODE", strings.Join(tried.Restart, ", ")))
 	}
-	applier := slices.DeleteFunc(slices.Sorted(maps.Keys(set)), func(name string) bool { return !mysqld.NeedsReplicaStart(name) })
-	if len(applier) > 0 {
-		notes = append(notes, fmt.Sprintf("%s: a replica takes it when its replication starts again; restart the replicas: quorate restart-mysqld NODE", strings.Join(applier, ", ")))
+	return notes
+}
+
+// applierNotes says which values, given or taken back, do not hold at once for a replica's applier.
+func applierNotes(c cluster.VariablesChange) (notes []string) {
+	names := append(slices.Sorted(maps.Keys(c.Set)), c.Unset...)
+	names = slices.DeleteFunc(names, func(name string) bool { return !mysqld.NeedsReplicaStart(name) })
+	if len(names) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: a replica takes it when its replication starts again; restart the replicas: quorate restart-mysqld NODE", strings.Join(names, ", ")))
 	}
 	return notes
 }
