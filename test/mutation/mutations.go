@@ -56,6 +56,7 @@ const (
 	epochFile     = "internal/agent/primary/epoch.go"
 	catchUpFile   = "internal/agent/primary/catchup.go"
 	judgingFile   = "internal/agent/primary/judge.go"
+	dutiesFile    = "internal/agent/primary/duties.go"
 	dumpFile      = "internal/mysql/mysqlwire/feeddump.go"
 	policyFile    = "internal/cluster/policy.go"
 	healFile      = "internal/raft/consensus/heal.go"
@@ -66,6 +67,7 @@ const (
 	openFile      = "internal/log/seglog/open.go"
 	stateFile     = "internal/log/seglog/state.go"
 	judgeFile     = "internal/mysql/replay/judge.go"
+	readerFile    = "internal/mysql/feed/reader.go"
 	prefixFile    = "internal/mysql/replay/prefix.go"
 	purgeFile     = "internal/mysql/replay/purge.go"
 	cursorFile    = "internal/mysql/replay/cursor.go"
@@ -347,17 +349,27 @@ func replaying() []mutation {
 			edits: append(answerBarriersAlone(), []edit{
 				{judgeFile, "\t\"github.com/quorate/quorate/internal/mysql/gtid\"\n",
 					"\t\"github.com/quorate/quorate/internal/mysql/gtid\"\n\t\"github.com/quorate/quorate/internal/log/seglog\"\n"},
-				{judgeFile, "\tv := JudgeSets(committed, executed, durable)\n", `	whole := log.(interface {
-		LastIndex() uint64
-		Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
-	})
-	found, _ := whole.Entries(log.FirstIndex(), whole.LastIndex()+1, 1<<30)
+				{readerFile, "// Close implements Log.", `// All returns all entries.
+func (r Reader) All() ([]seglog.Entry, error) { return r.Log.Entries(r.FirstIndex(), r.LastIndex()+1, 1<<30) }
+
+// Close implements Log.`},
+				{dutiesFile, "\t\treplay.CommittedLog\n\t}{committed{d.cfg.Raft()}, log}\n",
+					"\t\treplay.CommittedLog\n\t\treplay.Whole\n\t}{committed{d.cfg.Raft()}, log, log.(replay.Whole)}\n"},
+				{judgeFile, "// Judge checks I3", `// Whole is the log with what is not committed.
+type Whole interface{ All() ([]seglog.Entry, error) }
+
+// Judge checks I3`},
+				{judgeFile, "\tv := JudgeSets(committed, executed, durable)\n", `	found, err := log.(Whole).All()
+	if err != nil {
+		return Verdict{}, err
+	}
 	committed = committed.Clone()
 	for _, e := range found {
 		_ = entryTransactions(e, func(tx transaction) error { committed.Add(tx.gtid); return nil })
 	}
 	v := JudgeSets(committed, executed, durable)
 `},
+				{judgeFile, "\tvar err error\n", ""},
 			}...),
 		},
 	}
