@@ -39,7 +39,7 @@ func losingDisks() []mutation {
 				one(openFile, "\t\tif errors.Is(err, errDamage) {", "\t\tif errors.Is(err, errDamage) && s.end < 0 {")...),
 		},
 		{
-			name: "errant-passes", what: "a mysqld passes with transactions that were never committed", seeds: 40, nodes: 3,
+			name: "errant-passes", what: "a mysqld passes with transactions that were never committed", seeds: 60, nodes: 3,
 			edits: one(judgeFile, "\tcase !v.Errant.IsEmpty():\n", "\tcase false:\n"),
 		},
 	}
