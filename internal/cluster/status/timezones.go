@@ -13,7 +13,7 @@ type TimeZone struct {
 	// January and July are the offsets from UTC of its host's zone, such as +01:00.
 	January string `json:"january"`
 	July    string `json:"july"`
-	// Rules is a digest of the offsets of its host's zone on all days from 2000 to 2037. Zones of several names
+	// Rules is a digest of the offsets of its host's zone in all weeks from 2000 to 2037. Zones of several names
 	// may have the same rules.
 	Rules string `json:"rules"`
 }

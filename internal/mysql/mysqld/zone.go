@@ -16,9 +16,10 @@ type Zone struct {
 	Global string
 	// January and July are the offsets from UTC that the host's zone has there in zoneYearLast, such as +01:00.
 	January, July string
-	// Rules is a digest of the offsets of the host's zone at noon of each day from zoneYearFirst to
-	// zoneYearLast. Zones of several names may have the same rules. @@system_time_zone does not tell rules: it
-	// is CET or CEST, by the season of the server's start.
+	// Rules is a digest of the offsets of the host's zone, one each week from zoneYearFirst to zoneYearLast: each
+	// start of a server asks, and zones change their offsets on Sundays, weeks from each other. Zones of several
+	// names may have the same rules. @@system_time_zone does not tell rules: it is CET or CEST, by the season of the
+	// server's start.
 	Rules string
 }
 
@@ -26,6 +27,8 @@ const (
 	zoneYearFirst, zoneYearLast = 2000, 2037
 	// zoneDigestBytes of a digest are compared: nobody makes zones that collide.
 	zoneDigestBytes = 8
+
+	week = 7 * 24 * time.Hour
 )
 
 // Zone reads the server's time zone. Both of its zones are fixed when the server starts: no account may
@@ -35,20 +38,20 @@ func (a *Admin) Zone(ctx context.Context) (z Zone, err error) {
 		return z, err
 	}
 	first := time.Date(zoneYearFirst, time.January, 1, 12, 0, 0, 0, time.UTC)
-	days := int(time.Date(zoneYearLast+1, time.January, 1, 12, 0, 0, 0, time.UTC).Sub(first).Hours()) / 24
+	weeks := int(time.Date(zoneYearLast+1, time.January, 1, 12, 0, 0, 0, time.UTC).Sub(first)/week) + 1
 	// No recursion: the operator may set cte_max_recursion_depth.
 	const digit = "(VALUES ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9))"
-	offsets, err := rows.Column[int](ctx, a.db, `SELECT TIMESTAMPDIFF(MINUTE, day, CONVERT_TZ(day, '+00:00', 'SYSTEM')) FROM (
-			SELECT TIMESTAMP(?) + INTERVAL n DAY AS day, n FROM (
-				SELECT a.column_0 + 10 * b.column_0 + 100 * c.column_0 + 1000 * d.column_0 + 10000 * e.column_0 AS n
-				FROM `+digit+` AS a, `+digit+` AS b, `+digit+` AS c, `+digit+` AS d, `+digit+` AS e) AS numbers
-			WHERE n < ?) AS days
-		ORDER BY n`, first.Format(time.DateTime), days)
+	offsets, err := rows.Column[int](ctx, a.db, `SELECT TIMESTAMPDIFF(MINUTE, at, CONVERT_TZ(at, '+00:00', 'SYSTEM')) FROM (
+			SELECT TIMESTAMP(?) + INTERVAL n WEEK AS at, n FROM (
+				SELECT a.column_0 + 10 * b.column_0 + 100 * c.column_0 + 1000 * d.column_0 AS n
+				FROM `+digit+` AS a, `+digit+` AS b, `+digit+` AS c, `+digit+` AS d) AS numbers
+			WHERE n < ?) AS weeks
+		ORDER BY n`, first.Format(time.DateTime), weeks)
 	if err != nil {
 		return z, fmt.Errorf("read time zone: %w", err)
 	}
-	if len(offsets) != days {
-		return z, fmt.Errorf("read time zone: %d offsets, want %d", len(offsets), days)
+	if len(offsets) != weeks {
+		return z, fmt.Errorf("read time zone: %d offsets, want %d", len(offsets), weeks)
 	}
 	digest := sha256.New()
 	for _, minutes := range offsets {
@@ -56,8 +59,8 @@ func (a *Admin) Zone(ctx context.Context) (z Zone, err error) {
 	}
 	z.Rules = fmt.Sprintf("%x", digest.Sum(nil)[:zoneDigestBytes])
 	last := time.Date(zoneYearLast, time.January, 1, 12, 0, 0, 0, time.UTC)
-	z.January = offsetOf(offsets[int(last.Sub(first).Hours())/24])
-	z.July = offsetOf(offsets[int(last.AddDate(0, 6, 0).Sub(first).Hours())/24])
+	z.January = offsetOf(offsets[last.Sub(first)/week])
+	z.July = offsetOf(offsets[last.AddDate(0, 6, 0).Sub(first)/week])
 	return z, nil
 }
 
