@@ -298,7 +298,7 @@ func storing() []mutation {
 			},
 		},
 		{
-			name: "heal-to-commit", what: "a log counts as healed without the tail that its leader relies on", seeds: 60, nodes: 3,
+			name: "heal-to-commit", what: "a log counts as healed without the tail that its leader relies on", from: 130, seeds: 5, nodes: 3,
 			edits: one(healFile, "\tif term <= t.promised.Term {\n", "\tif false {\n"),
 		},
 		{
