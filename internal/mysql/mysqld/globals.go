@@ -24,6 +24,8 @@ const (
 	errWrongValue   = 1231 // ER_WRONG_VALUE_FOR_VAR
 	// errTooManySessions is ER_CON_COUNT_ERROR: clients have all connections.
 	errTooManySessions = 1040
+	errNotPreparable   = 1295 // ER_UNSUPPORTED_PS
+	errTooManyPrepared = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
 )
 
 // restoreTimeout bounds how long TryGlobals takes to put values back, also after its context
@@ -324,6 +326,11 @@ func (t *trial) set(ctx context.Context, name, value string) error {
 	if !isValue(after, value) && !isValue(after, literals(value)[0]) {
 		t.made[name] = after.String
 	}
+	if normalizeOption(name) == "init_connect" {
+		if err := t.initConnect(ctx, name, value); err != nil {
+			return err
+		}
+	}
 	session, err := t.admin.connector.Connect(ctx)
 	if err == nil {
 		return session.Close()
@@ -335,6 +342,62 @@ func (t *trial) set(ctx context.Context, name, value string) error {
 		return &RefusedError{name, value, "with it quorate itself could not log in: " + server.Message, server.Number}
 	}
 	return fmt.Errorf("open a session with %s=%s: %w", name, value, err)
+}
+
+// initConnect tries the statements of init_connect in a session of its own: a client whose init_connect fails loses its
+// connection, and quorate's own sessions do not run it. It lets the server prepare each statement, and executes those
+// that can only set variables of the session. So an error that shows only in a client's session, such as a missing
+// privilege, is not found.
+func (t *trial) initConnect(ctx context.Context, name, value string) error {
+	db := sql.OpenDB(t.admin.connector)
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open session that tries %s: %w", name, err)
+	}
+	defer func() { _ = conn.Close() }()
+	statement, first := "", error(nil)
+	// A semicolon may also stand in a text or a comment. Then the statement does not parse before the next one.
+	for part := range strings.SplitSeq(value, ";") {
+		statement += part
+		if strings.TrimSpace(statement) == "" {
+			statement = ""
+			continue
+		}
+		err := tryStatement(ctx, conn, strings.TrimSpace(statement))
+		if err == nil {
+			statement, first = "", nil
+			continue
+		}
+		if first == nil {
+			first = err
+		}
+		statement += ";"
+	}
+	if server := (*mysql.MySQLError)(nil); errors.As(first, &server) {
+		return &RefusedError{name, value, "with it clients could not connect: " + server.Message, server.Number}
+	}
+	if first != nil {
+		return fmt.Errorf("try %s: %w", name, first)
+	}
+	return nil
+}
+
+// tryStatement prepares a statement, and executes it if it sets nothing but variables of the session.
+func tryStatement(ctx context.Context, conn *sql.Conn, statement string) error {
+	_, err := conn.ExecContext(ctx, "PREPARE quorate_try FROM ?", statement)
+	server := (*mysql.MySQLError)(nil)
+	if errors.As(err, &server) && (server.Number == errNotPreparable || server.Number == errTooManyPrepared) {
+		err = nil
+	}
+	if onlySets := regexp.MustCompile(`(?i)^SET\s`); err != nil || !onlySets.MatchString(statement) {
+		return err
+	}
+	if more := regexp.MustCompile(`(?i)[(]|/[*]|\b(GLOBAL|PERSIST|PERSIST_ONLY|PASSWORD|ROLE|RESOURCE)\b`); more.MatchString(statement) {
+		return nil
+	}
+	_, err = conn.ExecContext(ctx, statement)
+	return err
 }
 
 // reloadTLS makes the server try the TLS variables that were set.

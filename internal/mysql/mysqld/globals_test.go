@@ -263,6 +263,46 @@ func TestGlobalsKeepTheDoorOpen(t *testing.T) {
 	}
 }
 
+// TestInitConnectIsTried: a text of init_connect with which every client would lose its connection is refused. The trial
+// changes nothing.
+func TestInitConnectIsTried(t *testing.T) {
+	t.Parallel()
+	p := start(t, newServer(t))
+	open(t, p)
+	a := p.Admin()
+	for value, ok := range map[string]bool{
+		"garbage":                                               false,
+		"SET autocommit=0; garbage":                             false,
+		"SET sql_mode='NONSENSE'":                               false,
+		"SET NAMES utf8mb4; SET sql_mode='ANSI';":               true,
+		"SET @a='x;y'; DO 1 /* ; */;SELECT 'it''s;'":            true,
+		"DO (SELECT COUNT(*) FROM mysql.func)":                  true,
+		"CREATE DATABASE tried; SET @@GLOBAL.max_connections=3": true,
+		"SELECT 1 FROM no.table":                                false,
+	} {
+		_, _, err := a.TryGlobals(ctx(t), map[string]string{"init_connect": value})
+		if refused, is := errors.AsType[*RefusedError](err); ok != (err == nil) || !ok && (!is || refused.Name != "init_connect") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	var had string
+	if err := a.query1(ctx(t), "what was tried", "SELECT CONCAT(@@GLOBAL.init_connect, @@GLOBAL.max_connections <> 3, COUNT(*)) FROM information_schema.schemata WHERE schema_name = 'tried'",
+		nil, &had); err != nil || had != "10" {
+		t.Errorf("%q, %v", had, err)
+	}
+}
+
+// TestDisabledEngineIsNoDefault: an engine that quorate disables cannot be the default engine.
+func TestDisabledEngineIsNoDefault(t *testing.T) {
+	for _, name := range []string{"default_storage_engine", "default-tmp-storage-engine"} {
+		for value, ok := range map[string]bool{"MyISAM": false, "memory": false, "HEAP": false, "InnoDB": true, "ndbcluster": true} {
+			if err := checkVariable(name, value); ok != (err == nil) {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
+		}
+	}
+}
+
 // TestSilentServerIsUnusable: a server that says that it is ready, accepts connections and greets nobody counts as
 // unusable after a while, so that the agent can start it without the cluster's variables.
 func TestSilentServerIsUnusable(t *testing.T) {

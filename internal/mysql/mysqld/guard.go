@@ -22,6 +22,8 @@ type setting struct {
 	// includes says that the value is a list of the operator's choice, which must have this in
 	// it. It is not compared at run time: without it the agent could not ask the server.
 	includes string
+	// excludes says which values the operator may not choose. It is not compared at run time.
+	excludes []string
 }
 
 // defaultSettings are quorate's choices where safety does not dictate the value. The operator's
@@ -142,9 +144,12 @@ func replicaSettings(o StartOptions) []setting {
 // fenceSettings close the ways to get around the settings above.
 func fenceSettings() []setting {
 	const engines = "MyISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,MRG_MYISAM,FEDERATED"
+	disabled := append(strings.Split(engines, ","), "HEAP", "MERGE") // other names of MEMORY and MRG_MYISAM
 	return []setting{
 		// Only InnoDB keeps the GTID with the data.
 		{name: "disabled_storage_engines", value: engines, want: engines},
+		{name: "default_storage_engine", checkOnly: true, excludes: disabled},
+		{name: "default_tmp_storage_engine", checkOnly: true, excludes: disabled},
 		// Read-only and quiet until the agent opens it.
 		{name: "super_read_only", value: "ON"},
 		{name: "read_only", value: "ON"},
@@ -272,6 +277,10 @@ func guardedBy(name, value string) string {
 			return ""
 		case s.includes != "":
 			return "it must have " + s.includes + ": quorate's own sessions are"
+		case s.excludes != nil && s.allows(value):
+			return ""
+		case s.excludes != nil:
+			return "quorate disables this engine: tables could not be made without ENGINE=InnoDB"
 		case s.among == nil:
 			return "its value is part of quorate's promise"
 		case !s.allows(value):
@@ -285,6 +294,9 @@ func guardedBy(name, value string) string {
 func (s setting) allows(value string) bool {
 	if s.includes != "" {
 		return slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), s.includes) })
+	}
+	if s.excludes != nil {
+		return !slices.ContainsFunc(s.excludes, func(v string) bool { return strings.EqualFold(v, value) })
 	}
 	return slices.ContainsFunc(s.among, func(v string) bool { return strings.EqualFold(v, value) })
 }

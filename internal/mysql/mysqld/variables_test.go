@@ -39,7 +39,7 @@ func hostileVariables() map[string]string {
 		"character_set_server": "latin1", "collation_server": "latin1_german1_ci",
 		"lc_messages": "de_DE", "performance_schema_instrument": "%=OFF", "log_timestamps": "SYSTEM", "default_time_zone": "+05:30", "big_tables": "ON",
 		"optimizer_switch": "derived_merge=off,semijoin=off,materialization=off", "div_precision_increment": "0",
-		"default_storage_engine": "MyISAM", "session_track_gtids": "ALL_GTIDS", "session_track_state_change": "ON",
+		"session_track_gtids": "ALL_GTIDS", "session_track_state_change": "ON",
 		"session_track_system_variables": "*", "explicit_defaults_for_timestamp": "OFF", "low_priority_updates": "ON",
 	}
 }
@@ -155,7 +155,9 @@ func classOf(name string) string {
 	n := normalizeOption(name)
 	_, hostile := hostileVariables()[name]
 	switch {
-	case n == "plugin_load_add", slices.ContainsFunc(guardedOfAnyVersion(), func(s setting) bool { return (s.among != nil || s.includes != "") && normalizeOption(s.name) == n }):
+	case n == "plugin_load_add", slices.ContainsFunc(guardedOfAnyVersion(), func(s setting) bool {
+		return (s.among != nil || s.includes != "" || s.excludes != nil) && normalizeOption(s.name) == n
+	}):
 		return classChoice
 	case guardedBy(name, "x") != "":
 		return classRefused
