@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,7 +52,7 @@ so. The exit code is the client's.`,
 			if st, err := askStatus(cmd.Context(), cfg.ControlSocket()); err == nil { // else the agent cannot be asked
 				fmt.Fprint(cmd.ErrOrStderr(), oldData(st.Own()))
 			}
-			return execClient(cfg, args, deps.Exec)
+			return execClient(cmd.Context(), cfg, args, deps.Exec)
 		},
 	}
 	configFlag(cmd, &path)
@@ -79,7 +80,7 @@ func oldData(n status.Node) string {
 
 // execClient replaces this process with the mysql client, so that the client
 // owns the terminal and its exit code is the command's.
-func execClient(cfg config.Config, args []string, exec func(string, []string, []string) error) error {
+func execClient(ctx context.Context, cfg config.Config, args []string, exec func(string, []string, []string) error) error {
 	if cfg.Self().Kind == cluster.KindLogger {
 		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
 	}
@@ -105,6 +106,9 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	server := mysqld.New(mysqld.Config{Installation: install, DataDir: filepath.Join(cfg.DataDir, "mysql")})
 	if err := answers(server.Socket()); err != nil {
 		return err
+	}
+	if err := server.RefusesDBA(ctx, secrets.DBA); err != nil {
+		return fmt.Errorf("%w: a statement has changed, locked or dropped this account; \"quorate restart-mysqld %s\" makes it again (on every node, before any other statement about it)", err, cfg.Node)
 	}
 	argv := clientArgv(client, file, server.Socket(), args)
 	// A login file would win over the option file. This is the only way to switch it

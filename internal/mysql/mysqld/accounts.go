@@ -1,8 +1,15 @@
 package mysqld
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -14,15 +21,21 @@ const (
 	DBAUser   = "dba"
 )
 
+// dbaLoginTimeout bounds RefusesDBA.
+const dbaLoginTimeout = 2 * time.Second
+
 // DBARole is granted to the accounts of people who administer databases. It has the privileges
 // of dba, and those accounts may connect over the network. It is 'quorate_dba'@'%'.
 const DBARole = "quorate_dba"
 
-// dbaStatic are dba's static privileges. Missing on purpose:
+// dbaWithheld are the static privileges that dba does not have:
 //
 //	SUPER, SHUTDOWN, RELOAD     stop the server or reset its binlog
 //	REPLICATION SLAVE           any dump connection can ACK
 //	FILE, CREATE TABLESPACE     files outside the data directory
+const dbaWithheld = "SUPER, SHUTDOWN, RELOAD, REPLICATION SLAVE, FILE, CREATE TABLESPACE"
+
+// dbaStatic are dba's static privileges: all except dbaWithheld.
 func dbaStatic() []string {
 	return []string{
 		"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER",
@@ -79,18 +92,40 @@ func identifiedBy(password string) string {
 	return " IDENTIFIED WITH caching_sha2_password BY '" + password + "'"
 }
 
+// dbaStatements give the account user@host the privileges of dba, and take away all others that it has globally, and its
+// writes on the schemas mysql and performance_schema. Its privileges on other schemas, on tables and on routines stay:
+// GRANT and REVOKE of those replicate, and a REVOKE of a privilege that only this server has taken away would stop its
+// applier. REVOKE ALL PRIVILEGES ON *.* would take them, too, because of partial_revokes.
+func (c Config) dbaStatements(user, host string) []string {
+	may := strings.Join(append(dbaStatic(), dbaDynamic(c.Installation.Version)...), ", ")
+	account := "'" + user + "'@'" + host + "'"
+	of := " WHERE host = '" + host + "' AND user = '" + user + "'"
+	const ofServer = " AND db IN ('mysql', 'performance_schema')"
+	return []string{
+		"UPDATE mysql.user SET user_attributes = JSON_REMOVE(user_attributes, '$.Restrictions')" + of,
+		"DELETE FROM mysql.global_grants" + of,
+		"DELETE FROM mysql.db" + of + ofServer,
+		"DELETE FROM mysql.tables_priv" + of + ofServer + " AND table_priv NOT IN ('', 'Select')",
+		"DELETE FROM mysql.columns_priv" + of + ofServer + " AND column_priv <> 'Select'",
+		"FLUSH PRIVILEGES",
+		"REVOKE " + dbaWithheld + " ON *.* FROM " + account,
+		"GRANT " + may + " ON *.* TO " + account + " WITH GRANT OPTION",
+		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + account,
+		"REVOKE " + dbaNotOnInstruments + " ON performance_schema.* FROM " + account,
+	}
+}
+
 // renderInit returns the init file of incarnation n: one statement a line, run by the server
 // itself before it takes connections. Passwords need no escape, which was validated before.
 func (c Config) renderInit(n uint64) string {
 	s := c.Secrets
 	at := func(name string) string { return "'" + name + "'@'localhost'" }
 	admin, tap, dba, role := at(AdminUser), at(TapUser), at(DBAUser), "'"+DBARole+"'@'%'"
-	dbaMay := strings.Join(append(dbaStatic(), dbaDynamic(c.Installation.Version)...), ", ")
 	statements := []string{
 		// This comes first: no statement may reach the binlog, where nobody would acknowledge
 		// it.
 		"SET SESSION sql_log_bin=0",
-		"SET SESSION sql_mode=''",
+		"SET SESSION sql_mode='', autocommit=1, sql_safe_updates=0",
 		// --initialize-insecure leaves it without a password. It is the first change that lasts: Survey.LockedRoot shows by it that a start came this far.
 		"ALTER USER IF EXISTS " + at("root") + " IDENTIFIED BY '" + newPassword() + "' ACCOUNT LOCK",
 		"DROP USER IF EXISTS " + admin,
@@ -111,19 +146,37 @@ func (c Config) renderInit(n uint64) string {
 		// Before dba's password is set: it is the same as before, which a password policy could
 		// refuse.
 		"ALTER USER "+strings.Join([]string{admin, tap, at(CloneUser), at(RouterUser), at(FollowUser), dba}, ", ")+accountLimits,
-		"ALTER USER "+dba+identifiedBy(s.DBA),
-		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+dba,
-		"GRANT "+dbaMay+" ON *.* TO "+dba+" WITH GRANT OPTION",
-		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+dba,
-		"REVOKE "+dbaNotOnInstruments+" ON performance_schema.* FROM "+dba,
+		"ALTER USER "+dba+identifiedBy(s.DBA))
+	statements = append(statements, c.dbaStatements(DBAUser, "localhost")...)
+	statements = append(statements,
 		// Not dropped either: accounts have it. It is on every server, because a
 		// GRANT of it replicates.
-		"CREATE ROLE IF NOT EXISTS "+role,
-		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+role,
-		"GRANT "+dbaMay+" ON *.* TO "+role+" WITH GRANT OPTION",
-		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+role,
-		"REVOKE "+dbaNotOnInstruments+" ON performance_schema.* FROM "+role,
+		"CREATE ROLE IF NOT EXISTS "+role)
+	statements = append(statements, c.dbaStatements(DBARole, "%")...)
+	statements = append(statements,
 		// This comes last: it proves that every statement before it succeeded.
 		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n))
 	return strings.Join(statements, ";\n") + ";\n"
+}
+
+// RefusesDBA returns the error with which the running server refuses the login of dba because of its password, or
+// because the account is locked or missing. It returns nil where dba can log in, and where that is not known.
+func (s *Server) RefusesDBA(ctx context.Context, password string) error {
+	const denied, locked = 1045, 3118 // ER_ACCESS_DENIED_ERROR, ER_ACCOUNT_HAS_BEEN_LOCKED
+	ctx, cancel := context.WithTimeout(ctx, dbaLoginTimeout)
+	defer cancel()
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Logger = DBAUser, password, &mysql.NopLogger{}
+	cfg.Net, cfg.Addr = "unix", s.Socket()
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil
+	}
+	db := sql.OpenDB(connector)
+	defer func() { _ = db.Close() }()
+	err = db.PingContext(ctx)
+	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) && slices.Contains([]uint16{denied, locked}, server.Number) {
+		return fmt.Errorf("mysqld refuses the login of %s@localhost: %w", DBAUser, err)
+	}
+	return nil
 }

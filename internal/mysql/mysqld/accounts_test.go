@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
 // TestDBAPrivileges checks on a real server that the operator's account can do an operator's
@@ -100,6 +102,99 @@ func TestDBARole(t *testing.T) {
 	p = start(t, s)
 	open(t, p)
 	mustExec(t, login(t, s, "ann", "Aa1-ann"), "SELECT * FROM app.t", "SHOW BINARY LOGS")
+}
+
+// TestRefusedDBAIsSeen: where dba cannot log in, the command that would do so says why beforehand.
+func TestRefusedDBAIsSeen(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	for _, c := range []struct{ change, want string }{
+		{"DO 0", ""},
+		{"ALTER USER dba@localhost ACCOUNT LOCK", "locked"},
+		{"ALTER USER dba@localhost IDENTIFIED BY 'Aa1-another' ACCOUNT UNLOCK", "1045"},
+		{"DROP USER dba@localhost", "1045"},
+	} {
+		if err := p.Admin().SetSuperReadOnly(ctx(t), false, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Admin().exec(ctx(t), c.change, c.change); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RefusesDBA(ctx(t), s.cfg.Secrets.DBA); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.change, err)
+		}
+	}
+	p.Kill()
+	if err := s.RefusesDBA(ctx(t), s.cfg.Secrets.DBA); err != nil {
+		t.Errorf("nobody answers: %v", err)
+	}
+}
+
+// TestStartKeepsReplicatedGrants: a start resets what dba and the role have globally and on the server's own schemas,
+// and leaves their replicated privileges on other schemas, tables and routines alone: a REVOKE of these replicates, too,
+// and stops the applier of a server that lacks them.
+func TestStartKeepsReplicatedGrants(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	accounts := []string{"dba@localhost", "quorate_dba"}
+	grants := func() (all []string) {
+		t.Helper()
+		for _, account := range accounts {
+			of, err := rows.Column[string](ctx(t), p.Admin().db, "SHOW GRANTS FOR "+account)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, of...)
+		}
+		return all
+	}
+	fresh := grants()
+	open(t, p)
+	for _, q := range []string{"CREATE DATABASE app", "CREATE TABLE app.t (a INT, b INT)", "CREATE PROCEDURE app.p() DO 1"} {
+		if err := p.Admin().exec(ctx(t), q, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, account := range accounts {
+		for _, q := range []string{
+			"REVOKE SELECT, CREATE USER, FLUSH_TABLES ON *.* FROM ", "REVOKE GRANT OPTION ON *.* FROM ", "REVOKE INSERT ON app.* FROM ",
+			"GRANT SELECT ON *.* TO ", "REVOKE SELECT ON mysql.* FROM ", "REVOKE SELECT ON performance_schema.* FROM ",
+		} {
+			if err := p.Admin().exec(ctx(t), q, q+account); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, q := range []string{
+			"GRANT SUPER, RELOAD, FILE, REPLICATION SLAVE ON *.* TO ", "GRANT SYSTEM_USER, BINLOG_ADMIN ON *.* TO ",
+			"GRANT INSERT, UPDATE, DROP ON mysql.* TO ", "GRANT UPDATE ON performance_schema.* TO ",
+			"GRANT FILE, SHUTDOWN, CREATE TABLESPACE ON *.* TO ", "GRANT DELETE ON mysql.gtid_executed TO ", "GRANT UPDATE (super_priv) ON mysql.user TO ",
+			"GRANT SELECT ON app.t TO ", "GRANT SELECT, DELETE ON app.* TO ", "GRANT UPDATE (b) ON app.t TO ", "GRANT EXECUTE ON PROCEDURE app.p TO ",
+		} {
+			if err := p.Admin().exec(ctx(t), q, q+account); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p.Kill()
+	p = start(t, s)
+	open(t, p)
+	if found, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(found) != 0 {
+		t.Errorf("ScanGrants: %v, %v", found, err)
+	}
+	for _, account := range accounts {
+		for _, q := range []string{
+			"REVOKE SELECT ON app.t FROM ", "REVOKE UPDATE (b) ON app.t FROM ", "REVOKE SELECT, DELETE ON app.* FROM ", "REVOKE EXECUTE ON PROCEDURE app.p FROM ",
+		} {
+			if err := p.Admin().exec(ctx(t), q, q+account); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if diff := cmp.Diff(fresh, grants()); diff != "" {
+		t.Errorf("privileges (-fresh +now):\n%s", diff)
+	}
 }
 
 func forbiddenToDBA() []string {
