@@ -23,6 +23,9 @@ type ReplicaStatus struct {
 	IOError, SQLError string
 	// Retrieved is what the relay logs hold or held, Executed is gtid_executed.
 	Retrieved, Executed string
+	// WaitSessions is the number of sessions that wait for an ACK. Nobody acknowledges a replica,
+	// so such a session waits until mysqld ends: see AckWaiter.
+	WaitSessions int
 }
 
 // ConfigureReplication makes the agent's feed the source of the replica, and drops the earlier
@@ -66,9 +69,10 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 			COALESCE(MAX(c.service_state), 'OFF'), COALESCE(MAX(c.last_error_number), 0),
 			COALESCE(MAX(c.last_error_message), ''), COALESCE(MAX(c.received_transaction_set), ''),
 			COALESCE((SELECT service_state FROM performance_schema.replication_applier_status WHERE channel_name = ''), 'OFF'),
-			@@GLOBAL.gtid_executed
+			@@GLOBAL.gtid_executed,
+			COALESCE((SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Rpl_semi_sync_source_wait_sessions'), 0)
 		FROM performance_schema.replication_connection_status c WHERE c.channel_name = ''`, nil,
-		&s.Configured, &io, &s.IOErrno, &s.IOError, &s.Retrieved, &applier, &s.Executed)
+		&s.Configured, &io, &s.IOErrno, &s.IOError, &s.Retrieved, &applier, &s.Executed, &s.WaitSessions)
 	if err != nil {
 		return ReplicaStatus{}, err
 	}
@@ -136,6 +140,22 @@ const applierThreads = `('thread/sql/replica_worker', 'thread/sql/replica_sql', 
 // caller must have checked every one of them.
 func (a *Admin) AddPurged(ctx context.Context, set string) error {
 	return a.exec(ctx, "add to gtid_purged", "SET GLOBAL gtid_purged = ?", "+"+set)
+}
+
+// AckWaiter returns the account of a session that waits for an ACK, and its statement without
+// the values in it; both are "" if there is none. A statement that read-only does not stop
+// (FLUSH STATUS, ANALYZE TABLE … UPDATE HISTOGRAM) goes into the binlog of a replica and waits
+// there, inside of its group commit: the applier's commits wait behind it. A KILL of the session
+// ends neither wait.
+func (a *Admin) AckWaiter(ctx context.Context) (account, statement string, err error) {
+	err = a.query1(ctx, "session that waits for an ACK", `
+		SELECT COALESCE(MAX(w.account), ''), COALESCE(MAX(w.statement), '') FROM (
+			SELECT CONCAT(QUOTE(t.processlist_user), '@', QUOTE(t.processlist_host)) AS account, e.digest_text AS statement
+			FROM performance_schema.threads t
+			LEFT JOIN performance_schema.events_statements_current e ON e.thread_id = t.thread_id AND e.end_event_id IS NULL
+			WHERE t.processlist_state LIKE 'Waiting for semi-sync ACK from %' AND t.processlist_user IS NOT NULL
+			ORDER BY t.processlist_time DESC, e.event_id DESC LIMIT 1) AS w`, nil, &account, &statement)
+	return account, statement, err
 }
 
 // KillBlockers ends the client sessions that hold a lock for which an applier thread waits, a

@@ -288,6 +288,66 @@ func mustNotDrift(t *testing.T, p *Process) {
 	}
 }
 
+// TestAckWaiter: a statement that read-only does not stop waits for an ACK on a replica, and the
+// applier waits behind it. A KILL helps neither. A new mysqld applies, and has nothing of the
+// statement.
+func TestAckWaiter(t *testing.T) {
+	t.Parallel()
+	source, s, p := newPair(t, StartOptions{})
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+	for _, c := range []struct{ statement, digest string }{
+		{"FLUSH STATUS /* secret */", "FLUSH STATUS"},
+		{"ANALYZE TABLE d.t UPDATE HISTOGRAM ON a WITH 77 BUCKETS", "ANALYZE TABLE `d` . `t` UPDATE HISTOGRAM ON `a` WITH ? BUCKETS"},
+	} {
+		a := p.Admin()
+		if err := a.WaitApplied(ctx(t), executed(t, source)); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := a.ReplicaStatus(ctx(t)); err != nil || st.WaitSessions != 0 {
+			t.Fatalf("%d sessions wait, %v", st.WaitSessions, err)
+		}
+		if account, statement, err := a.AckWaiter(ctx(t)); err != nil || account != "" || statement != "" {
+			t.Fatalf("nobody waits: %s %q, %v", account, statement, err)
+		}
+		before := executedBy(t, p)
+		passReadOnly(t, s, p, c.statement)
+		mustExec(t, source, "INSERT INTO d.t SELECT MAX(a) + 1 FROM d.t")
+		if applied, err := a.AppliedWithin(ctx(t), executed(t, source), time.Second); err != nil || applied {
+			t.Errorf("%s waits, and the applier commits: %t, %v", c.statement, applied, err)
+		}
+		if _, err := a.kill(ctx(t), "the session", sessionsWhere+"processlist_state LIKE 'Waiting for semi-sync%'"); err != nil {
+			t.Fatal(err)
+		}
+		if applied, err := a.AppliedWithin(ctx(t), executed(t, source), time.Second); err != nil || applied {
+			t.Errorf("%s was killed, and the applier commits: %t, %v", c.statement, applied, err)
+		}
+		st, err := a.ReplicaStatus(ctx(t))
+		if err != nil || st.WaitSessions != 1 || !st.SQLRunning {
+			t.Errorf("%s: %+v, %v", c.statement, st, err)
+		}
+		account, statement, err := a.AckWaiter(ctx(t))
+		if want := "'" + DBAUser + "'@'localhost'"; err != nil || account != want || statement != c.digest {
+			t.Errorf("%s runs %q, %v; want %s and %q", account, statement, err, want, c.digest)
+		}
+		p.Kill()
+		p = start(t, s)
+		// What the applier had committed in the engine before its wait is kept.
+		if got, all := executedBy(t, p), executed(t, source); got != before && got != all {
+			t.Errorf("%s: a new mysqld has %s, want %s or %s", c.statement, got, before, all)
+		}
+		if err := p.Admin().StartReplica(ctx(t), "feed", feedPassword); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Admin().WaitApplied(ctx(t), executed(t, source)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var histograms int
+	if err := p.Admin().query1(ctx(t), "histograms", "SELECT COUNT(*) FROM information_schema.column_statistics", nil, &histograms); err != nil || histograms != 0 {
+		t.Errorf("%d histograms, %v: a new mysqld has what was not acknowledged", histograms, err)
+	}
+}
+
 // TestForeignXA: a client that ends, on a replica, an XA transaction of the applier leaves no
 // GTID, but is noticed. XA transactions of the client's own do not count.
 func TestForeignXA(t *testing.T) {
