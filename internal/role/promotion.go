@@ -60,6 +60,8 @@ func (p *promotion) failed(n *Machine, in Done) {
 		n.tenure.servesBy = n.now + n.cfg.PromotionTimeout
 		// This node keeps leadership.
 		n.begin(ending{Phase: PhaseKilling}, Effect{Kind: KillMysqld, Reason: in.Reason})
+	case in.Verdict == Unfit && p.Phase == PhaseCatchingUp:
+		n.kill(ending{Phase: PhaseKilling, doubted: true}, in.Reason)
 	case in.Verdict == ApplierStopped:
 		p.giveUp(n, in.Reason, PhaseUnverified)
 	default:

@@ -140,7 +140,7 @@ const (
 	// Errant (of Judge only): mysqld holds what the committed log lacks, or a client has
 	// committed there what its applier had prepared.
 	Errant Verdict = "errant"
-	// Unfit (of Judge and Replicate): mysqld is not as it must be, and has to end.
+	// Unfit (of Judge, Replicate and CatchUp): mysqld is not as it must be, and has to end.
 	Unfit Verdict = "unfit"
 	// XAPending (of Judge with Promote only): mysqld's applier prepared XA transactions without a binlog, so
 	// mysqld would not binlog their end. A mysqld that was started with ReplicaBinlog never gets this verdict.
