@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ func TestReadPort(t *testing.T) {
 	f.scenario(t, "Lag", f.readersLeaveALag)
 	f.scenario(t, "Kill", f.readersOfAKilled)
 	f.scenario(t, "Freeze", f.readersOfAFrozen)
+	f.scenario(t, "Unacknowledged", f.readersFreezeNobody)
 	f.scenario(t, "Promotion", f.readersOfAPromoted)
 	f.scenario(t, "NoLeader", f.readersWithoutALeader)
 }
@@ -303,6 +305,78 @@ func (f *fixture) readersOfAFrozen(t *testing.T, ctx context.Context) {
 	f.resume(t, stands)
 	f.awaitReaders(t, ctx, primary, replicas...)
 	end()
+}
+
+// readersFreezeNobody: an ordinary account runs at each replica a statement that read-only does not stop. It waits for
+// an ACK that nobody gives, and the applier waits behind it. Both replicas start their mysqld again, and one of them
+// takes over, also if the primary dies before that.
+func (f *fixture) readersFreezeNobody(t *testing.T, ctx context.Context) {
+	primary, replicas, end := f.beginReads(t, ctx)
+	before := map[int]int{}
+	for _, i := range replicas {
+		before[i] = f.status(t, ctx, i).MysqldPID
+	}
+	for err := range f.updateHistograms(t, ctx, replicas) {
+		if err == nil {
+			t.Error("a statement that nobody acknowledged got its OK")
+		}
+	}
+	began := time.Now()
+	for _, i := range replicas {
+		if err := f.WaitNode(ctx, i, "applying again", func(n status.Node) bool {
+			return n.Role == status.RoleReplica && n.MysqldPID != before[i] && n.ApplierStopped == "" && !n.LagUnknown && n.LagSeconds < 1
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("both apply again %v after the statements failed", time.Since(began).Round(time.Millisecond))
+	f.killPrimary(t, ctx, primary)
+	end()
+	for _, i := range replicas {
+		if told := f.must(t, ctx, i, "history"); !strings.Contains(told, "UPDATE HISTOGRAM ON `id`") || !strings.Contains(told, "was not acknowledged") {
+			t.Errorf("the history of %s does not tell of it:\n%s", f.Name(i), told)
+		}
+	}
+
+	primary, replicas, end = f.beginReads(t, ctx)
+	ended := f.updateHistograms(t, ctx, replicas)
+	for _, i := range replicas {
+		f.awaitWaiting(t, ctx, i)
+	}
+	f.killPrimary(t, ctx, primary)
+	for range ended { // a node that is promoted before anything waits behind the statement acknowledges it
+	}
+	end()
+}
+
+// updateHistograms runs ANALYZE TABLE … UPDATE HISTOGRAM through the read-only port of some replicas. The channel has
+// what became of each, and is closed then.
+func (f *fixture) updateHistograms(t *testing.T, ctx context.Context, replicas []int) <-chan error {
+	t.Helper()
+	ended := make(chan error, len(replicas))
+	var all sync.WaitGroup
+	for _, i := range replicas {
+		r := f.readers(t, ctx, 1, i, i)[0]
+		all.Go(func() {
+			_, err := r.ExecContext(ctx, "ANALYZE TABLE "+ledger.Database+".ledger UPDATE HISTOGRAM ON id")
+			ended <- err
+		})
+	}
+	go func() { all.Wait(); close(ended) }()
+	return ended
+}
+
+// killPrimary kills the primary's node, and waits for the next primary.
+func (f *fixture) killPrimary(t *testing.T, ctx context.Context, primary int) {
+	t.Helper()
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := f.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a new primary after %v", time.Since(began).Round(time.Millisecond))
 }
 
 // readersOfAPromoted: the sessions end before the promoted node takes writes, and their statements under way write

@@ -112,7 +112,28 @@ func (s running) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Durati
 // ReplicaStatus implements primary.Replica.
 func (s running) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, error) {
 	r, err := s.Admin.ReplicaStatus(ctx)
-	return replicaStatus(r), err
+	status := replicaStatus(r)
+	if err == nil && r.WaitSessions > 0 {
+		status.Unacknowledged = ackWaiter(s.AckWaiter(ctx))
+	}
+	return status, err
+}
+
+// statementMax is how many characters of a statement a text for people has.
+const statementMax = 80
+
+// ackWaiter describes a session that waits for an ACK. It need not be known which session that is.
+func ackWaiter(account, statement string, err error) string {
+	if err != nil || account == "" {
+		return "a session waits for an ACK"
+	}
+	if statement == "" {
+		return fmt.Sprintf("a statement of %s waits for an ACK", account)
+	}
+	if r := []rune(statement); len(r) > statementMax {
+		statement = string(r[:statementMax]) + "…"
+	}
+	return fmt.Sprintf("a statement of %s, %q, waits for an ACK", account, statement)
 }
 
 func replicaStatus(r mysqld.ReplicaStatus) primary.ReplicaStatus {

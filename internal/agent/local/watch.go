@@ -63,7 +63,10 @@ func (s running) slowWriters(ctx context.Context) (int, error) {
 // Applies implements primary.Probes.
 func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 	trouble := ""
-	if stopped != "" && stopped != s.Full() {
+	switch {
+	case r.Unacknowledged != "":
+		trouble = "it cannot take over: " + stopped
+	case stopped != "" && stopped != s.Full():
 		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
 	}
 	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)

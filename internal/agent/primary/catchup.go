@@ -62,6 +62,9 @@ type ReplicaStatus struct {
 	Error, ReadError string
 	// Executed is gtid_executed.
 	Executed string
+	// Unacknowledged describes a session of a client that waits for an ACK, which nobody gives to
+	// a replica; "" = there is none.
+	Unacknowledged string
 }
 
 // Run returns how many transactions mysqld lacked at first.
@@ -109,7 +112,8 @@ func (c CatchUp) waitApplied(ctx context.Context) error {
 }
 
 // look tells the role machine of progress, also inside of a transaction. It starts replication again
-// where that has stopped without an error, and gives up where the applier has stopped with an error.
+// where that has stopped without an error, and gives up where the applier has stopped with an error or
+// waits for a session that waits for an ACK.
 // After a while it ends the sessions that the applier waits for: a long read that blocks a committed
 // ALTER must not keep the cluster without a primary.
 func (c CatchUp) look(ctx context.Context, looks int, watch *catchUpWatch) error {
@@ -123,6 +127,9 @@ func (c CatchUp) look(ctx context.Context, looks int, watch *catchUpWatch) error
 	}
 	if !s.Applies && s.Errno != 0 {
 		return &VerdictError{role.ApplierStopped, fmt.Sprintf("the applier stopped with error %d: %s", s.Errno, s.Error)}
+	}
+	if why := watch.unacked.look(0, s); why != "" {
+		return &VerdictError{role.Unfit, why}
 	}
 	if !s.Applies || !s.Receives {
 		c.Server.StartAgain(ctx)
@@ -138,6 +145,7 @@ func (c CatchUp) look(ctx context.Context, looks int, watch *catchUpWatch) error
 type catchUpWatch struct {
 	began, moved time.Duration
 	progress     string
+	unacked      unacked
 }
 
 // observe takes what ApplyProgress says and tells whether there was progress since the look

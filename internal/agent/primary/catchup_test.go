@@ -128,6 +128,9 @@ func TestCatchUp(t *testing.T) {
 		{what: "it stopped with an error", spoil: func(w *replicaWorld, _ *gtid.Set) {
 			w.status.Applies, w.status.Errno, w.status.Error = false, 1062, "Duplicate entry"
 		}, want: "the applier stopped with error 1062: Duplicate entry", verdict: role.ApplierStopped, took: 250 * time.Millisecond},
+		{what: "a session waits for an ACK", spoil: func(w *replicaWorld, _ *gtid.Set) {
+			w.status.Unacknowledged = "a statement of 'app'@'%' waits for an ACK"
+		}, want: "mysqld starts again without that statement", verdict: role.Unfit, took: 500 * time.Millisecond},
 		{what: "nothing helps", spoil: func(*replicaWorld, *gtid.Set) {}, want: "deadline", verdict: role.Failed, took: catchUpLimit, did: [3]int{0, 33, 0}},
 		{what: "it cannot be asked", spoil: func(w *replicaWorld, _ *gtid.Set) { w.failing = "status" }, want: "deadline", verdict: role.Failed, took: catchUpLimit},
 		{what: "it has ended", spoil: func(w *replicaWorld, _ *gtid.Set) { w.failing = "wait" }, want: "wait fails", verdict: role.Failed, took: 250 * time.Millisecond},

@@ -27,6 +27,7 @@ type Watch struct {
 	Logger *slog.Logger
 
 	applier Applier
+	unacked unacked
 }
 
 // Board is the node's own status.
@@ -194,11 +195,19 @@ func (p PrimaryStatus) doubts() (doubts []string) {
 	return doubts
 }
 
-// pollReplica starts replication again that has stopped, and shows why it stopped.
+// pollReplica starts replication again that has stopped, and shows why it stopped. It puts mysqld in doubt if the
+// applier waits for a session that waits for an ACK.
 func (w *Watch) pollReplica(ctx context.Context, s Local, r ReplicaStatus, guard bool) {
 	stopped := w.applier.Stopped(r, s.Full())
+	if r.Unacknowledged != "" {
+		stopped = unackedText(r)
+	}
 	w.Board.Update(func(n *status.Node) { n.ApplierStopped = stopped })
 	s.Applies(r, stopped)
+	if why := w.unacked.look(s.Incarnation(), r); why != "" {
+		w.doubt(s, []string{why})
+		return
+	}
 	if !guard {
 		return
 	}

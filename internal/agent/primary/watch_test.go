@@ -21,6 +21,7 @@ import (
 type polled struct {
 	*dutiful
 	own     status.Node
+	starts  uint64 // of later mysqlds
 	hangs   []string
 	during  func() // is called by the first question of a poll
 	primary PrimaryStatus
@@ -40,6 +41,7 @@ func (p *polled) answer(ctx context.Context, what string) error {
 	return ctx.Err()
 }
 
+func (p *polled) Incarnation() uint64         { return p.dutiful.Incarnation() + p.starts }
 func (p *polled) Own() status.Node            { return p.own }
 func (p *polled) Update(f func(*status.Node)) { f(&p.own) }
 
@@ -159,6 +161,45 @@ func TestWatchRestarts(t *testing.T) {
 			}
 			if stopped := replica != (ReplicaStatus{Receives: true, Applies: true}); polls != 8 || (starts == 2) != stopped {
 				t.Errorf("%+v: %d polls, started %d times", replica, polls, starts)
+			}
+		})
+	}
+}
+
+// TestWatchUnacknowledged: a session that waits for an ACK on a replica, in two polls of the same mysqld, puts it in
+// doubt. At once such a replica counts as one that does not apply.
+func TestWatchUnacknowledged(t *testing.T) {
+	const waits = "a statement of 'app'@'%' waits for an ACK"
+	for _, c := range []struct {
+		what  string
+		is    status.Role
+		polls []string // what each of them finds
+		want  bool
+	}{
+		{"nobody waits", status.RoleReplica, []string{"", ""}, false},
+		{"for a moment", status.RoleReplica, []string{waits, "", waits}, false},
+		{"for good", status.RoleReplica, []string{"", waits, waits}, true},
+		{"another mysqld", status.RoleReplica, []string{waits, "new " + waits}, false},
+		{"a former primary that is settled", status.RoleDemoting, []string{waits, waits}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, p := watched(t, c.is)
+			for _, found := range c.polls {
+				p.replica.Unacknowledged = strings.TrimPrefix(found, "new ")
+				if p.replica.Unacknowledged != found {
+					p.starts++
+				}
+				w.poll(t.Context(), p, false)
+				if says := p.own.ApplierStopped; c.is == status.RoleReplica && strings.HasPrefix(says, waits) != (found != "") {
+					t.Errorf("%s: a poll found %q, and the status says %q", c.what, found, says)
+				}
+			}
+			var want []role.Input
+			if c.want {
+				want = []role.Input{role.Doubt{Incarnation: 7, Reason: unackedText(p.replica)}}
+			}
+			if d := cmp.Diff(want, w.Slot.cfg.Inbox.Mail()); d != "" {
+				t.Errorf("%s (-want +got):\n%s", c.what, d)
 			}
 		})
 	}

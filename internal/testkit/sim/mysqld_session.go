@@ -157,6 +157,9 @@ func (s localServer) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, 
 		if status.Error = p.ApplierError(); status.Error != "" {
 			status.Errno = poisonErrno
 		}
+		if p.Waiting() > 0 {
+			status.Unacknowledged = "a session waits for an ACK"
+		}
 		s.a.life.sleep(s.a.n.hiccup())
 		return status, nil
 	})
