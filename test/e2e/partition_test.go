@@ -111,11 +111,13 @@ func (f *fixture) followerCut(t *testing.T, ctx context.Context, cut func(int, [
 	return wrong
 }
 
+// electionTimeout is the product's default.
+const electionTimeout = time.Second
+
 // awaitElectionTimeouts lets writers work for as long as a follower without a
 // leader needs to stand for election: up to two election timeouts.
 func (f *fixture) awaitElectionTimeouts(t *testing.T, ctx context.Context, l *load) {
 	t.Helper()
-	const electionTimeout = time.Second // the product's
 	for end := time.Now().Add(2 * electionTimeout); time.Now().Before(end); time.Sleep(awaited) {
 		l.awaitAcks(t, ctx, 1)
 	}

@@ -283,7 +283,10 @@ func (f *fixture) portOfFrozenReplica(t *testing.T, ctx context.Context) {
 	f.awaitReads(t, ctx, replica) // it has applied the account
 	conn := f.clientSession(t, ctx, f.MysqldAddr(replica))
 	f.pause(t, ctx, replica)
+	// An answer to what it asked just before still counts when it goes on, for an election timeout from the question.
+	unheard := time.Now().Add(electionTimeout)
 	f.awaitClosed(t, ctx, replica)
+	time.Sleep(time.Until(unheard))
 	f.Isolate(replica)
 	f.resume(t, replica)
 	asksInVain(t, ctx, "a replica that was frozen, and is cut off", conn)

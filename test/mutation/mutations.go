@@ -118,7 +118,7 @@ func acknowledging() []mutation {
 		},
 		{
 			name: "ack-after-close", what: "an ACK that is on its way is sent although its tap was closed", seeds: 150, nodes: 3,
-			setup: one(simDumpFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
+			setup: slowACKs(),
 			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
 		{
@@ -233,6 +233,8 @@ func electing() []mutation {
 		},
 		{
 			name: "vote-after-restart", what: "a restarted node votes at once", seeds: 60, nodes: 3,
+			// Agents restart while a primary that was cut off still has its lease.
+			setup: one(faultsFile, "{squeeze, 6}", "{squeeze, 60}"),
 			edits: one(groupFile, "\tif !cfg.Fresh {\n", "\tif false {\n"),
 		},
 		{
