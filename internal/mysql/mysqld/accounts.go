@@ -165,10 +165,7 @@ func (s *Server) RefusesDBA(ctx context.Context, password string) error {
 	const denied, locked = 1045, 3118 // ER_ACCESS_DENIED_ERROR, ER_ACCOUNT_HAS_BEEN_LOCKED
 	ctx, cancel := context.WithTimeout(ctx, dbaLoginTimeout)
 	defer cancel()
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Logger = DBAUser, password, &mysql.NopLogger{}
-	cfg.Net, cfg.Addr = "unix", s.Socket()
-	connector, err := mysql.NewConnector(cfg)
+	connector, err := mysql.NewConnector(socketConfig(s.Socket(), DBAUser, password))
 	if err != nil {
 		return nil
 	}

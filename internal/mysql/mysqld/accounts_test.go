@@ -66,10 +66,7 @@ func TestDBARole(t *testing.T) {
 	s := newServer(t)
 	start(t, s).Kill()
 	p := start(t, s) // the second init file keeps who has the role
-	open(t, p)
-	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	openAlone(t, p)
 	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA),
 		"CREATE USER ann@'%' IDENTIFIED BY 'Aa1-ann' DEFAULT ROLE quorate_dba", "CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)")
 	ann := login(t, s, "ann", "Aa1-ann")

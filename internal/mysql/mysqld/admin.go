@@ -67,10 +67,18 @@ type Admin struct {
 	shutOut bool
 }
 
-func openAdmin(socket, password string) *Admin {
+// socketConfig is how an account connects to the server at a Unix socket. What the driver would print it also returns as an
+// error.
+func socketConfig(socket, user, password string) *mysql.Config {
 	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd = AdminUser, password
 	cfg.Net, cfg.Addr = "unix", socket
+	cfg.User, cfg.Passwd = user, password
+	cfg.Logger = log.New(io.Discard, "", 0)
+	return cfg
+}
+
+func openAdmin(socket, password string) *Admin {
+	cfg := socketConfig(socket, AdminUser, password)
 	cfg.InterpolateParams = true // CHANGE REPLICATION SOURCE cannot be prepared.
 	cfg.Params = map[string]string{
 		"sql_log_bin": "0",
@@ -82,8 +90,6 @@ func openAdmin(socket, password string) *Admin {
 		// Global values that the operator sets must not change what our statements mean.
 		"autocommit": "1", "sql_mode": "''",
 	}
-	// The driver also returns as an error what it would print.
-	cfg.Logger = log.New(io.Discard, "", 0)
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		panic(err) // cfg has constants only, and a password, for which any value is valid.

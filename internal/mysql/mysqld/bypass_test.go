@@ -129,10 +129,7 @@ func TestRestrictedAtSite(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	openAlone(t, p)
 	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE USER u IDENTIFIED BY 'Aa1-x'", "GRANT SELECT, INSERT ON *.* TO u")
 	type event struct {
 		text string

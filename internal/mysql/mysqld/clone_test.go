@@ -149,10 +149,7 @@ func TestCloneAccountMay(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	openAlone(t, p)
 	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)")
 	tap, err := login(t, s, TapUser, s.cfg.Secrets.Tap).Conn(ctx(t))
 	if err != nil {

@@ -16,11 +16,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
 	dba.SetMaxOpenConns(1)
 	look := func() EventsLook {
@@ -140,11 +136,7 @@ func TestEventsAreNoView(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	for _, q := range []string{"CREATE USER u@localhost IDENTIFIED BY 'Aa1-u'", "GRANT ALL ON " + EventsSchema + ".* TO u@localhost", "GRANT ALL ON evil.* TO u@localhost"} {
 		if err := a.exec(ctx(t), "account", q); err != nil {
 			t.Fatal(err)

@@ -2,8 +2,6 @@ package mysqld
 
 import (
 	"database/sql"
-	"io"
-	"log"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -34,9 +32,7 @@ func (p *Process) OpenFollow() (*sql.DB, error) {
 
 // FollowSessions is OpenFollow for the server at a Unix socket.
 func FollowSessions(socket, user, password string) (*sql.DB, error) {
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd = user, password
-	cfg.Net, cfg.Addr = "unix", socket
+	cfg := socketConfig(socket, user, password)
 	cfg.MultiStatements, cfg.MaxAllowedPacket = true, 0 // 0 = as much as the server accepts
 	cfg.Params = map[string]string{                     // these must not follow what the operator sets for clients
 		"autocommit": "1", "completion_type": "0", "max_execution_time": "0", "sql_big_selects": "1", "wait_timeout": "31536000",
@@ -50,7 +46,6 @@ func FollowSessions(socket, user, password string) (*sql.DB, error) {
 		// those at the source.
 		"binlog_rows_query_log_events": "0", "sql_generate_invisible_primary_key": "0",
 	}
-	cfg.Logger = log.New(io.Discard, "", 0) // what the driver would print is returned as an error, too
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err

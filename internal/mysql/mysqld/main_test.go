@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"maps"
 	"net"
@@ -186,13 +185,20 @@ func open(t *testing.T, p *Process) {
 	}
 }
 
+// openAlone opens the server for writes that wait for no ACK.
+func openAlone(t *testing.T, p *Process) *Admin {
+	t.Helper()
+	open(t, p)
+	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	return p.Admin()
+}
+
 // login returns sessions of an account through the Unix socket.
 func login(t *testing.T, s *Server, user, password string) *sql.DB {
 	t.Helper()
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = user, password, "unix", s.Socket()
-	cfg.Logger = log.New(io.Discard, "", 0)
-	connector, err := mysql.NewConnector(cfg)
+	connector, err := mysql.NewConnector(socketConfig(s.Socket(), user, password))
 	if err != nil {
 		t.Fatal(err)
 	}

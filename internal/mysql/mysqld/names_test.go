@@ -15,11 +15,7 @@ func TestOurNameElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA),
 		"CREATE USER quorate_admin@'127.0.0.1' IDENTIFIED BY 'Aa1-x', quorate_tap@'127.0.0.1' IDENTIFIED BY 'Aa1-x'",
 		"CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)", "INSERT INTO app.t VALUES (1)",

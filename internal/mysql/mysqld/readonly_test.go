@@ -145,11 +145,7 @@ func TestWhatReadOnlyLetsPass(t *testing.T) {
 	}
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE TABLE d.u (a INT PRIMARY KEY)")
 	for i, x := range []string{"commit", "rollback"} {
 		mustExec(t, dbaSession(t, s), "XA START '"+x+"'", fmt.Sprintf("INSERT INTO d.t VALUES (%d)", i), "XA END '"+x+"'", "XA PREPARE '"+x+"'")
@@ -264,10 +260,7 @@ func openWithoutACK(t *testing.T) (*Server, *Admin) {
 	t.Helper()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	openAlone(t, p)
 	return s, p.Admin()
 }
 

@@ -2,8 +2,6 @@ package mysqld
 
 import (
 	"database/sql"
-	"io"
-	"log"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -40,16 +38,13 @@ func (c Config) routerStatements() []string {
 // statement waits at most 2 s for a lock, so that few of these transactions queue behind one that waits
 // for its OK.
 func (p *Process) OpenOwnSchemas() (*sql.DB, error) {
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd = RouterUser, p.server.cfg.Secrets.Router()
-	cfg.Net, cfg.Addr = "unix", p.server.cfg.Socket
+	cfg := socketConfig(p.server.cfg.Socket, RouterUser, p.server.cfg.Secrets.Router())
 	cfg.InterpolateParams = true
 	cfg.Params = map[string]string{ // these must not follow what the operator sets for clients
 		"autocommit": "1", "sql_mode": "'STRICT_ALL_TABLES'", "lock_wait_timeout": "2", "innodb_lock_wait_timeout": "2",
 		"max_execution_time": "0", "sql_big_selects": "1", "completion_type": "0",
 		"transaction_isolation": "'READ-COMMITTED'",
 	}
-	cfg.Logger = log.New(io.Discard, "", 0) // what the driver would print is returned as an error, too
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err

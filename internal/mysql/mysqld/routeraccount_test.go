@@ -15,10 +15,7 @@ func TestRouterAccount(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	openAlone(t, p)
 	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
 	account := login(t, s, RouterUser, s.cfg.Secrets.Router())
 	mustBeForbidden(t, account, "CREATE DATABASE app", "CREATE TABLE mysqlxinnodb_cluster_metadata.t (a INT PRIMARY KEY)", "SELECT * FROM mysql.user", "CREATE USER x@y",

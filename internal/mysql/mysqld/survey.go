@@ -6,8 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"maps"
 	"os"
 	"os/exec"
@@ -197,10 +195,8 @@ func (p *surveyor) end() {
 }
 
 func openSurvey(socket string) (*sql.DB, error) {
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Net, cfg.Addr = "root", "unix", socket
+	cfg := socketConfig(socket, "root", "")
 	cfg.Params = map[string]string{"sql_mode": "''", "max_execution_time": "0", "sql_big_selects": "1"}
-	cfg.Logger = log.New(io.Discard, "", 0)
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("look at the data: %w", err)

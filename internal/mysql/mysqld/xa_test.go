@@ -12,11 +12,7 @@ func TestRollbackXA(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "give up", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	client := login(t, s, DBAUser, s.cfg.Secrets.DBA)
 	client.SetMaxOpenConns(1)
 	mustExec(t, client, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)",
@@ -60,11 +56,7 @@ func TestXAHasNoSession(t *testing.T) {
 	}
 	s := newServer(t)
 	p := start(t, s)
-	open(t, p)
-	a := p.Admin()
-	if err := a.exec(ctx(t), "give up", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
-		t.Fatal(err)
-	}
+	a := openAlone(t, p)
 	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)",
 		"CREATE USER app@'%' IDENTIFIED BY 'Aa1-app'", "GRANT ALL ON d.* TO app@'%'")
 	prepare := func() *sql.DB {
