@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	_ "github.com/quorate/quorate/internal/agent" // of the program that TestMain builds: go test may not take a result of before it changed
+	_ "github.com/quorate/quorate/internal/cli"   // likewise
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
