@@ -4,6 +4,7 @@ const (
 	settleFile   = "internal/mysql/tap/settle.go"
 	settlingFile = "internal/agent/primary/settling.go"
 	serverFile   = "internal/testkit/sim/mysqld.go"
+	blipsFile    = "internal/testkit/sim/blips.go"
 	replicaFile  = "internal/agent/primary/replicate.go"
 )
 
@@ -24,6 +25,7 @@ func settling() []mutation {
 			setup: []edit{
 				{serverFile, "socketMean  = 20 * time.Microsecond", "socketMean  = 5 * time.Millisecond"},
 				{serverFile, "sqlSpread   = 300 * time.Microsecond", "sqlSpread   = time.Millisecond"},
+				{blipsFile, "dbaEvery = 20 * time.Millisecond", "dbaEvery = 5 * time.Millisecond"},
 			},
 			edits: one(settlingFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
 		},
