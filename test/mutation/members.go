@@ -37,8 +37,7 @@ func changingMembers() []mutation {
 		},
 		{
 			name: "leave-at-once", what: "a node gives up its data as soon as it sees that it has no vote", seeds: 20, nodes: 3, pair: true,
-			setup: one(operatorFile, "cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})\n\t\t\treturn\n",
-				"cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: o.w.node(m.ID).newInstance()})\n\t\t\treturn\n"),
+			setup: pairRebuilt(),
 			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn len(p.Outgoing) == 0 && keep >= 0\n"),
 		},
 		{
@@ -46,7 +45,9 @@ func changingMembers() []mutation {
 			edits: one(leaveFile, "\treturn p.Index > own.Index && slices", "\treturn p.Index < own.Index && slices"),
 		},
 		{
-			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 20, nodes: 3, members: true,
+			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 20, nodes: 3, pair: true,
+			// The leader is mostly left alone meanwhile.
+			setup: append(pairRebuilt(), edit{operatorFile, "(o.pair || chance(o.rng, 40))", "chance(o.rng, 20)"}),
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
 		{
@@ -78,6 +79,12 @@ func rebuiltOften() []edit {
 		"\tcase k < 62:\n\t\to.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()})\n")
 }
 
+// pairRebuilt has, of two nodes, the node rebuilt that would only lose its vote.
+func pairRebuilt() []edit {
+	return one(operatorFile, "cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})\n\t\t\treturn\n",
+		"cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: o.w.node(m.ID).newInstance()})\n\t\t\treturn\n")
+}
+
 // lostOnceMore has a node that was rebuilt lose its disk once more, before it has a vote.
 func lostOnceMore() []edit {
 	return []edit{
@@ -98,6 +105,7 @@ func meeting() []mutation {
 	return []mutation{
 		{
 			name: "any-directory", what: "a peer is taken with any data directory", seeds: 20, nodes: 3, members: true,
+			setup: lostOnceMore(),
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
 		},
 		{
