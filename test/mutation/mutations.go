@@ -123,7 +123,8 @@ func acknowledging() []mutation {
 		},
 		{
 			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
-			setup: one(simDumpFile, "c.beatAt = n.now() + n.timing.election\n", "c.beatAt = n.now() + n.timing.election/20\n"),
+			// Heartbeats come often, and many transactions are on their way, for long.
+			setup: append(slowCommits(), edit{simDumpFile, "c.beatAt = n.now() + n.timing.election\n", "c.beatAt = n.now() + n.timing.election/500\n"}),
 			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
 		m.acks.releasable, m.acks.hasNext = m.stream.position, true
 	case StepNothing:
@@ -217,6 +218,8 @@ func electing() []mutation {
 	return []mutation{
 		{
 			name: "skip-vote-fsync", what: "a vote is not on disk when it is given", seeds: 20, nodes: 3,
+			// Power is lost more often.
+			setup: []edit{{faultsFile, "{losePower, 8}", "{losePower, 60}"}, {faultsFile, "{loseAll, 6}", "{loseAll, 60}"}},
 			edits: one(stateFile, "\tif mustSync {\n\t\tif err := s.file", "\tif false {\n\t\tif err := s.file"),
 		},
 		{
@@ -331,7 +334,8 @@ func replaying() []mutation {
 				"\tp.First, p.Index, p.Skip, p.Done = segments[0].FirstIndex, 0, 0, &gtid.Set{}\n"),
 		},
 		{
-			name: "resend-half", what: "the part of an entry that mysqld has is sent again", seeds: 20, nodes: 3,
+			name: "resend-half", what: "an entry of which mysqld has a part is not sent to its end", seeds: 20, nodes: 3,
+			setup: killedInLongEntries(),
 			edits: one(cursorFile, "\t\tbody, err = cutTransactions(body, skip)\n", "\t\tif skip > 0 {\n\t\t\treturn Piece{}, nil\n\t\t}\n"),
 		},
 		{
@@ -377,6 +381,23 @@ type Whole interface{ All() ([]seglog.Entry, error) }
 	}
 }
 
+// slowCommits has more transactions on their way, and for longer.
+func slowCommits() []edit {
+	return []edit{
+		{faultsFile, "if chance(rng, 50) { // makes many", "if chance(rng, 100) { // makes many"},
+		{faultsFile, "{slowDisk, 3}", "{slowDisk, 40}"},
+	}
+}
+
+// killedInLongEntries has mysqlds crash more often, and while entries have many transactions: many are on
+// their way, and the tap reads late.
+func killedInLongEntries() []edit {
+	return append(slowCommits(),
+		edit{faultsFile, "{killMysqld, 10}", "{killMysqld, 60}"},
+		edit{serverFile, "socketMean  = 20 * time.Microsecond", "socketMean  = 5 * time.Millisecond"},
+	)
+}
+
 // answerBarriersAlone has a node ask nobody what is committed.
 func answerBarriersAlone() []edit {
 	return []edit{
@@ -416,6 +437,7 @@ func promoting() []mutation {
 		},
 		{
 			name: "stop-with-waiters", what: "a primary is stopped before its writes are closed", seeds: 20, nodes: 3,
+			setup: append(slowCommits(), edit{faultsFile, "{move, 10}", "{move, 60}"}),
 			edits: one(primaryFile, "\tn.begin(closing{term: p.term}, Effect{Kind: CloseWrites, Term: p.term})\n",
 				"\tn.begin(ending{Phase: PhaseStopping}, Effect{Kind: StopMysqld})\n"),
 		},
