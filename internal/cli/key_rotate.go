@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -79,6 +80,16 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	if own && c.PeerTLS.CertificateFile == "" {
 		return usage(fmt.Errorf("--own changes back from an authority, and %s has no [peer_tls]", named))
 	}
+	if c.PeerTLS.CertificateFile == "" { // it makes a file, and moves that in the end: no other command may do so meanwhile
+		lock, err := vfs.OS{}.Lock(filepath.Dir(c.KeyFile))
+		if errors.Is(err, vfs.ErrLocked) {
+			return fmt.Errorf("nothing was done: another \"quorate key rotate\" runs for a key in %s: wait until it has ended", filepath.Dir(c.KeyFile))
+		}
+		if err != nil {
+			return fmt.Errorf("change the node's key: %w", err)
+		}
+		defer func() { _ = lock.Close() }()
+	}
 	next, err := nextKey(c, own)
 	if err != nil {
 		return err
@@ -103,7 +114,7 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 		shown.File = c.PeerTLS.CertificateFile
 	} else if own {
 		// the file is in its place already
-	} else if err := keys.TakeNext(vfs.OS{}, c.KeyFile); err != nil {
+	} else if err := takeNext(c.KeyFile, shown.Key); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key)
@@ -111,6 +122,23 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 		text = "the key had been changed before, and no other one was made: to change it once more, run this again\n" + text
 	}
 	return o.print(out, shown, false, nil, text)
+}
+
+// takeNext gives the next key the place of the node's key. It leaves both files as they are if the next one does not
+// hold that key: then the place may have the last copy of a key that the node needs.
+func takeNext(file string, want cluster.Key) error {
+	next, err := nodekey.Load(keys.NextFile(file))
+	if err == nil && next.Name() != want {
+		err = fmt.Errorf("it holds the key %s", next.Name())
+	}
+	if err == nil {
+		return keys.TakeNext(vfs.OS{}, file)
+	}
+	if own, _ := nodekey.Load(file); own != nil && own.Name() == want {
+		return nil // somebody has moved it
+	}
+	return fmt.Errorf("this node's key is now %s, and %s was changed meanwhile (%w): put the file with that key at %s before the agent ends",
+		want, keys.NextFile(file), err, file)
 }
 
 // nextKey reads the next key. If there is none, it makes one, in a file that belongs to the owner of the

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -96,6 +97,84 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// keyNode is the configuration of a node with a key in dir, whose agent changes the key when it is asked; done = to the
+// end. asked is the last change that was asked for. asking is called with each; nil = nothing is.
+func keyNode(t *testing.T, dir string, done bool, asked *cluster.KeysChange, asking func()) (toml string) {
+	t.Helper()
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			var request control.Request
+			_ = json.NewDecoder(r.Body).Decode(&request)
+			_ = json.Unmarshal(request.Args, asked)
+			if asking != nil {
+				asking()
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true})})
+			return
+		}
+		st := sampleStatus()
+		if asked.NextKey != nil {
+			st.Nodes[0].Key, st.Nodes[0].KnownBy = *asked.NextKey, []cluster.Key{*asked.NextKey}
+			if !done {
+				st.Nodes[0].KnownBy = []cluster.Key{"q1:former", *asked.NextKey}
+			}
+		}
+		_ = json.NewEncoder(w).Encode(st)
+	})
+	asks := httptest.NewServer(serve)
+	t.Cleanup(asks.Close)
+	toml = filepath.Join(dir, "node.toml")
+	text := fmt.Sprintf("cluster = \"c\"\nnode = \"a\"\ndata_dir = %q\n[api]\nlisten = %q\n[control]\nsocket = %q\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n", dir+"/data", asks.Listener.Addr(), onSocket(t, serve))
+	if err := os.WriteFile(toml, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, "key", "new", "--config", toml); code != exitOK {
+		t.Fatal(errs)
+	}
+	return toml
+}
+
+// TestRotateAlone: two commands that change a node's key do not run at the same time, and no other key than the node's
+// gets the place of that.
+func TestRotateAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "node.key")
+	var asked cluster.KeysChange
+	var meanwhile func()
+	toml := keyNode(t, dir, true, &asked, func() { meanwhile() })
+	meanwhile = func() {
+		first := *asked.NextKey
+		if code, out, errs := run(t, "key", "rotate", "--config", toml); code != exitFailure || !strings.Contains(errs, "another \"quorate key rotate\" runs") || *asked.NextKey != first {
+			t.Errorf("a second command: %d, %q, %q", code, out, errs)
+		}
+	}
+	if code, _, errs := run(t, "key", "rotate", "--config", toml); code != exitOK {
+		t.Errorf("the first command: %d, %q", code, errs)
+	}
+	if k, err := nodekey.Load(file); err != nil || k.Name() != *asked.NextKey {
+		t.Errorf("%s holds %v, %v", file, k.Name(), err)
+	}
+
+	before, _ := nodekey.Load(file)
+	meanwhile = func() { // an operator replaces the next key
+		other, err := nodekey.New()
+		if err := errors.Join(err, os.Rename(file+".next", file+".aside"), other.Save(file+".next", nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	code, out, errs := run(t, "key", "rotate", "--config", toml)
+	if k, err := nodekey.Load(file); err != nil || k.Name() != before.Name() || code != exitFailure || !strings.Contains(errs, "this node's key is now "+string(*asked.NextKey)) {
+		t.Errorf("replaced: %v; %d, %q, %q", err, code, out, errs)
+	}
+	if err := os.Rename(file+".aside", file); err != nil {
+		t.Fatal(err)
+	}
+	if err := takeNext(file, *asked.NextKey); err != nil {
+		t.Errorf("the key is in its place: %v", err)
+	}
+}
+
 // TestRotateEndsAtTheEnd: the command ends only once the cluster knows the node by the new key alone. The node shows
 // the new key before that.
 func TestRotateEndsAtTheEnd(t *testing.T) {
@@ -103,34 +182,7 @@ func TestRotateEndsAtTheEnd(t *testing.T) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "node.key")
 		var asked cluster.KeysChange
-		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != http.MethodGet {
-				var request control.Request
-				_ = json.NewDecoder(r.Body).Decode(&request)
-				_ = json.Unmarshal(request.Args, &asked)
-				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true})})
-				return
-			}
-			st := sampleStatus()
-			if asked.NextKey != nil {
-				st.Nodes[0].Key, st.Nodes[0].KnownBy = *asked.NextKey, []cluster.Key{*asked.NextKey}
-				if !done {
-					st.Nodes[0].KnownBy = []cluster.Key{"q1:former", *asked.NextKey}
-				}
-			}
-			_ = json.NewEncoder(w).Encode(st)
-		})
-		asks := httptest.NewServer(serve)
-		t.Cleanup(asks.Close)
-		toml := filepath.Join(dir, "node.toml")
-		text := fmt.Sprintf("cluster = \"c\"\nnode = \"a\"\ndata_dir = %q\n[api]\nlisten = %q\n[control]\nsocket = %q\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n", dir+"/data", asks.Listener.Addr(), onSocket(t, serve))
-		if err := os.WriteFile(toml, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if code, _, errs := run(t, "key", "new", "--config", toml); code != exitOK {
-			t.Fatal(errs)
-		}
+		toml := keyNode(t, dir, done, &asked, nil)
 		code, out, errs := run(t, "key", "rotate", "--config", toml, "--wait", "1s")
 		k, err := nodekey.Load(file)
 		if err != nil || asked.NextKey == nil {
