@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
@@ -26,6 +25,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -58,7 +58,8 @@ func newBackupVerifyCommand(deps Deps) *cobra.Command {
 		Long: `Restores the newest full backup, with all of the log behind it, into a new directory below
 --scratch, and starts a node there that listens on loopback alone. Then it compares the
 transactions of that node with those of the backup and its log, and checks every table
-(CHECK TABLE). It removes everything at the end.
+(CHECK TABLE). It removes that directory at the end, and those of verifications that were
+killed, and nothing else.
 
 It needs MySQL, room for the data, and as much time as a restore. Run it on a host that has
 nothing else to do, as the account that runs agents, or as root. It gives up if the node
@@ -105,7 +106,7 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	cfg, err := o.scratchConfig(filepath.Join(dir, "data"))
+	cfg, err := o.scratchConfig(filepath.Join(dir, scratchData))
 	if err != nil {
 		return err
 	}
@@ -125,17 +126,24 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	return err
 }
 
+// scratchData is the restored data, in a directory of a verification. Such a directory is known by it.
+const scratchData = "quorate-verify"
+
 // scratchDir makes a directory below scratch. First it removes the directories of verifications that were killed:
 // each has all of a database, not encrypted. The new directory is locked until remove is called, or this process
 // ends.
 func scratchDir(scratch string, errOut io.Writer) (dir string, remove func() error, err error) {
-	left, err := filepath.Glob(filepath.Join(scratch, "qv-*"))
+	left, err := filepath.Glob(filepath.Join(scratch, "qv-*", scratchData))
 	if err != nil {
 		return "", nil, fmt.Errorf("look below --scratch: %w", err)
 	}
-	for _, old := range left {
-		lock, err := lockDir(old)
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+	for _, data := range left {
+		old := filepath.Dir(data)
+		if info, err := os.Lstat(old); err != nil || !info.IsDir() {
+			continue // it has just ended, or is a link
+		}
+		lock, err := vfs.OS{}.Lock(old)
+		if errors.Is(err, vfs.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
 			continue // it is under way, or has just ended
 		}
 		if err == nil {
@@ -149,26 +157,14 @@ func scratchDir(scratch string, errOut io.Writer) (dir string, remove func() err
 	if dir, err = os.MkdirTemp(scratch, "qv-"); err != nil { // a socket's path in it must not be long
 		return "", nil, fmt.Errorf("make a directory below --scratch: %w", err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := vfs.OS{}.Lock(dir)
 	if err == nil {
-		err = lock.Chmod(0o751) // mysqld may be another account
+		err = os.Chmod(dir, 0o751) // mysqld may be another account
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
-}
-
-// lockDir locks a directory for as long as the file is open. unix.EWOULDBLOCK = another process has locked it.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
-	}
-	return f, nil
 }
 
 func (v verified) text(took time.Duration) string {

@@ -62,7 +62,7 @@ func TestVerifyEnds(t *testing.T) {
 func TestScratchOfKilled(t *testing.T) {
 	scratch := t.TempDir()
 	killed := filepath.Join(scratch, "qv-killed")
-	if err := os.MkdirAll(filepath.Join(killed, "data"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(killed, scratchData), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
@@ -85,5 +85,28 @@ func TestScratchOfKilled(t *testing.T) {
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
 		t.Errorf("%v are left: %v", left, err)
+	}
+}
+
+// TestScratchOfOthers: what a verification has not made stays, whatever its name is.
+func TestScratchOfOthers(t *testing.T) {
+	scratch, elsewhere := t.TempDir(), t.TempDir()
+	mine, link, file := filepath.Join(scratch, "qv-photos"), filepath.Join(scratch, "qv-link"), filepath.Join(scratch, "qv-notes")
+	if err := errors.Join(os.Mkdir(mine, 0o700), os.WriteFile(file, nil, 0o600), os.Symlink(elsewhere, link),
+		os.Mkdir(filepath.Join(elsewhere, scratchData), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	_, remove, err := scratchDir(scratch, &said)
+	if err == nil {
+		err = remove()
+	}
+	if err != nil || said.Len() > 0 {
+		t.Errorf("%v, and said: %s", err, &said)
+	}
+	for _, path := range []string{mine, link, file, filepath.Join(elsewhere, scratchData)} {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
 	}
 }

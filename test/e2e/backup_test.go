@@ -229,7 +229,7 @@ func (f *fixture) killVerify(t *testing.T, ctx context.Context, i int, scratch s
 	}
 	lock := ""
 	if err := devcluster.Poll(ctx, "a verification has begun to start mysqld", func(context.Context) (bool, string, error) {
-		found, err := filepath.Glob(filepath.Join(scratch, "qv-*", "data", "mysql", "mysqld.lock"))
+		found, err := filepath.Glob(filepath.Join(scratch, "qv-*", "quorate-verify", "mysql", "mysqld.lock"))
 		if len(found) > 0 {
 			lock = found[0]
 		}
