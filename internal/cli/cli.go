@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -197,12 +198,14 @@ var errTwoTargets = errors.New("--addr and --config both say where to ask: use o
 
 // configPath returns the path of the configuration file to use; "" = there is none.
 func configPath(path string) string {
-	path = cmp.Or(path, os.Getenv(configVariable))
-	if path == "" {
-		if f, err := os.Open(defaultConfig); err == nil {
-			_ = f.Close()
-			path = defaultConfig
-		}
+	return cmp.Or(path, os.Getenv(configVariable), ifPresent(defaultConfig))
+}
+
+// ifPresent returns the path of a file, or "" if there is none. A file that cannot be read is present: without it a
+// command would take the defaults for what the operator has set.
+func ifPresent(path string) string {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return ""
 	}
 	return path
 }

@@ -257,6 +257,27 @@ func TestStatusAddress(t *testing.T) {
 	}
 }
 
+// TestUnreadableConfigIsThere: only a file that does not exist is none. Of any other file the command must say that it
+// cannot be read: the defaults are not what the operator has set.
+func TestUnreadableConfigIsThere(t *testing.T) {
+	dir := t.TempDir()
+	if path := ifPresent(filepath.Join(dir, "node.toml")); path != "" {
+		t.Errorf("%s does not exist", path)
+	}
+	file, loop := filepath.Join(dir, "file"), filepath.Join(dir, "loop")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("loop", loop)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(file, "node.toml"), loop} { // these fail for root, too
+		if ifPresent(path) != path {
+			t.Errorf("%s counts as absent", path)
+		}
+		if _, err := agentConfig(path); err == nil || !strings.Contains(err.Error(), "cannot read it") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestErrorsAreOneLineEach(t *testing.T) {
 	var errs bytes.Buffer
 	path := filepath.Join(t.TempDir(), "node.toml")
