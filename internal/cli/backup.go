@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -15,11 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/backup/ship"
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
-	"github.com/quorate/quorate/internal/front/api"
-	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
@@ -63,38 +59,6 @@ func (p *backupPlace) open() (repository.Store, config.Backup, error) {
 	}
 	commands := repository.Commands{Put: b.PutCommand, Get: b.GetCommand, List: b.ListCommand, Delete: b.DeleteCommand, Idle: b.CommandIdle}
 	return repository.NewCommands(commands), b, nil
-}
-
-// agentCopies asks the agent of this host for copies. It implements ship.Agent.
-type agentCopies struct{ socket string }
-
-func (p *backupPlace) agent() (agentCopies, error) {
-	socket, err := p.control.controlSocket()
-	return agentCopies{socket}, err
-}
-
-// Data implements ship.Agent.
-func (a agentCopies) Data(ctx context.Context) (io.ReadCloser, error) {
-	return a.stream(ctx, cluster.StreamData, "{}")
-}
-
-// Log implements ship.Agent.
-func (a agentCopies) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
-	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first))
-}
-
-func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadCloser, error) {
-	r, err := api.Stream(ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)})
-	if e, ok := errors.AsType[*control.Error](err); ok {
-		switch e.Code {
-		case control.CodePurged:
-			return nil, fmt.Errorf("%w: %w", ship.ErrGap, err)
-		case control.CodeBehind:
-			return nil, fmt.Errorf("%w: %w", ship.ErrBehind, err)
-		}
-		return nil, err
-	}
-	return r, unanswered(err, a.socket)
 }
 
 func newBackupCommand(deps Deps) *cobra.Command {

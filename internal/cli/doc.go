@@ -20,6 +20,6 @@
 //	   not known (yet), or nobody answers
 //	4  such a request was sent, and it is not known whether it was done
 //
-// Main owns no state. The only goroutines that it starts are the reader of a terminal and the measurements of
-// package doctor. It ends when its context does; package main handles signals.
+// Main owns no state. The only goroutines that it starts are the reader of a terminal, the watch over the agent
+// that sends a copy, and the measurements of package doctor. It ends when its context does; package main handles signals.
 package cli

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestCopyOfAFrozenAgent: a command that takes a copy ends if the agent hangs: before it is asked, before it answers,
+// and behind a part of the copy. An agent that sends nothing and shows a sign of life may take any time.
+func TestCopyOfAFrozenAgent(t *testing.T) {
+	t.Parallel()
+	var looks, asked atomic.Int64
+	begins := true
+	a := agentCopies{lookEvery: time.Millisecond}
+	a.socket = onSocket(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if begins {
+			_, _ = io.WriteString(w, "a part")
+			_ = http.NewResponseController(w).Flush()
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	frozenFrom := func(look int64) {
+		looks.Store(0)
+		a.hangs = func(context.Context, string) error {
+			if looks.Add(1) >= look {
+				return errHangs
+			}
+			return nil
+		}
+	}
+	frozenFrom(1)
+	if _, err := a.Log(t.Context(), 1); !errors.Is(err, errHangs) || asked.Load() > 0 {
+		t.Errorf("frozen from the beginning: %v, asked %d times", err, asked.Load())
+	}
+	frozenFrom(20)
+	copied, err := a.Data(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(copied)
+	if string(got) != "a part" || !errors.Is(err, errCopyHangs) || looks.Load() < 20 {
+		t.Errorf("frozen behind a part: %q, %v, after %d looks", got, err, looks.Load())
+	}
+	if err := copied.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	begins = false
+	frozenFrom(3)
+	if _, err := a.Data(t.Context()); !errors.Is(err, errCopyHangs) {
+		t.Errorf("frozen before the answer: %v", err)
+	}
+}
+
+// TestCopyThatIsClosed: the end of a copy ends the look at its agent, and is no hang.
+func TestCopyThatIsClosed(t *testing.T) {
+	t.Parallel()
+	alive := func(context.Context, string) error { return nil }
+	a := agentCopies{lookEvery: time.Hour, hangs: alive, socket: onSocket(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})}
+	ctx, stop := context.WithCancel(t.Context())
+	copied, err := a.Data(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if _, err := copied.Read(make([]byte, 1)); err == nil || errors.Is(err, errCopyHangs) || strings.Contains(err.Error(), "hangs") {
+		t.Errorf("called off: %v", err)
+	}
+	_ = copied.Close() // it returns: the look has ended
+}
