@@ -209,6 +209,25 @@ func TestProblems(t *testing.T) {
 	})
 }
 
+// TestVariables: a number is given to mysqld as it was meant. mysqld takes the e of 1e+06 for a unit. Of a variable that
+// has two values nobody knows which is meant.
+func TestVariables(t *testing.T) {
+	read := func(text string) (map[string]string, error) {
+		c, err := Parse("node.toml", []byte("[mysql.variables]\n"+text))
+		return c.MySQL.Variables, err
+	}
+	got, err := read("a = 1000000.0\nb = 1e6\nc = 75.5\nd = 0.00001\nmaximum_a = 1\n")
+	want := map[string]string{"a": "1000000", "b": "1000000", "c": "75.5", "d": "0.00001", "maximum_a": "1"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	for _, text := range []string{"max-connections = 5\nmax_connections = 6\n", "max_connections = 6\nMax_Connections = 6\n", "loose-max_connections = 5\nmax_connections = 6\n"} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), "are the same variable: keep one of them") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestTooManyMembers(t *testing.T) {
 	text := header
 	for _, name := range strings.Split("bcdefgh", "") {

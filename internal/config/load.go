@@ -318,9 +318,11 @@ func joined(list []any) (text string, ok bool) {
 // scalar returns a value as the text that the setters read: numbers and
 // booleans are as good as strings, so that `max_connections = 500` works.
 func scalar(value any) (string, bool) {
-	switch value.(type) {
-	case string, int64, bool, float64:
-		return fmt.Sprint(value), true
+	switch v := value.(type) {
+	case string, int64, bool:
+		return fmt.Sprint(v), true
+	case float64: // without an exponent: mysqld takes the e of 1e+06 for a unit, 2^60
+		return strconv.FormatFloat(v, 'f', -1, 64), true
 	}
 	return "", false
 }
@@ -371,7 +373,13 @@ func (d *decoder) list(what, keys string, value any, each func(read func(fields 
 
 func (d *decoder) variables(key string, table map[string]any) {
 	d.config.MySQL.Variables = make(map[string]string, len(table))
+	spelled := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
+		one := strings.TrimPrefix(cluster.VariableName(name), "loose_")
+		if other := spelled[one]; other != "" {
+			d.problems.add(key+"."+name, "%s.%s and %s.%s are the same variable: keep one of them", key, other, key, name)
+		}
+		spelled[one] = name
 		d.set(key+"."+name, key+"."+name, table[name], func(text string) error {
 			d.config.MySQL.Variables[name] = text
 			return nil
