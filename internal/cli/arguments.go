@@ -45,6 +45,8 @@ func oneArg(name string) cobra.PositionalArgs {
 			return fmt.Errorf("%s is missing: %s", name, cmd.UseLine())
 		case len(args) > 1:
 			return fmt.Errorf("%q is one argument too many: %s", args[1], cmd.UseLine())
+		case args[0] == "": // perhaps a variable of the shell that is not set
+			return fmt.Errorf("%s is empty: %s", name, cmd.UseLine())
 		}
 		return nil
 	}
@@ -55,7 +57,7 @@ func atMostOneArg(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return oneArg("")(cmd, args)
+	return oneArg("the argument")(cmd, args)
 }
 
 // flagError says which flag may have been meant, or which value the flag needs.

@@ -54,6 +54,21 @@ func TestFileWarnings(t *testing.T) {
 	}
 }
 
+// TestEmptyArgument: an argument that is empty, perhaps because a variable of the shell is not set, is refused. It does
+// not stand for the file of $QUORATE_CONFIG.
+func TestEmptyArgument(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	if err := os.WriteFile(path, []byte("cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(configVariable, path)
+	for args, want := range map[string]string{"config check": "FILE is empty", "node remove": "NODE is empty", "sessions": "the argument is empty"} {
+		if code, out, errs := run(t, append(strings.Fields(args), "")...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d, %q, %q", args, code, out, errs)
+		}
+	}
+}
+
 // TestRunRefusesChangeableConfig: run refuses a configuration that others may change: they could do all that the
 // agent may do.
 func TestRunRefusesChangeableConfig(t *testing.T) {

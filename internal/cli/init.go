@@ -3,12 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -125,7 +127,7 @@ func (n newCluster) check(members []config.Member) error {
 // clientName matches a host's name as a certificate may have it; a * stands for one label.
 var clientName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// write writes the files, after it has checked all of them, and returns their paths.
+// write writes the files, after it has checked all of them and that none is there, and returns their paths.
 func (n newCluster) write() (wrote []string, err error) {
 	members, err := n.members()
 	if err != nil {
@@ -154,6 +156,9 @@ func (n newCluster) write() (wrote []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := n.absent(members); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(n.out, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of --out: %w", err)
 	}
@@ -171,6 +176,28 @@ func (n newCluster) write() (wrote []string, err error) {
 		wrote = append(wrote, files...)
 	}
 	return wrote, nil
+}
+
+// absent refuses a cluster of which a part is there already. The keys of a new cluster are of no use beside those of a
+// former one.
+func (n newCluster) absent(members []config.Member) error {
+	var paths []string
+	if n.clientCA {
+		paths = append(paths, n.caFile(), n.caKeyFile())
+	}
+	for _, m := range members {
+		paths = append(paths, filepath.Join(n.out, m.Name))
+	}
+	for _, path := range paths {
+		_, err := os.Lstat(path)
+		if err == nil {
+			err = &fs.PathError{Op: "make", Path: path, Err: syscall.EEXIST}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("nothing was written: %w", err)
+		}
+	}
+	return nil
 }
 
 // caFile and caKeyFile are where the clients' CA and its key are written.

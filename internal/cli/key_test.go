@@ -58,6 +58,23 @@ func TestInit(t *testing.T) {
 	}
 }
 
+// TestInitWritesAllOrNothing: where a part of a cluster is there already, init writes nothing beside it.
+func TestInitWritesAllOrNothing(t *testing.T) {
+	for _, there := range []string{"a", "client-ca-key.pem"} {
+		out := t.TempDir()
+		if err := os.Mkdir(filepath.Join(out, there), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		code, _, errs := run(t, "init", "--nodes", "d=10.0.0.1,a=10.0.0.2,c=10.0.0.3", "--client-ca", "--out", out)
+		if code != exitFailure || !strings.Contains(errs, "nothing was written: make "+filepath.Join(out, there)+": file exists") {
+			t.Errorf("%s is there: %d, %q", there, code, errs)
+		}
+		if left, err := os.ReadDir(out); err != nil || len(left) != 1 {
+			t.Errorf("%s is there: %v were written, %v", there, left, err)
+		}
+	}
+}
+
 // TestKey: key new makes a key once, and key show shows it.
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
