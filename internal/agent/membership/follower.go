@@ -209,6 +209,9 @@ func (f *Follower) learn(ctx context.Context) {
 		case stuck && p.TakenUpBy(self.ID, self.Instance, f.cfg.Node.Kept()):
 			f.cfg.Node.Leave(Departure{State: &p})
 			return
+		case slices.Equal(p.State.Voters(), []cluster.NodeID{self.ID}):
+			// Nobody else can lead. A node that follows that state refuses the present directories of the others (Expect),
+			// and has to ask them again once it is stuck.
 		case p.State.Version > own:
 			f.cfg.Logger.Info("this node's log does not have the newest member list yet",
 				"from", n.Name, "version", p.State.Version, "was", own)

@@ -175,6 +175,26 @@ func TestFollowerLearns(t *testing.T) {
 	}
 }
 
+// TestFollowerAsksAgainAsLastVoter: a leader that has forgotten, with its power, that it ordered the other voter's rebuild
+// goes on with that node's present directory: the node is to be asked again once there was no leader for long.
+func TestFollowerAsksAgainAsLastVoter(t *testing.T) {
+	told := cluster.StatePoint{State: voters(3, 1, 2), Index: 9}
+	told.State.Members[1].Kind, told.State.Members[1].Instance = cluster.KindLearner, "next"
+	n := &fakeNode{
+		committed: cluster.StatePoint{State: voters(2, 1, 2), Index: 7}, kept: cluster.StatePoint{Index: 7},
+		nodes:   []status.Node{{ID: 1}, {ID: 2, Reachable: true, StateVersion: new(uint64(3)), StateKept: 9}},
+		answers: map[cluster.NodeID]cluster.StatePoint{2: told},
+	}
+	n.follow(t, 2)
+	if n.pins[2] != "" || len(n.left) > 0 {
+		t.Errorf("it wants the directory %q of node 2, and leaves %+v", n.pins[2], n.left)
+	}
+	n.follow(t, leaderlessMax+2)
+	if len(n.left) == 0 || n.left[0].State == nil || n.left[0].State.Index != 9 {
+		t.Errorf("without a leader it leaves %+v, want for the state that node 2 keeps", n.left)
+	}
+}
+
 // TestFollowerPromotes: only the leader gives a vote, and only to nodes that joined for one.
 func TestFollowerPromotes(t *testing.T) {
 	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7, Through: 7}
