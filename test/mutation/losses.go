@@ -17,8 +17,8 @@ func recovering() []mutation {
 		},
 		{
 			name: "accept-beside-leader", what: "a former member that has, or had, a leader accepts a recovery", seeds: 120, nodes: 3, losses: true,
-			edits: append(one(noticeFile, "\treturn o.News && (o.Rejected || !o.Superseded && o.SinceLeader == 0)\n", "\treturn o.News && o.Rejected\n"),
-				one(noticeFile, "return !o.Superseded && o.SinceLeader < LedWithin", "return false")...),
+			edits: append(one(noticeFile, "\treturn o.News && (o.Rejected || o.Unnoted || !o.Superseded && o.SinceLeader == 0)\n", "\treturn o.News && o.Rejected\n"),
+				one(noticeFile, "return o.Unnoted || !o.Superseded && o.SinceLeader < LedWithin", "return false")...),
 		},
 		{
 			name: "accept-alone", what: "a former member does not heed the rejections of others", from: 112, seeds: 5, nodes: 5, losses: true,

@@ -15,7 +15,7 @@
 //   - Once recovery.json is on disk, the recovery is made: Finish does what a crash has
 //     interrupted, from the beginning, however often.
 //   - A recovery that is refused stays refused, also after a restart, until a person has
-//     moved the data directory away.
+//     moved the data directory away. If it cannot be noted, it counts until a restart.
 //
 // # Goroutines
 //

@@ -78,6 +78,8 @@ type Stance struct {
 	cfg  Config
 	mu   sync.Mutex
 	list recovery.Rejected
+	// unnoted are rejections that could not be written. They count until the node restarts.
+	unnoted recovery.Rejected
 	// apartUntil is until when the node counts as one side of two (TwoSides), by Config.Clock.
 	apartUntil atomic.Int64
 }
@@ -98,7 +100,7 @@ func (s *Stance) Rejected() recovery.Rejected {
 	return s.list
 }
 
-// reject notes durably that a recovery is refused.
+// reject notes durably that a recovery is refused. It is refused even after an error.
 func (s *Stance) reject(r cluster.Recovery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,6 +109,9 @@ func (s *Stance) reject(r cluster.Recovery) error {
 	}
 	list := s.list.With(r)
 	if err := s.cfg.Dir.WriteRefused(list); err != nil {
+		if !s.unnoted.Has(r) {
+			s.unnoted = s.unnoted.With(r)
+		}
 		return fmt.Errorf("note a recovery that is refused: %w", err)
 	}
 	s.list = list
@@ -118,8 +123,10 @@ func (s *Stance) notices() recovery.Notices {
 	return recovery.Notices{
 		Look: func(r cluster.Recovery) recovery.Own {
 			self := s.cfg.Node.AsSelf()
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			return recovery.Own{
-				News: self.Supersedes(r), Rejected: s.Rejected().Has(r), Superseded: self.Superseded != nil, SinceLeader: s.cfg.Board.SinceLeader(),
+				News: self.Supersedes(r), Rejected: s.list.Has(r), Unnoted: s.unnoted.Has(r), Superseded: self.Superseded != nil, SinceLeader: s.cfg.Board.SinceLeader(),
 			}
 		},
 		Reject: func(r cluster.Recovery) error {

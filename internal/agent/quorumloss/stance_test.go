@@ -2,6 +2,7 @@ package quorumloss
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -124,5 +125,69 @@ func TestBlindJoinerWeighsOrders(t *testing.T) {
 		if n.left != c.left {
 			t.Errorf("blind %t, by one peer %t: it begins anew %d times, want %d", c.blind, c.dialled, n.left, c.left)
 		}
+	}
+}
+
+// fullDisk is a data directory that takes no file until there is room.
+type fullDisk struct {
+	room  bool
+	noted []cluster.Recovery
+}
+
+func (*fullDisk) Refused() ([]cluster.Recovery, error) { return nil, nil }
+
+// WriteRefused implements Dir.
+func (d *fullDisk) WriteRefused(refused []cluster.Recovery) error {
+	if !d.room {
+		return errors.New("no space left on device")
+	}
+	d.noted = refused
+	return nil
+}
+
+// led is a table of a node that had a leader so long ago.
+type led struct {
+	three
+	since time.Duration
+}
+
+func (l *led) SinceLeader() time.Duration          { return l.since }
+func (*led) SetTrouble(string, string) (news bool) { return false }
+
+// follower is a node that knows no recovery. Its peers say nothing.
+type follower struct {
+	Node
+	left int
+}
+
+func (*follower) AsSelf() membership.Self { return membership.Self{ID: 1} }
+
+// Leave implements Node.
+func (f *follower) Leave(membership.Departure) { f.left++ }
+
+// AskWord implements Node.
+func (*follower) AskWord(context.Context, cluster.NodeID, cluster.Recovery) (recovery.Word, error) {
+	return recovery.Word{}, nil
+}
+
+// TestRefusalOnFullDisk: a refusal that cannot be noted counts until the node restarts. It does not claim to be noted,
+// and is noted as soon as the disk takes it.
+func TestRefusalOnFullDisk(t *testing.T) {
+	n, table, disk := &follower{}, &led{}, &fullDisk{}
+	s := New(Config{Node: n, Board: table, Dir: disk, ElectionTimeout: time.Second, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
+	s.Hear("c", apart)
+	for _, table.since = range []time.Duration{1, recovery.LedWithin, recovery.NeverLed} {
+		s.Hear("c", apart)
+		if ok, _ := s.Confirm(apart); ok || n.left > 0 || !s.TwoSides() {
+			t.Fatalf("a leader %v ago: it obeys %t, leaves %d times, two sides %t", table.since, ok, n.left, s.TwoSides())
+		}
+		if w := s.Word(apart); w != (recovery.Word{Led: true}) || len(disk.noted) > 0 {
+			t.Errorf("a leader %v ago: it says %+v, noted %v", table.since, w, disk.noted)
+		}
+	}
+	disk.room = true
+	s.Hear("c", apart)
+	if w := s.Word(apart); !w.Refuses || len(disk.noted) != 1 {
+		t.Errorf("with room: it says %+v, noted %v", w, disk.noted)
 	}
 }

@@ -44,7 +44,8 @@
 //     that is down: it has no leader, and no node that answers remembers one.
 //   - Of two recoveries that exclude each other (neither knew of the other, so they have
 //     the same generation) a node accepts at most one, and never a recovery that it has rejected.
-//   - A node says that it rejects only what it has noted durably. It says that it is out
-//     only after it has stopped and noted that.
+//   - A node says that it rejects only what it has noted durably. A rejection that it could
+//     not note counts until it restarts: others hear that it has a leader, and defer.
+//   - A node says that it is out only after it has stopped and noted that.
 //   - The list of rejections is bounded; the oldest are dropped first.
 package recovery

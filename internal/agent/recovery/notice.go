@@ -30,25 +30,30 @@ type Own struct {
 	News bool
 	// Rejected: this node has noted durably that it rejects this recovery.
 	Rejected bool
+	// Unnoted: this node rejects this recovery, and could not note that. It goes on as if the leader of
+	// that moment were there, until it restarts.
+	Unnoted bool
 	// Superseded: this node has accepted an earlier recovery, and serves nothing.
 	Superseded bool
 	// SinceLeader is how long ago this node had a leader, which may be itself. 0 = it has one.
 	SinceLeader time.Duration
 }
 
-func (o Own) led() bool { return !o.Superseded && o.SinceLeader < LedWithin }
+func (o Own) led() bool {
+	return o.Unnoted || !o.Superseded && o.SinceLeader < LedWithin
+}
 
 // mustReject tells whether a recovery is to be rejected for good: there is a leader now, or
 // this node has rejected it before. Nobody can force a recovery beside a node that answers so.
 func (o Own) mustReject() bool {
-	return o.News && (o.Rejected || !o.Superseded && o.SinceLeader == 0)
+	return o.News && (o.Rejected || o.Unnoted || !o.Superseded && o.SinceLeader == 0)
 }
 
 // Word is what a former member says of a recovery to another former member that asks.
 type Word struct {
 	// Refuses: it rejects the recovery, and has noted that durably.
 	Refuses bool `json:"refuses"`
-	// Led: it has a leader, or had one less than LedWithin ago.
+	// Led: it has a leader, or had one less than LedWithin ago, or it rejects the recovery and could not note that.
 	Led bool `json:"led"`
 }
 

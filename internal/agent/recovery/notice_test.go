@@ -57,6 +57,7 @@ type citizen struct {
 	known      uint64
 	superseded *cluster.Recovery
 	rejected   Rejected
+	unnoted    Rejected // until it restarts
 	led        bool
 	ledAt      time.Duration // -1 = never
 	stopped    *cluster.Recovery
@@ -74,7 +75,7 @@ func newTown(names ...string) *town {
 }
 
 func (w *town) own(c *citizen, r cluster.Recovery) Own {
-	o := Own{News: r.Version > c.known, Rejected: c.rejected.Has(r), SinceLeader: NeverLed}
+	o := Own{News: r.Version > c.known, Rejected: c.rejected.Has(r), Unnoted: c.unnoted.Has(r), SinceLeader: NeverLed}
 	if c.superseded != nil {
 		o.Superseded, o.News = true, o.News && r.Version > c.superseded.Version
 	}
@@ -92,6 +93,7 @@ func (w *town) notices(c *citizen) Notices {
 		Look: func(r cluster.Recovery) Own { return w.own(c, r) },
 		Reject: func(r cluster.Recovery) error {
 			if c.broken {
+				c.unnoted = c.unnoted.With(r)
 				return errBroken
 			}
 			c.rejected = c.rejected.With(r)
@@ -138,7 +140,7 @@ func (w *town) confirm(name string) (Decision, error) {
 
 func (w *town) restart(name string) {
 	c := w.nodes[name]
-	c.stopped, c.led, c.ledAt = nil, false, -1
+	c.stopped, c.led, c.ledAt, c.unnoted = nil, false, -1, nil
 }
 
 // TestLives runs the scripts of testdata.
@@ -262,7 +264,7 @@ func TestNotices(t *testing.T) {
 			case 6:
 				if c.stopped != nil {
 					r, own := *c.stopped, w.own(c, *c.stopped)
-					if d, _ := w.confirm(name); d == Accept && (own.led() || own.Rejected) {
+					if d, _ := w.confirm(name); d == Accept && (own.led() || own.Rejected || own.Unnoted) {
 						t.Fatalf("%s notes recovery %v, with %+v", name, r, own)
 					}
 				}
@@ -288,7 +290,7 @@ func (w *town) mustHear(t *rapid.T, name string, r cluster.Recovery, reach []str
 	for _, n := range append(slices.Clone(reach), name) {
 		own := w.own(w.nodes[n], r)
 		led = led || own.News && own.led()
-		rejects = rejects || own.News && own.Rejected
+		rejects = rejects || own.News && (own.Rejected || own.Unnoted)
 	}
 	d, words, err := w.hear(name, r, reach...)
 	if d == Accept && (led || rejects) {
