@@ -20,8 +20,8 @@ const (
 	retry = 500 * time.Millisecond
 	// askTimeout bounds the question to one peer for the tail of its log.
 	askTimeout = 3 * time.Second
-	// joinPatience: a join whose source fails ends with the source's error once it has got nothing new for this
-	// long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
+	// joinPatience: a join ends with an error once there has been no leader at its begin, or nothing new from its
+	// source, for this long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
 	joinPatience = 10 * time.Second
 )
 
@@ -70,11 +70,17 @@ func (c *Copy) Total() int64 { return c.total }
 // can take part in Raft. If the source's connection ends, Join goes on where it was. The source closes it, for
 // instance, if a long stage is being copied and nobody reads the entries for 30 s.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
-	last, term, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
 	progress := c.Clock.Now()
+	last, term, err := c.target(ctx)
+	for ; err != nil; last, term, err = c.target(ctx) {
+		if c.Clock.Now()-progress >= joinPatience {
+			return err
+		}
+		if err := c.Clock.Wait(ctx, retry, nil); err != nil {
+			return err
+		}
+	}
+	progress = c.Clock.Now()
 	for c.until = max(last, least); c.Copied < c.until; {
 		before := c.Copied
 		err := c.copyFrom(ctx, from)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -21,10 +22,11 @@ type peers struct {
 	first, last, breaks map[cluster.NodeID]uint64
 	gone                bool // a peer that has failed fails from then on
 	asked               int
+	leaderless          int // so many questions come before there is a leader
 }
 
 func (p *peers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
-	if p.asked++; p.asked <= 2 { // there is no leader yet
+	if p.asked++; p.asked <= p.leaderless {
 		return bulk.Tail{}, errors.ErrUnsupported
 	}
 	return bulk.Tail{Term: 2, Leading: peer == 2, First: p.first[peer], Last: 9, Commit: 9}, nil
@@ -73,6 +75,7 @@ func TestCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = log.Close() }()
+			c.peers.leaderless = 2
 			h := healing{
 				Copy: Copy{Log: log, Peers: &c.peers, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}},
 				node: patient{}, target: consensus.NewHealTarget(seglog.HardState{}),
@@ -89,27 +92,35 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestJoin: a new log gets all committed entries from one member, and holds no vote in its term.
+// TestJoin: a new log gets all committed entries from one member, and holds no vote in its term. If there is no leader,
+// the join waits for one before it fails: by then all of mysqld's data may have been copied for it.
 func TestJoin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = log.Close() }()
-		p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: 9}}
-		c := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}}
-		c.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
-		if err := c.Join(t.Context(), 1, 3, 1); err == nil || log.LastIndex() != 0 {
-			t.Fatalf("joined without a leader: %v, %d entries", err, log.LastIndex())
-		}
-		if err := c.Join(t.Context(), 1, 3, 1); err != nil {
-			t.Fatal(err)
-		}
-		if hs := log.HardState(); log.LastIndex() != 9 || hs != (seglog.HardState{Term: 2, Vote: 1, Commit: 9}) {
-			t.Errorf("the log ends at %d, with %+v", log.LastIndex(), hs)
-		}
-	})
+	for _, leaderless := range []int{0, 2, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = log.Close() }()
+			p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: 9}, leaderless: leaderless}
+			c := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}}
+			c.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
+			begun := time.Now()
+			err = c.Join(t.Context(), 1, 3, 1)
+			if leaderless > 2 {
+				if waited := time.Since(begun); err == nil || log.LastIndex() != 0 || waited < joinPatience || waited > 2*joinPatience {
+					t.Errorf("joined without a leader: %v, %d entries, %v", err, log.LastIndex(), waited)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%d questions without a leader: %v", leaderless, err)
+			}
+			if hs := log.HardState(); log.LastIndex() != 9 || hs != (seglog.HardState{Term: 2, Vote: 1, Commit: 9}) {
+				t.Errorf("the log ends at %d, with %+v", log.LastIndex(), hs)
+			}
+		})
+	}
 }
 
 // TestJoinGoesOn: a join whose source breaks off goes on with the next entry. Before, it began again, with a new copy
@@ -131,7 +142,7 @@ func TestJoinGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = log.Close() }()
-			p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: c.last}, breaks: c.breaks, gone: c.err != nil, asked: 2}
+			p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: c.last}, breaks: c.breaks, gone: c.err != nil}
 			join := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}, Others: func() []cluster.NodeID { return []cluster.NodeID{2, 3} }}
 			if err := join.Join(t.Context(), 1, 3, 1); !errors.Is(err, c.err) || log.LastIndex() != c.last {
 				t.Errorf("%s: %v, the log ends at %d; want %v, %d", c.what, err, log.LastIndex(), c.err, c.last)
