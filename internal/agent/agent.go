@@ -164,7 +164,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, fmt.Errorf("%w: node %q has data in %s, or its configuration has [join]: start the agent without --bootstrap",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
-	own, err := keys.Open(cfg, last.State, data.Fresh(), logger)
+	own, err := openKeys(cfg, data, last.State, logger)
 	if err != nil {
 		return nil, err
 	}

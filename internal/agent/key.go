@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
@@ -36,6 +37,15 @@ func OutdatedKeys(cfg config.Config) string {
 	return keys.OutdatedIn(cfg, last.State)
 }
 
+// openKeys reads this node's keys. Without the note of the key shown it goes by the cluster state alone.
+func openKeys(cfg config.Config, data *dataDir, last cluster.State, logger *slog.Logger) (*keys.Keys, error) {
+	noted, err := data.KeyNote()
+	if err != nil {
+		logger.Warn("it is not known which key this node has shown", "error", err)
+	}
+	return keys.Open(cfg, last, noted, data.Fresh(), logger)
+}
+
 // keyed is this node as package keys sees it.
 type keyed struct{ *Agent }
 
@@ -50,6 +60,9 @@ func (n keyed) ShowKey(k *nodekey.Key) {
 	n.peers.SetKey(k)
 	n.board.Update(func(s *status.Node) { s.Key = k.Name() })
 }
+
+// NoteKey implements keys.Node.
+func (n keyed) NoteKey(note datadir.KeyNote) error { return n.data.WriteKeyNote(note) }
 
 // ChangeKey implements keys.Node.
 func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {

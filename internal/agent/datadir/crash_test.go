@@ -75,6 +75,10 @@ func lives() []life {
 			func(d Dir) error { return d.WriteHookNote(HookNote{Sequence: 1, Role: "primary"}) },
 			func(d Dir) error { return d.WriteHookNote(HookNote{Sequence: 2, Role: "replica", Pending: true}) },
 		}, func(d Dir) (any, error) { return d.HookNote() }},
+		{Key, []func(Dir) error{
+			func(d Dir) error { return d.WriteKeyNote(KeyNote{Shown: "q1:b", Former: "q1:a"}) },
+			func(d Dir) error { return d.WriteKeyNote(KeyNote{Shown: "q1:c", Former: "q1:b"}) },
+		}, func(d Dir) (any, error) { return d.KeyNote() }},
 	}
 }
 

@@ -19,6 +19,9 @@ const (
 	// Refused is refused.json, the recoveries that the node refuses for good.
 	Refused       = "refused.json"
 	refusedFormat = 1
+	// Key is key.json, which key the node shows since its key was changed.
+	Key       = "key.json"
+	keyFormat = 1
 )
 
 // Fence reads an operator's fence; nil = there is none.
@@ -122,3 +125,29 @@ func (d Dir) HookNote() (HookNote, error) {
 
 // WriteHookNote replaces what the hook was told.
 func (d Dir) WriteHookNote(n HookNote) error { return d.replace(Hook, hookRecord{hookFormat, n}) }
+
+// KeyNote says that the node shows a key in place of another one, from before the others hear of it. The zero KeyNote
+// says nothing.
+type KeyNote struct {
+	Shown  cluster.Key `json:"shown"`
+	Former cluster.Key `json:"former"`
+}
+
+// keyRecord is the content of key.json.
+type keyRecord struct {
+	Format int `json:"format"`
+	KeyNote
+}
+
+// KeyNote reads which key the node shows since its key was changed; zero = it was never changed.
+func (d Dir) KeyNote() (KeyNote, error) {
+	var r keyRecord
+	_, err := d.Load(File{Name: Key, Format: keyFormat, Remedy: "remove it"}, &r)
+	if err != nil {
+		return KeyNote{}, err
+	}
+	return r.KeyNote, nil
+}
+
+// WriteKeyNote notes which key the node shows from now on.
+func (d Dir) WriteKeyNote(n KeyNote) error { return d.replace(Key, keyRecord{keyFormat, n}) }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
@@ -23,9 +24,9 @@ import (
 var ErrKey = errors.New("this node cannot use its key")
 
 // Open reads the key of a configuration's node. If there is none it makes one: at the first start, or after an
-// upgrade from a quorate without keys. last is the cluster state that the node knew last; fresh: the node has no data
-// yet. nil: there is no key, and none is needed yet.
-func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger) (*Keys, error) {
+// upgrade from a quorate without keys. last is the cluster state that the node knew last, noted what it noted of the
+// key that it shows; fresh: the node has no data yet. nil: there is no key, and none is needed yet.
+func Open(cfg config.Config, last cluster.State, noted datadir.KeyNote, fresh bool, logger *slog.Logger) (*Keys, error) {
 	if cfg.KeyFile == "" {
 		return nil, nil
 	}
@@ -49,6 +50,8 @@ func Open(cfg config.Config, last cluster.State, fresh bool, logger *slog.Logger
 		return nil, fmt.Errorf("%w: the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
 			ErrKey, cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
+	m, is := last.MemberByID(cfg.Self().ID)
+	k.resume(noted, m, is)
 	return k, nil
 }
 
@@ -86,7 +89,7 @@ func knownKey(cfg config.Config, last cluster.State) (known cluster.Key, needed 
 func Check(cfg config.Config, last cluster.State, fresh bool) error {
 	_, missing := os.Lstat(cfg.KeyFile)
 	if cfg.KeyFile == "" || cfg.PeerTLS.CertificateFile != "" || !errors.Is(missing, fs.ErrNotExist) {
-		_, err := Open(cfg, last, fresh, slog.New(slog.DiscardHandler))
+		_, err := Open(cfg, last, datadir.KeyNote{}, fresh, slog.New(slog.DiscardHandler))
 		return err
 	}
 	const writeAndPass = 0o3 // access(2): W_OK|X_OK

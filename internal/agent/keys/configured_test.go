@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
@@ -70,7 +71,7 @@ func TestConfiguredKeyIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(cfg, cluster.State{}, true, slog.New(slog.DiscardHandler))
+	_, err = Open(cfg, cluster.State{}, datadir.KeyNote{}, true, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), file+" is not there: put it back") {
 		t.Error(err)
 	}

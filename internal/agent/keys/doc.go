@@ -15,6 +15,10 @@
 //	key A, next B                  B                  the leader has committed B
 //	key B                          B
 //
+// Before it shows B, the node notes that in its data directory (key.json). Once the others have heard B they may commit
+// it, and take A no more, while the node's own disk has the second state still. So a node that starts with that state
+// goes by the note. While a node is rebuilt it has no state, and goes by the note, too.
+//
 // A member that is away holds up the change, not the cluster: when it comes back it still knows A, and is
 // shown A. Whatever happens in between, both keys are this node's, so each step can be done again.
 //

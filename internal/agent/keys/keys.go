@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
@@ -40,6 +41,8 @@ type Node interface {
 	ShowKey(k *nodekey.Key)
 	// ChangeKey has the cluster change its state, through the leader.
 	ChangeKey(ctx context.Context, c cluster.KeysChange) error
+	// NoteKey notes durably which key the node shows.
+	NoteKey(n datadir.KeyNote) error
 	// Trouble shows in the status why the key is not changed yet; "" = nothing is in the way.
 	Trouble(text string)
 	// State is the cluster state. Outdated shows in the status for which nodes the configuration has other keys than
@@ -111,6 +114,8 @@ type Keys struct {
 	// since is the index of the state in which the next key, sinceOf, was seen first; 0 = there is none.
 	since   uint64
 	sinceOf cluster.Key
+	// noted is what is noted of the key shown.
+	noted datadir.KeyNote
 }
 
 // Load reads a node's key, and makes one if there is no file. Of two keys the node shows the key by which
@@ -132,6 +137,21 @@ func Load(files Files, self cluster.NodeID, known cluster.Key, logger *slog.Logg
 		k.swap()
 	}
 	return k, nil
+}
+
+// resume has the node show its next key again if it had shown that before it ended: the others may take no other key any
+// more, and this node may not have heard so. The note is newer than any state in which that key is not the next one. m
+// is the node's member in the state on its disk; is = there is one.
+func (k *Keys) resume(noted datadir.KeyNote, m cluster.Member, is bool) {
+	k.noted = noted
+	if k.next != nil && k.note() == noted && (!is || m.NextKey == noted.Shown) {
+		k.swap()
+	}
+}
+
+// note says that the node shows its next key.
+func (k *Keys) note() datadir.KeyNote {
+	return datadir.KeyNote{Shown: k.next.Name(), Former: k.Shown().Name()}
 }
 
 func (k *Keys) swap() { k.next = k.shown.Swap(k.next) }
@@ -175,6 +195,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		if k.next != nil && m.Key == k.next.Name() { // somebody has said so: "quorate node set --key"
 			k.show(n)
 		}
+		k.correct(n)
 		n.Trouble(cmp.Or(k.unknown(m), k.renew(n), k.aside()))
 		return
 	}
@@ -201,8 +222,26 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		n.Trouble("the key change waits for [peer_tls] in the node.toml of these nodes, which do not know the authority of the new key: " + strings.Join(lack, ", "))
 		return
 	}
+	if err := n.NoteKey(k.note()); err != nil { // it is to show this key also after a restart
+		n.Trouble(fmt.Sprintf("the key change waits, because the new key cannot be noted: %v", err))
+		return
+	}
+	k.noted = k.note()
 	n.Trouble("")
 	k.show(n)
+}
+
+// correct notes which key is shown, once another one is noted and no change is under way: that change was taken back.
+func (k *Keys) correct(n Node) {
+	now := datadir.KeyNote{Shown: k.Shown().Name(), Former: k.noted.Shown}
+	if k.noted.Shown == "" || k.noted.Shown == now.Shown {
+		return
+	}
+	if err := n.NoteKey(now); err != nil {
+		k.logger.Warn("cannot note which key this node shows: trying again", "error", err)
+		return
+	}
+	k.noted = now
 }
 
 func (k *Keys) show(n Node) {

@@ -69,7 +69,7 @@ var allowed = map[string][]string{
 	"internal/agent/mysqlrouter":        {"agent/board", "agent/routing", "cluster", "mysql/gtid", "mysql/routermeta", "sys/clock", "sys/metrics"},
 	"internal/agent/hooks":              {"agent/datadir", "cluster/status"},
 	"internal/agent/variables":          {"agent/operate", "agent/primary", "cluster", "cluster/status", "front/control", "mysql/install", "mysql/mysqld", "sys/clock"},
-	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey", "config", "log/vfs", "sys/clock"},
+	"internal/agent/keys":               {"agent/datadir", "cluster", "cluster/status", "config/units", "raft/nodekey", "config", "log/vfs", "sys/clock"},
 	"internal/agent/member":             {"agent/board", "agent/datadir", "agent/join", "agent/membership", "agent/primary", "agent/quorumloss", "cluster", "cluster/status", "log/retention", "log/seglog", "mysql/feed", "mysql/replay", "mysql/tap", "raft/bulk", "raft/consensus", "raft/logcopy", "raft/transport", "role", "sys/clock"},
 	"internal/agent/events":             {"mysql/mysqld"},
 	"internal/agent/switchover":         {"agent/board", "agent/operate", "agent/primary", "cluster", "cluster/status", "config/units", "front/control", "mysql/mysqld", "raft/consensus", "role", "sys/clock"},
