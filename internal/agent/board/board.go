@@ -208,6 +208,11 @@ func (b *Board) SetState(s cluster.State) {
 	if s.Version < b.state.Version {
 		return // what the log says is older than what another node has told
 	}
+	for _, m := range b.state.Members {
+		if _, still := s.MemberByID(m.ID); !still {
+			delete(b.troubles, m.Name) // nothing else ends it: there is no connection to it any more
+		}
+	}
 	b.state = s.Clone()
 	b.named.Store(new(b.state.Members))
 	b.self.StateVersion = new(s.Version)

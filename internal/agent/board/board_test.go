@@ -305,6 +305,21 @@ func TestVoteDelaySaysWhatIsTrue(t *testing.T) {
 	}
 }
 
+// TestTroubleGoesWithItsNode: a node that is no member is never connected again, which would end what was said of it.
+func TestTroubleGoesWithItsNode(t *testing.T) {
+	w := newWorld(t)
+	for _, about := range []string{"a disk", "b", "c"} {
+		w.SetTrouble(about, about+" is ill")
+	}
+	s := w.State()
+	s.Version, s.Members = 1, s.Members[:2]
+	w.SetState(s)
+	w.SetRole(status.RoleReplica, "")
+	if got, want := w.Own().Reason, "a disk is ill; b is ill"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestCutOffIsShown: the status says why the others do not hear a node, whatever its role says.
 func TestCutOffIsShown(t *testing.T) {
 	w := newWorld(t)
