@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -125,6 +126,51 @@ func TestKeysOfMembers(t *testing.T) {
 	add.Name, add.ID, add.Peer = "e", 10, "e:7400"
 	if _, err := s.With(member(add)); err == nil {
 		t.Error("the key of a removed node is used again")
+	}
+}
+
+// TestRemovedKeysAreBounded: after the removal of many nodes with keys a node can still be added, and each of the removed
+// ones comes back no more, also if its key is not kept any longer.
+func TestRemovedKeysAreBounded(t *testing.T) {
+	const removed = 2000
+	s := keyedState("abc")
+	change := func(c MembershipChange) (err error) {
+		var next State
+		if next, err = s.With(Change{ID: "1", Membership: &c}); err == nil {
+			s = next
+		}
+		return err
+	}
+	id := func(i int) NodeID { return NodeID(1<<63) + NodeID(i) } // as long as most ids
+	node := func(i int) MembershipChange {
+		name := fmt.Sprintf("node%d", i)
+		return MembershipChange{Op: OpAdd, Name: name, ID: id(i), Peer: name + ":7400", Key: KeyOf([]byte(name))}
+	}
+	for i := range removed {
+		if err := change(node(i)); err != nil {
+			t.Fatal(err)
+		}
+		s.Members[3].NextKey = "" // no change of its key is under way
+		if i >= removed-10 {
+			s.Members[3].NextKey = KeyOf([]byte{byte(i)})
+		}
+		if err := change(MembershipChange{Op: OpRemove, Name: s.Members[3].Name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Bytes(); n > StateBytesMax || len(s.Removed) != removed {
+		t.Errorf("the state has %d bytes, and knows of %d removed nodes", n, len(s.Removed))
+	}
+	for _, i := range []int{0, removed - 257, removed - 256, removed - 1} {
+		if _, kept := s.RemovedKeys[id(i)]; kept != (i >= removed-256) {
+			t.Errorf("the key of removed node %d: kept %t", i, kept)
+		}
+		if err := change(node(i)); err == nil {
+			t.Errorf("removed node %d comes back", i)
+		}
+	}
+	if len(s.RemovedKeys) != 256 || len(s.RemovedNextKeys) != 10 {
+		t.Errorf("%d and %d keys are kept", len(s.RemovedKeys), len(s.RemovedNextKeys))
 	}
 }
 

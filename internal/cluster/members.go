@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// removedKeysMax bounds the removed nodes whose keys are kept: the newest.
+const removedKeysMax = 256
+
 // membersMax bounds the members: transport and Raft were built and tested for this many.
 const membersMax = 9
 
@@ -141,8 +144,10 @@ func (s *State) setMembership(c MembershipChange) error {
 	return nil
 }
 
-// noteRemoved makes sure that the node is told that it was removed. Its keys are kept, too: without a known key
-// it would be told nothing.
+// noteRemoved makes sure that the node is told that it was removed. Its keys are kept, too: without a known key it would
+// be told nothing. So the keys of the oldest are dropped. Their nodes hear nothing any more, and still cannot come back:
+// their ids stay, a node with an unknown key is no peer, and "node add" refuses the id. The leader alone computes a state:
+// its entry has the whole of it, so the nodes agree whatever their versions are.
 func (s *State) noteRemoved(m Member) {
 	s.Removed = append(s.Removed, m.ID)
 	keep := func(all *map[NodeID]Key, k Key) {
@@ -156,6 +161,10 @@ func (s *State) noteRemoved(m Member) {
 	}
 	keep(&s.RemovedKeys, m.Key)
 	keep(&s.RemovedNextKeys, m.NextKey)
+	for _, old := range s.Removed[:max(0, len(s.Removed)-removedKeysMax)] {
+		delete(s.RemovedKeys, old)
+		delete(s.RemovedNextKeys, old)
+	}
 }
 
 // Promoted returns a learner with a vote. A learner that was rebuilt has its weight again.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/quorate/quorate/internal/config/units"
 )
+
+// StateBytesMax bounds the entry of a change, which has the whole state: enough for some dozens of members with long
+// names, and about 2000 removed ones.
+const StateBytesMax = 64 << 10
 
 // Bounds of what an operator may write into the state.
 const (
@@ -73,7 +78,7 @@ type State struct {
 	Members []Member `json:"members"`
 	// Removed are the ids of former members. No id is used again.
 	Removed []NodeID `json:"removed,omitempty"`
-	// RemovedKeys are the keys of removed nodes: a node that shows one of them is told that it was removed.
+	// RemovedKeys are the keys of the nodes that were removed last: a node that shows one of them is told that it was removed.
 	RemovedKeys map[NodeID]Key `json:"removed_keys,omitempty"`
 	// RemovedNextKeys are the next keys of nodes that were removed while their key was being changed.
 	RemovedNextKeys map[NodeID]Key `json:"removed_next_keys,omitempty"`
@@ -293,6 +298,12 @@ func (s State) MemberByID(id NodeID) (m Member, ok bool) {
 		return m, false
 	}
 	return s.Members[i], true
+}
+
+// Bytes is how much of StateBytesMax the state takes.
+func (s State) Bytes() int {
+	b, _ := json.Marshal(s) // without an error: it has only texts and numbers
+	return len(b)
 }
 
 // Clone returns a copy that shares nothing with s.

@@ -58,6 +58,10 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note above says why
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the cluster survives %s (before: %d): %s", units.Count(is.Survives, "failure", "failures"), was.Survives, is.Limit))
 	}
+	if n := after.Bytes(); n > cluster.StateBytesMax/2 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster state has %d KiB, and at most %d are kept: the ids of removed nodes stay in it for ever; "+
+			"a cluster that is made from a backup begins without them", n>>10, cluster.StateBytesMax>>10))
+	}
 	waited := map[string]bool{}
 	for _, m := range acksWouldWait(before, nodes) {
 		waited[m.Name] = true

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,16 @@ func TestPlanChange(t *testing.T) {
 	after.Members[1].Weight = 3
 	if d := cmp.Diff(cluster.Impact{}, PlanChange(before, after, cGone, "a")); d != "" {
 		t.Errorf("it waits already (-want +got):\n%s", d)
+	}
+}
+
+// TestLongState: from half of the bound on, a change of the cluster state says so.
+func TestLongState(t *testing.T) {
+	before, nodes := threeToPlanFor()
+	long := before.Clone()
+	long.Removed = make([]cluster.NodeID, 20_000)
+	if notes := PlanChange(before, long, nodes(func(_, _ *Node) {}), "a").Notes; len(notes) != 1 || !strings.Contains(notes[0], "has 39 KiB, and at most 64") {
+		t.Errorf("%v", notes)
 	}
 }
 

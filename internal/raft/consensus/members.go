@@ -57,8 +57,8 @@ func (g *Group) proposeMembers(before cluster.State, c cluster.StateChange) erro
 	if err != nil {
 		return err
 	}
-	if len(context) > stateBytesMax {
-		return fmt.Errorf("the cluster state would have %d bytes, at most %d are kept", len(context), stateBytesMax)
+	if err := checkBytes(context); err != nil {
+		return err
 	}
 	cc := raftChange(before, c)
 	cc.Context = context

@@ -13,9 +13,6 @@ import (
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
-// stateBytesMax bounds the entry of a change: enough for some dozens of members with long names.
-const stateBytesMax = 64 << 10
-
 // Errors of a change of the cluster state.
 var (
 	// ErrNotLeader: only the leader takes a change.
@@ -179,12 +176,20 @@ func (g *Group) ProposeState(now time.Duration, c cluster.Change) error {
 	if err != nil {
 		return err
 	}
-	if len(data) > stateBytesMax {
-		return fmt.Errorf("the cluster state would have %d bytes, at most %d are kept", len(data), stateBytesMax)
+	if err := checkBytes(data); err != nil {
+		return err
 	}
 	if err := g.rn.Propose(data); err != nil {
 		// Dropped: a transfer is under way, or the followers are far behind.
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	return nil
+}
+
+// checkBytes refuses an entry that is too long.
+func checkBytes(change []byte) error {
+	if len(change) > cluster.StateBytesMax {
+		return fmt.Errorf("the cluster state would have %d bytes, at most %d are kept", len(change), cluster.StateBytesMax)
 	}
 	return nil
 }
