@@ -16,8 +16,20 @@ import (
 
 // PlanChange says what a change of the cluster state means by what is known now.
 func (s *Server) PlanChange(c cluster.Change) (cluster.Impact, error) {
+	return s.plan(s.committed(), c)
+}
+
+// committed is the newest cluster state of which this node knows that it is committed. The status table has it only once
+// it is on the disk.
+func (s *Server) committed() cluster.State {
+	if r := s.Node.Raft(); r != nil {
+		return r.Committed().State().State
+	}
+	return s.Board.State()
+}
+
+func (s *Server) plan(before cluster.State, c cluster.Change) (cluster.Impact, error) {
 	c.ID = "plan"
-	before := s.Board.State()
 	after, err := before.With(c)
 	if err != nil {
 		return cluster.Impact{}, err
@@ -34,7 +46,11 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 			return Done{ReadOnly: true}, err
 		}
 	}
-	plan, err := s.PlanChange(c)
+	before := s.committed()
+	plan, err := s.plan(before, c)
+	if err == nil && !ask.Force {
+		c.Judged = before.Version // another operator may change something at the same time
+	}
 	switch {
 	case errors.Is(err, cluster.ErrUnchanged):
 		plan.Notes = []string{err.Error()}

@@ -81,6 +81,24 @@ func TestRefusedWhileInMaintenance(t *testing.T) {
 	}
 }
 
+// TestJudgedOnWhatIsCommitted: two operators who ask at once could stop writes together, each with a change that would
+// stop none alone. So a change counts only for the committed state for which it was judged, unless it is forced.
+func TestJudgedOnWhatIsCommitted(t *testing.T) {
+	s := serveLeading(t)
+	committed := s.Node.(leading).node.Committed().State().State
+	for i, c := range []struct {
+		ask  cluster.Ask
+		want uint64
+	}{{cluster.Ask{}, committed.Version}, {cluster.Ask{Force: true}, 0}, {cluster.Ask{}, committed.Version}} {
+		if _, err := s.ChangeAs(t.Context(), "ann@db1", c.ask, cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(i + 6)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Node.(leading).asked.Judged; got != c.want {
+			t.Errorf("%+v: judged on version %d, want %d", c.ask, got, c.want)
+		}
+	}
+}
+
 // TestIgnoredChanges: if a change was overtaken, its operator is told to look, and to ask again. If Raft cannot make
 // a change, its operator is told not to ask again.
 func TestIgnoredChanges(t *testing.T) {

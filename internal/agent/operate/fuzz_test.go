@@ -29,6 +29,7 @@ type leading struct {
 	*apart
 	node    *consensus.Runner
 	ignored error // what becomes of a change that was committed
+	asked   *cluster.Change
 }
 
 func (n leading) Raft() Raft                      { return n }
@@ -39,6 +40,7 @@ func (leading) Role() consensus.RoleState {
 func (leading) Barrier(context.Context) error                      { return errors.New("no majority") }
 func (n leading) CheckState(context.Context, cluster.Change) error { return n.ignored }
 func (n leading) ProposeState(_ context.Context, c cluster.Change) (consensus.StateOutcome, error) {
+	*n.asked = c
 	after, err := n.board.State().With(c)
 	if err != nil {
 		return consensus.StateOutcome{}, err
@@ -58,9 +60,11 @@ func serveLeading(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = log.Close() })
-	members := n.board.State().Members
+	state := n.board.State()
+	state.Version = 5
+	n.board.SetState(state)
 	node, err := consensus.New(consensus.Config{
-		Self: 1, Members: members, Heartbeat: 1e8, ElectionTimeout: 1e9, Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler),
+		Self: 1, Members: state.Members, State: &cluster.StatePoint{State: state}, Heartbeat: 1e8, ElectionTimeout: 1e9, Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler),
 		HasStage: log.HasStage, OnRole: func(consensus.RoleState) {},
 	})
 	if err != nil {
@@ -74,7 +78,7 @@ func serveLeading(t *testing.T) *Server {
 		n.board.SetRole(is, "")
 	}
 	n.board.SetRole(status.RoleReplica, "")
-	s.Node = leading{apart: n, node: node}
+	s.Node = leading{apart: n, node: node, asked: new(cluster.Change)}
 	return s
 }
 
