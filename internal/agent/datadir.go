@@ -66,7 +66,8 @@ func readDataDir(cfg config.Config) (*dataDir, cluster.StatePoint, error) {
 	if err != nil {
 		return nil, cluster.StatePoint{}, err
 	}
-	if _, err := os.Stat(data.Join("mysql")); cfg.Self().Kind == cluster.KindLogger && err == nil {
+	// Only what does not exist is absent: the name may be a link to a disk that is not mounted.
+	if _, err := os.Lstat(data.Join("mysql")); cfg.Self().Kind == cluster.KindLogger && !errors.Is(err, fs.ErrNotExist) {
 		return nil, cluster.StatePoint{}, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
 			cfg.DataDir, cfg.Node)
 	}

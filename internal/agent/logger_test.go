@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,6 +35,13 @@ func TestLoggerNeedsNoMySQL(t *testing.T) {
 	}
 	if _, err := New(cfg, quiet, "v"); err == nil || !strings.Contains(err.Error(), "is a logger") {
 		t.Errorf("a logger over a mysqld's data: %v", err)
+	}
+	// The data may lie on a disk that is not mounted now.
+	if err := errors.Join(os.Remove(d.Join("mysql")), os.Symlink("/nonexistent", d.Join("mysql"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(cfg, quiet, "v"); err == nil || !strings.Contains(err.Error(), "is a logger") {
+		t.Errorf("a logger over a link to a mysqld's data: %v", err)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
