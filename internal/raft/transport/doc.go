@@ -65,6 +65,9 @@
 // The node that dials checks the key of the peer that it wants, before it says who it is. The node that answers
 // checks that the key is a peer's, and then that it belongs to the peer that the greeting names.
 //
+// A Handler that is a Hearer hears who dials, also if that node is refused. While it wants to know, a node whose key
+// is no peer's may say who it is, and is told a code and nothing else.
+//
 // SetPeers changes the peers, while Run is under way.
 //
 // A lost connection that had lasted a second is dialled again at once: that shows whether the peer's process is

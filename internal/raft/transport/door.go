@@ -35,6 +35,8 @@ type Door struct {
 	Checker Checker
 	// Holder returns the peer that has a key; nil = the Door goes by names alone.
 	Holder func(k cluster.Key) (id cluster.NodeID, ok bool)
+	// Hears is Hearer.Hears; nil = nobody hears who dials.
+	Hears func() bool
 
 	former atomic.Pointer[Former]
 }
@@ -43,9 +45,10 @@ type Door struct {
 func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
 
 // KnowsKey tells whether a node with that key is answered at all. It must be the key of a peer or of a former
-// member. A node without data answers any key, because others may know more than it does.
+// member. A node without data answers any key, because others may know more than it does. So does a node that hears
+// who dials: it refuses a key that is not known here once it has heard whose it is.
 func (d *Door) KnowsKey(k cluster.Key) bool {
-	if _, judges := d.Checker.(UnknownChecker); judges {
+	if _, judges := d.Checker.(UnknownChecker); judges || d.Hears != nil && d.Hears() {
 		return true
 	}
 	_, ok := d.holder(k)

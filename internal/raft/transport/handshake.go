@@ -263,6 +263,7 @@ func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 		return hello{}, fmt.Errorf("read greeting: %w", err)
 	}
 	h, version, rejected := t.examine(g, key)
+	t.heard(conn, h, rejected)
 	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
 	if rejected != nil {
 		answer = rejected.greeting(version)
@@ -276,8 +277,19 @@ func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 	return h, nil
 }
 
+// heard tells a Hearer who dials.
+func (t *Transport) heard(conn net.Conn, h hello, rejected *RejectedError) {
+	self := t.cfg.Identity
+	if h.id.ClusterID != self.ClusterID || h.target != self.Node || h.id.Node == self.Node {
+		return
+	}
+	if hearer, ok := t.cfg.Handler.(Hearer); ok && hearer.Hears() {
+		hearer.Heard(h.id, conn.RemoteAddr(), rejected)
+	}
+}
+
 // examine makes all checks of the answering side except those of TLS, and chooses the version; 0 = the sides
-// have no version in common.
+// have no version in common. The hello is zero if it cannot be read.
 func (t *Transport) examine(g greeting, key cluster.Key) (hello, uint16, *RejectedError) {
 	self := t.cfg.Identity
 	version, ok := t.speaks.common(g.speaks())
@@ -291,8 +303,5 @@ func (t *Transport) examine(g greeting, key cluster.Key) (hello, uint16, *Reject
 	if err != nil {
 		return hello{}, version, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
 	}
-	if r := t.door.Admit(h.target, h.id, key, h.class == classCall); r != nil {
-		return hello{}, version, r
-	}
-	return h, version, nil
+	return h, version, t.door.Admit(h.target, h.id, key, h.class == classCall)
 }

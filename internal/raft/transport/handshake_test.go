@@ -213,6 +213,53 @@ func TestUnknownIsAsked(t *testing.T) {
 	}
 }
 
+// TestHeard: a node that wants to know who dials hears the name of a node that it refuses, over TLS also with a key that
+// no member has. It hears no node of another cluster, and once it does not want to know, such a key says nothing.
+func TestHeard(t *testing.T) {
+	for _, security := range []cluster.PeerSecurity{cluster.PeersPlain, cluster.PeersRequire} {
+		for _, c := range []struct {
+			name    string
+			prepare func(a, b *node)
+			want    Code // of the refusal
+			silent  bool // node b hears nothing
+		}{
+			{"a member", func(_, _ *node) {}, codeAccepted, false},
+			{"no member", func(_, b *node) { b.SetPeers(nil) }, CodeUnknown, false},
+			{"another cluster", func(a, b *node) {
+				a.door.Self.ClusterID, b.door.Self.ClusterID = 7, 8
+				a.cfg.Identity.ClusterID, b.cfg.Identity.ClusterID = 7, 8
+			}, CodeCluster, true},
+			{"nobody wants to know", func(_, b *node) { b.SetPeers(nil); b.hears = nil }, CodeUnknown, true},
+		} {
+			a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+			introduce(a, b)
+			secured(t, security, a, b)
+			b.hears = func() bool { return true }
+			c.prepare(a, b)
+			b.start(t)
+			want := heardCall{"a", "127.0.0.1", c.want}
+			if c.want == CodeUnknown && security == cluster.PeersRequire {
+				want.code = CodeKey
+			}
+			refused := want.code != codeAccepted
+			if i := a.Introduce(t.Context()); (len(i.Rejections) == 1) != refused || refused && i.Rejections[0].Code != want.code {
+				t.Errorf("%s, %s: %+v", security, c.name, i)
+			}
+			select {
+			case got := <-b.callers:
+				if c.silent || got != want {
+					t.Errorf("%s, %s: heard %+v, want %+v", security, c.name, got, want)
+				}
+			default:
+				if !c.silent {
+					t.Errorf("%s, %s: nobody heard it", security, c.name)
+				}
+			}
+			a.Unlisten()
+		}
+	}
+}
+
 // TestAskWhoRefuses: a node that only asks is judged by CheckCaller and not by CheckPeer, because CheckPeer may write.
 func TestAskWhoRefuses(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)

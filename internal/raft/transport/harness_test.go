@@ -57,6 +57,15 @@ type recorder struct {
 	onRaft func(*pb.Message)
 	// check answers CheckPeer, and caller answers CheckCaller. Without caller, check answers both.
 	check, caller func(Identity) error
+	// hears, if set, answers Hears; callers has the calls of Heard.
+	hears   func() bool
+	callers chan heardCall
+}
+
+// heardCall is a call of Heard: the code is codeAccepted for a node that is welcome.
+type heardCall struct {
+	name, from string
+	code       Code
 }
 
 // bulkStream is a call of Bulk that lasts until done is closed.
@@ -71,7 +80,19 @@ func newRecorder() *recorder {
 		raft: make(chan *pb.Message, 1<<14), statuses: make(chan string, 64), events: make(chan peerEvent, 64),
 		unreachable: make(chan cluster.NodeID, 1), rejected: make(chan *RejectedError, 1), routes: make(chan net.Conn, 4), reads: make(chan net.Conn, 4),
 		bulks: make(chan bulkStream, 2*bulkStreamsMax), calls: make(chan bulkStream, 2*callStreamsMax),
+		callers: make(chan heardCall, 4),
 	}
+}
+
+func (r *recorder) Hears() bool { return r.hears != nil && r.hears() }
+
+func (r *recorder) Heard(id Identity, from net.Addr, refused *RejectedError) {
+	call := heardCall{name: id.NodeName}
+	call.from, _, _ = net.SplitHostPort(from.String())
+	if refused != nil {
+		call.code = refused.Code
+	}
+	offer(r.callers, call)
 }
 
 func (r *recorder) Raft(m *pb.Message, _ bool) {

@@ -144,6 +144,17 @@ type CallChecker interface {
 	CheckCaller(id Identity) error
 }
 
+// Hearer is a Handler that is told who dials, whether that node is welcome or not.
+type Hearer interface {
+	// Hears tells whether the Handler wants to know that now. Then also a node whose key no member has may say who it
+	// is, before it is refused.
+	Hears() bool
+	// Heard is called while Hears, for each node of the same cluster that dials this node by its id, with the address
+	// from which it comes. What a node that is refused says of itself is not proven, its name included. refused is nil
+	// if the node is welcome.
+	Heard(id Identity, from net.Addr, refused *RejectedError)
+}
+
 // Config is what a Transport needs. All fields but Key, Authority and Security are required.
 type Config struct {
 	Identity Identity
@@ -270,6 +281,9 @@ func New(cfg Config) *Transport {
 		}
 		return p.Peer, true
 	}, Holder: t.holder}
+	if h, ok := cfg.Handler.(Hearer); ok {
+		t.door.Hears = h.Hears
+	}
 	t.SetPeers(cfg.Peers)
 	return t
 }
