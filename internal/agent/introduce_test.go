@@ -281,15 +281,15 @@ func TestBootstrap(t *testing.T) {
 
 // TestRecoveryLooksAtEmptyNodes: a node whose disk may only be missing from its mount point does not count as gone.
 func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
-	h := asker{data: newDataDir("", cluster.Member{})}
-	h.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
+	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}}
+	h.a.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
 	for id, want := range map[transport.Identity]string{
 		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
 		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "has another data directory",
 		{Node: 2, NodeName: "b"}:                        `the data directory of node "b" is empty`,
 		{Node: 3, NodeName: "c"}:                        `the data directory of node "c" is empty`,
 	} {
-		if err := h.CheckPeer(id); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := h.CheckAnswer(id); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", id, err, want)
 		}
 	}

@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,10 +29,16 @@ import (
 const recoverRequest = "recover.report"
 
 // Recovery makes this node a cluster of its own, after a majority is gone for good.
-// Its agent does not run: the data directory is locked until Close.
+// Its agent does not run: the data directory is locked until Close. Until then it listens at the peer port: other nodes
+// may serve the same cluster that this node does not know, or be recovered at the same time.
 type Recovery struct {
-	a    *Agent
-	node *quorumloss.Survivor // nil: it could not be opened
+	a       *Agent
+	node    *quorumloss.Survivor // nil: it could not be opened
+	asking  *transport.Transport // nil: it does not listen
+	hears   *recovering
+	heard   <-chan time.Time // each node that can reach this one has dialled it by then
+	stop    context.CancelFunc
+	stopped chan error
 }
 
 // StartError says why no agent could start here either. It is no refusal to recover.
@@ -62,10 +71,38 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	r := &Recovery{a: a}
 	if r.node, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{
 		Self: a.self, Cluster: cfg.Cluster, Home: a.data.Home, Members: cfg.ClusterMembers(), Log: a.logOptions(), Records: a.records,
-	}); err != nil {
+	}); err == nil {
+		err = r.listen()
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// listen answers at the peer port, for the other nodes that are recovered, and hears who dials.
+func (r *Recovery) listen() error {
+	report, err := r.node.Report()
+	if err != nil {
+		return err
+	}
+	r.a.out = &report
+	var peers []transport.Peer
+	for _, m := range r.node.Others() {
+		peers = append(peers, transport.PeerOf(m))
+	}
+	r.hears = &recovering{a: r.a, state: r.node.Survey.State.State}
+	cfg := r.a.transportConfig(r.hears, peers)
+	cfg.Logger = slog.New(slog.DiscardHandler) // the verdict has what a person needs
+	asking := transport.New(cfg)
+	if err := peerPort.opened(asking.Listen()); err != nil {
+		return &StartError{fmt.Errorf("listen for nodes that this node does not know: %w", err)}
+	}
+	r.asking, r.stopped, r.heard = asking, make(chan error, 1), time.After(transport.FoundAfter)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.stopped <- asking.Answer(ctx) }()
+	return nil
 }
 
 // checkOwner refuses a data directory with files of another user than uid: that user's agent could not read what this
@@ -92,70 +129,146 @@ func checkOwner(dir string, uid int) error {
 
 // Close gives the data directory back.
 func (r *Recovery) Close() (err error) {
+	if r.asking != nil {
+		r.stop()
+		err = <-r.stopped
+	}
 	if r.node != nil {
-		err = r.node.Close()
+		err = errors.Join(err, r.node.Close())
 	}
 	return errors.Join(err, r.a.data.Close())
 }
 
-// Judge asks the other members what they have, and says what speaks against going on
-// without them.
+// Judge asks the other members what they have, and hears which nodes dial this one. It says what speaks against going
+// on without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
-	return r.node.Judge(func(others []cluster.Member) []recovery.Finding { return r.ask(ctx, others) })
+	var heard error
+	v, err := r.node.Judge(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
+		nodes := r.ask(ctx, others)
+		if r.heard != nil {
+			select {
+			case <-r.heard:
+				r.heard = nil
+			case <-ctx.Done():
+				heard = context.Cause(ctx)
+			}
+		}
+		return nodes, r.hears.callers()
+	})
+	return v, errors.Join(err, heard)
 }
 
 // ask asks the agents of all other members at once.
 func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.Finding {
-	var peers []transport.Peer
-	for _, m := range others {
-		peers = append(peers, transport.PeerOf(m))
-	}
-	asking := transport.New(r.a.transportConfig(asker{data: r.a.data}, peers))
-	nodes := make([]recovery.Finding, len(peers))
+	nodes := make([]recovery.Finding, len(others))
 	var all sync.WaitGroup
-	for i, p := range peers {
+	for i, m := range others {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 			defer cancel()
-			report, err := r.askNode(ctx, asking, p)
+			report, err := r.askNode(ctx, m)
 			failed, ok := errors.AsType[*control.Error](err)
 			answered := ok || errors.Is(err, operate.ErrNoAnswer)
 			if ok {
 				err = errors.New(failed.Text)
 			}
-			nodes[i] = quorumloss.NodeOf(others[i], report, answered, err)
+			nodes[i] = quorumloss.NodeOf(m, report, answered, err)
 		})
 	}
 	all.Wait()
 	return nodes
 }
 
-func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {
+func (r *Recovery) askNode(ctx context.Context, m cluster.Member) (*recovery.Report, error) {
 	report := &recovery.Report{}
-	if err := operate.AskFor(ctx, asking, p.ID, r.a.requests.Question(recoverRequest), report); err != nil {
-		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
+	if err := operate.AskFor(ctx, r.asking, m.ID, r.a.requests.Question(recoverRequest), report); err != nil {
+		return nil, fmt.Errorf("ask node %s: %w", m.Name, err)
 	}
 	return report, nil
 }
 
-// asker asks other agents in this node's name. It takes no answer from a node whose data
-// directory is not the one that this node knows: with it, that node could elect nobody here.
-type asker struct {
+// callersMax bounds the callers that are kept. Anybody may call.
+const callersMax = 32
+
+// recovering is the peers' handler of a node that is to be recovered. It asks other agents in this node's name, tells
+// them what this node has if they ask, and hears who dials.
+type recovering struct {
 	stranger
-	data *dataDir
+	a     *Agent
+	state cluster.State
+
+	mu   sync.Mutex
+	came []recovery.Caller
 }
 
-// CheckPeer implements transport.Handler. It pins nothing.
-func (h asker) CheckPeer(id transport.Identity) error {
+// CheckPeer implements transport.Handler: no agent runs here. It pins nothing. An empty node must not begin, because this
+// node has data.
+func (h *recovering) CheckPeer(id transport.Identity) error {
+	code := transport.CodeMalformed
+	if id.Instance == [16]byte{} {
+		code = transport.CodeEmpty
+	}
+	return &transport.RejectedError{Code: code, Text: fmt.Sprintf("node %q has data, and its agent does not run: \"quorate recover\" does", h.a.self.Name)}
+}
+
+// CheckCaller implements transport.CallChecker: a node that is recovered, too, may ask.
+func (h *recovering) CheckCaller(id transport.Identity) error { return h.CheckAnswer(id) }
+
+// Call implements transport.Handler.
+func (h *recovering) Call(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+	h.a.requests.ServeCall(ctx, from, conn)
+}
+
+// CheckAnswer implements transport.AnswerChecker. It takes no answer from a node whose data directory is not the one
+// that this node knows: with it, that node could elect nobody here.
+func (h *recovering) CheckAnswer(id transport.Identity) error {
 	if id.Instance == [16]byte{} {
 		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if the disk is gone", id.NodeName)
 	}
-	pinned := h.data.known.Pinned(id.Node)
+	pinned := h.a.data.known.Pinned(id.Node)
 	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
 		return fmt.Errorf("node %q has another data directory (instance %.8s) than this node knows (instance %.8s)",
 			id.NodeName, instance, pinned)
 	}
 	return nil
+}
+
+// Hears implements transport.Hearer.
+func (h *recovering) Hears() bool { return true }
+
+// Heard implements transport.Hearer. A node with an empty directory serves nothing. A name that no node can have is
+// nobody's.
+func (h *recovering) Heard(id transport.Identity, from net.Addr, _ *transport.RejectedError) {
+	if id.Instance == [16]byte{} || config.CheckName(id.NodeName) != nil {
+		return
+	}
+	c := recovery.Caller{
+		Name: id.NodeName, From: hostOf(from),
+		Stranger: quorumloss.Stranger(h.state, id.Node, hex.EncodeToString(id.Instance[:]), h.a.data.known.Pinned(id.Node)),
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.came) < callersMax && !slices.Contains(h.came, c) {
+		h.came = append(h.came, c)
+	}
+}
+
+// hostOf returns an address without its port, which is another one at each dial.
+func hostOf(from net.Addr) string {
+	host, _, err := net.SplitHostPort(from.String())
+	if err != nil {
+		return from.String()
+	}
+	return host
+}
+
+// callers returns who has dialled, in a stable order.
+func (h *recovering) callers() []recovery.Caller {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.SortedFunc(slices.Values(h.came), func(x, y recovery.Caller) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.From, y.From))
+	})
 }
 
 // Do makes this node a cluster of its own. v is Judge's verdict, which must allow it.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,7 +73,7 @@ func lastLogger(t *testing.T) config.Config {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	cfg.MySQL.BaseDir = "/nonexistent"
 	cfg.Members[0].Kind = cluster.KindLogger
-	for i := 1; i < len(cfg.Members); i++ {
+	for i := range cfg.Members {
 		l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
 		if err != nil {
 			t.Fatal(err)
@@ -108,13 +109,21 @@ func oneEntry(t *testing.T, cfg config.Config) {
 	}
 }
 
-// recoverTest recovers the node of a configuration.
-func recoverTest(t *testing.T, cfg config.Config, accepted string) cluster.Recovery {
+// openRecovery opens the node of a configuration. It does not wait for callers.
+func openRecovery(t *testing.T, cfg config.Config) *Recovery {
 	t.Helper()
 	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.heard = nil
+	return r
+}
+
+// recoverTest recovers the node of a configuration.
+func recoverTest(t *testing.T, cfg config.Config, accepted string) cluster.Recovery {
+	t.Helper()
+	r := openRecovery(t, cfg)
 	v, err := r.Judge(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -151,10 +160,7 @@ func TestRecoverAgain(t *testing.T) {
 	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := openRecovery(t, cfg)
 	v, err := r.Judge(t.Context())
 	if err := errors.Join(err, r.Close()); err != nil {
 		t.Fatal(err)
@@ -203,15 +209,15 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 // here, and elects nobody.
 func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
 	known := transport.Identity{Node: 2, Instance: [16]byte{1}}
-	h := asker{data: newDataDir("", cluster.Member{})}
-	h.data.known.Load(membership.Known{2: hex.EncodeToString(known.Instance[:])}, nil)
-	if err := h.CheckPeer(known); err != nil {
+	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}}
+	h.a.data.known.Load(membership.Known{2: hex.EncodeToString(known.Instance[:])}, nil)
+	if err := h.CheckAnswer(known); err != nil {
 		t.Error(err)
 	}
-	if err := h.CheckPeer(transport.Identity{Node: 2, Instance: [16]byte{2}}); err == nil {
+	if err := h.CheckAnswer(transport.Identity{Node: 2, Instance: [16]byte{2}}); err == nil {
 		t.Error("another data directory is taken for it")
 	}
-	if err := h.CheckPeer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || h.data.known.Pinned(3) != "" {
+	if err := h.CheckAnswer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || h.a.data.known.Pinned(3) != "" {
 		t.Errorf("a node that is not known: %v", err)
 	}
 }
@@ -243,10 +249,7 @@ func TestRecoverBesideWhoRefuses(t *testing.T) {
 				}
 			}()
 		}
-		r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := openRecovery(t, cfg)
 		v, err := r.Judge(t.Context())
 		if err := errors.Join(err, r.Close()); err != nil {
 			t.Fatal(err)
@@ -255,5 +258,56 @@ func TestRecoverBesideWhoRefuses(t *testing.T) {
 		if err != nil || strings.Contains(why, "a majority of the 3 voters may run") == elsewhere || v.Nodes[0].Reachable == elsewhere {
 			t.Errorf("elsewhere %t: refused with %q, %v: %+v", elsewhere, why, err, v.Nodes)
 		}
+	}
+}
+
+// TestRecoverBesideStrangers: while a node was away, all members that it knows were replaced. The new members dial it,
+// and that ends a recovery, although the node can ask none of them. A node that is recovered at the same time counts, too.
+func TestRecoverBesideStrangers(t *testing.T) {
+	cfg := lastLogger(t)
+	self := cfg.Self()
+	dial := func(name string, instance byte) {
+		id := transport.Identity{ClusterID: cfg.ClusterID(), ClusterName: cfg.Cluster, Node: config.MemberID(cfg.Cluster, name), NodeName: name, Instance: [16]byte{instance}}
+		transport.New(transport.Config{Identity: id, Handler: stranger{}, Logger: slog.New(slog.DiscardHandler),
+			Peers: []transport.Peer{{ID: self.ID, Name: self.Name, Addr: self.Peer}}}).Introduce(t.Context())
+	}
+	r := openRecovery(t, cfg)
+	defer func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	judge := func() string {
+		t.Helper()
+		v, err := r.Judge(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		why, err := v.Refusal(recovery.None)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return why
+	}
+	dial("d", 0) // it has nothing, and serves nothing
+	dial("b", 7)
+	if why := judge(); why != "" {
+		t.Errorf("refused: %s", why)
+	}
+	dial("d", 7)
+	if why := judge(); !strings.Contains(why, "node d of this cluster dials this node from 127.0.0.1, and node a does not know it") {
+		t.Errorf("refused with %q", why)
+	}
+	other := cfg
+	other.Members = slices.Clone(cfg.Members)
+	other.Node, other.DataDir, other.Members[1].Kind = "b", filepath.Join(t.TempDir(), "data"), cluster.KindLogger
+	oneEntry(t, other)
+	r2 := openRecovery(t, other)
+	v, err := r2.Judge(t.Context())
+	if err := errors.Join(err, r2.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := v.Nodes[0]; n.Report == nil || !n.Report.Recovers || n.Report.Log.Term != 4 {
+		t.Errorf("node a says %+v, %s", n.Report, n.Problem)
 	}
 }

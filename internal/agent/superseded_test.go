@@ -42,10 +42,7 @@ func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, slog.New(slog.DiscardHandler), "v") }()
-	r, err := OpenRecovery(other, slog.New(slog.DiscardHandler), "v")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := openRecovery(t, other)
 	var v recovery.Verdict
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if v, err = r.Judge(ctx); err != nil {

@@ -37,6 +37,8 @@ remaining node goes on alone: the node of this host. What only the lost nodes ha
 
 Stop this node's agent first. The agents of all other remaining nodes should run: the
 command asks them what they have, and prints it, with the transactions that this node lacks.
+It takes at least two seconds: it hears at the peer port whether nodes run that this node does
+not know, or whether another node is being recovered. Then it refuses.
 
 It refuses if a majority answers, whatever the answers are: then no recovery is needed, or
 this node's data are the wrong ones. It refuses if another node has a newer log: recover on

@@ -1,8 +1,10 @@
 package quorumloss
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -58,8 +60,40 @@ func OpenSurvivor(c SurvivorConfig) (s *Survivor, err error) {
 // Close closes the log.
 func (s *Survivor) Close() error { return s.Log.Close() }
 
-// Judge says what speaks against going on without the other members. ask asks them all at once.
-func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Finding) (v recovery.Verdict, err error) {
+// Report is what the node says of itself to another one that is to be recovered.
+func (s *Survivor) Report() (r recovery.Report, err error) {
+	r = recovery.Report{Node: s.cfg.Self.Name, Recovers: true}
+	if by := s.cfg.Home.Own().Superseded; by != nil {
+		r.Out = by.Sentence(s.cfg.Self.Name)
+	}
+	r.Log, err = logOf(s.Log, s.Log.LastIndex(), s.Log.HardState().Commit, s.Survey.GTIDs.String())
+	return r, err
+}
+
+// Others returns the other members.
+func (s *Survivor) Others() []cluster.Member {
+	return slices.DeleteFunc(slices.Clone(s.Survey.State.State.Members), func(m cluster.Member) bool { return m.ID == s.cfg.Self.ID })
+}
+
+// Stranger tells whether a node that comes with a data directory is none that a survivor with this cluster state has
+// asked: it is no member, or comes with another directory. pinned is the directory that the survivor has met of it;
+// "" = none. A node that is a member no more is no stranger with the directory that it had.
+func Stranger(s cluster.State, id cluster.NodeID, instance, pinned string) bool {
+	m, member := s.MemberByID(id)
+	former := slices.Contains(s.Removed, id) ||
+		s.Recovered != nil && slices.ContainsFunc(s.Recovered.Without, func(m cluster.Member) bool { return m.ID == id })
+	switch known := cmp.Or(m.Instance, pinned); {
+	case member:
+		return known != "" && known != instance
+	case former:
+		return pinned != instance
+	}
+	return true
+}
+
+// Judge says what speaks against going on without the other members. ask asks them all at once, and returns who
+// dialled the node, too.
+func (s *Survivor) Judge(ask func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller)) (v recovery.Verdict, err error) {
 	c, p := s.cfg, s.Survey.State
 	if _, ok := p.State.MemberByID(c.Self.ID); !ok {
 		return v, fmt.Errorf("node %s was removed from the cluster: recover on a member", c.Self.Name)
@@ -79,13 +113,7 @@ func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Finding) (
 	if about.Log, err = logOf(s.Log, s.Log.LastIndex(), s.Log.HardState().Commit, s.Survey.GTIDs.String()); err != nil {
 		return v, err
 	}
-	var others []cluster.Member
-	for _, m := range p.State.Members {
-		if m.ID != c.Self.ID {
-			others = append(others, m)
-		}
-	}
-	about.Nodes = ask(others)
+	about.Nodes, about.Callers = ask(s.Others())
 	return recovery.Judge(about)
 }
 

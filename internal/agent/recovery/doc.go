@@ -17,6 +17,11 @@
 //     there is nothing to recover, whatever a person says. The same holds if voters
 //     answer that refuse this node and may be a majority without it: its own data may
 //     be the wrong ones.
+//   - A survivor that was away may know none of the members that the cluster has now, so it
+//     cannot ask them. But they dial it. So it listens while it judges, for as long as each of
+//     them may take to dial (transport.FoundAfter). A node of the cluster that dials and that it
+//     does not know ends the recovery, whatever a person says. Two nodes that are recovered at
+//     the same time hear each other, too.
 //   - The tail of the survivor's log that is not known to be committed becomes
 //     committed. It may have been acknowledged: the majority that knew is gone. Nobody
 //     was told that it failed.

@@ -36,6 +36,18 @@ type Report struct {
 	// Out says why it does not belong to the cluster any more, and so elects nobody;
 	// "" = it belongs to it.
 	Out string `json:"out,omitempty"`
+	// Recovers: its agent does not run, and it may be about to go on alone itself.
+	Recovers bool `json:"recovers,omitempty"`
+}
+
+// Caller is a node of the cluster that dialled the survivor while it was judged. What it says of itself is not proven.
+type Caller struct {
+	Name string `json:"name"`
+	// From is the address from which it came.
+	From string `json:"from"`
+	// Stranger: it is no member as the survivor knows the members, or comes with a data directory that the survivor
+	// does not know. So the members were changed while the survivor was away.
+	Stranger bool `json:"stranger"`
 }
 
 // Finding is what was learned of a member.
@@ -73,6 +85,8 @@ type Situation struct {
 	Outgoing []string `json:"outgoing,omitempty"`
 	// Nodes are the other members.
 	Nodes []Finding `json:"nodes"`
+	// Callers are the nodes that dialled the survivor.
+	Callers []Caller `json:"callers,omitempty"`
 }
 
 // Objection is something that speaks against going on.
@@ -104,6 +118,7 @@ func Judge(s Situation) (Verdict, error) {
 		return v, fmt.Errorf("read the survivor's transactions: %w", err)
 	}
 	lacking := &gtid.Set{}
+	v.hear()
 	for i, n := range v.Nodes {
 		if n.Report == nil {
 			v.Unknown = append(v.Unknown, n.Name)
@@ -122,6 +137,17 @@ func Judge(s Situation) (Verdict, error) {
 	return v, nil
 }
 
+// hear takes a member that dials the survivor for a node that runs, even if it does not answer.
+func (v *Verdict) hear() {
+	for i, n := range v.Nodes {
+		at := slices.IndexFunc(v.Callers, func(c Caller) bool { return c.Name == n.Name && !c.Stranger })
+		if at >= 0 && !n.Reachable {
+			v.Nodes[i].Reachable = true
+			v.Nodes[i].Problem = fmt.Sprintf("it dials this node from %s, and this node does not reach it: %s", v.Callers[at].From, n.Problem)
+		}
+	}
+}
+
 // weigh collects the objections, the final ones first.
 func (v *Verdict) weigh() {
 	if there, voters := v.majority(); there != nil {
@@ -130,7 +156,19 @@ func (v *Verdict) weigh() {
 		v.object(true, "a majority of the %d voters may run without the data of this node, because these nodes answer: %s; look at \"quorate status\" there; "+
 			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
 	}
+	for _, c := range v.Callers {
+		if c.Stranger {
+			v.object(true, "node %s of this cluster dials this node from %s, and node %s does not know it (or knows it with another data directory): "+
+				"the members were changed while node %s was away, and the cluster may run without it. Look at \"quorate status\" there first. If the cluster runs, do not recover: "+
+				"see \"A node knows none of the members\" in docs/runbook.md. If it is not to go on, or if that node only waits to join, stop its agent, "+
+				"or close this node's peer port to %s by a firewall, and try again",
+				c.Name, c.From, v.Survivor, v.Survivor, c.From)
+		}
+	}
 	for _, n := range v.Nodes {
+		if n.Report != nil && n.Report.Recovers {
+			v.object(true, "\"quorate recover\" runs on node %s, too: two nodes must not go on apart. Choose one of them, and end the command on the other", n.Name)
+		}
 		if n.Report != nil && n.Report.Leader != "" {
 			v.object(true, "node %s follows a leader, %s: there is a majority that this host does not see", n.Name, n.Report.Leader)
 		}

@@ -124,6 +124,26 @@ func whoRefuses() []judgeCase {
 	}
 }
 
+// whoCalls: nodes that the survivor cannot ask dial it.
+func whoCalls() []judgeCase {
+	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
+	from := func(callers ...Caller) func(*Situation) { return func(s *Situation) { s.Callers = callers } }
+	recovers := func(r *Report) { r.Recovers = true }
+	return []judgeCase{
+		{name: "a node that it does not know", voters: three, change: from(Caller{"x", "10.0.0.9", true}), nodes: gone("b c"), accept: None,
+			refused: "node x of this cluster dials this node from 10.0.0.9, and node a does not know it", loss: None},
+		{name: "a member with another data directory", voters: five, change: from(Caller{"b", "10.0.0.9", true}), nodes: gone("b c d e"), accept: None,
+			refused: "node b of this cluster dials this node from 10.0.0.9", loss: None},
+		{name: "a member that is not reached", voters: five, change: from(Caller{"b", "10.0.0.9", false}), nodes: gone("b c d e"),
+			refused: "node b answers, but does not say what it has: it dials this node from 10.0.0.9, and this node does not reach it: connection refused", loss: None},
+		{name: "members that are not reached, a majority", voters: five, change: from(Caller{"b", "1", false}, Caller{"c", "2", false}, Caller{"d", "3", false}),
+			nodes: gone("b c d e"), accept: None, refused: "because these nodes answer: b, c, d;", loss: None},
+		{name: "a member that was asked", voters: five, change: from(Caller{"b", "10.0.0.9", false}), nodes: gone("c d e", reports("b", 3, 20, "")), loss: None},
+		{name: "two are recovered at once", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", recovers)), accept: None,
+			refused: "\"quorate recover\" runs on node b, too", loss: None},
+	}
+}
+
 // whatIsLost: the recovery has to be on the node that has the most.
 func whatIsLost() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
@@ -158,7 +178,7 @@ func whatIsLost() []judgeCase {
 
 // TestJudge checks each line of the table.
 func TestJudge(t *testing.T) {
-	for _, tc := range slices.Concat(whoIsThere(), whoRefuses(), whatIsLost()) {
+	for _, tc := range slices.Concat(whoIsThere(), whoRefuses(), whoCalls(), whatIsLost()) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := Situation{Cluster: "x", Survivor: "a", Mysqld: true, Voters: tc.voters, Nodes: tc.nodes,
 				Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}}

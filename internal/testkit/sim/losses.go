@@ -215,12 +215,12 @@ func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err
 	if err != nil {
 		return nil, v, err
 	}
-	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Finding) {
+	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Finding, _ []recovery.Caller) {
 		for _, m := range others {
 			report, answered, err := l.ask(n, l.w.node(m.ID))
 			nodes = append(nodes, quorumloss.NodeOf(m, report, answered, err))
 		}
-		return nodes
+		return nodes, nil
 	})
 	return s, v, err
 }
