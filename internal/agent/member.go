@@ -20,7 +20,7 @@ import (
 func (a *Agent) memberConfig() member.Config {
 	return member.Config{
 		Self: a.self, Home: a.data.Home, Known: a.data.known, Board: a.board, Stance: a.stance, Departing: a.departing, State: &a.state,
-		Process: &a.local, Host: host{a}, Peers: followed{a},
+		Process: &a.local, Host: host{a}, Peers: followed{a}, Look: a.askAdded,
 		Slot:  primary.SlotConfig{Local: a.local.Local, Own: a.ownEpoch, Clients: clients{a}, Clock: worker{work: &a.work}},
 		Inbox: primary.InboxConfig{Clock: clock.Machine{}, Pick: rand.IntN},
 		Shell: primary.Shell{

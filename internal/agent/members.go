@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -62,6 +64,56 @@ func (n followed) Change(ctx context.Context, c cluster.Change) error {
 
 // stateRequest asks another agent for the cluster state that it has on its disk.
 const stateRequest = "state.kept"
+
+// leaderlessMax is for how long a node has no leader before it asks the nodes that only its configuration names.
+const leaderlessMax = 5 * time.Second
+
+// added is the peers' handler of a node that asks them.
+type added struct {
+	stranger
+	a *Agent
+}
+
+// CheckPeer implements transport.Handler. It pins nothing.
+func (h added) CheckPeer(id transport.Identity) error { return h.a.data.known.Judge(id) }
+
+// askAdded asks the nodes in [[added]] for the cluster state, while this node has no leader and knows no such members. It
+// may have missed that all members that it knows were replaced. A newer state decides only with whom this node talks,
+// as with a member's answer (membership.Follower).
+func (a *Agent) askAdded(ctx context.Context) {
+	state := a.board.State()
+	var peers []transport.Peer
+	for _, m := range a.cfg.AddedMembers() {
+		if _, member := state.MemberByID(m.ID); !member && !slices.Contains(state.Removed, m.ID) {
+			peers = append(peers, transport.PeerOf(m))
+		}
+	}
+	if led := a.board.SinceLeader() < leaderlessMax; led || len(peers) == 0 {
+		for _, peer := range peers {
+			a.board.SetTrouble(peer.Name, "") // what it said does not matter any more
+		}
+		return
+	}
+	asking := transport.New(a.transportConfig(added{a: a}, peers))
+	for _, peer := range peers {
+		var p cluster.StatePoint
+		err := a.askPeer(ctx, asking, peer.ID, &p)
+		if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+			a.stance.Refused(peer.Name, r)
+		}
+		if err == nil && p.State.Version > state.Version {
+			a.logger.Info("this node's log does not have the newest member list yet", "from", peer.Name, "version", p.State.Version, "was", state.Version)
+			a.Follower.Follow(p, false)
+			return
+		}
+	}
+}
+
+func (a *Agent) askPeer(ctx context.Context, asking *transport.Transport, of cluster.NodeID, p *cluster.StatePoint) error {
+	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
+	defer cancel()
+	return operate.AskFor(ctx, asking, of, a.requests.Question(stateRequest), p)
+}
 
 func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done, error) {
 	return operate.Done{Result: a.state.Point()}, nil

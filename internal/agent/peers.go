@@ -95,6 +95,20 @@ func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.kn
 // CheckCaller implements transport.CallChecker: a question writes nothing here.
 func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.known.Judge(id) }
 
+// Hears implements transport.Hearer: a node without a leader may know none of the members any more.
+func (h peerHandler) Hears() bool { return h.a.TakesPart() && h.a.board.SinceLeader() > 0 }
+
+// Heard implements transport.Hearer.
+func (h peerHandler) Heard(id transport.Identity, from net.Addr, refused *transport.RejectedError) {
+	_, member := h.a.board.State().MemberByID(id.Node)
+	if member || id.Instance == [16]byte{} || config.CheckName(id.NodeName) != nil {
+		return
+	}
+	if refused != nil && (refused.Code == transport.CodeUnknown || refused.Code == transport.CodeKey) {
+		h.a.board.DialledBy(status.Stranger{Name: id.NodeName, From: hostOf(from)})
+	}
+}
+
 func (h peerHandler) Route(conn net.Conn, from cluster.NodeID) { h.a.router.HandleRouted(conn, from) }
 
 func (h peerHandler) RouteRead(conn net.Conn, from cluster.NodeID) { h.a.reads.Handle(conn, from) }

@@ -29,6 +29,9 @@ const LiveFor = 4 * GossipInterval
 // TLS and then without. So two attempts in a row may fail in another way before the refusal is no longer shown.
 const refusedFor = 15 * time.Second
 
+// strangersMax bounds the nodes that dial this node and that it does not know.
+const strangersMax = 4
+
 // Config is what a Board needs. Fields are required unless it is said otherwise.
 type Config struct {
 	// Self is what this node says of itself first.
@@ -59,6 +62,8 @@ type Board struct {
 	cutOff  string
 	changed chan struct{}
 	last    primarySign
+	// strangers are nodes that this node does not know and that have dialled it, with the time of each.
+	strangers map[status.Stranger]time.Time
 	// ledAt is until when this node last knew a leader that it knows no longer; zero = there was none.
 	ledAt time.Time
 }
@@ -79,7 +84,7 @@ func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < LiveFo
 // New returns a board that has heard nobody yet.
 func New(cfg Config) *Board {
 	b := &Board{cfg: cfg, state: cfg.State, self: cfg.Self, peers: map[cluster.NodeID]report{},
-		troubles: map[string]string{}, changed: make(chan struct{})}
+		troubles: map[string]string{}, strangers: map[status.Stranger]time.Time{}, changed: make(chan struct{})}
 	b.named.Store(new(b.state.Members))
 	return b
 }
@@ -290,6 +295,35 @@ func (b *Board) Refused(id cluster.NodeID, r status.Refusal) {
 	b.peers[id] = p
 }
 
+// DialledBy notes that a node which this node does not know has dialled it. Anybody may do that, so a few are kept.
+func (b *Board) DialledBy(s status.Stranger) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.cfg.Now()
+	maps.DeleteFunc(b.strangers, func(_ status.Stranger, at time.Time) bool { return now.Sub(at) >= refusedFor })
+	if _, known := b.strangers[s]; known || len(b.strangers) < strangersMax {
+		b.strangers[s] = now
+	}
+}
+
+// strangersNow returns who has dialled this node lately, while it has no leader. b.mu is held.
+func (b *Board) strangersNow(now time.Time) (names []status.Stranger) {
+	for s, at := range b.strangers {
+		if b.self.Leader == 0 && now.Sub(at) < refusedFor {
+			names = append(names, s)
+		}
+	}
+	slices.SortFunc(names, func(x, y status.Stranger) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.From, y.From))
+	})
+	return names
+}
+
+// KnownTo is Directories.KnownTo.
+func (b *Board) KnownTo(voter cluster.NodeID, s cluster.State, goes cluster.NodeID) bool {
+	return b.cfg.Known.KnownTo(voter, s, goes)
+}
+
 // JoinsBlind tells whether this node joins, and knows no state of the cluster yet.
 func (b *Board) JoinsBlind() bool {
 	b.mu.Lock()
@@ -400,6 +434,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		s, p := status.Node{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}, b.peers[m.ID]
 		if m.ID == b.self.ID {
 			s = *own
+			s.Strangers = b.strangersNow(now)
 		} else if p.status.ID != 0 {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()

@@ -1,6 +1,7 @@
 package board
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -196,6 +198,35 @@ func TestUnreached(t *testing.T) {
 	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: "quorate node set a --peer a:7400"`)
 	w.PeerUp(d.ID, false)
 	says(0, "") // they are down
+}
+
+// TestStrangers: a node shows a few of the nodes that dial it and that it does not know, for a while, and while it has no
+// leader.
+func TestStrangers(t *testing.T) {
+	w := newWorld(t)
+	w.SetRaft(consensus.RoleState{})
+	shows := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range w.Nodes()[0].Strangers {
+			got = append(got, s.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	shows()
+	for _, name := range []string{"e", "d", "d", "f", "g", "h"} {
+		w.DialledBy(status.Stranger{Name: name, From: "10.0.0.4"})
+	}
+	shows("d", "e", "f", "g")
+	w.SetRaft(consensus.RoleState{Term: 1, Leader: 1})
+	shows()
+	w.SetRaft(consensus.RoleState{Term: 2})
+	w.now = w.now.Add(refusedFor)
+	shows()
+	w.DialledBy(status.Stranger{Name: "h", From: "10.0.0.4"})
+	shows("h")
 }
 
 // TestLastPrimary: a primary that says that it hands over was the primary until then; an agent that starts again was

@@ -40,6 +40,8 @@ type Config struct {
 	Process primary.Process
 	Host    Host
 	Peers   Peers
+	// Look is called at each look at the other members, which it may change by Follower; nil: nothing is called.
+	Look func(ctx context.Context)
 	// Slot has Local, Own, Clients, and Clock, by which operations and epochs wait; Raft, if it is
 	// not the Member's.
 	Slot   primary.SlotConfig
@@ -143,7 +145,12 @@ func (m *Member) Init(cfg Config) {
 	m.Shell, m.Role = &shell, primary.NewRole(cfg.Self, cfg.Promotion)
 	m.Follower = membership.NewFollower(membership.FollowerConfig{
 		Node: followed{cfg.Peers, m}, Table: cfg.Board, Known: cfg.Known, Clock: cfg.Clock, Logger: cfg.Logger, RunsMysqld: m.runsMysqld(),
-		Also: func(ctx context.Context) { m.Feeder.Look(ctx) }, // Feeder is completed below
+		Also: func(ctx context.Context) {
+			m.Feeder.Look(ctx) // Feeder is completed below
+			if cfg.Look != nil {
+				cfg.Look(ctx)
+			}
+		},
 	})
 	m.Feeder.Self, m.Feeder.Node = cfg.Self.ID, feeding{m}
 }

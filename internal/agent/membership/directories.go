@@ -238,6 +238,24 @@ func (d *Directories) Hear(joined Known) error {
 	return d.meet(here)
 }
 
+// KnownTo tells whether a voter that is away knows a member with its present data directory, as far as this node can tell,
+// apart from one that goes. That is this node if the two have shaken hands, or an initial member that was never rebuilt:
+// such a member was in every state. A voter that knows none of the members would refuse them all when it is back.
+func (d *Directories) KnownTo(voter cluster.NodeID, s cluster.State, goes cluster.NodeID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(s.Members, func(m cluster.Member) bool {
+		switch m.ID {
+		case voter, goes:
+			return false
+		case d.cfg.Self:
+			_, met := d.met[voter]
+			return met || m.Instance == "" && slices.Contains(d.cfg.Initial, m.ID)
+		}
+		return m.Instance == "" && slices.Contains(d.cfg.Initial, m.ID)
+	})
+}
+
 // Pins returns the data directories with which the other nodes are accepted. The caller must not change the map.
 func (d *Directories) Pins() Known {
 	d.mu.Lock()

@@ -71,6 +71,9 @@ func (s *Server) nodeDemote(ctx context.Context, r control.Request, args cluster
 // directory, so nobody accepts the old directory any more.
 func (s *Server) nodeRebuild(ctx context.Context, r control.Request, args cluster.MembershipRequest) (Done, error) {
 	args.Change.Op, args.Change.Instance = cluster.OpRebuild, datadir.NewInstance()
+	if err := s.mayTake(args); err != nil {
+		return Done{What: cluster.Change{Membership: &args.Change}.String()}, err
+	}
 	return s.changeMembers(ctx, r.By, args)
 }
 
@@ -83,6 +86,9 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster
 		return Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	args.Change.Op = cluster.OpRemove
+	if err := s.mayTake(args); err != nil {
+		return Done{What: cluster.Change{Membership: &args.Change}.String()}, err
+	}
 	if err == nil && m.Votes() {
 		c := cluster.Change{Membership: &args.Change}
 		plan, err := s.PlanChange(c) // before its vote is gone

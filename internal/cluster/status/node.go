@@ -179,6 +179,9 @@ type Node struct {
 	// Unreached says why the node that shows this status cannot connect to this node, though it hears this
 	// node. For the node that shows the status it says why no other node reaches it. "" = no such trouble.
 	Unreached string `json:"unreached,omitempty"`
+	// Strangers are nodes of this cluster that dial the node while it has no leader, and that it does not know. What
+	// they say of themselves is not proven.
+	Strangers []Stranger `json:"strangers,omitempty"`
 	// Instance is the id of its data directory. It changes when the directory is made again.
 	Instance string `json:"instance,omitempty"`
 	// Leaving: the cluster has given it another data directory, and it has not been heard with that yet. What

@@ -20,6 +20,29 @@ type Refusal struct {
 	Data bool `json:"data,omitempty"`
 }
 
+// Stranger is a node that dials another one, which does not know it.
+type Stranger struct {
+	Name string `json:"name"`
+	// From is the address from which it came.
+	From string `json:"from"`
+}
+
+// stranded says in lines that the node that was asked may know none of the members, and what to do; nil: nothing says
+// that it does.
+func (s Cluster) stranded() []string {
+	var from []string
+	for _, n := range s.Own().Strangers {
+		from = append(from, fmt.Sprintf("%s (from %s)", n.Name, n.From))
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	return []string{
+		fmt.Sprintf("Nodes of this cluster that node %s does not know dial it: %s. The members were changed while it was away, so the cluster may run without it.", s.Self, list(from, "and")),
+		`Look at "quorate status" there first. If the cluster runs, do not recover this node: docs/runbook.md, "A node knows none of the members".`,
+	}
+}
+
 // why is the reason, which an agent with an empty data directory does not tell everybody.
 func (r Refusal) why() string { return cmp.Or(r.Why, "it does not say why") }
 

@@ -132,7 +132,7 @@ func (c Cluster) primarySentences() (said []Sentence) {
 		return []Sentence{{own.Urgency(), topicOutside, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, outside)}}
 	case c.Primary == "" && refused != nil:
 		said = []Sentence{{LevelAlarm, topicOutside, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, units.Line(refused[0]))}}
-		for _, more := range refused[1:] {
+		for _, more := range append(c.stranded(), refused[1:]...) {
 			said = append(said, Sentence{LevelOK, topicOutside, more})
 		}
 		return said
@@ -143,6 +143,9 @@ func (c Cluster) primarySentences() (said []Sentence) {
 			since = fmt.Sprintf(" since %s UTC (%v)", c.NoPrimarySince.UTC().Format(time.DateTime), ago)
 		}
 		said = []Sentence{{LevelAlarm, topicPrimary, fmt.Sprintf("cluster %s, NO PRIMARY%s, as node %s sees it", c.Cluster, since, c.Self)}}
+		for _, line := range c.stranded() {
+			said = append(said, Sentence{LevelAlarm, topicOutside, line})
+		}
 		if c.Quorum != nil {
 			for _, line := range c.Quorum.NoPrimary(c.Self) {
 				said = append(said, Sentence{LevelOK, topicMissing, line})

@@ -3,6 +3,7 @@ package status
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -189,5 +190,16 @@ func TestNotHeardNow(t *testing.T) {
 	}
 	if d := cmp.Diff(got, got.InWords()); d != "" {
 		t.Errorf("in words once more (-first +again):\n%s", d)
+	}
+}
+
+// TestStranded: a node without a leader that is dialled by nodes which it does not know says so, beside what else is known.
+func TestStranded(t *testing.T) {
+	c := Cluster{Cluster: "x", Self: "c", Nodes: []Node{{Name: "c", Role: RoleUnverified, Strangers: []Stranger{{"d", "10.0.0.4"}, {"e", "10.0.0.5"}}}},
+		Quorum: &Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"c"}, Needed: 2, Survives: -1, Start: [][]string{{"a"}, {"b"}}}}
+	said := c.primarySentences()
+	if len(said) != 6 || said[1].Text != "Nodes of this cluster that node c does not know dial it: d (from 10.0.0.4) and e (from 10.0.0.5). "+
+		"The members were changed while it was away, so the cluster may run without it." || !strings.Contains(said[2].Text, "do not recover this node") {
+		t.Errorf("%+v", said)
 	}
 }
