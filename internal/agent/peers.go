@@ -72,7 +72,8 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	if err.Order.Recovery == nil { // else the stance (below) says what to do, which may be no rebuild
+	// Else the stance (below) says what to do, which may be no rebuild.
+	if by := err.Order.Recovery; by == nil || by.Excludes(h.a.board.State().Recovered) {
 		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
 	h.a.stance.RefusedDial(h.a.board.Name(id), err)
@@ -81,6 +82,10 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 // refusalBy is a peer's rejection as a status shows it.
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
 	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key, Data: err.Code == transport.CodePeer}
+	if m, _ := a.board.State().MemberByID(a.self.ID); r.Data && r.By != a.self.Name && m.Instance != "" && m.Instance == a.data.Own().Instance && a.board.SinceLeader() == 0 {
+		r.Data = false // it is the other node that was away
+		r.Why += fmt.Sprintf(". The cluster has rebuilt node %s since: \"quorate node rebuild %s\" takes node %s in again", a.self.Name, r.By, r.By)
+	}
 	switch {
 	case err.Elsewhere():
 		r.By, r.Of, r.Key = "", "", ""

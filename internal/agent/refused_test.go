@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -275,5 +276,59 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a.board.SetRole(status.RolePrimary, "")
 	if got := a.board.Own().Reason; got != "" {
 		t.Errorf("once that is under way it says %q", got)
+	}
+	// Node a was recovered itself, apart from node c, which node b obeys: node b obeys no order of node a.
+	s.Recovered = &cluster.Recovery{Version: apart.Version, Cluster: "orders", Node: "a", At: apart.At}
+	s.Version++
+	a.board.SetState(s)
+	a.stance.Refused("b", tells(apart))
+	a.board.SetRole(status.RolePrimary, "")
+	if got := a.board.Own().Reason; !strings.HasPrefix(got, "node b obeys another recovery, on node c, and no order of this cluster: ") {
+		t.Errorf("of a node that obeys another recovery it says %q", got)
+	}
+	refusal := tells(apart)
+	refusal.By = "b"
+	peerHandler{a}.Rejected(config.MemberID("orders", "b"), refusal)
+	if n := a.board.Nodes()[1]; n.Refusal == nil || n.Refusal.By != "b" {
+		t.Errorf("node b is shown as %+v", n)
+	}
+}
+
+// TestOutSaysWhatTroublesIt: a node that has obeyed a recovery shows, beside that, why it does not obey another one.
+func TestOutSaysWhatTroublesIt(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	if err := a.data.Supersede(apart); err != nil {
+		t.Fatal(err)
+	}
+	other := cluster.Recovery{Version: apart.Version, Cluster: "orders", Node: "b", At: apart.At}
+	h := supersededPeers{a: a, reason: "it is out"}
+	h.Rejected(config.MemberID("orders", "b"), &transport.RejectedError{
+		Code: transport.CodeRebuild, Text: "node a is to be rebuilt", Order: transport.Order{Recovery: &other, StateVersion: 1_000_001, Instance: strings.Repeat("1", 32)},
+	})
+	if got := a.board.Own().Reason; !strings.HasPrefix(got, "it is out; node a is to be rebuilt: a cluster that was recovered apart") || !strings.Contains(got, "move this node's data directory away") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// TestRebuiltNodeIsRefused: a voter that was away refuses a node that was rebuilt meanwhile. The status names the remedy, if
+// the cluster has given that node its data directory, and runs.
+func TestRebuiltNodeIsRefused(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	b := config.MemberID("orders", "b")
+	refuses := &transport.RejectedError{Code: transport.CodePeer, Text: "another data directory", By: "b"}
+	says := func() status.Refusal { peerHandler{a}.Rejected(b, refuses); return *a.board.Nodes()[1].Refusal }
+	if r := says(); !r.Data || r.Why != refuses.Text {
+		t.Errorf("of a node that was never rebuilt: %+v", r)
+	}
+	s := a.board.State()
+	s.Members[0].Instance = a.data.Own().Instance
+	s.Version++
+	a.board.SetState(s)
+	if r := says(); !r.Data || r.Why != refuses.Text {
+		t.Errorf("without a leader: %+v", r)
+	}
+	a.board.SetRaft(consensus.RoleState{Term: 1, Leader: a.self.ID})
+	if r := says(); r.Data || !strings.Contains(r.Why, `"quorate node rebuild b" takes node b in again`) {
+		t.Errorf("%+v", r)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -63,6 +64,8 @@ func (a *Agent) controlWord(_ context.Context, r control.Request, about cluster.
 type supersededPeers struct {
 	stranger
 	a *Agent
+	// reason says why the node is out.
+	reason string
 }
 
 // CheckCaller implements transport.CallChecker: the node that is to be recovered next may ask
@@ -84,6 +87,8 @@ func (h supersededPeers) CheckPeer(id transport.Identity) error {
 // be rebuilt.
 func (h supersededPeers) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	h.a.stance.Refused(h.a.board.Name(id), err)
+	troubles := h.a.board.Troubles()
+	h.a.board.Update(func(s *status.Node) { s.Reason = strings.TrimSuffix(h.reason+"; "+troubles, "; ") })
 }
 
 // runSuperseded shows that this node is out, and waits to be rebuilt, until ctx ends.
@@ -108,7 +113,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	a.board.Update(func(s *status.Node) {
 		s.Role, s.Mysqld, s.Reason = status.RoleRemoved, status.MysqldStopped, reason
 	})
-	a.peers = transport.New(a.transportConfig(supersededPeers{a: a}, a.transportPeers()))
+	a.peers = transport.New(a.transportConfig(supersededPeers{a: a, reason: reason}, a.transportPeers()))
 	a.buildAPI()
 	defer a.api.Unlisten()
 	defer a.peers.Unlisten()

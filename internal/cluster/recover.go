@@ -45,6 +45,12 @@ func (r Recovery) Is(o Recovery) bool {
 	return r.Version == o.Version && r.Node == o.Node && r.At.Equal(o.At)
 }
 
+// Excludes tells whether a node that obeys this recovery does not obey the other one, by which a cluster goes on: neither
+// knew of the other. nil = there was no other.
+func (r Recovery) Excludes(other *Recovery) bool {
+	return other != nil && r.Version >= other.Version && !r.Is(*other)
+}
+
 // Generation is how many recoveries came before a version of a cluster's state.
 func Generation(version uint64) uint64 { return version / recoveryVersions }
 

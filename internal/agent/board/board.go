@@ -173,6 +173,13 @@ func (b *Board) Trouble(about string) string {
 	return b.troubles[about]
 }
 
+// Troubles returns all that was noted, in a stable order.
+func (b *Board) Troubles() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trouble()
+}
+
 // trouble joins the troubles in a stable order. b.mu is held.
 func (b *Board) trouble() string {
 	var texts []string

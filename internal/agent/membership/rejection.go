@@ -50,8 +50,11 @@ type Reaction struct {
 	Trouble string
 }
 
-// notByOthers is why a node does not do what it is told.
-const notByOthers = ": a cluster that was recovered apart from this one says so, and this node keeps its data"
+const (
+	// notByOthers is why a node does not do what it is told, toJoinOthers what a person does if it should.
+	notByOthers  = ": a cluster that was recovered apart from this one says so, and this node keeps its data"
+	toJoinOthers = "; if that cluster is to go on, move this node's data directory away and start its agent again"
+)
 
 // React says what a node does about the rejection by a peer.
 func React(self Self, by string, r *transport.RejectedError) Reaction {
@@ -108,7 +111,7 @@ func (s Self) rebuild(r *transport.RejectedError) Reaction {
 	case s.takes(r.Order):
 		return Reaction{Departure: &Departure{Instance: instance}}
 	}
-	return Reaction{Trouble: r.Text + notByOthers}
+	return Reaction{Trouble: r.Text + notByOthers + toJoinOthers}
 }
 
 // takes tells whether an order to be rebuilt, or the news that this node was removed, comes
@@ -133,6 +136,10 @@ func (s Self) takes(o transport.Order) bool {
 // recovery that this node knows.
 func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 	if o := r.Order.Recovery; o != nil && s.State.Version >= o.Version {
+		if o.Excludes(s.State.Recovered) {
+			return Reaction{Trouble: fmt.Sprintf("node %s obeys another recovery, on node %s, and no order of this cluster: if this cluster is to go on, "+
+				"move the data directory of node %s away and start its agent again, and run \"quorate node rebuild %s\" here if that was not done yet", by, o.Node, by, by)}
+		}
 		peer, err := s.State.Member(by)
 		if err == nil && peer.Instance != "" && !peer.Votes() { // it is being rebuilt
 			return Reaction{}

@@ -56,6 +56,9 @@ func (r Refusal) Sentence(name string) string {
 	if r.Key != "" {
 		text += ". " + r.rekey(r.Of == name)
 	}
+	if r.Data && r.Of == name {
+		text += fmt.Sprintf(". If node %s was rebuilt while node %s was away, and serves: \"quorate node rebuild %s\" there takes node %s in again", r.Of, r.By, r.By, r.By)
+	}
 	return text
 }
 

@@ -203,3 +203,14 @@ func TestStranded(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 }
+
+// TestRefusedBySelf: a node that refuses another one because of its data says when the other one is right.
+func TestRefusedBySelf(t *testing.T) {
+	r := Refusal{By: "c", Of: "a", Why: "another data directory", Data: true}
+	if got := r.Sentence("a"); !strings.HasSuffix(got, `"quorate node rebuild c" there takes node c in again`) {
+		t.Error(got)
+	}
+	if got := r.Sentence("c"); strings.Contains(got, "rebuild") {
+		t.Error(got)
+	}
+}
