@@ -139,23 +139,20 @@ func (r *Recovery) Close() (err error) {
 	return errors.Join(err, r.a.data.Close())
 }
 
-// Judge asks the other members what they have, and hears which nodes dial this one. It says what speaks against going
+// Judge hears which nodes dial this one, and asks the other members what they have. It says what speaks against going
 // on without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
-	var heard error
-	v, err := r.node.Judge(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
-		nodes := r.ask(ctx, others)
-		if r.heard != nil {
-			select {
-			case <-r.heard:
-				r.heard = nil
-			case <-ctx.Done():
-				heard = context.Cause(ctx)
-			}
+	if r.heard != nil {
+		select {
+		case <-r.heard:
+			r.heard = nil
+		case <-ctx.Done():
+			return recovery.Verdict{}, context.Cause(ctx)
 		}
-		return nodes, r.hears.callers()
+	}
+	return r.node.Judge(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
+		return r.ask(ctx, others), r.hears.callers()
 	})
-	return v, errors.Join(err, heard)
 }
 
 // ask asks the agents of all other members at once.

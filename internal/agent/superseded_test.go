@@ -48,7 +48,7 @@ func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 		if v, err = r.Judge(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if v.Nodes[0].Reachable || time.Now().After(deadline) {
+		if v.Nodes[0].Report != nil || time.Now().After(deadline) {
 			break
 		}
 	}
