@@ -332,3 +332,42 @@ func TestRebuiltNodeIsRefused(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestAddedIsAsked: a node that knows none of the members any more asks a node that only its configuration names, and obeys
+// it like a member. While it has a leader it asks nobody, and what such a node said is forgotten.
+func TestAddedIsAsked(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	d := config.Added{Name: "d", Peer: loneConfig(t).Members[0].Peer}
+	a.cfg.Added = []config.Added{d}
+	h := &refuser{}
+	h.code.Store(uint32(transport.CodePeer))
+	peer := transport.New(transport.Config{
+		Identity: transport.Identity{ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: config.MemberID(a.cfg.Cluster, d.Name), NodeName: d.Name, Instance: [16]byte{1}},
+		Listen:   d.Peer, Peers: []transport.Peer{{ID: a.self.ID, Name: a.self.Name, Addr: a.self.Peer}}, Handler: h, Logger: a.logger,
+	})
+	if err := peer.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- peer.Answer(ctx) }()
+	a.askAdded(ctx)
+	if got := a.board.Trouble("d"); !strings.HasPrefix(got, "node d refuses this node: ") {
+		t.Errorf("it says %q", got)
+	}
+	h.code.Store(uint32(transport.CodeRemoved))
+	a.board.SetRaft(consensus.RoleState{Term: 1, Leader: a.self.ID})
+	a.askAdded(ctx)
+	if got := a.board.Trouble("d"); got != "" || a.departing.Because() != nil {
+		t.Errorf("with a leader it says %q, and leaves with %+v", got, a.departing.Because())
+	}
+	openBoard(a) // it has started again
+	a.askAdded(ctx)
+	if got := a.departing.Because(); got == nil || *got != (membership.Departure{}) {
+		t.Errorf("removed, it leaves with %+v", got)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
