@@ -156,7 +156,7 @@ func (c *cell) recordLarge(ctx context.Context, out workload.LargeResult, began,
 	ready, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	if err := c.system.WaitReady(ready); err != nil {
-		c.text("restored", "not: "+oneLine(err))
+		c.text(result.TextNotBack, "not: "+oneLine(err))
 	}
 	return sleep(ctx, seenFor)
 }

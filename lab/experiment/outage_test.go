@@ -1,10 +1,13 @@
 package experiment
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/lab/check"
 	"github.com/quorate/quorate/lab/peers"
+	"github.com/quorate/quorate/lab/result"
 	"github.com/quorate/quorate/lab/workload"
 )
 
@@ -62,10 +65,37 @@ func TestWitnessIsInTheGroup(t *testing.T) {
 		{"", alive, "b"},
 		{"c", alive, "c"},
 		{"a", nil, "a"},
-		{"", nil, ""},
+		{"", nil, ""}, // nobody: see TestNobodyJudgesWithoutAWitness
 	} {
 		if got := witness(tc.primary, tc.writers); got != tc.want {
 			t.Errorf("primary %q, writers %v: witness %q, want %q", tc.primary, tc.writers, got, tc.want)
+		}
+	}
+}
+
+// TestNobodyJudgesWithoutAWitness: a row has no figure for what was not found out. Before, a node that had not come back
+// made its lag look like divergence, and if nobody took writes, node a decided what was lost, whatever it had.
+func TestNobodyJudgesWithoutAWitness(t *testing.T) {
+	found := check.Verdict{Lost: 7, Diverged: 9}
+	for _, tc := range []struct {
+		name           string
+		witnessed      bool
+		lagging        error
+		lost, diverged bool // the row has them
+	}{
+		{"all is known", true, nil, true, true},
+		{"a replica lags", true, errors.New("node c lags behind"), true, false},
+		{"no node takes writes", false, nil, false, true},
+	} {
+		c := &cell{row: &result.Row{}}
+		v := c.recordVerdict(found, tc.witnessed, tc.lagging)
+		_, lost := c.row.Metric(result.Lost)
+		_, diverged := c.row.Metric(result.Diverged)
+		if lost != tc.lost || diverged != tc.diverged || v.Lost > 0 != tc.lost {
+			t.Errorf("%s: lost %v (%d), diverged %v, want %v and %v", tc.name, lost, v.Lost, diverged, tc.lost, tc.diverged)
+		}
+		if (c.row.Text[result.TextNoWitness] == "") != tc.witnessed || (c.row.Text[result.TextLagging] == "") != (tc.lagging == nil) {
+			t.Errorf("%s: the row says %q", tc.name, c.row.Text)
 		}
 	}
 }

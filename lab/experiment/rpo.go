@@ -88,7 +88,10 @@ func (c *cell) rpo(ctx context.Context) error {
 	if _, err := c.judge(ctx, line); err != nil {
 		return err
 	}
-	lost, _ := c.row.Metric(result.Lost)
+	lost, known := c.row.Metric(result.Lost)
+	if !known {
+		return fmt.Errorf("judge what is lost: %s", c.row.Text[result.TextNoWitness])
+	}
 	c.text(result.TextVerdict, fmt.Sprintf("%.0f of %d acknowledged transactions were lost%s", lost, line.Count(workload.Acknowledged), c.proviso()))
 	return nil
 }

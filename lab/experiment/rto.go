@@ -246,7 +246,7 @@ func (r *rto) loseCity(ctx context.Context) error {
 func (r *rto) restore(ctx context.Context, heal func(context.Context) error) error {
 	if r.gone {
 		if err := r.system.WaitReady(ctx); err != nil {
-			r.text("restored", "not: "+oneLine(err))
+			r.text(result.TextNotBack, "not: "+oneLine(err))
 		}
 		return nil
 	}
@@ -264,12 +264,12 @@ func (r *rto) restore(ctx context.Context, heal func(context.Context) error) err
 	defer cancel()
 	if r.down {
 		if err := r.system.Restart(ctx, r.victim); err != nil {
-			r.text("restored", "not: "+oneLine(err))
+			r.text(result.TextNotBack, "not: "+oneLine(err))
 			return nil // what the clients saw is still a result
 		}
 	}
 	if err := r.system.WaitReady(ctx); err != nil {
-		r.text("restored", "not: "+oneLine(err))
+		r.text(result.TextNotBack, "not: "+oneLine(err))
 		return nil
 	}
 	r.set(result.RestoredMS, ms(time.Since(began)))
@@ -450,10 +450,8 @@ func dip(values []float64, at int) (percent, low float64, ok bool) {
 
 // judge waits for the replicas and compares the ledger with all servers.
 func (c *cell) judge(ctx context.Context, ledger workload.Timeline) (check.Verdict, error) {
-	if err := c.replicasFollow(ctx, restoreWait); err != nil {
-		c.text("catch_up", "not: "+oneLine(err)) // the check shows the effect
-	}
-	servers, err := c.servers(ctx)
+	lagging := c.replicasFollow(ctx, restoreWait)
+	first, servers, err := c.servers(ctx)
 	if err != nil {
 		return check.Verdict{}, err
 	}
@@ -461,36 +459,50 @@ func (c *cell) judge(ctx context.Context, ledger workload.Timeline) (check.Verdi
 	if err != nil {
 		return v, err
 	}
-	c.set(result.Lost, float64(v.Lost))
-	c.set(result.Diverged, float64(v.Diverged))
-	c.set("unknown_there", float64(v.UnknownThere))
+	return c.recordVerdict(v, len(servers) > 0 && servers[0].Name == first, lagging), nil
+}
+
+// recordVerdict fills the row with what is known. Without a witness nobody says what is lost, and what a replica still
+// lacks because it lags has not diverged.
+func (c *cell) recordVerdict(v check.Verdict, witnessed bool, lagging error) check.Verdict {
+	if witnessed {
+		c.set(result.Lost, float64(v.Lost))
+		c.set("unknown_there", float64(v.UnknownThere))
+	} else {
+		c.text(result.TextNoWitness, "no node takes writes")
+		v.Lost = 0
+	}
+	if lagging == nil {
+		c.set(result.Diverged, float64(v.Diverged))
+	} else {
+		c.text(result.TextLagging, "not: "+oneLine(lagging))
+	}
 	if len(v.Examples) > 0 {
 		c.text(result.TextExamples, strings.Join(v.Examples, "; "))
 	}
-	return v, nil
+	return v
 }
 
-// servers are the servers that run; clients write to the first.
-func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
+// servers are the servers that run. The first of them is the witness, if that runs.
+func (c *cell) servers(ctx context.Context) (first string, all []check.Server, err error) {
 	primary, err := c.system.Primary(ctx)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	var writers []peers.Endpoint
 	if primary == "" {
 		if writers, err = c.system.Writers(ctx); err != nil {
-			return nil, err
+			return "", nil, err
 		}
 	}
-	first := witness(primary, writers)
-	var all []check.Server
+	first = witness(primary, writers)
 	for _, n := range c.system.Nodes() {
 		if n.Kind == "router" || n.Kind == "logger" || len(n.Processes) == 0 {
 			continue
 		}
 		db, err := c.system.Admin(ctx, n.Name)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		all = append(all, check.Server{Name: n.Name, DB: db})
 	}
@@ -503,11 +515,11 @@ func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
 		}
 		return 0
 	})
-	return all, nil
+	return first, all, nil
 }
 
 // witness is the node that decides whether a row is lost: the primary. If every node is a primary, it is a node that
-// takes writes: a row is not lost because a node outside of the group lacks it.
+// takes writes: a row is not lost because a node outside of the group lacks it. "" = no node takes writes.
 func witness(primary string, writers []peers.Endpoint) string {
 	if primary == "" && len(writers) > 0 {
 		return writers[0].Node

@@ -369,3 +369,31 @@ func TestNeverWritableAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestNotBack: a node that did not come back is shown as such. Before, the cell was empty, or had the time of the
+// repetition in which all came back, and nothing said that lost and diverged were not known.
+func TestNotBack(t *testing.T) {
+	back := result.Row{Metrics: map[string]float64{result.RestoredMS: 2000, result.Lost: 0, result.Diverged: 0}}
+	away := result.Row{Metrics: map[string]float64{}, Text: map[string]string{result.TextNotBack: "not: node b is outside", result.TextLagging: "not: node b lags", result.TextNoWitness: "no node takes writes"}}
+	for _, tc := range []struct {
+		rows                         []result.Row
+		restored, note, lost, differ string
+	}{
+		{[]result.Row{back}, "2 s", "", "✓ 0", "✓ 0"},
+		{[]result.Row{away}, "✗ not back", "", "✗ not known", "✗ not known"},
+		{[]result.Row{back, away, back}, "✗ not back", "1 of 3", "✗ not known", "✗ not known"},
+	} {
+		r := rtoRow("mgr", &cell{ok: tc.rows}).Cells
+		if r[5].Value != tc.restored || r[5].Note != tc.note || r[9].Value != tc.lost || r[10].Value != tc.differ {
+			t.Errorf("%d rows: back %q (%q), lost %q, diverged %q, want %+v", len(tc.rows), r[5].Value, r[5].Note, r[9].Value, r[10].Value, tc)
+		}
+	}
+	lost := away
+	lost.Metrics = map[string]float64{result.Lost: 3}
+	if e := judged(&cell{ok: []result.Row{lost, away}}, result.Lost, result.TextNoWitness); e.Value != "✗ 3" {
+		t.Errorf("lost in one repetition, not known in another: %+v", e)
+	}
+	if e := largeEntries(&cell{ok: []result.Row{away}})[3]; e.Value != "✗ not back" {
+		t.Errorf("large: %+v", e)
+	}
+}

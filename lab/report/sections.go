@@ -201,15 +201,18 @@ func rtoRow(variant string, c *cell) tableRow {
 		if m == result.WritableMS && never(c) != "" {
 			e = entry{Value: "✗ never", Class: "worse", More: never(c)}
 		}
+		if m == result.RestoredMS {
+			e = notBack(c, e)
+		}
 		row.Cells = append(row.Cells, e)
 	}
-	lost := badIfAny(c.metric(result.Lost))
+	lost := judged(c, result.Lost, result.TextNoWitness)
 	if since := c.metric(result.LostMS); since.n > 0 {
 		lost.Note = "of the last " + duration(since.max)
 	}
 	dip := c.metric(result.DipPercent)
 	row.Cells = append(row.Cells, unitEntry(dip, func(v float64) string { return "−" + number(v) + " %" }), unitEntry(c.metric(result.LowS), func(v float64) string { return number(v) + " s" }),
-		plain(c, result.Acknowledged), lost, badIfAny(c.metric(result.Diverged)), plain(c, result.HumanSteps))
+		plain(c, result.Acknowledged), lost, judged(c, result.Diverged, result.TextLagging), plain(c, result.HumanSteps))
 	return row
 }
 
@@ -279,6 +282,33 @@ func badIfAny(s spread) entry {
 	return entry{Value: "✓ 0", Class: "better"}
 }
 
+// judged is a count that should be 0. If a repetition has a text why it does not know, the cell does not say 0.
+func judged(c *cell, metric, why string) entry {
+	e := badIfAny(c.metric(metric))
+	if said := c.said(why); said != "" && e.Class != "worse" {
+		return entry{Value: "✗ not known", Class: "bad", More: said}
+	}
+	return e
+}
+
+// notBack replaces e if in some repetition not all nodes came back.
+func notBack(c *cell, e entry) entry {
+	n := 0
+	for _, r := range c.ok {
+		if r.Text[result.TextNotBack] != "" {
+			n++
+		}
+	}
+	if n == 0 {
+		return e
+	}
+	e = entry{Value: "✗ not back", Class: "worse", More: c.said(result.TextNotBack)}
+	if len(c.ok) > 1 {
+		e.Note = fmt.Sprintf("%d of %d", n, len(c.ok))
+	}
+	return e
+}
+
 // drawingsOf are the timelines of an experiment, one for each workload and network.
 func drawingsOf(cs cells, metric string) []drawing {
 	var out []drawing
@@ -342,7 +372,7 @@ func rpoEntries(c *cell) []entry {
 			worst = &c.ok[i]
 		}
 	}
-	return []entry{plain(c, result.Acknowledged), badIfAny(c.metric(result.Lost)), badIfAny(c.metric(result.Diverged)),
+	return []entry{plain(c, result.Acknowledged), judged(c, result.Lost, result.TextNoWitness), judged(c, result.Diverged, result.TextLagging),
 		plain(c, result.Unknown), plain(c, result.HumanSteps), unitEntry(back, func(v float64) string { return duration(v * 1000) }),
 		{Value: worst.Text[result.TextVerdict], Class: "text", More: worst.Text[result.TextExamples]}}
 }
@@ -403,6 +433,10 @@ func largeEntries(c *cell) []entry {
 			verdicts = []string{v}
 		}
 	}
+	expelled := badIfAny(c.metric(result.Expelled))
+	if back := notBack(c, entry{}); back.Value != "" {
+		expelled = entry{Value: strings.TrimSpace(expelled.Value + " " + back.Value), Note: back.Note, Class: back.Class, More: back.More}
+	}
 	return []entry{committed, unitEntry(c.metric(result.CommitS), func(v float64) string { return duration(v * 1000) }),
-		timeEntry(c.metric(result.StallMS)), badIfAny(c.metric(result.Expelled)), {Value: strings.Join(verdicts, ""), Class: "text"}}
+		timeEntry(c.metric(result.StallMS)), expelled, {Value: strings.Join(verdicts, ""), Class: "text"}}
 }

@@ -32,18 +32,19 @@
 //	                        is open then (text open), until it ends
 //	  rejoin_gap_ms         the longest one after that: the victim comes back
 //	  writable_ms           from the fault to the first acknowledged write after the gap
-//	  restored_ms           from the restart or the healing until all nodes are in again
+//	  restored_ms           from the restart or the healing until all nodes are in again; text restored: why they are not
 //	  dip_percent           of the median rate before, lost in the worst second: the prober's after a fault of the
 //	                        primary, else that of sysbench, if it runs
 //	  low_s                 seconds below half of the median rate before
 //	  attempts acknowledged unknown failed lost diverged human_steps
+//	  text catch_up         why there is no diverged: replicas lag; text witness: why there is no lost: no node takes writes
 //	  series acknowledged   the prober's, every 100 ms
 //	  series tps            of sysbench beside it, every second, from the same beginning
 //	  events                the fault first (AtMS from the beginning of the series), then what followed
 //	  text verdict          if it never took writes again; steps: what people did
 //	rpo                  workload: majority-crash, power-loss
 //	  acknowledged lost diverged unknown human_steps recover_s
-//	  series and events as in rto
+//	  series and events, text catch_up and witness as in rto
 //	  text verdict, examples, steps
 //	apply                workload: the transactions queued, such as 50k; option workers
 //	  transactions apply_s apply_tps queue_tps cpu_us.COMPONENT

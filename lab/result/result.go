@@ -74,6 +74,9 @@ const (
 	SetupS        = "setup_s"
 	TextVerdict   = "verdict"
 	TextOpen      = "open"      // the outage lasted until the fault was mended
+	TextNotBack   = "restored"  // why not all nodes came back; then there is no restored_ms
+	TextLagging   = "catch_up"  // why the replicas did not catch up; then there is no diverged
+	TextNoWitness = "witness"   // why nobody says what is lost; then there is no lost
 	TextDetection = "detection" // what detect_ms is
 	TextTeardown  = "teardown"  // what went wrong when a system was taken down
 	TextSteps     = "steps"

@@ -193,6 +193,11 @@ func outcome(row result.Row) string {
 			parts = append(parts, fmt.Sprintf(m.format, v))
 		}
 	}
+	for _, name := range []string{result.TextNotBack, result.TextLagging, result.TextNoWitness} {
+		if why := row.Text[name]; why != "" {
+			parts = append(parts, name+": "+why)
+		}
+	}
 	return strings.Join(parts, ", ")
 }
 
