@@ -155,7 +155,7 @@ func (c *cell) recordLarge(ctx context.Context, out workload.LargeResult, began,
 	// An expelled node may come back by itself.
 	ready, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
-	if err := c.system.WaitReady(ready); err != nil {
+	if err := c.allIn(ready); err != nil {
 		c.text(result.TextNotBack, "not: "+oneLine(err))
 	}
 	return sleep(ctx, seenFor)

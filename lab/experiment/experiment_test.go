@@ -147,6 +147,29 @@ func TestMissingProgramIsARow(t *testing.T) {
 	}
 }
 
+// TestDiedUnderLoad: a cell in which a node died, or was started again, is not ok. Before, its lag, its drain and its
+// CPU left that node out, and nothing said so.
+func TestDiedUnderLoad(t *testing.T) {
+	nodes := func(b map[string]int) []peers.Node {
+		return []peers.Node{{Name: "a", Processes: map[string]int{"agent": 1, "mysqld": 2}}, {Name: "b", Processes: b}}
+	}
+	whole := nodes(map[string]int{"mysqld": 3})
+	for _, tc := range []struct {
+		name          string
+		before, after []peers.Node
+		bad           bool
+	}{
+		{"all live", whole, nodes(map[string]int{"mysqld": 3}), false},
+		{"one is gone", whole, nodes(map[string]int{}), true},
+		{"one was started again", whole, nodes(map[string]int{"mysqld": 4}), true},
+		{"one was gone before", nodes(nil), nodes(nil), true},
+	} {
+		if err := died(tc.before, tc.after); (err != nil) != tc.bad || err != nil && !strings.Contains(err.Error(), "node b") {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	if got := oneLine(errors.New("two\n  lines")); got != "two lines" {
 		t.Errorf("%q", got)

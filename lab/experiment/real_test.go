@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,6 +131,45 @@ func TestRealCells(t *testing.T) {
 	if gap, _ := killed.Metric(result.GapMS); gap < 2000 {
 		t.Errorf("gap %v ms, want 2000 and more", gap)
 	}
+}
+
+// TestReplicaDiesUnderLoad: a replica that is killed under load fails the cell.
+func TestReplicaDiesUnderLoad(t *testing.T) {
+	step := standalone(result.Throughput, "oltp_write_only", 2)
+	step.System, step.Duration = peers.Async, 15*time.Second
+	o := realCells(t, step)
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan error, 1)
+	go func() { killed <- killServer(ctx, filepath.Join(o.Dir, "1", "d", "b")) }()
+	err := Run(ctx, o)
+	stop()
+	if err := errors.Join(err, <-killed); err != nil {
+		t.Fatal(err)
+	}
+	if r := rows(t, o).Rows[0]; r.Status != result.Failed || !strings.Contains(r.Reason, "node b died") {
+		t.Errorf("%s %q, want a failure of node b", r.Status, r.Reason)
+	}
+}
+
+// killServer kills a node's server some seconds after it has the tables of the load.
+func killServer(ctx context.Context, dir string) error {
+	for ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+		if _, err := os.Stat(filepath.Join(dir, "data", peers.Database, "sbtest1.ibd")); err != nil {
+			continue
+		}
+		time.Sleep(5 * time.Second) // the load goes on
+		text, err := os.ReadFile(filepath.Join(dir, "s.pid"))
+		if err != nil {
+			return err
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			return err
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return errors.New("node b got no table")
 }
 
 // TestInterrupted: Ctrl-C in the middle of a cell leaves no row and no directory.

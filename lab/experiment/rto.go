@@ -268,12 +268,26 @@ func (r *rto) restore(ctx context.Context, heal func(context.Context) error) err
 			return nil // what the clients saw is still a result
 		}
 	}
-	if err := r.system.WaitReady(ctx); err != nil {
+	if err := r.allIn(ctx); err != nil {
 		r.text(result.TextNotBack, "not: "+oneLine(err))
 		return nil
 	}
 	r.set(result.RestoredMS, ms(time.Since(began)))
 	r.event("all nodes are in")
+	return nil
+}
+
+// allIn waits until the system is ready, and returns an error if a node does not run then: a group of those that run may
+// be ready without it.
+func (c *cell) allIn(ctx context.Context) error {
+	if err := c.system.WaitReady(ctx); err != nil {
+		return err
+	}
+	for _, n := range c.system.Nodes() {
+		if len(n.Processes) == 0 {
+			return fmt.Errorf("node %s does not run", n.Name)
+		}
+	}
 	return nil
 }
 

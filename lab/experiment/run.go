@@ -214,6 +214,7 @@ func (r *runner) measure(ctx context.Context, s plan.Step, row *result.Row) erro
 	}
 	unix.Sync()
 	c := &cell{stage: st, step: s, row: row}
+	before := st.system.Nodes()
 	switch s.Experiment {
 	case result.Throughput, result.Jitter:
 		err = c.throughput(ctx)
@@ -228,10 +229,24 @@ func (r *runner) measure(ctx context.Context, s plan.Step, row *result.Row) erro
 	default:
 		err = fmt.Errorf("%w: experiment %q", errNotForIt, s.Experiment)
 	}
+	if err == nil && (leavesWhole(s) || s.Experiment == result.Apply) {
+		err = died(before, st.system.Nodes())
+	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("after %v the cell's time is up: %w", cellWait(s), err)
 	}
 	return err
+}
+
+// died returns an error if a node has not the processes that it had, or had none: the figures of a cell without a fault
+// leave such a node out.
+func died(before, after []peers.Node) error {
+	for i, n := range before {
+		if len(n.Processes) == 0 || !maps.Equal(n.Processes, after[i].Processes) {
+			return fmt.Errorf("node %s died meanwhile: its processes were %v and are %v", n.Name, n.Processes, after[i].Processes)
+		}
+	}
+	return nil
 }
 
 // recordFacts writes the facts of the deployment, once for each variant and network.
