@@ -112,8 +112,8 @@ func glance(all cells) table {
 		get                        func(c *cell) entry
 	}{
 		{"no writes after kill -9 of the primary", result.RTO, "kill-primary", func(c *cell) entry { return timeEntry(c.metric(result.GapMS)) }},
-		{"lost in majority-crash", result.RPO, "majority-crash", func(c *cell) entry { return badIfAny(c.metric(result.Lost)) }},
-		{"lost in power-loss", result.RPO, "power-loss", func(c *cell) entry { return badIfAny(c.metric(result.Lost)) }},
+		{"lost in majority-crash", result.RPO, "majority-crash", lostEntry},
+		{"lost in power-loss", result.RPO, "power-loss", lostEntry},
 		{"time to apply 50k", result.Apply, "50k", func(c *cell) entry { return timeEntry(scaled(c.metric(result.ApplyS), 1000)) }},
 	} {
 		of := all.experiment(c.experiment).of(func(x *cell) bool { return x.Workload == c.workload })

@@ -397,3 +397,28 @@ func TestNotBack(t *testing.T) {
 		t.Errorf("large: %+v", e)
 	}
 }
+
+// TestControlHasToLose: a server that does not fsync and has lost nothing is no good news. Before, it got a green tick.
+func TestControlHasToLose(t *testing.T) {
+	c := &cell{Cell: result.Cell{Experiment: result.RPO, System: "standalone", Options: map[string]string{"no-sync": "true"}, Workload: "power-loss"}}
+	for _, tc := range []struct {
+		lost         []float64
+		value, class string
+	}{
+		{[]float64{0, 0}, "✗ the control lost nothing: this table proves nothing", "worse"},
+		{[]float64{25}, "25", ""},
+		{[]float64{0, 10}, "5", ""},
+	} {
+		c.ok = nil
+		for _, v := range tc.lost {
+			c.ok = append(c.ok, result.Row{Metrics: map[string]float64{result.Lost: v}})
+		}
+		if e := rpoEntries(c)[1]; e.Value != tc.value || e.Class != tc.class {
+			t.Errorf("lost %v: %q, %q, want %q, %q", tc.lost, e.Value, e.Class, tc.value, tc.class)
+		}
+	}
+	c.Options = nil
+	if e := rpoEntries(c)[1]; e.Value != "✗ 10" {
+		t.Errorf("a server that fsyncs: %+v", e)
+	}
+}

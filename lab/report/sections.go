@@ -218,6 +218,9 @@ func rtoRow(variant string, c *cell) tableRow {
 
 // said is the text called name in the last row of the cell that has it.
 func (c *cell) said(name string) string {
+	if c == nil {
+		return ""
+	}
 	for _, r := range slices.Backward(c.ok) {
 		if r.Text[name] != "" {
 			return r.Text[name]
@@ -372,9 +375,21 @@ func rpoEntries(c *cell) []entry {
 			worst = &c.ok[i]
 		}
 	}
-	return []entry{plain(c, result.Acknowledged), judged(c, result.Lost, result.TextNoWitness), judged(c, result.Diverged, result.TextLagging),
+	return []entry{plain(c, result.Acknowledged), lostEntry(c), judged(c, result.Diverged, result.TextLagging),
 		plain(c, result.Unknown), plain(c, result.HumanSteps), unitEntry(back, func(v float64) string { return duration(v * 1000) }),
 		{Value: worst.Text[result.TextVerdict], Class: "text", More: worst.Text[result.TextExamples]}}
+}
+
+// lostEntry is what a system lost. The control, a server that does not fsync, has to lose some.
+func lostEntry(c *cell) entry {
+	if c == nil || c.Options["no-sync"] != "true" {
+		return judged(c, result.Lost, result.TextNoWitness)
+	}
+	s := c.metric(result.Lost)
+	if s.n > 0 && s.max == 0 {
+		return entry{Value: "✗ the control lost nothing: this table proves nothing", Class: "worse"}
+	}
+	return unitEntry(s, number)
 }
 
 type applySection struct {
