@@ -56,13 +56,16 @@ func (n *node) enter(ops Op, in ...string) syscall.Errno {
 func (n *node) leave() { n.disk.gate.leave() }
 
 // openFlags are the flags that are passed on. A file for writing is also opened for reading, so that writes can be
-// undone. The kernel in front of us has already applied the other flags.
+// undone. file keeps O_DSYNC; the kernel in front of us has already applied the other flags.
 func openFlags(flags uint32) int {
 	if flags&syscall.O_ACCMODE == syscall.O_RDONLY {
 		return syscall.O_RDONLY
 	}
 	return syscall.O_RDWR
 }
+
+// synchronous says that a write is durable when it returns. O_SYNC includes O_DSYNC.
+func synchronous(flags uint32) bool { return flags&syscall.O_DSYNC != 0 }
 
 func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
@@ -75,7 +78,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	if err != nil {
 		return nil, 0, fs.ToErrno(err)
 	}
-	return &file{node: n, f: f}, fuse.FOPEN_DIRECT_IO, 0
+	return &file{node: n, f: f, synchronous: synchronous(flags)}, fuse.FOPEN_DIRECT_IO, 0
 }
 
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (
@@ -100,7 +103,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 		_ = f.Close()
 		return nil, nil, 0, errno
 	}
-	return child, &file{node: child.Operations().(*node), f: f}, fuse.FOPEN_DIRECT_IO, 0
+	return child, &file{node: child.Operations().(*node), f: f, synchronous: synchronous(flags)}, fuse.FOPEN_DIRECT_IO, 0
 }
 
 func (n *node) Mknod(ctx context.Context, name string, mode, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
@@ -252,8 +255,9 @@ func (d *dir) Fsyncdir(ctx context.Context, flags uint32) syscall.Errno {
 
 // file is an open file.
 type file struct {
-	node *node
-	f    *os.File
+	node        *node
+	f           *os.File
+	synchronous bool
 }
 
 func (f *file) Read(_ context.Context, buf []byte, at int64) (fuse.ReadResult, syscall.Errno) {
@@ -286,6 +290,9 @@ func (f *file) Write(_ context.Context, data []byte, at int64) (n uint32, errno 
 		n = uint32(done)
 		return err
 	})
+	if err == nil && f.synchronous {
+		err = f.node.disk.journal.sync(f.f)
+	}
 	return n, fs.ToErrno(err)
 }
 

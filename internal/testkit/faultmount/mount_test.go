@@ -358,6 +358,32 @@ func TestCutPower(t *testing.T) {
 	must(t, f.at, "c", "") // its name is durable, what is in it is not
 }
 
+// TestSynchronousWritesStay: what was written with O_DSYNC or O_SYNC is durable without an fsync. Before, it was undone.
+func TestSynchronousWritesStay(t *testing.T) {
+	f := mount(t)
+	f.create(t, "old", "old")
+	for _, open := range []struct {
+		name  string
+		flags int
+	}{{"old", unix.O_RDWR | unix.O_DSYNC}, {"new", unix.O_RDWR | unix.O_CREAT | unix.O_SYNC}, {"lost", unix.O_RDWR | unix.O_CREAT}} {
+		file, err := os.OpenFile(f.path(open.name), open.flags, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, "stays", 0)
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.CutPower(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f.remount(t)
+	must(t, f.at, "old", "stays")
+	must(t, f.at, "new", "stays")
+	must(t, f.at, "lost", "")
+}
+
 // TestCloseEndsTheHeld: no process hangs on a mount that is gone.
 func TestCloseEndsTheHeld(t *testing.T) {
 	_, f := directories(t)
