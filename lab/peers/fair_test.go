@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
 // rendered returns the settings in the option files of a system's servers, by node.
@@ -209,6 +210,29 @@ func TestInstrumentsAreEverybodysOnes(t *testing.T) {
 	for choice, want := range map[string]string{"": "", instrumentsMySQL: "memory/%=ON", instrumentsLeast: "%=OFF"} {
 		if got, told := (Options{Instruments: choice}).ownInstruments(); got != want || told != (want != "") {
 			t.Errorf("quorate is told %q, %t of instruments %q", got, told, choice)
+		}
+	}
+}
+
+// TestRouterIsTunedAlike: MySQL Router in front of Group Replication has the settings that it has in front of quorate.
+// Before, it had a thread for each processor in place of 16, and timeouts of 5 s and 30 s in place of 1 s and 2 s.
+func TestRouterIsTunedAlike(t *testing.T) {
+	o := Options{System: Router, Network: NewLoopback(1), Dir: t.TempDir(), Install: Installations{MySQL: &install.Installation{}, MySQLRouter: "/x"}}
+	if err := o.normalize(); err != nil {
+		t.Fatal(err)
+	}
+	r := newRouted(&Deployment{opts: o})
+	text := r.render("/x")
+	for _, s := range []struct{ name, line, value string }{
+		{"connect_timeout", "connect_timeout=", mysqlrouter.ConnectTimeout},
+		{"read_timeout", "read_timeout=", mysqlrouter.ReadTimeout},
+		{"io.threads", "[io]\nthreads=", mysqlrouter.IOThreads},
+	} {
+		if !strings.Contains(text, s.line+s.value+"\n") {
+			t.Errorf("no %s%s in\n%s", s.line, s.value, text)
+		}
+		if !slices.ContainsFunc(r.facts().Settings, func(got Setting) bool { return got.Name == "mysqlrouter "+s.name && got.Value == s.value }) {
+			t.Errorf("%s is not in the report's settings", s.name)
 		}
 	}
 }

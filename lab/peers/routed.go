@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/quorate/quorate/internal/testkit/mysqlrouter"
 )
 
 // The metadata's names.
@@ -38,6 +40,9 @@ func newRouted(d *Deployment) *routed {
 		Setting{"mysqlrouter ttl", "0.5", "what its bootstrap writes: the group is looked at twice a second"},
 		Setting{"mysqlrouter client_ssl_mode", "PASSTHROUGH", "no system of the lab encrypts; the router only copies bytes"},
 		Setting{"mysqlrouter max_total_connections", fmt.Sprint(connectionsMax), "as the servers have it"},
+		Setting{"mysqlrouter connect_timeout", mysqlrouter.ConnectTimeout, "as in front of quorate; 5 s by default"},
+		Setting{"mysqlrouter read_timeout", mysqlrouter.ReadTimeout, "as in front of quorate; 30 s by default"},
+		Setting{"mysqlrouter io.threads", mysqlrouter.IOThreads, "as in front of quorate; one for each processor by default"},
 		remark("the metadata of InnoDB Cluster are written by the lab, since mysql-shell is not in Debian: those parts that the router reads"),
 	)
 	return r
@@ -165,11 +170,13 @@ func (r *routed) render(prefix string) string {
 		"keyring_path=" + r.path("keyring"),
 		"master_key_path=" + r.path("key"),
 		"dynamic_state=" + r.path("state.json"),
-		"connect_timeout=5",
-		"read_timeout=30",
+		"connect_timeout=" + mysqlrouter.ConnectTimeout,
+		"read_timeout=" + mysqlrouter.ReadTimeout,
 		"client_ssl_mode=PASSTHROUGH",
 		"server_ssl_mode=AS_CLIENT",
 		"max_total_connections=" + fmt.Sprint(connectionsMax),
+		"[io]",
+		"threads=" + mysqlrouter.IOThreads,
 		"[logger]",
 		"level=INFO",
 		"[metadata_cache:lab]",

@@ -99,6 +99,13 @@ type Router struct {
 	process       *subprocess.Process
 }
 
+// What Router is told wherever it runs, in front of quorate or of Group Replication: seconds, seconds, threads.
+const (
+	ConnectTimeout = "1"
+	ReadTimeout    = "2"
+	IOThreads      = "16"
+)
+
 // Bootstrap runs "mysqlrouter --bootstrap". It starts no Router.
 func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 	host, port, err := net.SplitHostPort(c.Against)
@@ -116,9 +123,10 @@ func Bootstrap(ctx context.Context, c Config) (*Router, error) {
 	cmd := exec.Command(c.Program, "--bootstrap", fmt.Sprintf("%s:%s@%s:%s", c.User, c.Password, host, port),
 		"--directory", c.Dir, "--conf-base-port", strconv.Itoa(base), "--conf-bind-address", bind,
 		"--conf-skip-x-protocol", "--disable-rest", "--name", "test", "--user", "root", "--report-host", bind,
-		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout=1", "--conf-set-option=DEFAULT.read_timeout=2",
+		"--conf-set-option=DEFAULT.plugin_folder="+plugins, "--conf-set-option=DEFAULT.connect_timeout="+ConnectTimeout,
+		"--conf-set-option=DEFAULT.read_timeout="+ReadTimeout,
 		"--conf-set-option=DEFAULT.max_idle_server_connections=0", "--conf-set-option=routing:bootstrap_rw_split.wait_for_my_writes_timeout=60",
-		"--conf-set-option=io.threads=16")
+		"--conf-set-option=io.threads="+IOThreads)
 	if out, err := c.run(ctx, cmd); err != nil {
 		return nil, fmt.Errorf("bootstrap mysqlrouter: %w: %s", err, out)
 	}
