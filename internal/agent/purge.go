@@ -43,6 +43,7 @@ func (a *Agent) controlPurge(_ context.Context, r control.Request, args cluster.
 		}
 		keep = replay.Retention{BytesMax: *size}
 	}
+	keep.UpTo = args.UpTo
 	archived, _, known := a.backups.Archive()
 	if args.DryRun {
 		p := a.Purger.Plan(keep)

@@ -67,11 +67,11 @@ func FuzzRequests(f *testing.F) {
 	for args, names := range map[string]string{
 		`{}`: recoverRequest + " " + quorumloss.WordRequest + " " + seedPlanRequest + " " + seedDataRequest + " " + stateRequest +
 			" secrets.rotate variables.list follow.stop follow.show site.show site.forget site.look site.know site.fixed unknown",
-		`{"retention_size":1,"dry_run":true}`:          "log.purge",
-		`{"index":9223372036854775807}`:                cluster.ArchiveReached + " variables.apply",
-		`{"node":"a","last":5}`:                        "sessions",
-		`{"node":"a"}`:                                 "mysqld.installed restart fence unfence",
-		`{"node":"a","dry_run":true,"max_pause_ns":1}`: "restart",
+		`{"retention_size":1,"up_to":1,"dry_run":true}`: "log.purge",
+		`{"index":9223372036854775807}`:                 cluster.ArchiveReached + " variables.apply",
+		`{"node":"a","last":5}`:                         "sessions",
+		`{"node":"a"}`:                                  "mysqld.installed restart fence unfence",
+		`{"node":"a","dry_run":true,"max_pause_ns":1}`:  "restart",
 		`{"to":"b","dry_run":true,"max_pause_ns":1000000000,"wait_ns":1000000000}`:     "switchover",
 		`{"index":7,"term":7,"within_ns":9223372036854775807}`:                         "switchover.target",
 		`{"set":{"max_connections":"10"},"dry_run":true}`:                              "variables.set variables.try",

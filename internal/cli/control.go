@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -87,6 +88,9 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		err = answer.Err()
 	}
 	if e, ok := errors.AsType[*control.Error](err); ok {
+		if e.Code == control.CodeInvalid && strings.Contains(e.Text, "unknown field ") {
+			err = control.Errorf(e.Code, "%s: an agent of an older quorate cannot obey this, and nothing was done: upgrade the agents first", e.Text)
+		}
 		return &exitError{controlExit(e.Code), err}
 	}
 	if errors.Is(err, api.ErrNoAnswer) && !slices.Contains([]string{"audit", "history", "sessions"}, name) {

@@ -32,7 +32,7 @@ func newLogPurgeCommand() *cobra.Command {
 		Use:   "purge [--keep SIZE] [--dry-run]",
 		Short: "Remove the oldest segments of a node's log",
 		Long: `Shows which of the oldest segments of one node's log can go, and why the others stay; then
-removes them. The agents do the same by themselves every minute.
+removes them, and no others. The agents do the same by themselves every minute.
 
 A segment is removed if [log] retention_size or retention_age allows it, and no member needs
 it: every member has it in its own log, and every mysqld has it safe on disk in InnoDB (an
@@ -92,6 +92,7 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	if !o.yes && !confirm(ctx, in, out, question) {
 		return errNotMeant
 	}
+	o.request.UpTo = plan.UpTo // and nothing that may go only since it was shown
 	plan = cluster.PurgePlan{}
 	if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +49,8 @@ func TestLogPurge(t *testing.T) {
 		{"dry run", []string{"--dry-run"}, samplePlan(), `{"dry_run":true}`, samplePurgeTable},
 		{"archive", []string{"--dry-run"}, cluster.PurgePlan{Node: "a", Note: "the archive lacks them"}, `{"dry_run":true}`,
 			"node a: 0 of 0 segments can go, 0B\n\nENTRIES  SIZE  LAST COMMIT  PLAN\n\nnote: the archive lacks them\n"},
-		{"configured", []string{"--yes"}, samplePlan(), `{}`, samplePurgeTable + done},
-		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(), `{"retention_size":1024}`, samplePurgeTable + done},
+		{"configured", []string{"--yes"}, samplePlan(), `{"up_to":100}`, samplePurgeTable + done},
+		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(), `{"retention_size":1024,"up_to":100}`, samplePurgeTable + done},
 		{"nothing", []string{"--keep", "0", "--yes"}, cluster.PurgePlan{Node: "a"}, `{"retention_size":0,"dry_run":true}`,
 			"node a: 0 of 0 segments can go, 0B\n\nENTRIES  SIZE  LAST COMMIT  PLAN\n"},
 	} {
@@ -67,6 +68,28 @@ func TestLogPurge(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLogPurgeOfOlderAgent: an older agent refuses the bound, because it could not obey it.
+func TestLogPurgeOfOlderAgent(t *testing.T) {
+	addr := onSocket(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(sampleStatus())
+			return
+		}
+		var asked control.Request
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, samplePlan())}
+		if strings.Contains(string(asked.Args), "up_to") {
+			answer = control.Answer{Code: control.CodeInvalid, Error: `read the arguments of log.purge: json: unknown field "up_to"`}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	code, _, errs := run(t, "log", "purge", "--yes", "--addr", addr)
+	if code != exitUsage || !strings.Contains(errs, "an agent of an older quorate cannot obey this, and nothing was done") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 

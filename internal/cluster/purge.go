@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/quorate/quorate/internal/config/units"
@@ -11,16 +12,22 @@ type PurgeRequest struct {
 	// RetentionSize replaces the configured retention, its age too; nil = the configured retention. What a
 	// member needs is kept in any case.
 	RetentionSize *int64 `json:"retention_size,omitempty"`
+	// UpTo is the last entry that may be removed: that of the plan which a person has seen; 0 = no bound.
+	UpTo uint64 `json:"up_to,omitempty"`
 	// DryRun asks only for the plan.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // String says in one line what is asked for.
 func (r PurgeRequest) String() string {
-	if r.RetentionSize == nil {
-		return "purge the log"
+	text := "purge the log"
+	if r.UpTo != 0 {
+		text += fmt.Sprintf(" up to entry %d", r.UpTo)
 	}
-	return "purge the log, but for " + units.Size(*r.RetentionSize)
+	if r.RetentionSize != nil {
+		text += ", but for " + units.Size(*r.RetentionSize)
+	}
+	return text
 }
 
 // PurgePlan says of every segment of one node's log whether it may be removed, and why.

@@ -25,6 +25,7 @@ func TestDescribe(t *testing.T) {
 		{"node.remove", `{"change":{"op":"remove","name":"zz"},"dry_run":true}`, "remove node zz"},
 		{"log.purge", `{}`, "purge the log"},
 		{"log.purge", `{"retention_size":0}`, "purge the log, but for 0B"},
+		{"log.purge", `{"retention_size":0,"up_to":9}`, "purge the log up to entry 9, but for 0B"},
 		{"node.set", `x`, "node.set x"},
 		{"some.other", `{}`, "some.other {}"},
 	} {

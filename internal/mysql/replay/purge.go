@@ -29,6 +29,8 @@ type Retention struct {
 	BytesMax int64
 	// AgeMax: a segment whose last transaction is older may be removed; 0 = no bound.
 	AgeMax time.Duration
+	// UpTo is the last entry that may be removed; 0 = no bound.
+	UpTo uint64
 }
 
 // PurgeInput is what PlanPurge decides from.
@@ -125,6 +127,9 @@ func (in PurgeInput) mayGo(i int, left int64) (bool, string) {
 		return false, "not all of it is committed"
 	}
 	written, r := in.written(i), in.Retention
+	if r.UpTo != 0 && s.LastIndex > r.UpTo {
+		return false, fmt.Sprintf("the request goes up to entry %d", r.UpTo)
+	}
 	age := max(in.Now.Sub(written), 0).Truncate(time.Second)
 	old := r.AgeMax > 0 && !written.IsZero() && age > r.AgeMax
 	switch {

@@ -42,6 +42,9 @@ func drawPurge(t *rapid.T) PurgeInput {
 		},
 	}
 	end := in.Segments[len(in.Segments)-1].LastIndex + 1
+	if rapid.Bool().Draw(t, "bounded") {
+		in.Retention.UpTo = rapid.Uint64Range(0, end).Draw(t, "up to")
+	}
 	for i := range rapid.IntRange(1, 5).Draw(t, "members") {
 		in.Needs = append(in.Needs, Need{
 			Who: fmt.Sprint("n", i), Why: "test", From: rapid.Uint64Range(0, end).Draw(t, "from"),
@@ -85,6 +88,7 @@ func TestPurgeTakesNothingThatIsNeeded(t *testing.T) {
 			}
 			may := s.Sealed && i < len(in.Segments)-1 && (left > in.Retention.BytesMax ||
 				in.Retention.AgeMax > 0 && written > 0 && 200-written > int64(in.Retention.AgeMax.Seconds()))
+			may = may && (in.Retention.UpTo == 0 || s.LastIndex <= in.Retention.UpTo)
 			for index := s.FirstIndex; index <= s.LastIndex; index++ {
 				may = may && in.safe(index)
 			}
@@ -142,6 +146,9 @@ func TestPurgeSaysWhy(t *testing.T) {
 		{"size", known(305, 305), []uint64{304, 304}, Retention{BytesMax: 25 << 20}, []string{
 			"the log is larger than its retention (31MiB of 25MiB)", "kept: within retention (21MiB of 25MiB)",
 			"kept: within retention (11MiB of 25MiB)", "kept: it is the one in use"}, ""},
+		{"up to", known(305, 305), []uint64{304, 304}, Retention{UpTo: 100}, []string{
+			"the log is larger than its retention (31MiB of 0B)", "kept: the request goes up to entry 100",
+			"kept: the request goes up to entry 100", "kept: it is the one in use"}, ""},
 		{"needed", known(305, 120), []uint64{304, 119}, large, []string{
 			"kept: 1 of 2 full nodes hold it durably, 2 must", "kept: node n2 needs it from index 120 (durable mark)",
 			"kept: within retention (age 16m40s of 1h, 11MiB of 1TiB)", "kept: it is the one in use"},
