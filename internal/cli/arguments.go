@@ -87,6 +87,17 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
+// noEmptyValues refuses a flag whose value is empty, as that of a shell's variable that is not set: the command would do
+// as if the flag were not there, and then do more than was meant.
+func noEmptyValues(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = cmp.Or(err, fmt.Errorf("the value of --%s is empty: give it one, or leave it out", f.Name))
+		}
+	})
+	return err
+}
+
 // durationValue is a flag's duration, in the forms of package units.
 type durationValue time.Duration
 

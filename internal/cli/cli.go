@@ -76,7 +76,11 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	root.SetErr(stderr)
 	// An error before a command begins is wrong usage.
 	began := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := noEmptyValues(cmd)
+		began = err == nil
+		return err
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

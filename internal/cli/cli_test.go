@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
@@ -49,6 +50,42 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 	}
 	walk(newRootCommand(Deps{}))
+}
+
+// TestEmptyValuesAreRefused: a flag with an empty value, such as that of a shell's variable that is not set, is not
+// taken as if it were not there: "log export" would write all that there is.
+func TestEmptyValuesAreRefused(t *testing.T) {
+	refused := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		args := strings.Fields(cmd.CommandPath())[1:]
+		if cmd.ValidateArgs(nil) != nil {
+			args = append(args, "on")
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "string" {
+				return
+			}
+			code, out, errs := run(t, append(args, "--"+f.Name+"=")...)
+			if code != exitUsage || out != "" || !strings.Contains(errs, f.Name+" is empty: give it one") && !strings.Contains(errs, "--"+f.Name+" must be one of") {
+				t.Errorf("%s --%s=: exit code %d, %q, %q", cmd.CommandPath(), f.Name, code, out, errs)
+			}
+			refused++
+		})
+	}
+	walk(newRootCommand(Deps{}))
+	if refused < 50 {
+		t.Errorf("%d flags were tried", refused)
+	}
+	for _, line := range []string{"log export --out x --until-index 0", "log dump --until-index 0", "log dump --to 0"} {
+		code, out, errs := run(t, append(strings.Fields(line), "--dir", t.TempDir())...)
+		if code != exitUsage || out != "" || !strings.Contains(errs, "--until-index 0: the log begins at entry 1") {
+			t.Errorf("%s: exit code %d, %q, %q", line, code, out, errs)
+		}
+	}
 }
 
 func sampleStatus() status.Cluster {

@@ -80,7 +80,6 @@ func TestControlCommands(t *testing.T) {
 		"maintenance off":                                  `maintenance {"on":false}`,
 		"node set b --site east --addr TO":                 `node.set {"name":"b","site":"east"}`,
 		"node set b --site none":                           `node.set {"name":"b","site":""}`,
-		"node set b --site= --weight=9":                    `node.set {"name":"b","weight":9,"site":""}`,
 		"node set b --require-ack":                         `node.set {"name":"b","require_ack":true}`,
 		"node set b --require-ack=false":                   `node.set {"name":"b","require_ack":false}`,
 		"node set b --require-ack --degrade drop-after=2s": `node.set {"name":"b","require_ack":true,"drop_after_ns":2000000000}`,
@@ -130,7 +129,7 @@ func TestControlExitCodes(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"node set b", "node set", "node set b --weight x", "maintenance", "maintenance maybe", "maintenance off --reason x", "audit x",
-		"cluster set", "cluster set --durability most", "node set b --degrade never"} {
+		"cluster set", "cluster set --durability most", "node set b --degrade never", "follow --stop --check"} {
 		if code, _, errs := run(t, append(strings.Fields(line), "--addr", addr)...); code != exitUsage {
 			t.Errorf("%s: exit code %d, %q", line, code, errs)
 		}

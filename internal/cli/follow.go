@@ -67,6 +67,8 @@ Exit codes: "quorate help exit-codes"; 1 also if a check fails.`,
 		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case o.stop && o.args.Check:
+				return usage(errors.New("--check does not go with --stop, which would end the following"))
 			case len(args) == 0 && o.stop:
 				return o.change(cmd.Context(), cmd.OutOrStdout(), "follow.stop", struct{}{})
 			case len(args) == 0 && (o.args.User != "" || o.args.PasswordFile != "" || o.args.Check || o.args.Force):

@@ -45,6 +45,9 @@ shortened. To see the rows, run "mysqlbinlog -v" on the segment.
   quorate log dump --dir /var/lib/quorate/log --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := untilIndex(cmd); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}

@@ -58,6 +58,9 @@ order. The files are synced. An existing file is not overwritten without --force
       --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := untilIndex(cmd); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

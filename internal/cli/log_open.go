@@ -36,6 +36,14 @@ func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.uncommitted, "uncommitted", false, "include what is after the commit index; it may yet be replaced")
 }
 
+// untilIndex refuses an --until-index of 0, which would count as no limit.
+func untilIndex(cmd *cobra.Command) error {
+	if f := cmd.Flags().Lookup("until-index"); f.Changed && f.Value.String() == "0" {
+		return usage(errors.New("--until-index 0: the log begins at entry 1"))
+	}
+	return nil
+}
+
 // open opens the log for reading. It takes no lock: the node may run.
 func (s *logSource) open() (*seglog.Inspector, error) {
 	dataDir := "" // of the node, if it is a node's log
