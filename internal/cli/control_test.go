@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -134,6 +135,23 @@ func TestControlExitCodes(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q", line, code, errs)
 		}
 	}
+}
+
+// TestNodeKeyIsSetAlone: no setting beside --key is left out without a word, whatever its value is.
+func TestNodeKeyIsSetAlone(t *testing.T) {
+	newNodeSetCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains([]string{"key", "config", "addr", "json", "dry-run", "force"}, f.Name) {
+			return
+		}
+		value := f.DefValue
+		if value == "" {
+			value = "none"
+		}
+		code, out, errs := run(t, "node", "set", "b", "--addr", "./none", "--key", "q1:k", "--"+f.Name+"="+value)
+		if code != exitUsage || out != "" || errs != "quorate: --key is set alone\n" {
+			t.Errorf("--%s=%s: exit code %d, %q, %q", f.Name, value, code, out, errs)
+		}
+	})
 }
 
 func TestNodeList(t *testing.T) {

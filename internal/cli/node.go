@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -155,6 +156,9 @@ type nodeSetFlags struct {
 	requireAck, sourceApplied bool
 }
 
+// nodeSettings are the names of these flags.
+var nodeSettings = []string{"weight", "site", "require-ack", "source", "source-applied", "peer", "degrade"}
+
 func (f *nodeSetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.weight, "weight", 0, "how much it is preferred as primary: 0 (never) to 9")
 	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands, or none")
@@ -215,7 +219,7 @@ func newNodeSetCommand() *cobra.Command {
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key != "" {
-				if f != (nodeSetFlags{}) {
+				if slices.ContainsFunc(nodeSettings, cmd.Flags().Changed) {
 					return usage(errors.New("--key is set alone"))
 				}
 				return o.change(cmd.Context(), cmd.OutOrStdout(), "node.key", cluster.KeysRequest{KeysChange: cluster.KeysChange{Name: args[0], Key: new(cluster.Key(key)), NextKey: new(cluster.Key)}, Ask: how})
