@@ -40,6 +40,9 @@ others are shown.`,
   quorate sessions --last 10000 --json`,
 		Args: atMostOneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if last < 1 || last > cluster.LinesMax {
+				return usage(fmt.Errorf("--last must be 1 to %d, not %d", cluster.LinesMax, last))
+			}
 			v, err := o.sessions(cmd.Context(), args, last)
 			if err == nil {
 				err = o.print(cmd.OutOrStdout(), v, false, nil, sessionsText(v))

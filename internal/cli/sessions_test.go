@@ -130,3 +130,13 @@ func TestSessionsLeftOut(t *testing.T) {
 		t.Errorf("nobody: %s", text)
 	}
 }
+
+// TestSessionsLast: a number of clients that no answer can have is refused before anybody is asked.
+func TestSessionsLast(t *testing.T) {
+	for _, args := range [][]string{{"--last=-3"}, {"b", "--last=-3"}, {"--last=0"}, {"--last=10001"}} {
+		code, out, errs := run(t, append([]string{"sessions", "--addr", "./none"}, args...)...)
+		if code != exitUsage || out != "" || !strings.Contains(errs, "--last must be 1 to 10000, not ") {
+			t.Errorf("%q: exit code %d, %q, %q", args, code, out, errs)
+		}
+	}
+}
