@@ -115,7 +115,11 @@ func (o *adoptOptions) run(ctx context.Context, cfg config.Config, from string, 
 		}
 		result.Done = adoptedText(cfg, r)
 	}
-	if err = show(out, o.asJSON, result, verdictText(result, o.check)); err == nil && report.Result == cluster.CheckFail {
+	err = show(out, o.asJSON, result, verdictText(result, o.check))
+	if result.Done != "" {
+		return wasDone(err)
+	}
+	if err == nil && report.Result == cluster.CheckFail {
 		err = &exitError{code: exitFailure}
 	}
 	return err
@@ -192,7 +196,7 @@ func (o *adoptOptions) runUndo(ctx context.Context, cfg config.Config, out, errO
 }
 
 func (o *adoptOptions) printDone(out io.Writer, done string) error {
-	return show(out, o.asJSON, adopted{Done: done}, done+"\n")
+	return wasDone(show(out, o.asJSON, adopted{Done: done}, done+"\n"))
 }
 
 // adoptText shows what was found: a line for each subject, and what to do below it.

@@ -199,7 +199,7 @@ func (o *controlOptions) change(ctx context.Context, out io.Writer, name string,
 	return o.print(out, result, result.DryRun, result.Stops, changeText(result))
 }
 
-// print prints a result, in JSON or as a text. A dry run with something in the way ends
+// print prints what became of a change, in JSON or as a text. A dry run with something in the way ends
 // with exit code 1.
 func (o *controlOptions) print(out io.Writer, result any, dryRun bool, inTheWay []string, text string) (err error) {
 	possible := len(inTheWay) == 0
@@ -211,10 +211,21 @@ func (o *controlOptions) print(out io.Writer, result any, dryRun bool, inTheWay 
 	default:
 		err = printDryRun(out, result, possible)
 	}
+	if !dryRun {
+		return wasDone(err)
+	}
 	if err == nil && dryRun && !possible {
 		err = &exitError{code: exitFailure}
 	}
 	return err
+}
+
+// wasDone is the error of a command that has done its work and cannot print the result: it has not failed.
+func wasDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitUncertain, fmt.Errorf("it was done, but the result cannot be printed: %w", err)}
 }
 
 // printDryRun prints the result of a dry run. For every kind of request it has two fields: whether the request could

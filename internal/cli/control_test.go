@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -384,6 +385,78 @@ func TestJSON(t *testing.T) {
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.line, d)
 		}
+	}
+}
+
+// fullDisk is a stdout that takes some writes and then no more.
+type fullDisk struct{ takes int }
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.takes--; f.takes < 0 {
+		return 0, unix.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestDoneAndNotPrinted: a change that was made has not failed if its result cannot be printed. A dry run has.
+func TestDoneAndNotPrinted(t *testing.T) {
+	answer, asked := control.Answer{Code: control.CodeOK}, control.Request{}
+	addr := agentThat(t, &answer, &asked)
+	plan, yes := resultOf(t, samplePlan()), json.RawMessage(`{}`)
+	for _, c := range []struct {
+		line   string
+		answer json.RawMessage
+		takes  int
+		code   int
+	}{
+		{"node set b --weight 7", yes, 0, exitUncertain},
+		{"node set b --weight 7 --dry-run", json.RawMessage(`{"dry_run":true}`), 0, exitFailure},
+		{"node remove b --yes", yes, 0, exitUncertain},
+		{"cluster set --durability all", yes, 0, exitUncertain},
+		{"maintenance off", yes, 0, exitUncertain},
+		{"variables set a=1", yes, 0, exitUncertain},
+		{"switchover", yes, 0, exitUncertain},
+		{"restart-mysqld b", yes, 0, exitUncertain},
+		{"fence b", yes, 0, exitUncertain},
+		{"unfence b", yes, 0, exitUncertain},
+		{"secrets rotate", yes, 0, exitUncertain},
+		{"follow db0 --user u --password-file p --tls off", yes, 0, exitUncertain},
+		{"follow db0 --user u --password-file p --tls off --check", yes, 0, exitFailure},
+		{"follow --stop", yes, 0, exitUncertain},
+		{"cutover", yes, 0, exitUncertain},
+		{"site follow", yes, 0, exitUncertain},
+		{"site switch", yes, 0, exitUncertain},
+		{"site promote --yes", yes, 0, exitUncertain},
+		{"site forget", yes, 0, exitUncertain},
+		{"site", yes, 0, exitFailure},
+		{"sessions b", yes, 0, exitFailure},
+		{"log purge --yes", plan, 0, exitFailure}, // it is not asked for before the plan is there to see
+		{"log purge --yes", plan, 1, exitUncertain},
+	} {
+		for _, how := range []string{"", " --json"} {
+			if how != "" && strings.HasPrefix(c.line, "log purge") {
+				how, c.takes, c.code = how+" --yes", 0, exitUncertain
+			}
+			answer.Result = c.answer
+			var errs bytes.Buffer
+			code := Main(t.Context(), append(strings.Fields(c.line+how), "--addr", addr), &fullDisk{c.takes}, &errs, Deps{})
+			if code != c.code || strings.Contains(errs.String(), "it was done, but the result cannot be printed: ") != (code == exitUncertain) {
+				t.Errorf("%s%s: exit code %d, want %d: %s", c.line, how, code, c.code, errs.String())
+			}
+		}
+	}
+	for what, err := range map[string]error{
+		"recover":        (&recoverOptions{}).print(recovered{Done: new(cluster.Recovery)}, new(fullDisk)),
+		"recover --json": (&recoverOptions{asJSON: true}).print(recovered{Done: new(cluster.Recovery)}, new(fullDisk)),
+		"adopt":          (&adoptOptions{}).printDone(new(fullDisk), "it is done"),
+	} {
+		if e, ok := errors.AsType[*exitError](err); !ok || e.code != exitUncertain {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "all.binlog")
+	if code := Main(t.Context(), []string{"log", "export", "--dir", upgradedLog(t), "--until-index", "3", "--out", file}, new(fullDisk), io.Discard, Deps{}); code != exitUncertain {
+		t.Errorf("export: exit code %d", code)
 	}
 }
 

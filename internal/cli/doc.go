@@ -18,7 +18,8 @@
 //	3  quorate status: the cluster has no primary; a request that changes the
 //	   cluster: it has no leader, and nothing was done; quorate did-commit: it is
 //	   not known (yet), or nobody answers
-//	4  such a request was sent, and it is not known whether it was done
+//	4  such a request was sent, and it is not known whether it was done; or a command
+//	   has done its work, and cannot print the result
 //
 // Main owns no state. The only goroutines that it starts are the reader of a terminal, the watch over the agent
 // that sends a copy, and the measurements of package doctor. It ends when its context does; package main handles signals.

@@ -133,8 +133,11 @@ func (o *followOptions) start(ctx context.Context, out io.Writer, request string
 	default:
 		text += "\nit can be followed: run the same command without --check\n"
 	}
+	if !o.args.Check {
+		return o.print(out, result, false, nil, text)
+	}
 	err := show(out, o.asJSON, result, text)
-	if err == nil && o.args.Check && len(failed) > 0 {
+	if err == nil && len(failed) > 0 {
 		err = &exitError{code: exitFailure}
 	}
 	return err
@@ -224,7 +227,7 @@ see "quorate status", before you open the source.`,
 			if err := o.ask(cmd.Context(), "cutover", args, &done); err != nil {
 				return err
 			}
-			return show(cmd.OutOrStdout(), o.asJSON, done, cutoverText(done))
+			return o.print(cmd.OutOrStdout(), done, false, nil, cutoverText(done))
 		},
 	}
 	o.flags(cmd)

@@ -91,7 +91,8 @@ func newExitCodesTopic() *cobra.Command {
      it, or a request that can never be carried out as it stands
   3  there is no primary, or no leader: nothing was done
   4  it was begun, and it is not known whether it was done: see "quorate
-     audit"; after a switchover, "quorate history"
+     audit"; after a switchover, "quorate history". Or it was done, and the
+     result cannot be printed, as the message says
 
 did-commit has its own: 0 committed, 1 not committed, 3 not known. doctor ends with 1 if
 something fails, and with 0 if there are only warnings. config check ends with 1 if the

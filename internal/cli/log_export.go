@@ -141,7 +141,7 @@ func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if toStdout {
 		stdout = stderr
 	}
-	return printExported(stdout, result, files.names(), o.asJSON)
+	return wasDone(printExported(stdout, result, files.names(), o.asJSON))
 }
 
 // exportResult is what `quorate log export --json` prints.

@@ -101,7 +101,7 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	if !plan.Done { // the agent has purged by itself meanwhile
 		result = "\nthere is nothing left to remove\n"
 	}
-	return printText(out, result)
+	return wasDone(printText(out, result))
 }
 
 // purgeTable renders a plan for people.

@@ -191,7 +191,11 @@ func (o *recoverOptions) print(r recovered, out io.Writer) error {
 		_, err = fmt.Fprintf(out, "\nit could be done now, with --accept-loss %s\n", r.Loss())
 	}
 	if err != nil {
-		return fmt.Errorf("print result: %w", err)
+		err = fmt.Errorf("print result: %w", err)
+		if r.Done != nil {
+			err = wasDone(err)
+		}
+		return err
 	}
 	if r.Refused != "" {
 		return &exitError{exitUsage, errors.New(r.Refused)}

@@ -141,11 +141,11 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 		return err
 	}
 	done.Seconds = time.Since(began).Seconds()
-	return show(out, o.place.control.asJSON, done, fmt.Sprintf("%s, up to entry %d, %s, is node %s of cluster %s now, in %s.\n"+
+	return wasDone(show(out, o.place.control.asJSON, done, fmt.Sprintf("%s, up to entry %d, %s, is node %s of cluster %s now, in %s.\n"+
 		"Start its agent. Its data are old until it has applied the log, which can take hours: then \"quorate status\" shows it as the primary.\n"+
 		"Its EVENTs do not run before \"quorate cluster set --events on\".\n"+
 		"Then let the other nodes join (quorate node add), and take a full backup into a repository of its own.\n",
-		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, shortDuration(time.Since(began))))
+		done.Full, done.Index, orNoTime(done.Time), cfg.Node, cfg.Cluster, shortDuration(time.Since(began)))))
 }
 
 // restoring is a restore.

@@ -45,7 +45,7 @@ others are shown.`,
 			}
 			v, err := o.sessions(cmd.Context(), args, last)
 			if err == nil {
-				err = o.print(cmd.OutOrStdout(), v, false, nil, sessionsText(v))
+				err = show(cmd.OutOrStdout(), o.asJSON, v, sessionsText(v))
 			}
 			if err == nil && len(v.Unanswered) > 0 {
 				err = &exitError{code: exitFailure}

@@ -150,7 +150,7 @@ leader. 4: it is not known: run the command again, or see "quorate site" at both
 			if done.Already {
 				text = fmt.Sprintf("it was done before: this site has taken over from site %s, and clients write to %s. To go back, switch at that site.\n", oneLine(done.Source), done.Node)
 			}
-			return show(cmd.OutOrStdout(), o.asJSON, done, text)
+			return o.print(cmd.OutOrStdout(), done, false, nil, text)
 		},
 	}
 	o.flags(cmd)
@@ -204,7 +204,11 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 		if err := o.ask(ctx, "site.promote", o.args, &plan); err != nil {
 			return err
 		}
-		if err := printText(out, promotionText(plan)); err != nil || plan.Done {
+		err := printText(out, promotionText(plan))
+		if plan.Done {
+			return wasDone(err)
+		}
+		if err != nil {
 			return err
 		}
 		if !confirm(ctx, in, out, "Is the other site gone, or to be closed, and is this one to take writes? [y/N] ") {
@@ -216,7 +220,7 @@ func (o *sitePromote) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	if err := o.ask(ctx, "site.promote", o.args, &done); err != nil {
 		return err
 	}
-	return show(out, o.asJSON, done, promotionText(done))
+	return o.print(out, done, false, nil, promotionText(done))
 }
 
 // promotionText says what a promotion would mean, or its result.

@@ -59,7 +59,7 @@ the way.`,
 			if err != nil {
 				return err
 			}
-			return o.printUpgrade(cmd.OutOrStdout(), p, p, upgradeTable(p))
+			return p.exit(show(cmd.OutOrStdout(), o.asJSON, p, upgradeTable(p)))
 		},
 	}
 	o.flags(cmd)
@@ -98,7 +98,11 @@ not known, or the node has not caught up within --wait.`,
 			for _, d := range run.Done {
 				text += fmt.Sprintf("%s is upgraded, in %.0f s\n", d.Node, d.Seconds)
 			}
-			return o.printUpgrade(cmd.OutOrStdout(), run, run.Plan, text+upgradeTable(run.Plan))
+			err = show(cmd.OutOrStdout(), o.asJSON, run, text+upgradeTable(run.Plan))
+			if len(run.Done) > 0 {
+				err = wasDone(err)
+			}
+			return run.Plan.exit(err)
 		},
 	}
 	o.flags(cmd)
@@ -108,15 +112,13 @@ not known, or the node has not caught up within --wait.`,
 	return cmd
 }
 
-// printUpgrade prints a result. The exit code is 1 where the plan is refused.
-func (o *controlOptions) printUpgrade(out io.Writer, result any, p upgradePlan, text string) error {
-	if err := o.print(out, result, false, nil, text); err != nil {
-		return err
-	}
-	if p.State == upgradeRefused {
+// exit is the error of a command that has printed a plan: err is that of printing. The exit code is 1 where the plan
+// is refused.
+func (p upgradePlan) exit(err error) error {
+	if err == nil && p.State == upgradeRefused {
 		return &exitError{code: exitFailure}
 	}
-	return nil
+	return err
 }
 
 // upgradePlan asks the agent for the status, and each node's agent for the mysqld on its disk.

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -136,6 +137,17 @@ func TestUpgradeNext(t *testing.T) {
 	var r upgradeRun
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || strings.Join(restarted, " ") != "c b a" || r.Plan.State != upgradeDone || len(r.Done) != 2 {
 		t.Errorf("next --all: %v, %d, %q, %q; %v", err, code, out, errs, restarted)
+	}
+	for _, step := range []struct{ runs, what, node string }{{"8.4.3", "next", "a"}, {"8.4.5", "next", ""}, {"8.4.3", "plan", ""}} {
+		st.Nodes[0].ServerVersion, restarted = step.runs, nil
+		want := exitFailure
+		if step.node != "" {
+			want = exitUncertain
+		}
+		code := Main(t.Context(), []string{"upgrade", step.what, "--addr", addr}, new(fullDisk), io.Discard, Deps{})
+		if code != want || strings.Join(restarted, " ") != step.node {
+			t.Errorf("%+v, and stdout is full: exit code %d, %v", step, code, restarted)
+		}
 	}
 	st.Primary, st.Nodes[0].ServerVersion = "", "8.4.3"
 	if code, out, _ := run(t, "upgrade", "next", "--addr", addr); code != exitFailure || !strings.Contains(out, "in the way") {
