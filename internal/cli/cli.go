@@ -95,7 +95,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	if !began {
 		code = exitUsage
 	}
-	if (isSet(cmd, "json") || !began && wantsJSON(cmd, args)) && !out.written { // a program that reads JSON gets an object
+	if (isSet(cmd, "json") || !began && wantsJSON(cmd, args)) && !out.written && !dataToStdout(cmd, args) { // a program that reads JSON gets an object
 		// In one line, because some commands print one object per line. stderr gets the error, too.
 		_ = json.NewEncoder(stdout).Encode(newFailure(cmd, err, code))
 	}
@@ -142,6 +142,11 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 		args = args[:end]
 	}
 	return cmd.Flags().Lookup("json") != nil && slices.Contains(args, "--json")
+}
+
+// dataToStdout tells whether stdout is for a binlog: an error would damage it, or be read as one.
+func dataToStdout(cmd *cobra.Command, args []string) bool {
+	return cmd.Flags().Lookup("out") != nil && slices.ContainsFunc(args, func(arg string) bool { return arg == "-" || strings.HasSuffix(arg, "=-") })
 }
 
 // isSet tells whether a command has a flag, and it was given.

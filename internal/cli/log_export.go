@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,7 +52,9 @@ primary.
 
 One binlog file can hold the transactions of one version of MySQL. If the log spans an
 upgrade, use --out-dir: it writes several files, export.000001 and so on. Read them in this
-order. The files are synced. An existing file is not overwritten without --force.`,
+order. The files are synced. An existing file is not overwritten without --force. Until the
+end a file is called NAME.*.tmp: delete what a killed export has left there. With --out -
+the result and errors go to stderr.`,
 		Example: `  quorate log export --config node.toml --out all.binlog
   quorate log export --config node.toml --out - \
       --until-time "2026-03-01 11:59:59 UTC" | mysqlbinlog - | mysql
@@ -200,9 +204,9 @@ type exportFile struct {
 	name string
 	file *os.File
 	out  *bufio.Writer
-	// claimed: an empty file of ours has the final name, so that the export does not overwrite
-	// another file in the end.
-	claimed bool
+	// claimed is an empty file of ours that has the final name, so that the export does not overwrite another file in
+	// the end; nil = there is none.
+	claimed fs.FileInfo
 }
 
 func (f *exportFiles) names() (names []string) {
@@ -225,6 +229,10 @@ func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 	if f.options.toDir != "" {
 		name = filepath.Join(f.options.toDir, fmt.Sprintf("export.%06d", x.Number))
 	}
+	// As root the rename would put a file in the place of a device.
+	if there, err := os.Lstat(name); err == nil && !there.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file, and is not written over (--out - writes to stdout)", name)
+	}
 	file := &exportFile{name: name}
 	if !f.options.force {
 		claim, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions)
@@ -237,13 +245,15 @@ func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("create export: %w", err)
 		}
-		claim.Close()
-		file.claimed = true
+		file.claimed, err = claim.Stat()
+		if claim.Close(); err != nil {
+			return nil, fmt.Errorf("create export: %w", err)
+		}
 	}
 	f.files = append(f.files, file)
-	_ = os.Remove(name + ".tmp") // a killed export may have left it; never write to another account's file
 	var err error
-	if file.file, err = os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions); err != nil {
+	temporary := fmt.Sprintf("%s.%s.tmp", name, rand.Text()[:8]) // nobody else's
+	if file.file, err = os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions); err != nil {
 		return nil, fmt.Errorf("create export: %w", err)
 	}
 	file.out = bufio.NewWriterSize(file.file, exportBufferBytes)
@@ -265,10 +275,10 @@ func (f *exportFiles) finish() error {
 		if file.file == nil {
 			continue
 		}
-		if err := os.Rename(file.name+".tmp", file.name); err != nil {
+		if err := os.Rename(file.file.Name(), file.name); err != nil {
 			return fmt.Errorf("name export: %w", err)
 		}
-		file.claimed = false
+		file.claimed = nil
 		if err := file.file.Close(); err != nil {
 			return fmt.Errorf("close export: %w", err)
 		}
@@ -287,7 +297,7 @@ func (f *exportFiles) discard() {
 			file.file.Close()
 			os.Remove(file.file.Name())
 		}
-		if file.claimed {
+		if there, err := os.Lstat(file.name); err == nil && file.claimed != nil && os.SameFile(there, file.claimed) {
 			os.Remove(file.name)
 		}
 	}

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -119,6 +123,66 @@ func TestExportOverUpgrade(t *testing.T) {
 		if code, _, errs := run(t, append([]string{"log", "export", "--dir", log, "--force", "--to", file}, part...)...); code != exitOK {
 			t.Errorf("%v: %d, %s", part, code, errs)
 		}
+	}
+}
+
+// TestExportTakesNoOthersFile: --force replaces regular files only, not devices or links. The name of an unfinished
+// file is nobody else's: not a user's, nor that of another export.
+func TestExportTakesNoOthersFile(t *testing.T) {
+	log, to := upgradedLog(t), t.TempDir()
+	export := func(name string, more ...string) (code int, errs string) {
+		code, _, errs = run(t, append([]string{"log", "export", "--dir", log, "--until-index", "3", "--out", filepath.Join(to, name)}, more...)...)
+		return code, errs
+	}
+	if err := errors.Join(unix.Mkfifo(filepath.Join(to, "pipe"), 0o600), os.Symlink("all", filepath.Join(to, "link")), os.WriteFile(filepath.Join(to, "all.tmp"), []byte("mine"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]fs.FileMode{"pipe": fs.ModeNamedPipe, "link": fs.ModeSymlink} {
+		for _, more := range []string{"--force=false", "--force"} {
+			code, errs := export(name, more)
+			if there, err := os.Lstat(filepath.Join(to, name)); code != exitFailure || !strings.Contains(errs, name+" is no regular file") || err != nil || there.Mode().Type() != mode {
+				t.Errorf("%s %s: exit code %d, %s, %v, %v", name, more, code, errs, err, there.Mode())
+			}
+		}
+	}
+	if code, errs := export("all"); code != exitOK {
+		t.Fatal(code, errs)
+	}
+	if mine, err := os.ReadFile(filepath.Join(to, "all.tmp")); err != nil || string(mine) != "mine" {
+		t.Errorf("what was there: %q, %v", mine, err)
+	}
+	// Two exports to the same name, one in the middle of the other.
+	write := func(text string, within func()) {
+		f := exportFiles{options: &exportOptions{to: filepath.Join(to, "two"), force: true}}
+		defer f.discard()
+		out, err := f.create(seglog.ExportFile{Number: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(out, text)
+		within()
+		if err := f.finish(); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(to, "two")); err != nil || string(got) != text {
+			t.Errorf("%q, %v, want %q", got, err, text)
+		}
+	}
+	write("first", func() { write("second", func() {}) })
+	// An export that fails removes its own file only, not what has got its name meanwhile.
+	f := exportFiles{options: &exportOptions{to: filepath.Join(to, "name")}}
+	if _, err := f.create(seglog.ExportFile{Number: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(to, "all"), filepath.Join(to, "name")); err != nil {
+		t.Fatal(err)
+	}
+	f.discard()
+	if _, err := os.Stat(filepath.Join(to, "name")); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(to, "*.*.tmp")); left != nil {
+		t.Errorf("left: %v", left)
 	}
 }
 
