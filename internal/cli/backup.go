@@ -133,8 +133,8 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 		_ = printText(errOut, fmt.Sprintf("the backup is done, but the agent does not know of it, nor do its metrics: %v\n", err))
 	}
 	done := backupTaken{name, m.Node, m.Bytes, len(m.Files), m.End.Index, m.Time, time.Since(began).Seconds(), m.FromPrimary}
-	return show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
-		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), shortDuration(time.Since(began)), m.End.Index, orNoTime(m.Time)))
+	return wasDone(show(out, p.control.asJSON, done, fmt.Sprintf("full backup %s of node %s: %s in %s, in %s, with the log to entry %d, %s\n", name, m.Node,
+		units.Size(m.Bytes), units.Count(len(m.Files), "file", "files"), shortDuration(time.Since(began)), m.End.Index, orNoTime(m.Time))))
 }
 
 func orNoTime(at time.Time) string {
@@ -250,7 +250,11 @@ The command does not ask. Run it with --dry-run first.`,
 				fmt.Fprintln(&text, name)
 			}
 			fmt.Fprintf(&text, "%s %s\n", units.Count(len(names), "object", "objects"), verb)
-			return show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": names}, text.String())
+			err = show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": names}, text.String())
+			if !dryRun {
+				err = wasDone(err)
+			}
+			return err
 		},
 	}
 	p.flags(cmd)

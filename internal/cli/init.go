@@ -69,7 +69,7 @@ on no node.`,
 			if n.clientCA {
 				text += fmt.Sprintf("      give clients %s, and keep %s offline, on no node\n", n.caFile(), n.caKeyFile())
 			}
-			return printText(cmd.OutOrStdout(), text)
+			return wasDone(printText(cmd.OutOrStdout(), text))
 		},
 	}
 	cmd.Flags().StringSliceVar(&n.nodes, "nodes", nil, "the nodes, as `name=host` or name=host:port")
