@@ -77,6 +77,9 @@ func Compare(w io.Writer, a, b Run) error {
 			status = append(status, c.Name()+": "+s)
 		}
 		for _, k := range comparedIn(c.Experiment) {
+			if k.metric == result.Lost && c.control() {
+				continue // how much it loses is chance; flaws has whether it loses
+			}
 			change, both := k.compare(c, other)
 			switch {
 			case !both:
@@ -143,14 +146,29 @@ func (k compared) compare(a, b *cell) (*change, bool) {
 func statusChange(a, b *cell) string {
 	words := func(c *cell) string {
 		if len(c.bad) == 0 {
-			return "ok"
+			return "ok" + flaws(c)
 		}
 		return fmt.Sprintf("%d of %d not ok (%s)", len(c.bad), len(c.bad)+len(c.ok), c.bad[0].Reason)
 	}
-	if (len(a.bad) == 0) == (len(b.bad) == 0) && (len(a.ok) == 0) == (len(b.ok) == 0) {
+	if (len(a.bad) == 0) == (len(b.bad) == 0) && (len(a.ok) == 0) == (len(b.ok) == 0) && flaws(a) == flaws(b) {
 		return ""
 	}
 	return words(a) + " → " + words(b)
+}
+
+// flaws names what repetitions that are ok do not know or show, so that a figure does not vanish without a word.
+func flaws(c *cell) (names string) {
+	for _, f := range []struct{ text, name string }{
+		{result.TextNotBack, "not back"}, {result.TextLagging, "diverged not known"}, {result.TextNoWitness, "lost not known"},
+	} {
+		if c.said(f.text) != "" {
+			names += ", " + f.name
+		}
+	}
+	if s := c.metric(result.Lost); c.control() && s.n > 0 && s.max == 0 {
+		names += ", the control lost nothing"
+	}
+	return names
 }
 
 func (m markdown) changes(title string, all []change, better bool, a, b string) {

@@ -422,3 +422,24 @@ func TestControlHasToLose(t *testing.T) {
 		t.Errorf("a server that fsyncs: %+v", e)
 	}
 }
+
+// TestCompareSaysWhatIsNotKnown: a loss that a later run could not find out has a line. Before, the figure was only gone;
+// and a control that lost nothing any more was called better.
+func TestCompareSaysWhatIsNotKnown(t *testing.T) {
+	row := func(system string, options map[string]string, metrics map[string]float64, text map[string]string) result.Row {
+		return result.Row{Repetition: 1, Status: result.OK, Metrics: metrics, Text: text,
+			Cell: result.Cell{Experiment: result.RPO, System: system, Options: options, Network: "same-rack", Workload: "power-loss"}}
+	}
+	control := map[string]string{"no-sync": "true"}
+	a := []result.Row{row("mgr", nil, map[string]float64{result.Lost: 3}, nil), row("standalone", control, map[string]float64{result.Lost: 10}, nil)}
+	b := []result.Row{row("mgr", nil, nil, map[string]string{result.TextNoWitness: "nobody"}), row("standalone", control, map[string]float64{result.Lost: 0}, nil)}
+	var out bytes.Buffer
+	if err := Compare(&out, Run{"a", result.Results{Rows: a}}, Run{"b", result.Results{Rows: b}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Other status: 2", "ok → ok, lost not known", "ok → ok, the control lost nothing"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the comparison does not have %q:\n%s", want, out.String())
+		}
+	}
+}

@@ -382,7 +382,7 @@ func rpoEntries(c *cell) []entry {
 
 // lostEntry is what a system lost. The control, a server that does not fsync, has to lose some.
 func lostEntry(c *cell) entry {
-	if c == nil || c.Options["no-sync"] != "true" {
+	if !c.control() {
 		return judged(c, result.Lost, result.TextNoWitness)
 	}
 	s := c.metric(result.Lost)
@@ -391,6 +391,9 @@ func lostEntry(c *cell) entry {
 	}
 	return unitEntry(s, number)
 }
+
+// control tells whether the cell is of a server that does not fsync.
+func (c *cell) control() bool { return c != nil && c.Options["no-sync"] == "true" }
 
 type applySection struct {
 	Article string
