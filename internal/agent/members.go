@@ -82,16 +82,19 @@ func (h added) CheckPeer(id transport.Identity) error { return h.a.data.known.Ju
 // as with a member's answer (membership.Follower).
 func (a *Agent) askAdded(ctx context.Context) {
 	state := a.board.State()
+	led := a.board.SinceLeader() < leaderlessMax
 	var peers []transport.Peer
 	for _, m := range a.cfg.AddedMembers() {
-		if _, member := state.MemberByID(m.ID); !member && !slices.Contains(state.Removed, m.ID) {
+		_, member := state.MemberByID(m.ID)
+		switch removed := slices.Contains(state.Removed, m.ID); {
+		case member:
+		case led, removed:
+			a.board.SetTrouble(m.Name, "") // what it said does not matter any more
+		default:
 			peers = append(peers, transport.PeerOf(m))
 		}
 	}
-	if led := a.board.SinceLeader() < leaderlessMax; led || len(peers) == 0 {
-		for _, peer := range peers {
-			a.board.SetTrouble(peer.Name, "") // what it said does not matter any more
-		}
+	if len(peers) == 0 {
 		return
 	}
 	asking := transport.New(a.transportConfig(added{a: a}, peers))
@@ -101,9 +104,7 @@ func (a *Agent) askAdded(ctx context.Context) {
 		if r, ok := errors.AsType[*transport.RejectedError](err); ok {
 			a.stance.Refused(peer.Name, r)
 		}
-		if err == nil && p.State.Version > state.Version {
-			a.logger.Info("this node's log does not have the newest member list yet", "from", peer.Name, "version", p.State.Version, "was", state.Version)
-			a.Follower.Follow(p, false)
+		if err == nil && a.Follower.Told(peer.Name, p) {
 			return
 		}
 	}

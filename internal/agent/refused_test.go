@@ -315,7 +315,7 @@ func TestOutSaysWhatTroublesIt(t *testing.T) {
 func TestRebuiltNodeIsRefused(t *testing.T) {
 	a := orderedAgent(t, t.TempDir())
 	b := config.MemberID("orders", "b")
-	refuses := &transport.RejectedError{Code: transport.CodePeer, Text: "another data directory", By: "b"}
+	refuses := &transport.RejectedError{Code: transport.CodePeer, Text: "another data directory", By: "b", Order: transport.Order{Instance: strings.Repeat("0", 32)}}
 	says := func() status.Refusal { peerHandler{a}.Rejected(b, refuses); return *a.board.Nodes()[1].Refusal }
 	if r := says(); !r.Data || r.Why != refuses.Text {
 		t.Errorf("of a node that was never rebuilt: %+v", r)
@@ -330,6 +330,10 @@ func TestRebuiltNodeIsRefused(t *testing.T) {
 	a.board.SetRaft(consensus.RoleState{Term: 1, Leader: a.self.ID})
 	if r := says(); r.Data || !strings.Contains(r.Why, `"quorate node rebuild b" takes node b in again`) {
 		t.Errorf("%+v", r)
+	}
+	refuses = &transport.RejectedError{Code: transport.CodePeer, Text: "write peers.json: no space left on device", By: "b"}
+	if r := says(); !r.Data || r.Why != refuses.Text {
+		t.Errorf("of a node whose disk is full: %+v", r)
 	}
 }
 

@@ -209,16 +209,23 @@ func (f *Follower) learn(ctx context.Context) {
 		case stuck && p.TakenUpBy(self.ID, self.Instance, f.cfg.Node.Kept()):
 			f.cfg.Node.Leave(Departure{State: &p})
 			return
-		case slices.Equal(p.State.Voters(), []cluster.NodeID{self.ID}):
-			// Nobody else can lead. A node that follows that state refuses the present directories of the others (Expect),
-			// and has to ask them again once it is stuck.
-		case p.State.Version > own:
-			f.cfg.Logger.Info("this node's log does not have the newest member list yet",
-				"from", n.Name, "version", p.State.Version, "was", own)
-			f.Follow(p, false)
+		case f.Told(n.Name, p):
 			return
 		}
 	}
+}
+
+// Told follows a state that another node keeps, if this node knows none that is as new.
+func (f *Follower) Told(by string, p cluster.StatePoint) (news bool) {
+	own := f.cfg.Table.State().Version
+	if p.State.Version <= own || slices.Equal(p.State.Voters(), []cluster.NodeID{f.cfg.Node.AsSelf().ID}) {
+		// The last voter needs no other node to lead. If it followed that state, it would refuse the present directories of
+		// the others (Expect), and it has to ask them again once it is stuck.
+		return false
+	}
+	f.cfg.Logger.Info("this node's log does not have the newest member list yet", "from", by, "version", p.State.Version, "was", own)
+	f.Follow(p, false)
+	return true
 }
 
 func (f *Follower) askState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {

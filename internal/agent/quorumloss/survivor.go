@@ -83,8 +83,8 @@ func Stranger(s cluster.State, id cluster.NodeID, instance, pinned string) bool 
 	former := slices.Contains(s.Removed, id) ||
 		s.Recovered != nil && slices.ContainsFunc(s.Recovered.Without, func(m cluster.Member) bool { return m.ID == id })
 	switch known := cmp.Or(m.Instance, pinned); {
-	case member:
-		return known != "" && known != instance
+	case member: // until a rebuild is complete, the directory that was met counts
+		return known != "" && known != instance && pinned != instance
 	case former:
 		return pinned != instance
 	}

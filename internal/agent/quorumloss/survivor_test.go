@@ -25,6 +25,7 @@ func TestStranger(t *testing.T) {
 		{"a member with another directory", 2, "x", "y", true},
 		{"a member that was rebuilt", 3, "i3", "", false},
 		{"a member before it was rebuilt", 3, "old", "i3", true},
+		{"a member whose rebuild is not complete", 3, "old", "old", false},
 		{"a removed node", 4, "x", "x", false},
 		{"a removed node with another directory", 4, "y", "x", true},
 		{"a node that was left behind", 5, "x", "x", false},

@@ -159,7 +159,7 @@ func (v *Verdict) weigh() {
 	for _, c := range v.Callers {
 		if c.Stranger {
 			v.object(true, "node %s of this cluster dials this node from %s, and node %s does not know it (or knows it with another data directory): "+
-				"the members were changed while node %s was away, and the cluster may run without it. Look at \"quorate status\" there first. If the cluster runs, do not recover: "+
+				"the members were changed, or that node was to be rebuilt, while node %s was away, and the cluster may run without it. Look at \"quorate status\" there first. If the cluster runs, do not recover: "+
 				"see \"A node knows none of the members\" in docs/runbook.md. If it is not to go on, or if that node only waits to join, stop its agent, "+
 				"or close this node's peer port to %s by a firewall, and try again",
 				c.Name, c.From, v.Survivor, v.Survivor, c.From)

@@ -60,7 +60,7 @@
 //	          dials                          accepts
 //	plain     plain                          both
 //	both      TLS, or else plain             both
-//	require   TLS                            TLS; a node without a peer's key is told nothing
+//	require   TLS                            TLS; a node without a peer's key is told no reason
 //
 // The node that dials checks the key of the peer that it wants, before it says who it is. The node that answers
 // checks that the key is a peer's, and then that it belongs to the peer that the greeting names.

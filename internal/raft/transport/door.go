@@ -55,6 +55,13 @@ func (d *Door) KnowsKey(k cluster.Key) bool {
 	return ok
 }
 
+// tells tells whether a node that has shown a key ("" = none) may learn why it is refused. Else it learns only a code.
+func (d *Door) tells(k cluster.Key) bool {
+	_, known := d.holder(k)
+	_, judges := d.Checker.(UnknownChecker)
+	return k == "" || known || judges
+}
+
 func (d *Door) holder(k cluster.Key) (id cluster.NodeID, ok bool) {
 	if d.Holder != nil {
 		if id, ok = d.Holder(k); ok {

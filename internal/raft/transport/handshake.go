@@ -263,6 +263,10 @@ func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 		return hello{}, fmt.Errorf("read greeting: %w", err)
 	}
 	h, version, rejected := t.examine(g, key)
+	if rejected != nil && !t.door.tells(key) {
+		untold := *rejected
+		untold.Untold, rejected = true, &untold
+	}
 	t.heard(conn, h, rejected)
 	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
 	if rejected != nil {

@@ -318,6 +318,31 @@ func TestUntoldReasons(t *testing.T) {
 	}
 }
 
+// TestUntoldVersions: while a node hears who dials, a caller with an unknown key is not told the node's name and release
+// either, by which it is refused before anybody asks who it is.
+func TestUntoldVersions(t *testing.T) {
+	a, key := newNode(t, nodeA, nodeB), newKey(t).Name()
+	defer a.Unlisten()
+	for _, g := range []greeting{{version: 200, most: 201, word: uint8(classControl)}, {version: versionFirst, most: uint8(versionNewest), word: 99}} {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = a.welcome(far, key)
+			_ = far.Close()
+		}()
+		if _, err := near.Write(appendGreeting(nil, g)); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := readGreeting(near)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told, err := parseRejection(answer); err != nil || told.Text != "" {
+			t.Errorf("told %q, %v", told.Text, err)
+		}
+		_ = near.Close()
+	}
+}
+
 // TestUntoldReasonIsSaid: a node that is told nothing but a code says itself what that means: only its key is not known there.
 func TestUntoldReasonIsSaid(t *testing.T) {
 	for code, says := range map[Code]string{CodeEmpty: "begins with the keys in its configuration", CodeKey: ""} {
