@@ -78,7 +78,7 @@ func (f *fixture) replaced(t *testing.T, ctx context.Context) {
 	e := f.grow(t, ctx, cluster.KindLogger)
 	f.awaitMember(t, ctx, f.Name(e), cluster.KindLogger)
 	f.must(t, ctx, first, "switchover", "--to", f.Name(d), "--max-pause", "10s")
-	const known = "may know none of the nodes that would be left"
+	const known = "may know none of the running nodes that would be left"
 	f.refused(t, ctx, d, []int{1}, known, "node", "remove", f.Name(first), "--yes")
 	f.refused(t, ctx, d, []int{1}, known, "node", "rebuild", f.Name(first), "--dry-run")
 	f.must(t, ctx, d, "node", "remove", f.Name(first), "--yes", "--force")

@@ -238,9 +238,9 @@ func (d *Directories) Hear(joined Known) error {
 	return d.meet(here)
 }
 
-// KnownTo tells whether a voter that is away knows a member with its present data directory, as far as this node can tell,
-// apart from one that goes. That is this node if the two have shaken hands, or an initial member that was never rebuilt:
-// such a member was in every state. A voter that knows none of the members would refuse them all when it is back.
+// KnownTo tells whether a voter that is away knows a member that runs with its present data directory, as far as this node
+// can tell, apart from one that goes. That is this node if the two have shaken hands, or an initial member that was never
+// rebuilt: such a member was in every state. A voter that knows none of the running members would refuse them all when it is back.
 func (d *Directories) KnownTo(voter cluster.NodeID, s cluster.State, goes cluster.NodeID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,7 +252,7 @@ func (d *Directories) KnownTo(voter cluster.NodeID, s cluster.State, goes cluste
 			_, met := d.met[voter]
 			return met || m.Instance == "" && slices.Contains(d.cfg.Initial, m.ID)
 		}
-		return m.Instance == "" && slices.Contains(d.cfg.Initial, m.ID)
+		return m.Instance == "" && slices.Contains(d.cfg.Initial, m.ID) && d.cfg.Lives(m.ID)
 	})
 }
 

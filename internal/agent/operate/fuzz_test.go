@@ -55,6 +55,13 @@ func (n leading) ProposeState(_ context.Context, c cluster.Change) (consensus.St
 func serveLeading(t *testing.T) *Server {
 	t.Helper()
 	s, n := serve(t)
+	s.Node = lead(t, n)
+	return s
+}
+
+// lead has a node lead its cluster.
+func lead(t *testing.T, n *apart) leading {
+	t.Helper()
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +85,7 @@ func serveLeading(t *testing.T) *Server {
 		n.board.SetRole(is, "")
 	}
 	n.board.SetRole(status.RoleReplica, "")
-	s.Node = leading{apart: n, node: node, asked: new(cluster.Change)}
-	return s
+	return leading{apart: n, node: node, asked: new(cluster.Change)}
 }
 
 // FuzzCall gives a node any request from another node: it is answered once, whatever it is, and the audit log has it

@@ -106,6 +106,9 @@ func (s *Server) nodeRemove(ctx context.Context, r control.Request, args cluster
 		if err := s.awaitVoters(ctx); err != nil {
 			return Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, and it is not removed yet: %v; run the command again", m.Name, err)
 		}
+		if err := s.mayTake(args); err != nil { // a voter has stopped meanwhile
+			return Done{}, control.Errorf(control.CodeFailed, "node %s has lost its vote and is a learner, and it is not removed yet: %v", m.Name, err)
+		}
 		d, err := s.changeMembers(ctx, r.By, args)
 		if result, ok := d.Result.(cluster.ChangeResult); ok {
 			result.Notes = plan.Notes

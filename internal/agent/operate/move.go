@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-// mayTake refuses to remove or rebuild the last node that a voter which is away knows. That voter would know none of
-// the members when it is back, with their present data directories, and refuse them all.
+// mayTake refuses to remove or rebuild the last running node that a voter which is away knows. That voter would know none
+// of the nodes that run when it is back, with their present data directories, and refuse them all.
 func (s *Server) mayTake(r cluster.MembershipRequest) error {
 	state := s.committed()
 	m, err := state.Member(r.Change.Name)
@@ -20,7 +20,7 @@ func (s *Server) mayTake(r cluster.MembershipRequest) error {
 	running := s.Node.Sight().Quorum().Running
 	for _, v := range state.Members {
 		if v.Votes() && v.ID != m.ID && v.ID != s.Self.ID && !slices.Contains(running, v.Name) && !s.Board.KnownTo(v.ID, state, m.ID) {
-			return control.Errorf(control.CodeFailed, "voter %s does not run, and may know none of the nodes that would be left: it would refuse them all when it is back. "+
+			return control.Errorf(control.CodeFailed, "voter %s does not run, and may know none of the running nodes that would be left: it would refuse them all when it is back. "+
 				"Start its agent first, and wait until \"quorate status\" shows that it runs; or, if it is gone for good, \"quorate node remove %s\" first; "+
 				"--force does not wait: then node %s needs its configuration changed when it is back (docs/runbook.md, \"A node knows none of the members\")", v.Name, v.Name, v.Name)
 		}
