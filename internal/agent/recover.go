@@ -151,7 +151,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 		}
 	}
 	return r.node.Judge(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
-		return r.ask(ctx, others), r.hears.callers()
+		return r.ask(ctx, others), slices.Concat(r.askAdded(ctx), r.hears.callers())
 	})
 }
 
@@ -160,28 +160,62 @@ func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.
 	nodes := make([]recovery.Finding, len(others))
 	var all sync.WaitGroup
 	for i, m := range others {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
-			defer cancel()
-			report, err := r.askNode(ctx, m)
-			failed, ok := errors.AsType[*control.Error](err)
-			answered := ok || errors.Is(err, operate.ErrNoAnswer)
-			if ok {
-				err = errors.New(failed.Text)
-			}
-			nodes[i] = quorumloss.NodeOf(m, report, answered, err)
-		})
+		all.Go(func() { nodes[i] = r.askNode(ctx, r.asking, m) })
 	}
 	all.Wait()
 	return nodes
 }
 
-func (r *Recovery) askNode(ctx context.Context, m cluster.Member) (*recovery.Report, error) {
+func (r *Recovery) askNode(ctx context.Context, by *transport.Transport, m cluster.Member) recovery.Finding {
+	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
+	defer cancel()
 	report := &recovery.Report{}
-	if err := operate.AskFor(ctx, r.asking, m.ID, r.a.requests.Question(recoverRequest), report); err != nil {
-		return nil, fmt.Errorf("ask node %s: %w", m.Name, err)
+	err := operate.AskFor(ctx, by, m.ID, r.a.requests.Question(recoverRequest), report)
+	failed, ok := errors.AsType[*control.Error](err)
+	answered := ok || errors.Is(err, operate.ErrNoAnswer)
+	switch {
+	case ok:
+		err = errors.New(failed.Text)
+	case err != nil:
+		err = fmt.Errorf("ask node %s: %w", m.Name, err)
 	}
-	return report, nil
+	return quorumloss.NodeOf(m, report, answered, err)
+}
+
+// askAdded asks the nodes in [[added]] that this node knows neither as members nor as former members, at once. Nobody dials
+// a node that was removed while it was away: so only they can tell it that the cluster goes on.
+func (r *Recovery) askAdded(ctx context.Context) (said []recovery.Caller) {
+	state, added := r.node.Survey.State.State, r.a.cfg.AddedMembers()
+	said = make([]recovery.Caller, len(added))
+	var all sync.WaitGroup
+	for i, m := range added {
+		is := func(of cluster.Member) bool { return of.ID == m.ID }
+		if slices.ContainsFunc(state.Members, is) || slices.Contains(state.Removed, m.ID) ||
+			state.Recovered != nil && slices.ContainsFunc(state.Recovered.Without, is) {
+			continue
+		}
+		all.Go(func() {
+			asked := &beside{}
+			n := r.askNode(ctx, transport.New(r.a.transportConfig(asked, []transport.Peer{transport.PeerOf(m)})), m)
+			if n.Reachable && !asked.waits && (n.Report == nil || n.Report.Out == "") {
+				said[i] = recovery.Caller{Name: m.Name, From: m.Peer, Stranger: true, Said: cmp.Or(n.Problem, "it takes this node for a member")}
+			}
+		})
+	}
+	all.Wait()
+	return slices.DeleteFunc(said, func(c recovery.Caller) bool { return c.Name == "" })
+}
+
+// beside is the peers' handler with which a node is asked that is no member here.
+type beside struct {
+	stranger
+	waits bool // the node has no data: it waits to join
+}
+
+// CheckPeer implements transport.Handler. It pins nothing.
+func (h *beside) CheckPeer(id transport.Identity) error {
+	h.waits = id.Instance == [16]byte{}
+	return nil
 }
 
 // callersMax bounds the callers that are kept. Anybody may call.

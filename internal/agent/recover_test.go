@@ -236,18 +236,7 @@ func TestRecoverBesideWhoRefuses(t *testing.T) {
 			h.code.Store(uint32(transport.CodePeer))
 			answering := transport.New(transport.Config{Identity: id, Listen: m.Peer, Handler: h, Logger: slog.New(slog.DiscardHandler),
 				Peers: []transport.Peer{{ID: self.ID, Name: self.Name, Addr: self.Peer}}})
-			if err := answering.Listen(); err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- answering.Answer(ctx) }()
-			defer func() {
-				stop()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}()
+			answers(t, answering)
 		}
 		r := openRecovery(t, cfg)
 		v, err := r.Judge(t.Context())
@@ -310,4 +299,60 @@ func TestRecoverBesideStrangers(t *testing.T) {
 	if n := v.Nodes[0]; n.Report == nil || !n.Report.Recovers || n.Report.Log.Term != 4 {
 		t.Errorf("node a says %+v, %s", n.Report, n.Problem)
 	}
+}
+
+// TestRecoverAfterRemoval: a node was removed while it was away, and then all members that it knows were replaced. Nobody
+// dials it. A node that its [[added]] names says that the cluster goes on. A node that waits to join says nothing.
+func TestRecoverAfterRemoval(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		instance byte
+		removed  bool
+		want     string
+	}{
+		{"removed", 7, true, "node \"a\" was removed from cluster \"orders\". The cluster may run without node a"},
+		{"unknown", 7, false, "is not a member of cluster \"orders\" as node \"d\" knows it. The cluster may run without node a"},
+		{"waits to join", 0, false, ""},
+	} {
+		cfg := lastLogger(t)
+		d := config.Added{Name: "d", Peer: loneConfig(t).Members[0].Peer}
+		cfg.Added = append(cfg.Added, d)
+		self := cfg.Self()
+		answering := transport.New(transport.Config{
+			Identity: transport.Identity{ClusterID: cfg.ClusterID(), ClusterName: cfg.Cluster, Node: config.MemberID(cfg.Cluster, "d"), NodeName: "d", Instance: [16]byte{tc.instance}},
+			Listen:   d.Peer, Handler: stranger{}, Logger: slog.New(slog.DiscardHandler),
+		})
+		switch {
+		case tc.removed:
+			answering.SetFormer(transport.Former{Removed: []cluster.NodeID{self.ID}})
+		case tc.instance == 0:
+			answering.SetPeers([]transport.Peer{transport.PeerOf(self)})
+		}
+		answers(t, answering)
+		r := openRecovery(t, cfg)
+		v, err := r.Judge(t.Context())
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if why, err := v.Refusal(recovery.None); err != nil || !strings.Contains(why, tc.want) || tc.want == "" && why != "" {
+			t.Errorf("%s: refused with %q, %v", tc.name, why, err)
+		}
+	}
+}
+
+// answers has a peer answer until the test ends.
+func answers(t *testing.T, peer *transport.Transport) {
+	t.Helper()
+	if err := peer.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- peer.Answer(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -21,7 +21,7 @@ func (s *Server) mayTake(r cluster.MembershipRequest) error {
 	for _, v := range state.Members {
 		if v.Votes() && v.ID != m.ID && v.ID != s.Self.ID && !slices.Contains(running, v.Name) && !s.Board.KnownTo(v.ID, state, m.ID) {
 			return control.Errorf(control.CodeFailed, "voter %s does not run, and may know none of the running nodes that would be left: it would refuse them all when it is back. "+
-				"Start its agent first, and wait until \"quorate status\" shows that it runs; or, if it is gone for good, \"quorate node remove %s\" first; "+
+				"Start its agent first, and wait until \"quorate status\" shows that it runs; or, if it is gone for good, \"quorate node remove %s\" first (if its host comes back later, never recover it, but move its data_dir away); "+
 				"--force does not wait: then node %s needs its configuration changed when it is back (docs/runbook.md, \"A node knows none of the members\")", v.Name, v.Name, v.Name)
 		}
 	}

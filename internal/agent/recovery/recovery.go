@@ -40,14 +40,17 @@ type Report struct {
 	Recovers bool `json:"recovers,omitempty"`
 }
 
-// Caller is a node of the cluster that dialled the survivor while it was judged. What it says of itself is not proven.
+// Caller is a node of the cluster that dialled the survivor while it was judged, or that was asked although it is no member
+// as the survivor knows the members. What it says of itself is not proven.
 type Caller struct {
 	Name string `json:"name"`
-	// From is the address from which it came.
+	// From is the address from which it came, or at which it answers.
 	From string `json:"from"`
 	// Stranger: it is no member as the survivor knows the members, or comes with a data directory that the survivor
 	// does not know. So the members were changed while the survivor was away.
 	Stranger bool `json:"stranger"`
+	// Said is what it answered; "" = it dialled.
+	Said string `json:"said,omitempty"`
 }
 
 // Finding is what was learned of a member.
@@ -157,7 +160,12 @@ func (v *Verdict) weigh() {
 			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
 	}
 	for _, c := range v.Callers {
-		if c.Stranger {
+		switch {
+		case c.Said != "":
+			v.object(true, "node %s, which [[added]] in the node.toml of node %s names, answers at %s: %s. The cluster may run without node %s. "+
+				"Look at \"quorate status\" there first. If the cluster runs, do not recover: see \"A node knows none of the members\" in docs/runbook.md. "+
+				"If it is not to go on, or if that node only waits to join, stop its agent, and try again", c.Name, v.Survivor, c.From, c.Said, v.Survivor)
+		case c.Stranger:
 			v.object(true, "node %s of this cluster dials this node from %s, and node %s does not know it (or knows it with another data directory): "+
 				"the members were changed, or that node was to be rebuilt, while node %s was away, and the cluster may run without it. Look at \"quorate status\" there first. If the cluster runs, do not recover: "+
 				"see \"A node knows none of the members\" in docs/runbook.md. If it is not to go on, or if that node only waits to join, stop its agent, "+

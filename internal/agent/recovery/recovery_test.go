@@ -130,15 +130,17 @@ func whoCalls() []judgeCase {
 	from := func(callers ...Caller) func(*Situation) { return func(s *Situation) { s.Callers = callers } }
 	recovers := func(r *Report) { r.Recovers = true }
 	return []judgeCase{
-		{name: "a node that it does not know", voters: three, change: from(Caller{"x", "10.0.0.9", true}), nodes: gone("b c"), accept: None,
+		{name: "a node that it does not know", voters: three, change: from(Caller{Name: "x", From: "10.0.0.9", Stranger: true}), nodes: gone("b c"), accept: None,
 			refused: "node x of this cluster dials this node from 10.0.0.9, and node a does not know it", loss: None},
-		{name: "a member with another data directory", voters: five, change: from(Caller{"b", "10.0.0.9", true}), nodes: gone("b c d e"), accept: None,
+		{name: "a node that has removed it", voters: three, change: from(Caller{Name: "x", From: "10.0.0.9:7400", Stranger: true, Said: "node a was removed"}), nodes: gone("b c"), accept: None,
+			refused: "node x, which [[added]] in the node.toml of node a names, answers at 10.0.0.9:7400: node a was removed. The cluster may run without node a", loss: None},
+		{name: "a member with another data directory", voters: five, change: from(Caller{Name: "b", From: "10.0.0.9", Stranger: true}), nodes: gone("b c d e"), accept: None,
 			refused: "node b of this cluster dials this node from 10.0.0.9", loss: None},
-		{name: "a member that is not reached", voters: five, change: from(Caller{"b", "10.0.0.9", false}), nodes: gone("b c d e"),
+		{name: "a member that is not reached", voters: five, change: from(Caller{Name: "b", From: "10.0.0.9"}), nodes: gone("b c d e"),
 			refused: "node b answers, but does not say what it has: it dials this node from 10.0.0.9, and this node does not reach it: connection refused", loss: None},
-		{name: "members that are not reached, a majority", voters: five, change: from(Caller{"b", "1", false}, Caller{"c", "2", false}, Caller{"d", "3", false}),
+		{name: "members that are not reached, a majority", voters: five, change: from(Caller{Name: "b", From: "1"}, Caller{Name: "c", From: "2"}, Caller{Name: "d", From: "3"}),
 			nodes: gone("b c d e"), accept: None, refused: "because these nodes answer: b, c, d;", loss: None},
-		{name: "a member that was asked", voters: five, change: from(Caller{"b", "10.0.0.9", false}), nodes: gone("c d e", reports("b", 3, 20, "")), loss: None},
+		{name: "a member that was asked", voters: five, change: from(Caller{Name: "b", From: "10.0.0.9"}), nodes: gone("c d e", reports("b", 3, 20, "")), loss: None},
 		{name: "two are recovered at once", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", recovers)), accept: None,
 			refused: "\"quorate recover\" runs on node b, too", loss: None},
 	}
