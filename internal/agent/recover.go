@@ -218,7 +218,8 @@ func (h *beside) CheckPeer(id transport.Identity) error {
 	return nil
 }
 
-// callersMax bounds the callers that are kept. Anybody may call.
+// callersMax bounds the callers that are kept. Anybody may call. Each member is kept once, so that the members, nine at
+// most, leave room for a stranger.
 const callersMax = 32
 
 // recovering is the peers' handler of a node that is to be recovered. It asks other agents in this node's name, tells
@@ -267,19 +268,24 @@ func (h *recovering) CheckAnswer(id transport.Identity) error {
 // Hears implements transport.Hearer.
 func (h *recovering) Hears() bool { return true }
 
-// Heard implements transport.Hearer. A node with an empty directory serves nothing. A name that no node can have is
-// nobody's.
+// Heard implements transport.Hearer. A node with an empty directory serves nothing. A name that no node can have, or a
+// member's id with another name, is nobody's. A former member with the directory that it had says nothing new.
 func (h *recovering) Heard(id transport.Identity, from net.Addr, _ *transport.RejectedError) {
 	if id.Instance == [16]byte{} || config.CheckName(id.NodeName) != nil {
 		return
 	}
+	m, member := h.state.MemberByID(id.Node)
 	c := recovery.Caller{
 		Name: id.NodeName, From: hostOf(from),
 		Stranger: quorumloss.Stranger(h.state, id.Node, hex.EncodeToString(id.Instance[:]), h.a.data.known.Pinned(id.Node)),
 	}
+	if member && m.Name != c.Name || !member && !c.Stranger {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.came) < callersMax && !slices.Contains(h.came, c) {
+	kept := slices.ContainsFunc(h.came, func(k recovery.Caller) bool { return k == c || k.Name == c.Name && !k.Stranger && !c.Stranger })
+	if len(h.came) < callersMax && !kept {
 		h.came = append(h.came, c)
 	}
 }

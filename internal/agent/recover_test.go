@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -355,4 +356,26 @@ func answers(t *testing.T, peer *transport.Transport) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestCallersLeaveRoomForAStranger: who pretends to be members, under many names and from many addresses, cannot keep a
+// stranger from being heard.
+func TestCallersLeaveRoomForAStranger(t *testing.T) {
+	cfg := lastLogger(t)
+	b, other := cfg.ClusterMembers()[1], config.MemberID(cfg.Cluster, "former")
+	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}, state: cluster.State{Members: cfg.ClusterMembers(), Removed: []cluster.NodeID{other}}}
+	h.a.data.known.Load(membership.Known{other: hex.EncodeToString(slices.Concat([]byte{7}, make([]byte, 15)))}, nil)
+	dial := func(id cluster.NodeID, name string, host byte) {
+		h.Heard(transport.Identity{Node: id, NodeName: name, Instance: [16]byte{7}}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, host)}, nil)
+	}
+	for i := range byte(2 * callersMax) {
+		dial(b.ID, fmt.Sprintf("x%d", i), 1)
+		dial(b.ID, b.Name, i)
+		dial(other, fmt.Sprintf("y%d", i), 1)
+	}
+	dial(config.MemberID(cfg.Cluster, "d"), "d", 2)
+	want := []recovery.Caller{{Name: "b", From: "10.0.0.0"}, {Name: "d", From: "10.0.0.2", Stranger: true}}
+	if got := h.callers(); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
 }
