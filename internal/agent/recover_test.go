@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
@@ -377,5 +378,40 @@ func TestCallersLeaveRoomForAStranger(t *testing.T) {
 	want := []recovery.Caller{{Name: "b", From: "10.0.0.0"}, {Name: "d", From: "10.0.0.2", Stranger: true}}
 	if got := h.callers(); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRecoverHearsBeforeItAsks: the members are asked only after the time in which they may dial. One that starts within
+// that time says what it has.
+func TestRecoverHearsBeforeItAsks(t *testing.T) {
+	cfg := lastLogger(t)
+	other := cfg
+	other.Members = slices.Clone(cfg.Members)
+	other.Node, other.DataDir, other.Members[1].Kind = "b", filepath.Join(t.TempDir(), "data"), cluster.KindLogger
+	oneEntry(t, other)
+	r, heard := openRecovery(t, cfg), make(chan time.Time)
+	r.heard = heard
+	type result struct {
+		recovery.Verdict
+		error
+	}
+	judged := make(chan result, 1)
+	go func() {
+		v, err := r.Judge(t.Context())
+		judged <- result{v, err}
+	}()
+	select {
+	case <-judged:
+		t.Fatal("it did not wait")
+	case <-time.After(200 * time.Millisecond): // nobody listens at b's address: a question there ends at once
+	}
+	r2 := openRecovery(t, other)
+	heard <- time.Time{}
+	v := <-judged
+	if err := errors.Join(v.error, r.Close(), r2.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := v.Nodes[0]; n.Report == nil {
+		t.Errorf("node b was asked too early: %s", n.Problem)
 	}
 }
