@@ -175,7 +175,7 @@ func (v *Verdict) weigh() {
 	}
 	for _, n := range v.Nodes {
 		if n.Report != nil && n.Report.Recovers {
-			v.object(true, "\"quorate recover\" runs on node %s, too: two nodes must not go on apart. Choose one of them, and end the command on the other", n.Name)
+			v.object(true, "\"quorate recover\" runs on node %s, too: two nodes must not go on apart. End the command on one of them and start the agent there; then try again on the other", n.Name)
 		}
 		if n.Report != nil && n.Report.Leader != "" {
 			v.object(true, "node %s follows a leader, %s: there is a majority that this host does not see", n.Name, n.Report.Leader)
@@ -266,7 +266,7 @@ func (v *Verdict) majorityBeside() (there []string, voters int) {
 }
 
 // up returns the other members that answer, or that a member that answers hears, except
-// those that are out.
+// those that are out, and those whose agents do not run.
 func (v *Verdict) up() map[string]bool {
 	up := map[string]bool{}
 	for _, n := range v.Nodes {
@@ -281,7 +281,7 @@ func (v *Verdict) up() map[string]bool {
 		}
 	}
 	for _, n := range v.Nodes {
-		if n.Report != nil && n.Report.Out != "" {
+		if n.Report != nil && (n.Report.Out != "" || n.Report.Recovers) {
 			delete(up, n.Name)
 		}
 	}

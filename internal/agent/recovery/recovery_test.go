@@ -141,6 +141,12 @@ func whoCalls() []judgeCase {
 		{name: "members that are not reached, a majority", voters: five, change: from(Caller{Name: "b", From: "1"}, Caller{Name: "c", From: "2"}, Caller{Name: "d", From: "3"}),
 			nodes: gone("b c d e"), accept: None, refused: "because these nodes answer: b, c, d;", loss: None},
 		{name: "a member that was asked", voters: five, change: from(Caller{Name: "b", From: "10.0.0.9"}), nodes: gone("c d e", reports("b", 3, 20, "")), loss: None},
+		{name: "two are recovered at once, a majority", voters: three, nodes: gone("c", reports("b", 3, 20, "", recovers)), accept: None,
+			refused: "\"quorate recover\" runs on node b, too", loss: None},
+		{name: "all are recovered at once", voters: three, nodes: []Finding{reports("b", 3, 20, "", recovers), reports("c", 3, 20, "", recovers)}, accept: None,
+			refused: "\"quorate recover\" runs on node b, too", loss: None},
+		{name: "two are recovered at once, and a majority is there", voters: five, nodes: gone("e", reports("b", 3, 20, "", recovers), reports("c", 3, 20, ""), reports("d", 3, 20, "")),
+			accept: None, refused: "there is nothing to recover: c, d of the 5 voters are up", loss: None},
 		{name: "two are recovered at once", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", recovers)), accept: None,
 			refused: "\"quorate recover\" runs on node b, too", loss: None},
 	}
