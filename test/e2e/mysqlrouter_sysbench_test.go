@@ -133,6 +133,9 @@ func (r *routed) sysbenchReads(t *testing.T, ctx context.Context, node int) (goO
 		}
 	}
 	reads := r.newSysbench(t, r.ReadAddr(node), "oltp_read_only", 1, 5)
+	uuids := r.dataIdentity(t, ctx)
+	primary := r.heal(t, ctx)
+	r.awaitServer(t, ctx, r.router.RW, func(uuid string) bool { return uuid == uuids[primary].UUID }) // sysbench does not try again
 	r.newSysbench(t, r.router.RW, "oltp_read_write", 1, 5).fill(t, ctx)
 	return startAll(t, ctx, []*sysbench{split, reads})
 }
