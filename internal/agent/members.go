@@ -100,7 +100,7 @@ func (a *Agent) askAdded(ctx context.Context) {
 	asking := transport.New(a.transportConfig(added{a: a}, peers))
 	for _, peer := range peers {
 		var p cluster.StatePoint
-		err := a.askPeer(ctx, asking, peer.ID, &p)
+		err := a.askBy(ctx, asking, peer.ID, stateRequest, &p)
 		if r, ok := errors.AsType[*transport.RejectedError](err); ok {
 			a.stance.Refused(peer.Name, r)
 		}
@@ -110,10 +110,11 @@ func (a *Agent) askAdded(ctx context.Context) {
 	}
 }
 
-func (a *Agent) askPeer(ctx context.Context, asking *transport.Transport, of cluster.NodeID, p *cluster.StatePoint) error {
+// askBy asks a node by a transport that may know others than the members.
+func (a *Agent) askBy(ctx context.Context, by *transport.Transport, of cluster.NodeID, request string, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	return operate.AskFor(ctx, asking, of, a.requests.Question(stateRequest), p)
+	return operate.AskFor(ctx, by, of, a.requests.Question(request), result)
 }
 
 func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done, error) {

@@ -109,7 +109,7 @@ func (h peerHandler) Hears() bool { return h.a.TakesPart() && h.a.board.SinceLea
 // Heard implements transport.Hearer.
 func (h peerHandler) Heard(id transport.Identity, from net.Addr, refused *transport.RejectedError) {
 	_, member := h.a.board.State().MemberByID(id.Node)
-	if member || id.Instance == [16]byte{} || config.CheckName(id.NodeName) != nil {
+	if member || id.Empty() || config.CheckName(id.NodeName) != nil {
 		return
 	}
 	if refused != nil && (refused.Code == transport.CodeUnknown || refused.Code == transport.CodeKey) {

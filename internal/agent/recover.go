@@ -167,10 +167,8 @@ func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.
 }
 
 func (r *Recovery) askNode(ctx context.Context, by *transport.Transport, m cluster.Member) recovery.Finding {
-	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
-	defer cancel()
 	report := &recovery.Report{}
-	err := operate.AskFor(ctx, by, m.ID, r.a.requests.Question(recoverRequest), report)
+	err := r.a.askBy(ctx, by, m.ID, recoverRequest, report)
 	failed, ok := errors.AsType[*control.Error](err)
 	answered := ok || errors.Is(err, operate.ErrNoAnswer)
 	switch {
@@ -189,9 +187,7 @@ func (r *Recovery) askAdded(ctx context.Context) (said []recovery.Caller) {
 	said = make([]recovery.Caller, len(added))
 	var all sync.WaitGroup
 	for i, m := range added {
-		is := func(of cluster.Member) bool { return of.ID == m.ID }
-		if slices.ContainsFunc(state.Members, is) || slices.Contains(state.Removed, m.ID) ||
-			state.Recovered != nil && slices.ContainsFunc(state.Recovered.Without, is) {
+		if _, member := state.MemberByID(m.ID); member || state.Former(m.ID) {
 			continue
 		}
 		all.Go(func() {
@@ -214,7 +210,7 @@ type beside struct {
 
 // CheckPeer implements transport.Handler. It pins nothing.
 func (h *beside) CheckPeer(id transport.Identity) error {
-	h.waits = id.Instance == [16]byte{}
+	h.waits = id.Empty()
 	return nil
 }
 
@@ -237,7 +233,7 @@ type recovering struct {
 // node has data.
 func (h *recovering) CheckPeer(id transport.Identity) error {
 	code := transport.CodeMalformed
-	if id.Instance == [16]byte{} {
+	if id.Empty() {
 		code = transport.CodeEmpty
 	}
 	return &transport.RejectedError{Code: code, Text: fmt.Sprintf("node %q has data, and its agent does not run: \"quorate recover\" does", h.a.self.Name)}
@@ -254,7 +250,7 @@ func (h *recovering) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 // CheckAnswer implements transport.AnswerChecker. It takes no answer from a node whose data directory is not the one
 // that this node knows: with it, that node could elect nobody here.
 func (h *recovering) CheckAnswer(id transport.Identity) error {
-	if id.Instance == [16]byte{} {
+	if id.Empty() {
 		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if the disk is gone", id.NodeName)
 	}
 	pinned := h.a.data.known.Pinned(id.Node)
@@ -271,7 +267,7 @@ func (h *recovering) Hears() bool { return true }
 // Heard implements transport.Hearer. A node with an empty directory serves nothing. A name that no node can have, or a
 // member's id with another name, is nobody's. A former member with the directory that it had says nothing new.
 func (h *recovering) Heard(id transport.Identity, from net.Addr, _ *transport.RejectedError) {
-	if id.Instance == [16]byte{} || config.CheckName(id.NodeName) != nil {
+	if id.Empty() || config.CheckName(id.NodeName) != nil {
 		return
 	}
 	m, member := h.state.MemberByID(id.Node)

@@ -119,6 +119,11 @@ func (s State) leftBehind(is func(Member) bool) int {
 	return slices.IndexFunc(s.Recovered.Without, is)
 }
 
+// Former tells whether a node was a member: it was removed, or left behind by a recovery.
+func (s State) Former(id NodeID) bool {
+	return slices.Contains(s.Removed, id) || s.leftBehind(func(m Member) bool { return m.ID == id }) >= 0
+}
+
 // LeftBehind tells whether a recovery went on without a node that has not become a member again.
 func (s State) LeftBehind(name string) bool {
 	return s.leftBehind(func(m Member) bool { return m.Name == name }) >= 0

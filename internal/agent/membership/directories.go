@@ -97,7 +97,7 @@ func (d *Directories) Check(id transport.Identity) error {
 		}
 		return err
 	}
-	if isEmpty(id) {
+	if id.Empty() {
 		return nil
 	}
 	if _, ok := d.pins[id.Node]; !ok {
@@ -118,8 +118,6 @@ func (d *Directories) Judge(id transport.Identity) error {
 	return d.judge(id, hex.EncodeToString(id.Instance[:]))
 }
 
-func isEmpty(id transport.Identity) bool { return id.Instance == [16]byte{} }
-
 func with(k Known, id cluster.NodeID, instance string) Known {
 	k = maps.Clone(k)
 	k[id] = instance
@@ -128,7 +126,7 @@ func with(k Known, id cluster.NodeID, instance string) Known {
 
 // judge decides for Check and Judge. d.mu is held.
 func (d *Directories) judge(id transport.Identity, instance string) error {
-	empty := isEmpty(id)
+	empty := id.Empty()
 	pinned, ok := d.pins[id.Node]
 	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
 	refuse := func(c transport.Code, format string, args ...any) error {

@@ -215,7 +215,7 @@ func (f *Follower) learn(ctx context.Context) {
 	}
 }
 
-// Told follows a state that another node keeps, if this node knows none that is as new.
+// Told follows a state that another node keeps, if this node knows none that is as new, and is not its last voter.
 func (f *Follower) Told(by string, p cluster.StatePoint) (news bool) {
 	own := f.cfg.Table.State().Version
 	if p.State.Version <= own || slices.Equal(p.State.Voters(), []cluster.NodeID{f.cfg.Node.AsSelf().ID}) {

@@ -80,12 +80,10 @@ func (s *Survivor) Others() []cluster.Member {
 // "" = none. A node that is a member no more is no stranger with the directory that it had.
 func Stranger(s cluster.State, id cluster.NodeID, instance, pinned string) bool {
 	m, member := s.MemberByID(id)
-	former := slices.Contains(s.Removed, id) ||
-		s.Recovered != nil && slices.ContainsFunc(s.Recovered.Without, func(m cluster.Member) bool { return m.ID == id })
 	switch known := cmp.Or(m.Instance, pinned); {
 	case member: // until a rebuild is complete, the directory that was met counts
 		return known != "" && known != instance && pinned != instance
-	case former:
+	case s.Former(id):
 		return pinned != instance
 	}
 	return true

@@ -250,7 +250,7 @@ func (i *Introduction) Add(name string, as Identity, err error) {
 		i.Rejections = append(i.Rejections, rejected)
 	case err != nil:
 		i.Silent = append(i.Silent, name)
-	case as.Instance == [16]byte{}:
+	case as.Empty():
 		i.Empty = append(i.Empty, name)
 	default:
 		i.Welcomes = append(i.Welcomes, name)

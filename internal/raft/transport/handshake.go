@@ -78,6 +78,9 @@ type Identity struct {
 	Version string
 }
 
+// Empty tells whether the node has no data directory yet, or an empty one.
+func (id Identity) Empty() bool { return id.Instance == [16]byte{} }
+
 // errGreeting means that the other side sent something else than a greeting.
 var errGreeting = errors.New("transport: malformed greeting")
 
