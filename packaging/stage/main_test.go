@@ -85,3 +85,12 @@ func TestRemovalStopsAllUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestOneProcessIsKilledForWantOfMemory: the kernel kills mysqld or a hook, and systemd leaves their agent alone.
+func TestOneProcessIsKilledForWantOfMemory(t *testing.T) {
+	_, service, found := strings.Cut(read(t, "..", "quorate.service"), "\n[Service]\n")
+	service, _, _ = strings.Cut(service, "\n[Install]\n")
+	if !found || !strings.Contains(service, "\nOOMPolicy=continue\n") {
+		t.Error("quorate.service has not OOMPolicy=continue: systemd stops the agent, too")
+	}
+}

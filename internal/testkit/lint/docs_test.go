@@ -194,7 +194,7 @@ func TestNamedCode(t *testing.T) {
 // row in bugs.md would no longer say which test holds the fix.
 func TestNamedTests(t *testing.T) {
 	in := map[string][]string{} // the packages with a test of this name
-	for _, dir := range []string{"internal", "test", "lab"} {
+	for _, dir := range []string{"internal", "test", "lab", "packaging"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
