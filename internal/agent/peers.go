@@ -264,13 +264,10 @@ func (b routeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID)
 	return t, ok && !slices.Contains(tried, t.Node)
 }
 
-// Takes implements router.Backend.
+// Takes implements router.Backend. The target of a client that another node has sent here is only Local.
 func (b routeBackend) Takes(t router.Target) bool {
-	if t.Local {
-		return b.Serving()
-	}
 	now, ok := b.primary()
-	return ok && now == t
+	return ok && (now == t || now.Local && t.Local)
 }
 
 // Leaves implements router.Backend. "No primary" alone proves nothing about the other node: its router checks its

@@ -63,7 +63,8 @@ type Backend interface {
 	// Choose returns the target for a new client; ok=false if there is none. Of equally good nodes it returns
 	// the one with the fewest sessions of this router. tried has the nodes that have not taken this client.
 	Choose(sessions func(cluster.NodeID) int, tried []cluster.NodeID) (t Target, ok bool)
-	// Takes reports whether a client may still be connected to t, which Choose has returned.
+	// Takes reports whether a client may be connected to t now. Choose has returned t a moment ago, or another node has
+	// sent the client here: then only t.Local is set.
 	Takes(t Target) bool
 	// Leaves reports whether the sessions with t must end, although t may still serve them.
 	Leaves(t Target) bool

@@ -215,12 +215,8 @@ func (l *workload) route(r *request, via *node) {
 	if r.end != 0 {
 		return
 	}
-	if a.Slot.Serving() && a.Orders.MovesAway() {
-		l.retry(r) // the product's router would hold the client here
-		return
-	}
 	if a.Slot.Serving() {
-		l.pass(r, via, via)
+		l.enter(r, via, via)
 		return
 	}
 	id, ok := a.board.Primary()
@@ -236,19 +232,23 @@ func (l *workload) route(r *request, via *node) {
 			return
 		}
 		primary.agent.life.run(func() {
-			if r.end != 0 {
-				return
+			if r.end == 0 {
+				l.enter(r, via, primary)
 			}
-			if !primary.agent.Slot.Serving() {
-				l.retry(r)
-				return
-			}
-			l.pass(r, via, primary)
 		})
 	})
 	if !sent {
 		l.retry(r)
 	}
+}
+
+// enter does what the router of the node does that is to serve a request, whichever node the client came through.
+func (l *workload) enter(r *request, via, serves *node) {
+	if a := serves.agent; !a.Slot.Serving() || a.Orders.MovesAway() {
+		l.retry(r) // the product's router would hold the client
+		return
+	}
+	l.pass(r, via, serves)
 }
 
 // pass passes the bytes of a request to mysqld. The caller has just checked the lease.
