@@ -126,7 +126,7 @@ func newSiteSwitchCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var args cluster.SiteSwitchRequest
 	cmd := &cobra.Command{
-		Use:   "switch [--within TIME]",
+		Use:   "switch [--within TIME] [--force]",
 		Short: "Go on in place of the other site, in order",
 		Long: `Lets this site, which follows, take the place of the other one, in order. The other site is
 closed for writes. Once this site has all that the other one has, clients can write here,
@@ -135,6 +135,9 @@ could write.
 
 If that takes longer than --within, or if anything is in doubt before the end, the switch is
 called off: the other site is opened again, and this one goes on following.
+
+It is refused if this site has a later series of MySQL, because the other one may then not
+be able to follow. --force switches all the same.
 
 Exit code 0: it was done, now or before. 1: it was not done. 2: wrong usage. 3: there is no
 leader. 4: it is not known: run the command again, or see "quorate site" at both sites.`,
@@ -155,6 +158,7 @@ leader. 4: it is not known: run the command again, or see "quorate site" at both
 	}
 	o.flags(cmd)
 	durationFlag(cmd, &args.Within, "within", cluster.CutoverWithinDefault, "how long writes may stand before it is called off")
+	cmd.Flags().BoolVar(&args.Force, "force", false, "even if this site has a later series of MySQL")
 	return cmd
 }
 

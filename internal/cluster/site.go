@@ -371,6 +371,8 @@ const SiteWithinMax = time.Minute
 // SiteSwitchRequest asks the site to replace the site that it follows, which is closed first.
 type SiteSwitchRequest struct {
 	Within time.Duration `json:"within_ns"`
+	// Force: switch even if the MySQL here is of a later series, so that the other site may not be able to follow.
+	Force bool `json:"force,omitempty"`
 }
 
 // SitePromoteRequest asks the site to go on without the site that it follows.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 )
 
 // sitedNode is the primary of a site.
@@ -40,7 +42,7 @@ func (n sitedNode) Committed() (*cluster.Follow, uint64) { return n.state.Follow
 func (n sitedNode) State() cluster.State                 { return n.state }
 func (n sitedNode) SiteAccess() cluster.Follow           { return n.access }
 func (n sitedNode) Cluster() string                      { return "east" }
-func (n sitedNode) Own() status.Node                     { return status.Node{Name: "a"} }
+func (n sitedNode) Own() status.Node                     { return status.Node{Name: "a", ServerVersion: "9.7.4"} }
 func (n sitedNode) GTIDs() (executed, purged *gtid.Set)  { return &gtid.Set{}, &gtid.Set{} }
 func (n sitedNode) Serving() (*mysqld.Process, uint64)   { return n.process, 1 }
 func (n sitedNode) Changed() <-chan struct{}             { return nil }
@@ -253,6 +255,71 @@ func TestCutOverBeforeBehindBarrier(t *testing.T) {
 		t.Errorf("a primary that hears no majority says %v", err)
 	}
 }
+
+// changed are the requests of a node that keeps the changes of the cluster state, and makes none.
+type changed struct {
+	barred
+	all *[]cluster.Change
+}
+
+func (c changed) ChangeState(_ context.Context, _ string, change cluster.Change) (operate.Done, error) {
+	*c.all = append(*c.all, change)
+	return operate.Done{}, errors.New("no change")
+}
+
+// TestSwitchToLaterSeries: after a switch the other site would follow MySQL 9.7 with 8.4, as site follow refuses.
+// Nobody looked at the versions.
+func TestSwitchToLaterSeries(t *testing.T) {
+	for _, c := range []struct {
+		there, args string
+		refused     bool
+	}{
+		{"9.7.1", `{"within_ns":10000000000}`, false},
+		{"8.4.6", `{"within_ns":10000000000}`, true},
+		{"8.4.6", `{"within_ns":10000000000,"force":true}`, false},
+	} {
+		f := otherSite(t, fmt.Sprintf(`{"code":"ok","result":{"site":"west","version":%q}}`, c.there))
+		var changes []cluster.Change
+		s := NewService(sitedNode{access: f, state: cluster.State{Follow: &f}, process: new(mysqld.Process)}, changed{all: &changes}, nil)
+		s.set(func(st *cluster.FollowStatus) { st.Known = true })
+		_, err := s.siteSwitch(t.Context(), control.Request{Name: "site.switch", Args: []byte(c.args)})
+		if refused := strings.Contains(fmt.Sprint(err), "site west, which would follow it, only 8.4.6"); refused != c.refused || (len(changes) == 0) != c.refused {
+			t.Errorf("%+v: %v; %+v", c, err, changes)
+		}
+	}
+}
+
+// otherSite is the access to a site of one node, whose answer to each request is this one.
+func otherSite(t *testing.T, answer string) cluster.Follow {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := func() string { return "8.4.0" }
+	feed, err := mysqlwire.NewFeed(mysqlwire.FeedConfig{Listen: "127.0.0.1:0", ServerID: 1, ServerUUID: text, ServerVersion: text, Logger: slog.New(slog.DiscardHandler),
+		Readers: &mysqlwire.ReadersConfig{
+			ConnectionsMax: 1, Accounts: []mysqlwire.Reader{{User: "site", PasswordHash: mysqlwire.HashPassword("secret"), Site: true}},
+			Source: noLog{}, Certificate: func() *tls.Certificate { return nil },
+			Site: func(context.Context, string, net.Addr, []byte) []byte { return []byte(answer) },
+		}})
+	if err == nil {
+		err = feed.Listen()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { ended <- feed.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return cluster.Follow{Site: "west", Source: feed.Addr().String(), User: "site", PasswordFile: file, Plain: true}
+}
+
+// noLog serves nothing.
+type noLog struct{ mysqlwire.ReaderSource }
 
 func doneBefore(t *testing.T, ask func(*Service, context.Context, control.Request) (operate.Done, error), state cluster.State, want cluster.Cutover) {
 	t.Helper()
