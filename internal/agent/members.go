@@ -51,6 +51,7 @@ func (n followed) Hangup(id cluster.NodeID) bool { return n.peers.Hangup(id) }
 // AskState implements member.Peers.
 func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.StatePoint, err error) {
 	err = n.requests.Request(ctx, of, stateRequest, struct{}{}, &p)
+	n.tooOld(err)
 	return p, err
 }
 
@@ -114,7 +115,9 @@ func (a *Agent) askAdded(ctx context.Context) {
 func (a *Agent) askBy(ctx context.Context, by *transport.Transport, of cluster.NodeID, request string, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	return operate.AskFor(ctx, by, of, a.requests.Question(request), result)
+	err := operate.AskFor(ctx, by, of, a.requests.Question(request), result)
+	a.tooOld(err)
+	return err
 }
 
 func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done, error) {

@@ -32,12 +32,26 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 	}
 }
 
-// onBroken closes the connections of a member that has sent something that no sound member sends.
+// onBroken closes the connections of a member that has sent something that no sound member of this version sends.
 func (a *Agent) onBroken(b consensus.Broken) {
-	a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
-		"node", a.board.Name(b.From), "error", b.Err)
+	if !a.tooOld(b.Err) {
+		a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
+			"node", a.board.Name(b.From), "error", b.Err)
+	}
 	a.peers.Hangup(b.From)
 }
+
+// tooOld tells whether an error means that this quorate is too old for the cluster. It shows that, and logs it once.
+func (a *Agent) tooOld(err error) bool {
+	newer, ok := errors.AsType[*cluster.NewerError](err)
+	if ok && a.board.SetTrouble(aboutNewer, newer.Error()) {
+		a.logger.Error("this node takes no part any more", "error", newer)
+	}
+	return ok
+}
+
+// aboutNewer is the key of a trouble: this quorate is too old.
+const aboutNewer = "quorate"
 
 func (h peerHandler) Status(from cluster.NodeID, text []byte) error {
 	var s status.Node

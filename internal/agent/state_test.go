@@ -20,6 +20,19 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
+// TestTooOld: a node whose quorate does not know all of the cluster state says so in its status.
+func TestTooOld(t *testing.T) {
+	a := &Agent{self: cluster.Member{ID: 1, Name: "a"}}
+	openBoard(a)
+	newer := &cluster.NewerError{What: "a cluster state of format", Has: 10, Newest: 9}
+	for _, err := range []error{nil, consensus.ErrBroken, fmt.Errorf("%w: %w", consensus.ErrBroken, newer)} {
+		old := a.tooOld(err)
+		if says := strings.Contains(a.board.Troubles(), "upgrade quorate on this node"); old != errors.Is(err, newer) || says != old {
+			t.Errorf("%v: %t, %q", err, old, a.board.Troubles())
+		}
+	}
+}
+
 func stateMembers() []cluster.Member {
 	return []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}
 }

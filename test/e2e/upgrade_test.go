@@ -53,13 +53,19 @@ func previousEdits() map[string][][2]string {
 // buildPrevious builds that agent, from this tree with those texts replaced.
 func buildPrevious(t *testing.T) string {
 	t.Helper()
+	return buildEdited(t, previousEdits())
+}
+
+// buildEdited builds an agent of this tree with some texts replaced.
+func buildEdited(t *testing.T, all map[string][][2]string) string {
+	t.Helper()
 	const root = "../.."
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	replace := map[string]string{}
-	for file, edits := range previousEdits() {
+	for file, edits := range all {
 		b, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
@@ -133,6 +139,64 @@ func TestUpgrade(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), "has format 2, this quorate reads up to 1: install the newer quorate again") {
 			t.Errorf("the previous version over a newer log: %v\n%s", err, out)
 		}
+		f.heal(t, ctx)
+		f.check(t, ctx)
+	})
+}
+
+// TestOlderComesBack: a node was away while the others made a change that its older quorate does not know. It refuses the
+// change, says what to do, and takes no part. Once it is upgraded it has the whole state.
+func TestOlderComesBack(t *testing.T) {
+	t.Parallel()
+	older := buildEdited(t, map[string][][2]string{"internal/cluster/repair.go": {{"const StateFormat = 9", "const StateFormat = 5"}}})
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "OlderComesBack", func(t *testing.T, ctx context.Context) {
+		f.heal(t, ctx)
+		away := 2
+		start := func(program string) {
+			t.Helper()
+			if err := f.Terminate(ctx, away); err != nil {
+				t.Fatal(err)
+			}
+			f.SetBinary(away, program)
+			if err := f.Start(ctx, away); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := func() bool {
+			t.Helper()
+			b, err := os.ReadFile(filepath.Join(f.DataDir(away), "cluster.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(string(b), `"events_off": true`)
+		}
+		if err := f.Terminate(ctx, away); err != nil {
+			t.Fatal(err)
+		}
+		primary, err := f.WaitPrimary(ctx, away)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.must(t, ctx, primary, "cluster", "set", "--events", "off")
+		f.SetBinary(away, older)
+		if err := f.Start(ctx, away); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitSaid(t, ctx, primary, away, "a newer quorate wrote a cluster state of format 6, this one knows up to 5: upgrade quorate on this node")
+		load := f.start(t, 4)
+		load.awaitAcks(t, ctx, 100)
+		load.stop(t)
+		if kept() {
+			t.Error("the older quorate has taken the state")
+		}
+		start(os.Getenv(binaryVariable))
+		f.heal(t, ctx)
+		if !kept() {
+			t.Error("the node has not got the whole state after its upgrade")
+		}
+		f.must(t, ctx, primary, "cluster", "set", "--events", "on")
+		start(older) // it may go back again, as long as its files have nothing that it does not know
 		f.heal(t, ctx)
 		f.check(t, ctx)
 	})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
@@ -108,6 +109,9 @@ func (d Dir) Load(f File, v any) (found bool, err error) {
 		return true, &VersionError{d.Join(f.Name), head.Format, f.Format}
 	}
 	if err := json.Unmarshal(b, v); err != nil {
+		if newer, ok := errors.AsType[*cluster.NewerError](err); ok {
+			return true, &VersionError{d.Join(f.Name), newer.Has, newer.Newest}
+		}
 		return true, d.damaged(f, problem(b, err))
 	}
 	return true, nil

@@ -33,6 +33,7 @@ func TestDamage(t *testing.T) {
 		{ClusterState, "{", "cluster.json is damaged: copy it from another node of the cluster (it ends"},
 		{ClusterState, `{"format": 1, "state": {"version": 3}}`, "(it has no members)"},
 		{ClusterState, newer, "cluster.json has format 9, this quorate reads up to 1: install the newer quorate again"},
+		{ClusterState, `{"format": 1, "state": {"version": 3, "members": [{}], "format": 10}}`, "cluster.json has format 10, this quorate reads up to 9: install the newer quorate again"},
 		{Durable, "{", "durable.json is damaged: remove it, the node makes a new one"},
 		{Durable, `{"index": 7, "witness": "x"}`, "durable.json is damaged: remove it, the node makes a new one"},
 		{Fence, "7", "fence.json is damaged: remove it, and fence this node again"},

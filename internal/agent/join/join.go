@@ -185,6 +185,9 @@ func (j *Joiner) Ask(ctx context.Context) error {
 		}
 		asked[members[0].ID] = true
 		p, err := j.ask(ctx, members[0].ID)
+		if _, ok := errors.AsType[*cluster.NewerError](err); ok {
+			return err
+		}
 		if err != nil {
 			errs = append(errs, err)
 			if r, ok := errors.AsType[*transport.RejectedError](err); ok {

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -154,6 +155,23 @@ func (o *otherInstance) AskPlan(ctx context.Context, of cluster.NodeID) (Offer, 
 		p.State.State.Members[i].Instance = "former"
 	}
 	return p, err
+}
+
+// TestJoinWithNewerState: a node whose quorate does not know all of the cluster state does not join, and is not told to be
+// added.
+func TestJoinWithNewerState(t *testing.T) {
+	n := &fakeNode{plans: map[cluster.NodeID]Offer{1: {Node: "a", Begin: replay.LogBegin{First: 1}}}}
+	j := New(Config{Node: tooOld{n}, Self: cluster.Member{ID: 9}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
+	if err := j.Ask(t.Context()); err == nil || strings.Contains(err.Error(), "node add") || !strings.Contains(err.Error(), "upgrade quorate on this node") {
+		t.Errorf("it asks: %v", err)
+	}
+}
+
+// tooOld is a node of an older quorate.
+type tooOld struct{ *fakeNode }
+
+func (tooOld) AskPlan(context.Context, cluster.NodeID) (p Offer, err error) {
+	return p, json.Unmarshal([]byte(`{"state": {"state": {"version": 3, "format": 10}}}`), &p)
 }
 
 // TestJoinRejected: the newest rejection counts, and ends the node.

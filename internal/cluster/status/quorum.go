@@ -99,6 +99,8 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 		st.away = predicate{is, "not reached"}
 	case !n.Reachable:
 		st.away, st.startable = predicate{is, "not heard of"}, true
+	case max(n.StateFormat, 1) < s.State.Format():
+		st.away = predicate{has, "an older quorate, which refuses the cluster state: upgrade it"}
 	case n.LogState != "" && n.LogState != LogOK:
 		st.away = predicate{has, "a log that is " + string(n.LogState)}
 	case n.Role.Outside() != "" || n.Leaving:

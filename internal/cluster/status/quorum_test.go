@@ -51,6 +51,8 @@ func sightOf(t *testing.T, text string) (s Sight) {
 				n.AgentVersion, n.ElectionTimeout = "2", time.Second
 			case flag == "old":
 				n.AgentVersion = "1"
+			case flag == "older":
+				n.StateFormat = 5
 			case flag == "joins":
 				n.Role = RoleJoining
 			case isSite:
@@ -173,6 +175,20 @@ func TestQuorumInAnUpgrade(t *testing.T) {
 			"Start the agent on a: nothing is lost, and writes go on by themselves."},
 		{"a:never b:replica:new l:logger:old", nil, "2 of 3 voters run, a majority, but l runs quorate 1, which promises no lease: upgrade it (a is not heard of). " +
 			"Start the agent on a: nothing is lost, and writes go on by themselves."},
+	})
+}
+
+// TestQuorumWithoutAnOlderQuorate: a node that does not know all of the cluster state acknowledges nothing.
+func TestQuorumWithoutAnOlderQuorate(t *testing.T) {
+	eventsOff := func(s *Sight) {
+		s.State.EventsOff = true
+		for i := range s.Nodes[:2] {
+			s.Nodes[i].StateFormat = cluster.StateFormat
+		}
+	}
+	checkQuorum(t, []quorumRow{
+		{"a:primary b:replica c:replica:older", nil, "survives the failure of any 1 node: 3 of 3 voters run"},
+		{"a:primary b:replica c:replica:older", eventsOff, "survives no further failure: 2 of 3 voters run, c has an older quorate, which refuses the cluster state: upgrade it"},
 	})
 }
 

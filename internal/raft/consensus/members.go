@@ -205,9 +205,9 @@ func (g *Group) applyMembers(e *pb.Entry) {
 // applyMembers is applyState for a change of the members.
 func (c *Committed) applyMembers(index uint64, cc *pb.ConfChangeV2) *StateOutcome {
 	change, err := entry.UnmarshalState(cc.GetContext())
-	invariant.Check(err == nil, "members", "committed entry %d: %v", index, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	invariant.Check(err == nil || index <= c.state.Index, "members", "committed entry %d: %v", index, err)
 	return c.swapState(index, change, cc)
 }
 

@@ -163,6 +163,33 @@ func TestPoisonIsNotAppended(t *testing.T) {
 	}
 }
 
+// TestNewerStateIsRefused: a state that this quorate does not know all of gets into no log, so it is not acknowledged. The
+// error is not only that the member is broken.
+func TestNewerStateIsRefused(t *testing.T) {
+	newer := []byte(`{"state":{"version":1,"members":[{"id":1}],"format":10,"fence":true}}`)
+	members, err := proto.Marshal(&pb.ConfChangeV2{Context: newer, Changes: []*pb.ConfChangeSingle{{NodeId: new(uint64(2))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, data := range map[pb.EntryType][]byte{
+		pb.EntryNormal:       append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindState, Term: 1}), newer...),
+		pb.EntryConfChangeV2: members,
+	} {
+		w := writtenWorld(t)
+		m := forged(pb.MsgApp, 1, 2)
+		m.Index, m.LogTerm, m.Commit = new(uint64(3)), new(uint64(1)), new(uint64(4))
+		m.Entries = []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)), Type: kind.Enum(), Data: data}}
+		broken, last := w.steps(2, m), w.node(2).g.LastIndex()
+		if len(broken) != 1 || last != 3 {
+			t.Errorf("%v: the log ends at %d, broken: %v", kind, last, broken)
+			continue
+		}
+		if _, ok := errors.AsType[*cluster.NewerError](broken[0].Err); !ok {
+			t.Errorf("%v: %v", kind, broken[0].Err)
+		}
+	}
+}
+
 // TestPoisonBehindWhatIsThere: the numbers are also checked behind entries that are sent a second time.
 func TestPoisonBehindWhatIsThere(t *testing.T) {
 	for number, passes := range map[uint64]bool{4: true, 77: false} {

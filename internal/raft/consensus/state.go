@@ -82,10 +82,11 @@ func (c *Committed) term() uint64 {
 func (c *Committed) setState(p cluster.StatePoint) { c.state = p }
 
 // applyState takes a committed change. The versions make it a compare-and-swap: of two changes of the same
-// state the first counts. Entries up to the point at which the state began are in it already. c.mu is held.
+// state the first counts. Entries up to the point at which the state began are in it already, even if this quorate does
+// not know all of them (the cluster has undone that since, and this quorate is an older one again). c.mu is held.
 func (c *Committed) applyState(index uint64, h entry.Header, body []byte) *StateOutcome {
 	change, err := entry.ParseState(h, body)
-	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
+	invariant.Check(err == nil || index <= c.state.Index, "I2", "committed entry %d: %v", index, err)
 	return c.swapState(index, change, nil)
 }
 

@@ -103,3 +103,16 @@ func TestSurveyBrokenLog(t *testing.T) {
 		t.Errorf("a transaction is there twice: %v", err)
 	}
 }
+
+// TestUndoneNewerState: a log may have a state that this quorate does not know all of, if the node has kept a later one that
+// it knows: a newer quorate has undone the change, and has been replaced by this one again.
+func TestUndoneNewerState(t *testing.T) {
+	newer := append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindState, Term: 1}), `{"state":{"version":3,"members":[{"id":1}],"format":10}}`...)
+	log, point := surveyed(t, newer)
+	for kept, refused := range map[uint64]bool{6: true, 7: false} {
+		point.State.Version, point.Index, point.Through = 3, kept, kept
+		if _, err := SurveyLog(log, point); (err != nil) != refused || refused && !strings.Contains(err.Error(), "upgrade quorate on this node") {
+			t.Errorf("the state of entry %d is kept: %v", kept, err)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // Kind says what an entry's body is. Part of the format.
@@ -101,8 +103,7 @@ func Parse(data []byte) (Header, []byte, error) {
 		Number: binary.LittleEndian.Uint64(data[16:]),
 	}
 	if h.Kind < KindEpoch || h.Kind > KindState {
-		return Header{}, nil, fmt.Errorf("%w: unknown kind %d, this quorate reads up to %d: a newer one wrote it, install that",
-			ErrMalformed, data[0], KindState)
+		return Header{}, nil, fmt.Errorf("%w: %w", ErrMalformed, &cluster.NewerError{What: "an entry of kind", Has: int(data[0]), Newest: int(KindState)})
 	}
 	return h, data[HeaderBytes:], nil
 }

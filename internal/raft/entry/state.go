@@ -35,8 +35,8 @@ func MarshalState(c cluster.StateChange) ([]byte, error) {
 	return body, nil
 }
 
-// UnmarshalState decodes the result of MarshalState. Fields that this quorate does not know are skipped: the
-// node that proposes a change has to see that older nodes can ignore it.
+// UnmarshalState decodes the result of MarshalState. A state that this quorate does not know all of is refused
+// (cluster.NewerError).
 func UnmarshalState(body []byte) (cluster.StateChange, error) {
 	var c cluster.StateChange
 	if err := json.Unmarshal(body, &c); err != nil {

@@ -96,7 +96,7 @@ func TestParseStateRefuses(t *testing.T) {
 // another kind, and the error says that a newer one wrote it.
 func TestUnknownKindIsRefused(t *testing.T) {
 	_, _, err := Parse(AppendHeader(nil, Header{Kind: KindState + 1, Term: 1}))
-	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "a newer one wrote it") {
+	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "a newer quorate wrote an entry of kind 6, this one knows up to 5: upgrade quorate") {
 		t.Errorf("error is %v", err)
 	}
 }
