@@ -74,6 +74,9 @@ func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePla
 		if n.Does != "" && n.Refused == "" && source >= 0 {
 			n.Refused = p.besideSource(st, i, source)
 		}
+		if n.Does == "" && n.Refused == "" && p.older(i, source) {
+			n.Refused = fmt.Sprintf("it is older than its source, the primary: install mysqld %s there", p.Nodes[source].Runs)
+		}
 		pending = pending || n.Does != "" || n.Refused != ""
 		if n.Does != "" && n.Refused == "" {
 			steps = append(steps, i)
@@ -84,12 +87,15 @@ func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePla
 		return p
 	}
 	p.State = upgradeRefused
-	p.Refused = unsafe(st)
+	mends := func(i int) bool { return p.mends(st, i, source) }
+	p.Refused = unsafe(st, mends)
 	if len(p.Refused) > 0 || len(steps) == 0 {
 		return p
 	}
 	turn := func(i int) int {
 		switch {
+		case mends(i):
+			return -1
 		case p.Nodes[i].Does == stepMove:
 			return 2
 		case p.Nodes[i].Kind == cluster.KindLearner:
@@ -179,6 +185,23 @@ func (p *upgradePlan) besideSource(st status.Cluster, i, source int) string {
 	return ""
 }
 
+// older tells whether node i is older than its source: after a failover in the middle of an upgrade.
+func (p *upgradePlan) older(i, source int) bool {
+	if source < 0 {
+		return false
+	}
+	from, err := install.ParseVersion(p.Nodes[source].Runs)
+	runs, wrong := install.ParseVersion(p.Nodes[i].Runs)
+	return errors.Join(err, wrong) == nil && runs.Compare(from) < 0
+}
+
+// mends tells whether node i's step is what makes it apply again: it is older than its source, and does not know what
+// the source writes.
+func (p *upgradePlan) mends(st status.Cluster, i, source int) bool {
+	n := p.Nodes[i]
+	return st.Nodes[i].ApplierStopped != "" && n.Does == stepRestart && n.Refused == "" && p.older(i, source)
+}
+
 // wrongStep says why MySQL does not go from one version to another; "" = it does.
 func wrongStep(from, to string) string {
 	a, err := install.ParseVersion(from)
@@ -203,8 +226,8 @@ func longTerm() []install.Version {
 }
 
 // unsafe says why no mysqld should be restarted now: even if the restarted mysqld does not come back, the cluster
-// must be able to go on.
-func unsafe(st status.Cluster) (why []string) {
+// must be able to go on. A node whose step mends it is not in the way.
+func unsafe(st status.Cluster, mends func(i int) bool) (why []string) {
 	if st.Primary == "" {
 		why = append(why, noPrimaryText(st))
 	}
@@ -214,9 +237,9 @@ func unsafe(st status.Cluster) (why []string) {
 	if q := st.Quorum; q != nil && len(q.Away) > 0 && q.Survives < 1 {
 		why = append(why, q.String())
 	}
-	for _, n := range st.Nodes {
+	for i, n := range st.Nodes {
 		switch {
-		case !n.Reachable || n.Kind == cluster.KindLogger || n.Role == status.RolePrimary:
+		case !n.Reachable || n.Kind == cluster.KindLogger || n.Role == status.RolePrimary || mends(i):
 		case n.Role != status.RoleReplica:
 			why = append(why, fmt.Sprintf("node %s is %s: mend it first", n.Name, n.Role))
 		case n.ApplierStopped != "":
