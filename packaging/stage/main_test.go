@@ -86,6 +86,13 @@ func TestRemovalStopsAllUnits(t *testing.T) {
 	}
 }
 
+// TestArchiveSpoolsOnDisk: a transaction of gigabytes waits on a disk, and not in a /tmp that is memory.
+func TestArchiveSpoolsOnDisk(t *testing.T) {
+	if !strings.Contains(read(t, "..", "quorate-archive.service"), "\nEnvironment=TMPDIR=/var/tmp\n") {
+		t.Error("quorate-archive.service has not TMPDIR=/var/tmp")
+	}
+}
+
 // TestOneProcessIsKilledForWantOfMemory: the kernel kills mysqld or a hook, and systemd leaves their agent alone.
 func TestOneProcessIsKilledForWantOfMemory(t *testing.T) {
 	_, service, found := strings.Cut(read(t, "..", "quorate.service"), "\n[Service]\n")

@@ -44,9 +44,10 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// Only primary.Watch uses grants, certificate and zoneOf, which is the incarnation whose time zone the board
-	// has. Only the goroutine of the durable marks uses accountsLooked.
+	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, certificate and zoneOf,
+	// which is the incarnation whose time zone the board has. Only the goroutine of the durable marks uses accountsLooked.
 	grants         grantsLooked
+	grantsDue      time.Time
 	certificate    certificateTold
 	zoneOf         uint64
 	accountsLooked time.Time

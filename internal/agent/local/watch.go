@@ -19,6 +19,9 @@ import (
 // aboutReplication is the key, among the board's troubles, of what is wrong with replication.
 const aboutReplication = "replication"
 
+// slowLook is how long a look at the accounts takes if it fails for want of time.
+const slowLook = time.Second
+
 // aboutTLS is the key of what is wrong with mysqld's TLS.
 const aboutTLS = "tls"
 
@@ -76,19 +79,28 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 // Grants looks whether an account has a privilege that fences a primary. After a look that has
 // found none, an account can get one only by a transaction: without one, Grants does not look again.
 func (s running) Grants(ctx context.Context, executed string) (doubts []string) {
-	looked := grantsLooked{s.Incarnation(), executed}
-	if s.m.grants == looked {
+	looked, begun := grantsLooked{s.Incarnation(), executed}, time.Now()
+	if s.m.grants == looked || begun.Before(s.m.grantsDue) {
 		return nil
 	}
 	err := s.JudgeGrants(ctx)
-	if err == nil {
+	took := time.Since(begun)
+	s.m.grantsDue = begun.Add(nextLook(took))
+	var found *grantsError
+	switch {
+	case err == nil:
 		s.m.grants = looked
-	}
-	if found := (*grantsError)(nil); errors.As(err, &found) {
+	case errors.As(err, &found):
 		doubts = append(doubts, found.Error())
+	case took >= slowLook:
+		s.m.cfg.Logger.Warn("mysqld did not say in time which accounts may attach as replicas; asks again later", "after", nextLook(took), "err", err)
 	}
 	return doubts
 }
+
+// nextLook is how long after the beginning of a look at the grants the next one begins, at the earliest: with 100 000
+// accounts a look takes seconds, and takes at most a twentieth of a core.
+func nextLook(took time.Duration) time.Duration { return 20 * took }
 
 // grantsLooked is what mysqld had before its grants were found in order.
 type grantsLooked struct {

@@ -23,3 +23,15 @@ func TestCertificateEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestNextLook: looks at many accounts take at most a twentieth of the time; those at few are made at each poll.
+func TestNextLook(t *testing.T) {
+	for _, c := range []struct{ took, want time.Duration }{
+		{5 * time.Millisecond, 100 * time.Millisecond}, // sooner than the next poll
+		{2 * time.Second, 40 * time.Second},
+	} {
+		if got := nextLook(c.took); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.took, got, c.want)
+		}
+	}
+}

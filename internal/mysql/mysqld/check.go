@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
@@ -233,9 +234,13 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 }
 
 // grants returns the grants that the query found yields, without our own accounts; limit is a
-// LIMIT clause.
+// LIMIT clause. mysqld ends the statement at ctx's deadline: a connection that is closed does not end it.
 func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error) {
-	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
+	hint := ""
+	if deadline, ok := ctx.Deadline(); ok {
+		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", max(1, time.Until(deadline).Milliseconds()))
+	}
+	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT `+hint+`CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
 		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2 `+limit)
 	if err != nil {
