@@ -204,14 +204,14 @@ func (c Config) identity() (osIdentity, error) {
 type paths struct {
 	data, dataTemp, binlogs, relay, tmp, run string
 	counter, lock, config, initSQL, pid      string
-	foreignXA                                string
+	foreignXA, room                          string
 }
 
 func (c Config) paths() paths {
 	in := func(name ...string) string { return filepath.Join(append([]string{c.DataDir}, name...)...) }
 	return paths{
 		data: in("data"), dataTemp: in("data.init"), binlogs: in("binlog"), relay: in("relay"), tmp: in("tmp"), run: in("run"),
-		counter: in("incarnation"), lock: in("mysqld.lock"), foreignXA: in("foreign-xa"),
+		counter: in("incarnation"), lock: in("mysqld.lock"), foreignXA: in("foreign-xa"), room: in("room"),
 		config: in("my.cnf"), initSQL: in("init.sql"), pid: in("run", "mysqld.pid"),
 	}
 }

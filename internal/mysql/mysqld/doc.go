@@ -10,6 +10,7 @@
 //	  relay/ tmp/ run/         relay logs, temporary files, socket + pid file
 //	  my.cnf init.sql          option file; init file, until Ready
 //	  incarnation              the last incarnation number: decimal digits, newline
+//	  room                     1 MiB of the disk, held back for the next start
 //	  foreign-xa               a client committed what the applier had prepared: its data differ
 //	  mysqld.lock              flock'ed by every mysqld that runs on this directory
 //
@@ -35,6 +36,15 @@
 // or not. So every start has a new number, durable before the process exists, and a new binlog
 // directory and base name. Older directories are removed afterwards, and a half-finished
 // removal does no harm. A position of an old incarnation never names a file of a new one.
+//
+// # A full disk
+//
+// InnoDB deletes the temporary tables of a killed mysqld when it starts, and the judge the old
+// binlogs. So a mysqld whose disk is full must start. Start needs a few blocks for its files
+// before that: they come from the file room, which is removed first, together with the content of
+// tmp. It is made again when mysqld is ready or has ended, if there is space. A crash in between
+// leaves no room: then the next start has what is free. Where the file system cannot set space
+// aside (ZFS), room holds nothing.
 //
 // # Prepared XA transactions
 //

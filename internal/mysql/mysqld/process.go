@@ -161,7 +161,8 @@ func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 	close(p.exited)
 	p.goroutines.Wait()
 	p.admin.close()
-	_ = os.Remove(p.server.paths.initSQL) // Ready has removed it already, as a rule.
+	_ = os.Remove(p.server.paths.initSQL) // Ready has removed it already, as a rule,
+	p.server.holdRoom()                   // and has done this.
 	p.logger.Info("mysqld ended", "state", cmd.ProcessState.String())
 	close(p.done)
 }
@@ -282,6 +283,7 @@ func (p *Process) takeUp(ctx context.Context, answered func()) error {
 	if err := os.Remove(p.server.paths.initSQL); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove init file: %w", err)
 	}
+	p.server.holdRoom()
 	return nil
 }
 

@@ -189,6 +189,18 @@ func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 	}
 	// The child holds the lock from the spawn on.
 	defer func() { _ = lock.Close() }()
+	p, err := s.startLocked(id, lock, o)
+	if err != nil {
+		s.holdRoom()
+	}
+	return p, err
+}
+
+// startLocked is Start once it has the lock.
+func (s *Server) startLocked(id osIdentity, lock *os.File, o StartOptions) (*Process, error) {
+	if err := s.freeRoom(id); err != nil { // before anything is written
+		return nil, err
+	}
 	n, err := s.nextIncarnation()
 	if err != nil {
 		return nil, err
@@ -266,13 +278,9 @@ func (s *Server) nextIncarnation() (uint64, error) {
 
 // prepare makes the files and directories that incarnation n needs. The caller holds the lock.
 func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
-	dir := s.paths.binlogDir(n)
-	// The binlog directory can exist only if a number was lost. The others may hold files of a
-	// killed mysqld.
-	for _, d := range []string{dir, s.paths.tmp, s.paths.run} {
-		if err := emptyDir(d, id); err != nil {
-			return err
-		}
+	// It can exist only if a number was lost.
+	if err := emptyDir(s.paths.binlogDir(n), id); err != nil {
+		return err
 	}
 	// mysqld refuses to start while the pid in its socket's lock file exists, even if that is a
 	// zombie or another process. We hold the directory's lock, so no mysqld uses the socket.
