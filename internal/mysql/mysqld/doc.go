@@ -34,8 +34,9 @@
 //
 // Crash recovery commits the prepared transactions that it finds in an old binlog, acknowledged
 // or not. So every start has a new number, durable before the process exists, and a new binlog
-// directory and base name. Older directories are removed afterwards, and a half-finished
-// removal does no harm. A position of an old incarnation never names a file of a new one.
+// directory and base name. The start removes older directories without a transaction, and the judge
+// of the new server the others. A half-finished removal does no harm. A position of an old
+// incarnation never names a file of a new one.
 //
 // # A full disk
 //

@@ -57,6 +57,8 @@ func TestLifecycle(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(first, "q0000000001.000001")); err != nil {
 		t.Fatal(err)
 	}
+	openAlone(t, p)
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE DATABASE app") // a binlog without a transaction goes at the next start
 	p.Kill()
 	if p.ExitError() == nil {
 		t.Fatal("no ExitError after Kill")

@@ -205,6 +205,9 @@ func (s *Server) startLocked(id osIdentity, lock *os.File, o StartOptions) (*Pro
 	if err != nil {
 		return nil, err
 	}
+	if err := s.removeUnusedBinlogs(); err != nil {
+		s.cfg.Logger.Warn("cannot remove the binlogs of starts that failed", "error", err)
+	}
 	if err := s.prepare(id, n, o); err != nil {
 		return nil, err
 	}
@@ -351,7 +354,7 @@ func (s *Server) BinlogFiles() (files []string, err error) {
 	}
 	for _, d := range dirs {
 		n, err := strconv.ParseUint(d.Name(), 10, 64)
-		if err != nil || !d.IsDir() {
+		if err != nil || !d.IsDir() || d.Name() != binlog.IncarnationDir(n) {
 			continue
 		}
 		found, err := os.ReadDir(s.paths.binlogDir(n))
