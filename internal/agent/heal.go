@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/logcopy"
@@ -26,6 +27,9 @@ const (
 	// openRetry the pause in between.
 	openAttempts = 4
 	openRetry    = 2 * time.Second
+
+	// readingSaid is how often a start says how much of the log it has read.
+	readingSaid = 5 * time.Second
 )
 
 // Run runs the node until ctx ends or something fails. It starts the node again, in the same
@@ -57,17 +61,35 @@ func (a *Agent) openSoundLog(ctx context.Context) (err error) {
 	if err := a.data.CheckLog(); err != nil {
 		return err
 	}
-	a.log, err = openLog(ctx, a.logOptions())
+	o := a.logOptions()
+	o.Progress = a.readingLog(ctx)
+	a.log, err = openLog(ctx, o)
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
 		if err := a.heal(ctx, err); err != nil {
 			return err
 		}
-		a.log, err = seglog.Open(a.logOptions())
+		a.log, err = seglog.Open(o)
 	}
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
+	a.board.Update(func(s *status.Node) { s.Reason = "" })
 	return nil
+}
+
+// readingLog returns what a start says while it reads its log, which can take minutes. It ends the reading when ctx
+// ends. Nobody can ask this node for its status yet: only the agent's log and the service manager show it.
+func (a *Agent) readingLog(ctx context.Context) func(done, total int64) error {
+	said := time.Now()
+	return func(done, total int64) error {
+		if time.Since(said) >= readingSaid {
+			said = time.Now()
+			text := fmt.Sprintf("reading its log: %s of %s", units.Size(done), units.Size(total))
+			a.logger.Info(text)
+			a.board.Update(func(s *status.Node) { s.Reason = text })
+		}
+		return context.Cause(ctx)
+	}
 }
 
 // rebuiltInstead asks the peers of a node that cannot open its log (err says why) whether it is to be rebuilt, and

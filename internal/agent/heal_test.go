@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -71,6 +72,57 @@ func TestLogIsOpenedAgain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestReadingTheLogIsSaid: a start that reads its log for long says how far it is, and ends when it is told to.
+func TestReadingTheLogIsSaid(t *testing.T) {
+	cfg := loneConfig(t)
+	synctest.Test(t, func(t *testing.T) {
+		a := loneAgent(t, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		tell := a.readingLog(ctx)
+		for _, c := range []struct {
+			after time.Duration
+			done  int64
+			want  string
+		}{
+			{0, 0, ""},
+			{readingSaid - 1, 1 << 30, ""},
+			{1, 2 << 30, "reading its log: 2GiB of 16GiB"},
+			{readingSaid / 2, 3 << 30, "reading its log: 2GiB of 16GiB"},
+			{readingSaid / 2, 5 << 30, "reading its log: 5GiB of 16GiB"},
+		} {
+			time.Sleep(c.after)
+			if err := tell(c.done, 16<<30); err != nil {
+				t.Fatal(err)
+			}
+			if own := a.board.Own(); own.Reason != c.want {
+				t.Errorf("at %d: %q, want %q", c.done, own.Reason, c.want)
+			}
+		}
+		if text := a.serviceText(); !strings.Contains(text, "reading its log: 5GiB of 16GiB") {
+			t.Errorf("the service manager is told %q", text)
+		}
+		cancel()
+		if err := tell(6<<30, 16<<30); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v after the end", err)
+		}
+	})
+}
+
+// TestStopWhileTheLogIsRead: a start that is told to stop does not read the rest of its log.
+func TestStopWhileTheLogIsRead(t *testing.T) {
+	a := openLone(t)
+	open := a.log
+	defer func() { a.log = open }()
+	if err := a.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.openSoundLog(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 }
 

@@ -65,6 +65,9 @@ type Options struct {
 	// PrefetchBytesMax bounds what Run reads ahead, in bytes; 0 = PrefetchBytesDefault. Each reader has a
 	// twelfth of it. Below 4 MiB that has no room for a chunk, and nothing is read ahead.
 	PrefetchBytesMax int64
+	// Progress is told how many bytes of how many Open has read, before each segment; nil tells nobody. Its error
+	// ends Open, which has changed nothing by then.
+	Progress func(done, total int64) error
 	// Begin says where a new log begins; nil = at entry 1. Until such a log has its first entry, Open finds it
 	// damaged.
 	Begin *Begin

@@ -148,7 +148,14 @@ type recovered struct {
 // readSegments reads and verifies all segments and changes nothing.
 func (l *Log) readSegments(f *found) (*recovered, error) {
 	r := &recovered{}
+	tell, err := l.progress(f)
+	if err != nil {
+		return nil, err
+	}
 	for i, name := range f.segments {
+		if err := tell(i); err != nil {
+			return nil, err
+		}
 		err := l.readSegment(r, name, i == len(f.segments)-1)
 		if damage, ok := errors.AsType[*CorruptError](err); ok && l.options.Heal {
 			if err = l.salvage(r, f, i, damage); err == nil {
@@ -185,6 +192,22 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 		r.commit = s.last()
 	}
 	return r, r.undamaged(l.options.Heal)
+}
+
+// progress returns what is called before each of the segments found, with its position.
+func (l *Log) progress(f *found) (tell func(i int) error, err error) {
+	if l.options.Progress == nil {
+		return func(int) error { return nil }, nil
+	}
+	before, total := make([]int64, len(f.segments)), int64(0)
+	for i, name := range f.segments {
+		info, err := l.options.FS.Stat(filepath.Join(l.options.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		before[i], total = total, total+info.Size
+	}
+	return func(i int) error { return l.options.Progress(before[i], total) }, nil
 }
 
 // undamaged returns the damage as an error, unless the log is opened to be healed.
