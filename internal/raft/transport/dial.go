@@ -21,7 +21,8 @@ import (
 var errRefused = errors.New("connection refused")
 
 // dial opens a TCP connection to a peer. The error wraps errRefused only if every address of the peer's host
-// refused. An address that is silent or unreachable leaves doubt, and doubt is not a refusal.
+// refused. An address that is silent or unreachable leaves doubt, and doubt is not a refusal. Nor is a refusal at
+// an address that the host had before: another host may have it now.
 func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.tune.dialTimeout)
 	defer cancel()
@@ -29,12 +30,9 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w", err)
 	}
-	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	ips, old, err := t.addresses(ctx, to, host)
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w", err)
-	}
-	if p := t.peer(to.ID); p != nil && p.Addr == to.Addr {
-		p.foundAt(ips)
 	}
 	d := net.Dialer{}
 	if c != classControl && c != classAppend {
@@ -56,10 +54,14 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 		}
 		errs = append(errs, err)
 	}
-	if refusals == len(ips) && refusals > 0 {
+	switch err := errors.Join(errs...); {
+	case old != nil:
+		return nil, fmt.Errorf("dial peer: %w. That may be no address of it any more: %w", err, old)
+	case refusals == len(ips) && refusals > 0:
 		return nil, fmt.Errorf("dial peer at %s: %w", to.Addr, errRefused)
+	default:
+		return nil, fmt.Errorf("dial peer: %w", err)
 	}
-	return nil, fmt.Errorf("dial peer: %w", errors.Join(errs...))
 }
 
 // dialOne dials one of the remaining addresses and leaves time for the others.

@@ -21,7 +21,8 @@
 //     right, the message is from and to the nodes of the handshake, and agents
 //     do send such messages (unsent). Anything else ends the connection.
 //   - PeerDown(id, true) is called only after every address of the peer has
-//     refused a new dial. A peer closes its listener as the last act of its
+//     refused a new dial. An address that its name had before, and that no name
+//     server confirms, does not count. A peer closes its listener as the last act of its
 //     Run, so this means that its process is gone while its host is alive. (Or
 //     that a firewall answers with a reset: never configure REJECT between
 //     nodes.)
@@ -75,6 +76,9 @@
 // wait. A silent host is noticed by TCP_USER_TIMEOUT (5 s) on the sending side, and after 10 s without a byte
 // on the receiving side; idle senders ping. Raft has its own, faster timers and does not wait for any of these.
 //
+// A peer's name is looked up at each dial. If that fails, or takes half of a dial's time, the addresses that the name
+// had last are dialled (names.go).
+//
 // # Goroutines
 //
 // New starts none. Run owns, and ends after:
@@ -86,6 +90,8 @@
 //	link      one for each peer and class: dials, then writes what Send has not
 //	          written itself (pen.go): what the kernel did not take at once, long
 //	          batches, pings, the status
+//	lookup    at most one for each peer: looks its name up, for the dials that
+//	          wait for it, and for later ones
 //	watcher   one for each established outgoing connection: blocked in a read
 //	          that only ends with the connection
 //	notifier  one; calls Handler.PeerUnreachable, so that Send never does

@@ -31,28 +31,21 @@ func (t *Transport) DialError(id cluster.NodeID) string {
 func (t *Transport) newPeer(c Peer) *peer {
 	p := &peer{Peer: c, stop: func() {}, reading: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 	p.opening = make(chan struct{}, routesOpenedMax)
-	if host, _, err := net.SplitHostPort(c.Addr); err == nil {
-		p.foundAt([]net.IPAddr{{IP: net.ParseIP(host)}}) // a name has no address yet
+	host, _, _ := net.SplitHostPort(c.Addr)
+	if ip := net.ParseIP(host); ip != nil { // a name has no address yet
+		p.at.Store(&[]net.IPAddr{{IP: ip}})
 	}
 	p.gone, p.leave = context.WithCancel(context.Background())
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
 }
 
-// foundAt notes the addresses at which a peer is dialled.
-func (p *peer) foundAt(ips []net.IPAddr) {
-	at := make([]netip.Addr, len(ips))
-	for i, ip := range ips {
-		at[i] = strangers.Source(&net.TCPAddr{IP: ip.IP})
-	}
-	p.at.Store(&at)
-}
-
 // isPeers tells whether an address may be a peer's. Connections from other addresses come second in the limits
 // on handshakes.
 func (t *Transport) isPeers(source netip.Addr) bool {
+	is := func(ip net.IPAddr) bool { return strangers.Source(&net.TCPAddr{IP: ip.IP}) == source }
 	for _, p := range t.allPeers() {
-		if at := p.at.Load(); at != nil && slices.Contains(*at, source) {
+		if at := p.at.Load(); at != nil && slices.ContainsFunc(*at, is) {
 			return true
 		}
 		if from := p.from.Load(); from != nil && *from == source {
@@ -101,6 +94,7 @@ func (p Peer) isAs(before Peer) bool {
 func (p *peer) follow(before *peer) {
 	p.leave()
 	p.gone, p.leave = before.gone, before.leave
+	p.at.Store(before.at.Load())
 	before.leave = func() {}
 }
 

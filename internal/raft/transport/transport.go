@@ -196,10 +196,13 @@ type peer struct {
 	version atomic.Uint32
 	// opening has a value for each route that is being opened.
 	opening chan struct{}
-	// at are the addresses that the peer's name had at the last dial. from is the address from which the peer
-	// came last.
-	at   atomic.Pointer[[]netip.Addr]
-	from atomic.Pointer[netip.Addr]
+	// at are the addresses of the peer's name when it was found last; nil = never. finding looks for them now
+	// (under Transport.mu). lost: the name was not found in time, which was logged. from is the address from
+	// which the peer came last.
+	at      atomic.Pointer[[]net.IPAddr]
+	finding *finding
+	lost    atomic.Bool
+	from    atomic.Pointer[netip.Addr]
 	// unreachable is set when a call of PeerUnreachable is due.
 	unreachable atomic.Bool
 	// hungUp is the number of the newest Hangup of this peer: a connection whose handshake began before it is
@@ -229,6 +232,8 @@ type Transport struct {
 	tune tuning
 	// speaks is not changed after New, except by tests.
 	speaks versions
+	// lookup finds the addresses of a name, and is not changed after New, except by tests.
+	lookup func(ctx context.Context, host string) ([]net.IPAddr, error)
 	// peers is replaced as a whole, under mu.
 	peers    atomic.Pointer[map[cluster.NodeID]*peer]
 	door     *Door
@@ -245,7 +250,7 @@ type Transport struct {
 
 	mu       sync.Mutex
 	listener net.Listener
-	// running is Run's context; nil before Run, and with Answer. outgoing counts the links.
+	// running is Run's context; nil before Run, and with Answer. outgoing counts the links and the lookups.
 	running  context.Context
 	outgoing sync.WaitGroup
 	// closing is set before Run waits for inboundWG and outgoing. After that nothing may be added to them.
@@ -267,6 +272,7 @@ func New(cfg Config) *Transport {
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
 			leaverCallTime: leaverCallTime, plainMax: plainMax,
 		},
+		lookup:           net.DefaultResolver.LookupIPAddr,
 		notify:           make(chan struct{}, 1),
 		rejectionsLogged: map[string]time.Time{},
 	}
