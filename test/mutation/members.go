@@ -119,7 +119,7 @@ func meeting() []mutation {
 		{
 			name: "rebuild-met", what: "a node is told to begin anew in a directory with which it has already shaken hands", seeds: 80, nodes: 3, members: true,
 			setup: lostOnceMore(),
-			edits: one(knownFile, "d.rebuilt[id.Node] && d.met[id.Node] != pinned", "d.rebuilt[id.Node]"),
+			edits: one(knownFile, "d.rebuilt[id.Node] && d.heard[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},
 		{
 			name: "met-in-memory", what: "the directories that have shaken hands are not written to met.json", seeds: 80, nodes: 3, members: true,

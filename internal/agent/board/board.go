@@ -259,10 +259,7 @@ func (b *Board) Received(from cluster.NodeID, s status.Node) error {
 	if s.ID != from {
 		return fmt.Errorf("node %s sent the status of node %q", b.Name(from), s.Name)
 	}
-	// First: a node that was heard lets this node purge.
-	if err := b.cfg.Known.Hear(s.Joined); err != nil {
-		return fmt.Errorf("note which nodes have begun again: %w", err)
-	}
+	b.cfg.Known.Hear(s.Joined) // first: a node that was heard lets this node purge
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[from]

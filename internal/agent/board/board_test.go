@@ -1,6 +1,7 @@
 package board
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -304,6 +305,34 @@ func TestWoken(t *testing.T) {
 	}
 	if err := w.Received(2, status.Node{ID: 3}); err == nil {
 		t.Error("a node speaks for another one")
+	}
+}
+
+// full is a disk on which nothing can be written.
+type full struct{}
+
+func (full) WritePins(membership.Known) error { return errors.New("no space") }
+func (full) WriteMet(membership.Known) error  { return errors.New("no space") }
+
+// TestStatusCountsOnAFullDisk: a primary says that a node has begun again, and this node cannot write that down. It takes
+// the status all the same, so its router leads clients to the primary; and its purge waits for the node that has begun.
+func TestStatusCountsOnAFullDisk(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Known = membership.New(membership.Config{Self: 1, Name: "a", Store: full{}})
+	s := w.State()
+	s.Members[2].Kind, s.Members[2].Instance = cluster.KindLearner, "next"
+	w.SetState(s)
+	_ = w.cfg.Known.Expect(cluster.StatePoint{State: s}, true) // what it pins cannot be written, either
+	if !w.Nodes()[2].Leaving {
+		t.Error("nobody has said that c has begun again, and it is waited for")
+	}
+	w.PeerUp(2, true)
+	w.hear(status.Node{ID: 2, Name: "b", Role: status.RolePrimary, Term: 3, Joined: membership.Known{3: "next"}})
+	if id, ok := w.Primary(); id != 2 || !ok {
+		t.Errorf("the primary is %d (%t)", id, ok)
+	}
+	if w.Nodes()[2].Leaving {
+		t.Error("c has begun again, and is not waited for")
 	}
 }
 

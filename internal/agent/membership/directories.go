@@ -43,12 +43,18 @@ const instanceCharsMax = 32
 // Directories knows with which data directory each other node is accepted.
 type Directories struct {
 	cfg Config
+	// writing is held while pins or met are written, however long their disk takes.
+	writing sync.Mutex
 
+	// mu guards what follows, and waits for no disk: heartbeats may come behind a status. It comes after writing.
+	// Maps of type Known are never changed. pins, met and joined change only under both locks, so either is enough to
+	// read them.
 	mu   sync.Mutex
 	pins Known
 	// met has the data directory with which each peer has last shaken hands, with this
-	// node or with another node that said so.
-	met Known
+	// node or with another node that said so. It is on disk. heard also has what is not on disk yet: it
+	// counts where it makes this node wait for a peer, or refuse one.
+	met, heard Known
 	// rebuilt are the nodes without a vote whose data directory the cluster has named.
 	rebuilt map[cluster.NodeID]bool
 	// version is the version of the cluster state by which the nodes are pinned. For the
@@ -73,7 +79,7 @@ type Directories struct {
 
 // New returns Directories that know nothing yet.
 func New(cfg Config) *Directories {
-	return &Directories{cfg: cfg, pins: Known{}, met: Known{}, askedEmpty: map[cluster.NodeID]time.Duration{}}
+	return &Directories{cfg: cfg, pins: Known{}, met: Known{}, heard: Known{}, askedEmpty: map[cluster.NodeID]time.Duration{}}
 }
 
 // Load takes what the Store has. If the Store may have something, call Load before any other method.
@@ -83,31 +89,38 @@ func (d *Directories) Load(pins, met Known) {
 	d.pins, d.met = Known{}, Known{}
 	maps.Copy(d.pins, pins)
 	maps.Copy(d.met, met)
+	d.heard = d.met
 }
 
 // Check pins the data directory of a peer at its first handshake, and rejects another
 // one from then on. A zero instance (an empty directory) pins nothing.
 func (d *Directories) Check(id transport.Identity) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	instance := hex.EncodeToString(id.Instance[:])
-	if err := d.judge(id, instance); err != nil {
-		if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
-			d.askedEmpty[id.Node] = d.cfg.Now()
-		}
+	if noted, err := d.check(id, instance); noted || err != nil {
 		return err
 	}
-	if id.Empty() {
-		return nil
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if noted, err := d.check(id, instance); noted || err != nil { // another directory may have been pinned meanwhile
+		return err
 	}
 	if _, ok := d.pins[id.Node]; !ok {
-		pins := with(d.pins, id.Node, instance)
-		if err := d.cfg.Store.WritePins(pins); err != nil {
+		if err := d.pin(with(d.pins, id.Node, instance), nil); err != nil {
 			return err
 		}
-		d.pins = pins
 	}
 	return d.meet(Known{id.Node: instance})
+}
+
+// check judges for Check, and tells whether there is nothing to be written.
+func (d *Directories) check(id transport.Identity, instance string) (noted bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err = d.judge(id, instance)
+	if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
+		d.askedEmpty[id.Node] = d.cfg.Now()
+	}
+	return id.Empty() || d.pins[id.Node] == instance && d.met[id.Node] == instance, err
 }
 
 // Judge rejects as Check does, and notes nothing: the peer only has a question, and may
@@ -128,7 +141,7 @@ func with(k Known, id cluster.NodeID, instance string) Known {
 func (d *Directories) judge(id transport.Identity, instance string) error {
 	empty := id.Empty()
 	pinned, ok := d.pins[id.Node]
-	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
+	ordered := ok && d.rebuilt[id.Node] && d.heard[id.Node] != pinned
 	refuse := func(c transport.Code, format string, args ...any) error {
 		order := transport.Order{StateVersion: d.version, Instance: pinned}
 		if slices.Contains(d.leaving, id.Node) && d.version > 0 {
@@ -174,23 +187,50 @@ func (d *Directories) mayHaveLost(id cluster.NodeID) bool {
 	return d.joined && slices.Contains(d.cfg.Initial, d.cfg.Self) && slices.Contains(d.cfg.Initial, id)
 }
 
-// meet notes with which data directories nodes have shaken hands. d.mu is held.
+// pin makes pins durable, and then has them count. and, unless it is nil, is called with d.mu held, also if that
+// fails. d.writing is held.
+func (d *Directories) pin(pins Known, and func()) (err error) {
+	if !maps.Equal(pins, d.pins) {
+		err = d.cfg.Store.WritePins(pins)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil {
+		d.pins = pins
+	}
+	if and != nil {
+		and()
+	}
+	return err
+}
+
+// meet makes durable with which data directories nodes have shaken hands: with this node now (here), or with others,
+// which said so. d.writing is held.
 func (d *Directories) meet(here Known) error {
-	met := maps.Clone(d.met)
-	maps.Copy(met, here)
+	d.mu.Lock()
+	for id, instance := range here {
+		d.hear(id, instance)
+	}
+	met := d.heard
+	d.mu.Unlock()
 	if maps.Equal(met, d.met) {
 		return nil
 	}
 	if err := d.cfg.Store.WriteMet(met); err != nil {
 		return err
 	}
-	for id, instance := range met {
-		if d.met[id] != instance {
-			delete(d.askedEmpty, id) // it asked before that
-		}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.met = met
 	return nil
+}
+
+// hear takes with which data directory a node has shaken hands. d.mu is held.
+func (d *Directories) hear(id cluster.NodeID, instance string) {
+	if d.heard[id] != instance {
+		d.heard = with(d.heard, id, instance)
+		delete(d.askedEmpty, id) // it asked before that
+	}
 }
 
 // Pinned is the data directory with which a node is accepted; "" = any.
@@ -200,11 +240,12 @@ func (d *Directories) Pinned(id cluster.NodeID) string {
 	return d.pins[id]
 }
 
-// Met returns the data directories with which the peers last shook hands. The caller must not change the map.
+// Met returns the data directories with which the peers last shook hands, as far as this node has heard. The caller must
+// not change the map.
 func (d *Directories) Met() Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.met
+	return d.heard
 }
 
 // Joined returns the nodes without a vote that have come with the data directory that
@@ -222,18 +263,24 @@ func (d *Directories) Joined() Known {
 }
 
 // Hear takes what Joined returns on another node, whose cluster state may be older or newer
-// than this node's. It notes only members; the other node says the same again and again.
-func (d *Directories) Hear(joined Known) error {
+// than this node's. It takes only members. From here on this node waits for those nodes, and refuses their other
+// directories. Note makes that durable: Hear waits for no disk.
+func (d *Directories) Hear(joined Known) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	here := Known{}
 	for _, id := range d.members {
 		instance, said := joined[id]
-		if pinned, ok := d.pins[id]; said && len(instance) <= instanceCharsMax && (!ok || d.met[id] != pinned) {
-			here[id] = instance
+		if pinned, ok := d.pins[id]; said && len(instance) <= instanceCharsMax && (!ok || d.heard[id] != pinned) {
+			d.hear(id, instance)
 		}
 	}
-	return d.meet(here)
+}
+
+// Note makes durable what Hear has taken.
+func (d *Directories) Note() error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	return d.meet(nil)
 }
 
 // KnownTo tells whether a voter that is away knows a member that runs with its present data directory, as far as this node
@@ -265,51 +312,48 @@ func (d *Directories) Pins() Known {
 // has pinned. A node that joins has not met the members that are away: without their pins it would
 // accept a voter that comes back without its log.
 func (d *Directories) Learn(known Known) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.writing.Lock()
+	defer d.writing.Unlock()
 	pins := maps.Clone(d.pins)
-	for _, id := range d.members {
+	d.mu.Lock()
+	members := d.members
+	d.mu.Unlock()
+	for _, id := range members {
 		instance, said := known[id]
 		if _, ok := pins[id]; said && !ok && id != d.cfg.Self && len(instance) <= instanceCharsMax {
 			pins[id] = instance
 		}
 	}
-	if !maps.Equal(pins, d.pins) {
-		if err := d.cfg.Store.WritePins(pins); err != nil {
-			return err
-		}
+	if err := d.pin(pins, nil); err != nil {
+		return err
 	}
-	d.pins, d.ignorant = pins, false
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ignorant = false
 	return nil
 }
 
 // Expect pins the data directories that the cluster state names. kept: p is on this
 // node's disk.
 func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.rebuilt, d.version, d.recovery = map[cluster.NodeID]bool{}, p.State.Version, p.State.Recovered
-	d.reseed = p.State.Reseed != cluster.ReseedManual
-	d.votes = kept && slices.Contains(p.State.Voters(), d.cfg.Self)
-	d.leaving = slices.Clone(p.Outgoing)
-	pins := maps.Clone(d.pins)
-	d.members = nil
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	pins, joined := maps.Clone(d.pins), d.joined
+	rebuilt, members := map[cluster.NodeID]bool{}, make([]cluster.NodeID, 0, len(p.State.Members))
 	for _, m := range p.State.Members {
-		d.members = append(d.members, m.ID)
-		d.joined = d.joined || m.ID == d.cfg.Self && m.Instance != ""
+		members = append(members, m.ID)
+		joined = joined || m.ID == d.cfg.Self && m.Instance != ""
 		if m.Instance != "" && m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {
 			pins[m.ID] = m.Instance
-			d.rebuilt[m.ID] = !m.Votes()
+			rebuilt[m.ID] = !m.Votes()
 		}
 	}
-	if maps.Equal(pins, d.pins) {
-		return nil
-	}
-	if err := d.cfg.Store.WritePins(pins); err != nil {
-		return err
-	}
-	d.pins = pins
-	return nil
+	return d.pin(pins, func() {
+		d.rebuilt, d.version, d.recovery = rebuilt, p.State.Version, p.State.Recovered
+		d.reseed = p.State.Reseed != cluster.ReseedManual
+		d.votes = kept && slices.Contains(p.State.Voters(), d.cfg.Self)
+		d.leaving, d.members, d.joined = slices.Clone(p.Outgoing), members, joined
+	})
 }
 
 // Empty returns the nodes that came, within emptyAskedFor, with an empty directory although
@@ -330,15 +374,18 @@ func (d *Directories) Empty() (ids []cluster.NodeID) {
 // a node that joins learns as if it were new. Do not call it before the node joins: without
 // pins its old data would vote beside any node that shows the name of a peer.
 func (d *Directories) Forget() error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.mu.Lock()
+	d.joined, d.ignorant = true, true
+	d.mu.Unlock()
+	if len(d.pins) > 0 || len(d.met) > 0 {
+		if err := errors.Join(d.cfg.Store.WriteMet(Known{}), d.cfg.Store.WritePins(Known{})); err != nil {
+			return err
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.joined, d.ignorant = true, true
-	if len(d.pins) == 0 && len(d.met) == 0 {
-		return nil
-	}
-	if err := errors.Join(d.cfg.Store.WriteMet(Known{}), d.cfg.Store.WritePins(Known{})); err != nil {
-		return err
-	}
-	d.pins, d.met = Known{}, Known{}
+	d.pins, d.met, d.heard = Known{}, Known{}, Known{}
 	return nil
 }

@@ -18,10 +18,14 @@ import (
 type memStore struct {
 	pins, met Known
 	err       error
-	writes    int // of met
+	writes    int    // of met
+	during    func() // is called while something is written
 }
 
 func (s *memStore) WritePins(k Known) error {
+	if s.during != nil {
+		s.during()
+	}
 	if s.err == nil {
 		s.pins = maps.Clone(k)
 	}
@@ -29,6 +33,9 @@ func (s *memStore) WritePins(k Known) error {
 }
 
 func (s *memStore) WriteMet(k Known) error {
+	if s.during != nil {
+		s.during()
+	}
 	if s.err == nil {
 		s.met = maps.Clone(k)
 		s.writes++
@@ -133,21 +140,96 @@ func TestRebuiltPeer(t *testing.T) {
 	}
 }
 
-// TestNothingCountsThatIsNotDurable: what cannot be written does not count.
+// TestNothingCountsThatIsNotDurable: what cannot be written does not count, and is not told to others. Only the word of
+// another node counts at once: this node waits for the node that has begun again, and refuses its former directory.
 func TestNothingCountsThatIsNotDurable(t *testing.T) {
+	const instance = "02000000000000000000000000000000"
 	store := &memStore{err: errors.New("no space")}
 	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
 	b := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
-	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: "02000000000000000000000000000000"}}}}
-	for what, err := range map[string]error{
-		"a pin": d.Check(b), "a state": d.Expect(p, true), "a word": d.Hear(Known{2: "x"}),
-	} {
+	p := cluster.StatePoint{State: cluster.NewState([]cluster.Member{{ID: 1, Name: "a"}, {ID: 2, Kind: cluster.KindLearner, Instance: instance}})}
+	for what, err := range map[string]error{"a pin": d.Check(b), "a state": d.Expect(p, true)} {
 		if !errors.Is(err, store.err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if len(d.Met()) != 0 || d.Pinned(2) != "" {
 		t.Errorf("it knows %v, %q", d.Met(), d.Pinned(2))
+	}
+	store.err = nil
+	if err := d.Expect(p, true); err != nil {
+		t.Fatal(err)
+	}
+	if r := rejection(t, d, b); r.Code != transport.CodeRebuild {
+		t.Errorf("b has not begun again, and hears: %v", r)
+	}
+	store.err = errors.New("no space")
+	d.Hear(Known{2: instance})
+	if r := rejection(t, d, b); !errors.Is(d.Note(), store.err) || d.Met()[2] != instance || r.Code != transport.CodePeer || len(d.Joined()) != 0 {
+		t.Errorf("heard, and not written: it knows %v, tells others %v, and b's former directory hears: %v", d.Met(), d.Joined(), r)
+	}
+	store.err = nil
+	if err := d.Note(); err != nil || store.met[2] != instance || d.Joined()[2] != instance {
+		t.Errorf("it writes %v (%v), and tells others %v", store.met, err, d.Joined())
+	}
+}
+
+// TestSlowDiskHoldsUpNobody: while a directory is written down, which may take seconds, this node takes the word of
+// others, says what it knows, and lets in or refuses nodes of which there is nothing to be written. A second write waits
+// for the first.
+func TestSlowDiskHoldsUpNobody(t *testing.T) {
+	store := &memStore{}
+	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	peer := func(id cluster.NodeID, directory byte) transport.Identity {
+		return transport.Identity{Node: id, NodeName: "x", Instance: [16]byte{directory}}
+	}
+	const two, three, four = "02000000000000000000000000000000", "03000000000000000000000000000000", "04000000000000000000000000000000"
+	d.Load(Known{2: two}, Known{2: two})
+	p := cluster.StatePoint{State: cluster.NewState([]cluster.Member{{ID: 1, Name: "a"}, {ID: 2}, {ID: 3}, {ID: 4, Kind: cluster.KindLearner, Instance: four}})}
+	if err := d.Expect(p, true); err != nil {
+		t.Fatal(err)
+	}
+	writes, goOn := make(chan struct{}), make(chan struct{})
+	store.during = func() { writes <- struct{}{}; <-goOn }
+	first, second := make(chan error), make(chan error)
+	go func() { first <- d.Check(peer(3, 3)) }()
+	<-writes
+	did := make(chan struct{})
+	go func() {
+		defer close(did)
+		d.Hear(Known{2: two})
+		d.Hear(Known{4: four})
+		if want := (Known{2: two, 4: four}); !maps.Equal(d.Met(), want) || len(d.Joined()) != 0 || len(d.Empty()) != 0 || len(d.Pins()) != 2 || d.Pinned(3) != "" {
+			t.Errorf("it has heard of %v, want %v; tells others %v; pins %v", d.Met(), want, d.Joined(), d.Pins())
+		}
+		if err := errors.Join(d.Check(peer(2, 2)), d.Judge(peer(2, 2))); err != nil {
+			t.Errorf("a known node: %v", err)
+		}
+		if d.Check(peer(2, 9)) == nil {
+			t.Error("another directory is let in")
+		}
+	}()
+	select {
+	case <-did:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the disk")
+	}
+	go func() { second <- d.Check(peer(3, 9)) }()
+	select {
+	case err := <-second:
+		t.Fatalf("another directory of the node that is written down just now: %v", err)
+	case goOn <- struct{}{}: // the pin
+	}
+	<-writes
+	goOn <- struct{}{} // met
+	if err := <-first; err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	if <-second == nil {
+		t.Error("two directories of one node are let in")
+	}
+	if want := (Known{2: two, 3: three, 4: four}); !maps.Equal(store.met, want) || !maps.Equal(d.Joined(), Known{4: four}) || d.Pinned(3) != three {
+		t.Errorf("it has written %v, want %v; tells others %v", store.met, want, d.Joined())
 	}
 }
 
@@ -176,9 +258,10 @@ func TestEmpty(t *testing.T) {
 	_ = rejection(t, d, transport.Identity{Node: 2, NodeName: "b"})
 	const next = "02000000000000000000000000000000"
 	rebuilt := cluster.State{Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: next}}}
-	if err := errors.Join(d.Expect(cluster.StatePoint{State: rebuilt}, true), d.Hear(Known{2: next})); err != nil {
+	if err := d.Expect(cluster.StatePoint{State: rebuilt}, true); err != nil {
 		t.Fatal(err)
 	}
+	d.Hear(Known{2: next})
 	if got := d.Empty(); len(got) > 0 {
 		t.Error("it has begun anew")
 	}
@@ -197,7 +280,8 @@ func TestHearsOfMembers(t *testing.T) {
 		said[100+id] = "ff"
 	}
 	for range 3 {
-		if err := d.Hear(said); err != nil {
+		d.Hear(said)
+		if err := d.Note(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,11 +32,15 @@
 //   - Only a voter, by a state on its own disk, tells a node to discard its data
 //     (Directories.Check): a learner may discard that state, and then no voter might know
 //     that the node's vote is gone.
-//   - What is noted is durable before it counts.
+//   - What is noted is durable before it counts, and before others are told. One thing counts at once and is
+//     durable a second later: that a node has begun again, by the word of another node (Directories.Hear).
+//     It only makes this node wait for that node, and refuse the node's other directories.
 //
 // # Goroutines
 //
-// A Departing begins one, by a clock.Tasks, once the node has to go. It and Directories have a
-// lock, and may be called from any goroutine; a Repairer has none.
+// A Departing begins one, by a clock.Tasks, once the node has to go. It and Directories have
+// locks, and may be called from any goroutine; a Repairer has none. Nothing of Directories waits for
+// the disk but Note and what has to be written: a handshake with news, Learn, Expect, Forget. A status
+// is taken by the reader of a peer's heartbeats, which must not wait.
 // Follower.Run is run by its owner, and waits by a clock.Clock.
 package membership

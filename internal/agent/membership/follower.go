@@ -89,6 +89,7 @@ type Follower struct {
 	leaderless int
 	reminder   Reminder
 	unnoted    func() // follows again the state that could not be noted; nil = every state was noted
+	unmet      bool   // what others said of rebuilt nodes could not be noted
 	// said is what was logged of each learner that gets no vote, so that it is logged once.
 	said map[string]string
 	// repairer finds who is to be rebuilt, held is why others are not.
@@ -153,6 +154,11 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	if f.unnoted != nil {
 		f.unnoted()
 	}
+	err := f.cfg.Known.Note()
+	if err != nil && !f.unmet {
+		f.cfg.Logger.Error("cannot write down which rebuilt nodes have begun again: trying again", "error", err)
+	}
+	f.unmet = err != nil
 	f.learn(ctx)
 	f.promote(ctx)
 	leaving := slices.DeleteFunc(slices.Clone(f.cfg.Table.Nodes()), func(n status.Node) bool {

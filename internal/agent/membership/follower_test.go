@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type fakeNode struct {
 	leading         bool
 	committed, kept cluster.StatePoint
 	changed         chan struct{}
+	known           *Directories // nil: directories that know nothing
+	logged          strings.Builder
 	pins            Known
 	pinsFail        int // so often the directories cannot be noted
 	diskFails       bool
@@ -105,8 +108,11 @@ func (n *fakeNode) follow(t *testing.T, looks int) {
 	n.self.ID, n.looks, n.changed, n.troubles = 1, looks, make(chan struct{}), map[string]string{}
 	ctx, end := context.WithCancel(t.Context())
 	n.end = end
-	known := New(Config{Self: 1, Name: "n1", Store: &fakeStore{n}, Now: n.Now, Lives: func(cluster.NodeID) bool { return false }})
-	f := NewFollower(FollowerConfig{Node: n, Table: n, Known: known, Clock: n, Logger: slog.New(slog.DiscardHandler), RunsMysqld: true})
+	known := n.known
+	if known == nil {
+		known = New(Config{Self: 1, Name: "n1", Store: &fakeStore{n}, Now: n.Now, Lives: func(cluster.NodeID) bool { return false }})
+	}
+	f := NewFollower(FollowerConfig{Node: n, Table: n, Known: known, Clock: n, Logger: slog.New(slog.NewTextHandler(&n.logged, nil)), RunsMysqld: true})
 	if err := f.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +220,28 @@ func TestFollowerPromotes(t *testing.T) {
 	}
 	if !slices.Equal(n.hungUp, []cluster.NodeID{2}) {
 		t.Errorf("it ends the connections of %v, want of node 2", n.hungUp)
+	}
+}
+
+// TestFollowerNotesWhatWasHeard: what others said of nodes that have begun again is made durable within a second. If that
+// fails, it is tried again, and said once.
+func TestFollowerNotesWhatWasHeard(t *testing.T) {
+	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7}
+	store := &memStore{err: errors.New("no space")}
+	known := New(Config{Self: 1, Name: "n1", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	if err := known.Expect(p, true); err != nil {
+		t.Fatal(err)
+	}
+	known.Hear(Known{2: "next"})
+	n := &fakeNode{committed: p, kept: p, known: known}
+	n.follow(t, 4)
+	if store.met != nil || strings.Count(n.logged.String(), "which rebuilt nodes have begun again") != 1 {
+		t.Errorf("the disk is full, and %v is on it; logged:\n%s", store.met, n.logged.String())
+	}
+	store.err = nil
+	n.follow(t, 2)
+	if store.met[2] != "next" {
+		t.Errorf("on disk is %v", store.met)
 	}
 }
 
