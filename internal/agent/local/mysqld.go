@@ -158,7 +158,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	}
 	m.Installed.Store(in)
 	server := m.server.With(in)
-	m.cfg.Board.Update(func(s *status.Node) { s.Mysqld = status.MysqldStarting })
+	m.noteStarting(server, in.Version)
 	if !server.Initialized() {
 		m.cfg.Logger.Info("mysqld: initialising its data directory")
 		if err := server.Initialize(ctx); err != nil {
@@ -186,9 +186,18 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	m.LagAt.Store(nil) // it may have less than the mysqld before
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.ServerUUID = status.MysqldRunning, p.PID(), uuid
-		s.ServerVersion = in.Version.String()
+		s.ServerVersion, s.Upgrading = in.Version.String(), false
 	})
 	return p.Incarnation(), nil
+}
+
+// noteStarting shows that a mysqld of a version starts, and whether it upgrades its data.
+func (m *Mysqld) noteStarting(server *mysqld.Server, version install.Version) {
+	data, err := server.DataVersion()
+	known := err == nil && data != (install.Version{}) // before 8.4 it may be unreadable
+	m.cfg.Board.Update(func(s *status.Node) {
+		s.Mysqld, s.Upgrading = status.MysqldStarting, known && data.Compare(version) < 0
+	})
 }
 
 // bringUp starts a mysqld and waits until it can be used.

@@ -1,12 +1,17 @@
 package local
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -34,4 +39,26 @@ func TestSlowStart(t *testing.T) {
 			t.Errorf("mysqld has started, and it says %q", text)
 		}
 	})
+}
+
+// TestUpgradingIsShown: the status says whether the mysqld that starts is newer than its data.
+func TestUpgradingIsShown(t *testing.T) {
+	dir := t.TempDir()
+	server := mysqld.New(mysqld.Config{DataDir: dir})
+	m := Mysqld{cfg: Config{Board: board.New(board.Config{})}}
+	for _, c := range []struct {
+		data string // as mysqld notes it; "" = there are no data
+		want bool
+	}{{"", false}, {"8.4.4", true}, {"8.4.5", false}, {"9.7.1", false}} {
+		if c.data != "" {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "data"), 0o700),
+				os.WriteFile(filepath.Join(dir, "data", "mysql_upgrade_history"), []byte(`{"upgrade_history":[{"version":"`+c.data+`"}]}`), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.noteStarting(server, install.Version{Major: 8, Minor: 4, Patch: 5})
+		if own := m.cfg.Board.Own(); own.Upgrading != c.want || own.Mysqld != status.MysqldStarting {
+			t.Errorf("data of %q: upgrading %t, mysqld is %s", c.data, own.Upgrading, own.Mysqld)
+		}
+	}
 }

@@ -66,6 +66,49 @@ func TestRepairer(t *testing.T) {
 	}
 }
 
+// TestUpgradeIsNotRebuilt: a mysqld that upgrades its data takes long, and the copy of a rebuild would need another node of
+// its version. Only if the agent is silent is the node rebuilt for the sake of the log.
+func TestUpgradeIsNotRebuilt(t *testing.T) {
+	in := Repairs{Self: 1, Known: New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }}), First: 1}
+	in.State.RetainBytesMax = cluster.RetainBytesMin
+	for id, name := range []string{"a", "b", "c"} {
+		in.State.Members = append(in.State.Members, cluster.Member{ID: cluster.NodeID(id + 1), Name: name, Kind: cluster.KindFull, Weight: 5})
+		in.Nodes = append(in.Nodes, status.Node{ID: cluster.NodeID(id + 1), Name: name, Role: status.RoleReplica, Reachable: true})
+	}
+	in.Holder = func(away func(string) bool) (string, int64) {
+		if away("b") {
+			return "b", cluster.RetainBytesMin + 1
+		}
+		return "", 0
+	}
+	b := &in.Nodes[1]
+	for _, c := range []struct {
+		role                 status.Role
+		upgrading, reachable bool
+		rebuilt              bool
+	}{
+		{status.RoleStarting, false, true, true},
+		{status.RoleStarting, true, true, false},
+		{status.RoleFenced, false, true, true},
+		{status.RoleFenced, true, true, false},
+		{status.RoleStarting, true, false, true},
+	} {
+		b.Role, b.Upgrading, b.Reachable = c.role, c.upgrading, c.reachable
+		var r Repairer
+		got := ""
+		for _, now := range []time.Duration{0, time.Hour} {
+			b.AgeMs = now.Milliseconds()
+			_ = r.Look(now, in, func(m cluster.Member, why string) error {
+				got = m.Name + ": " + why
+				return nil
+			})
+		}
+		if (got != "") != c.rebuilt {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // TestRepairerHears: a leader that has begun anew, and never met the node, hears from another node that it comes with
 // an empty directory.
 func TestRepairerHears(t *testing.T) {

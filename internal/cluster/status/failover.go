@@ -196,9 +196,9 @@ func (n Node) Stopped() string {
 	return ""
 }
 
-// Follows tells whether its mysqld gets on with the log. It is also true while the log is being repaired, and for a
-// node without a mysqld.
+// Follows tells whether its mysqld gets on with the log. It is also true while the log is being repaired, for a node
+// without a mysqld, and while a newer mysqld upgrades the data: the copy of a rebuild would need a node of that version.
 func (n Node) Follows() bool {
 	starts := n.Role == RoleStarting || n.Role == RoleUnverified
-	return n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
+	return n.Upgrading || n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
 }

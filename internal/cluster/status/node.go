@@ -277,8 +277,11 @@ type Node struct {
 	Mysqld        MysqldState `json:"mysqld"`
 	MysqldPID     int         `json:"mysqld_pid,omitempty"`
 	ServerVersion string      `json:"server_version,omitempty"`
-	ServerUUID    string      `json:"server_uuid,omitempty"`
-	GTIDExecuted  string      `json:"gtid_executed,omitempty"`
+	// Upgrading: the mysqld that starts, or has failed to start, is newer than its data. It upgrades them first, which may
+	// take long.
+	Upgrading    bool   `json:"upgrading,omitempty"`
+	ServerUUID   string `json:"server_uuid,omitempty"`
+	GTIDExecuted string `json:"gtid_executed,omitempty"`
 	// Errant holds the GTIDs that mysqld has and the committed log lacks.
 	Errant string `json:"errant,omitempty"`
 	// ErrantSaved is a sentence that says where these transactions were saved, or why they were not.
