@@ -17,4 +17,7 @@ if [ -d /run/systemd/system ]; then
 		echo "quorate: the agent that runs is the old one until you restart it: one node after the other" \
 			"(/usr/share/doc/quorate/docs/operations.md, Upgrading quorate)"
 	fi
+	if systemctl --quiet is-active quorate-archive.service; then
+		echo "quorate: the archive that runs is the old one until you run systemctl restart quorate-archive"
+	fi
 fi

@@ -93,6 +93,21 @@ func TestArchiveSpoolsOnDisk(t *testing.T) {
 	}
 }
 
+// TestUpgradeNamesWhatRunsOn: the package says which services run on with the old program.
+func TestUpgradeNamesWhatRunsOn(t *testing.T) {
+	script := read(t, "..", "scripts/postinstall.sh")
+	units, err := filepath.Glob("../quorate*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		name := filepath.Base(unit)
+		if starts := strings.Contains(read(t, "..", name), "[Install]"); starts && !strings.Contains(script, "is-active "+name+";") {
+			t.Errorf("%s runs on after an upgrade, and nothing says so", name)
+		}
+	}
+}
+
 // TestOneProcessIsKilledForWantOfMemory: the kernel kills mysqld or a hook, and systemd leaves their agent alone.
 func TestOneProcessIsKilledForWantOfMemory(t *testing.T) {
 	_, service, found := strings.Cut(read(t, "..", "quorate.service"), "\n[Service]\n")
