@@ -79,14 +79,16 @@ type Agent struct {
 	log          *seglog.Log
 	healing      *seglog.Log // the log while it is being healed, else nil
 	peers        *transport.Transport
-	router       *router.Router
-	reads        *reading.Port
-	heard        *freshness.Heard
-	feed         *mysqlwire.Feed
-	readers      *mysqlwire.Feed // nil: no downstream readers
-	readersCert  *readers.Certificate
-	readersSQL   readers.Local
-	api          *api.Server
+	// onLoopback says why other hosts do not reach peers; "" = they may.
+	onLoopback  string
+	router      *router.Router
+	reads       *reading.Port
+	heard       *freshness.Heard
+	feed        *mysqlwire.Feed
+	readers     *mysqlwire.Feed // nil: no downstream readers
+	readersCert *readers.Certificate
+	readersSQL  readers.Local
+	api         *api.Server
 
 	// Member is what takes part in the cluster.
 	member.Member
@@ -239,6 +241,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.listen(); err != nil {
 		return err
 	}
+	a.noteLoopback(ctx)
 	if a.runsMysqld() {
 		if err := a.listenMysqld(ctx); err != nil {
 			return err
@@ -293,6 +296,18 @@ func (a *Agent) listen() error {
 		}
 	}
 	return a.listenReaders()
+}
+
+// noteLoopback says that this host's own name is an address of its loopback.
+func (a *Agent) noteLoopback(ctx context.Context) {
+	var others []string
+	for _, m := range a.board.Members() {
+		others = append(others, m.Peer)
+	}
+	if a.onLoopback = config.OnLoopback(ctx, a.self.Peer, others); a.onLoopback != "" {
+		a.logger.Error("other hosts do not reach this node", "reason", a.onLoopback)
+		keyed{a}.Trouble("")
+	}
 }
 
 // listenMysqld opens the feed, and looks whether mysqld will have its port.

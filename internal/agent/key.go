@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
@@ -75,7 +76,7 @@ func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
 }
 
 // Trouble implements keys.Node.
-func (n keyed) Trouble(text string) { n.board.SetCutOff(text) }
+func (n keyed) Trouble(text string) { n.board.SetCutOff(strings.Trim(n.onLoopback+"; "+text, "; ")) }
 
 // State implements keys.Node.
 func (n keyed) State() cluster.State { return n.board.State() }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -173,6 +174,23 @@ func TestTakenPortSaysWhatToDo(t *testing.T) {
 	for _, want := range []string{"open peer port (peer of this [[member]]): ", "this node's agent may run already", `"quorate doctor" says which program`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestOnLoopbackIsSaid: an agent that listens where only its own host reaches it says so, in its log and beside each
+// reason of its role. It runs: somebody may pass connections on.
+func TestOnLoopbackIsSaid(t *testing.T) {
+	for other, want := range map[string]bool{"203.0.113.2:7400": true, loopback() + ":7400": false} {
+		cfg := loneConfig(t)
+		cfg.Members = append(cfg.Members, config.Member{Name: "b", Peer: other, Kind: cluster.KindFull})
+		a := loneAgent(t, cfg)
+		a.noteLoopback(t.Context())
+		keyed{a}.Trouble("another key")
+		a.board.SetRole(status.RoleReplica, "no leader")
+		reason := a.board.Own().Reason
+		if said := strings.Contains(reason, other+" is on another host, and cannot reach it"); said != want || !strings.HasPrefix(reason, "no leader; ") || !strings.HasSuffix(reason, "; another key") && want {
+			t.Errorf("with %s: %s", other, reason)
 		}
 	}
 }

@@ -102,7 +102,11 @@ func configWarnings(ctx context.Context, path string, c config.Config) ([]string
 		return nil, usage(c.Wrong(map[string]string{"backup.recipients": "backup.recipients: " + err.Error()}))
 	}
 	server, err := checkServer(ctx, c)
-	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
+	warnings := c.Warnings()
+	if text := c.OnLoopback(ctx); text != "" {
+		warnings = append(warnings, text)
+	}
+	return slices.Concat(warnings, dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
 		fileWarnings(path, c), hookWarnings(c), startWarnings(c), server), err
 }
 

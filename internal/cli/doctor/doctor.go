@@ -55,7 +55,7 @@ func Examine(ctx context.Context, h Host) Report {
 	if h.Silent != nil {
 		r.Checks = append(r.Checks, *h.Silent)
 	}
-	for _, checks := range [][]cluster.Check{h.mysql(), disks, h.space(), peers, {h.latency(median, rounds)}, clock, h.ports(), {h.fence()},
+	for _, checks := range [][]cluster.Check{h.mysql(), disks, h.space(), peers, {h.latency(median, rounds)}, clock, h.ports(), h.loopback(ctx), {h.fence()},
 		h.confinement(), h.limits(), h.memory()} {
 		r.Checks = append(r.Checks, checks...)
 	}

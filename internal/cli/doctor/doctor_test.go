@@ -190,6 +190,18 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestLoopback: an agent that listens where other hosts do not reach it is a warning.
+func TestLoopback(t *testing.T) {
+	h := Host{Config: threeNodes()}
+	if c := h.loopback(t.Context()); c != nil {
+		t.Errorf("all on one host: %v", c)
+	}
+	h.Config.Members[1].Peer = "203.0.113.2:7400"
+	if c := h.loopback(t.Context()); len(c) != 1 || c[0].State != cluster.CheckWarn || !strings.Contains(c[0].Found, "203.0.113.2:7400 is on another host") {
+		t.Errorf("b is elsewhere: %v", c)
+	}
+}
+
 // TestJudgePeer: what the agent knows of another node counts more than that its port answers.
 func TestJudgePeer(t *testing.T) {
 	key := func(n status.Node) *status.Node { n.Key = "q1:x"; return &n }

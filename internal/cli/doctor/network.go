@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 )
 
@@ -103,7 +104,7 @@ func (h Host) judgePeer(p peer, round time.Duration, err error) cluster.Check {
 		c.State, c.Found, c.Do = cluster.CheckFail, c.Found+": "+n.Unreached, "compare the address, the key (quorate key show there) and the firewalls"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		c.State, c.Found = cluster.CheckWarn, c.Found+": the host answers, and no agent listens"
-		c.Do = "start the agent there"
+		c.Do = "start the agent there; if it runs, quorate doctor there"
 	case n != nil && !n.Reachable:
 		c.State, c.Found, c.Do = cluster.CheckWarn, c.Found+": it listens, and this node's agent does not hear of it", "quorate status says why"
 	case n != nil:
@@ -245,6 +246,20 @@ func (h Host) ports() (checks []cluster.Check) {
 		return []cluster.Check{{Subject: "ports", State: cluster.CheckOK, Found: "all " + n}}
 	}
 	return checks
+}
+
+// loopback warns of an agent that listens where other hosts do not reach it.
+func (h Host) loopback(ctx context.Context) []cluster.Check {
+	var others []string
+	for _, p := range h.peerList() {
+		others = append(others, p.at)
+	}
+	text := config.OnLoopback(ctx, h.Config.Self().Peer, others)
+	if text == "" {
+		return nil
+	}
+	return []cluster.Check{{Subject: "address of peer", State: cluster.CheckWarn, Found: text,
+		Do: "correct /etc/hosts, or write the address into peer in place of the name; then start the agent again"}}
 }
 
 // holder says which program listens on a port, as far as that can be seen.
