@@ -3,9 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/install"
@@ -40,11 +43,11 @@ func (a *Agent) controlSecretsRotate(_ context.Context, r control.Request) (oper
 }
 
 // controlInstalled says which mysqld the next start would take.
-func (a *Agent) controlInstalled(_ context.Context, r control.Request, args cluster.InstalledRequest) (operate.Done, error) {
+func (a *Agent) controlInstalled(ctx context.Context, r control.Request, args cluster.InstalledRequest) (operate.Done, error) {
 	if !a.runsMysqld() {
 		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	}
-	found := cluster.Installed{Node: a.self.Name}
+	found := cluster.Installed{Node: a.self.Name, NativePassword: nativePassword(a.cfg.MySQL.Variables)}
 	in, err := mysqld.Discover(a.cfg.MySQL.BaseDir, a.cfg.MySQL.User)
 	if err != nil {
 		return operate.Done{}, fmt.Errorf("find mysqld: %w", err)
@@ -54,5 +57,20 @@ func (a *Agent) controlInstalled(_ context.Context, r control.Request, args clus
 	if v, err := mysqld.New(mysqld.Config{DataDir: a.data.Join("mysql")}).DataVersion(); err == nil && v != (install.Version{}) {
 		found.Data = v.String()
 	}
+	if p := a.currentProcess(); p != nil && a.board.Own().Role == status.RolePrimary {
+		if found.NativeAccounts, err = p.Admin().LogsInWith(ctx, mysqld.NativePassword); err != nil {
+			return operate.Done{}, err
+		}
+	}
 	return operate.Done{Result: found, ReadOnly: true}, nil
+}
+
+// nativePassword tells whether these settings turn mysql_native_password on.
+func nativePassword(variables map[string]string) bool {
+	for name, value := range variables {
+		if strings.TrimPrefix(cluster.VariableName(name), "loose_") == mysqld.NativePassword {
+			return slices.Contains([]string{"ON", "1", "FORCE", "FORCE_PLUS_PERMANENT"}, strings.ToUpper(value))
+		}
+	}
+	return false
 }

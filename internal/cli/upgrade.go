@@ -55,7 +55,7 @@ the way.`,
 		Example: `  quorate upgrade plan --json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := o.upgradePlan(cmd.Context())
+			p, err := o.upgradePlan(cmd.Context(), false)
 			if err != nil {
 				return err
 			}
@@ -76,11 +76,12 @@ func newUpgradeNextCommand() *cobra.Command {
 	o := controlOptions{timeout: restartWait}
 	u := upgrader{o: &o}
 	cmd := &cobra.Command{
-		Use:   "next [--all]",
+		Use:   "next [--all] [--force]",
 		Short: "Do the next step of the plan, and wait until it is done",
 		Long: `Does the next step of "quorate upgrade plan": restarts the mysqld of one node, and waits
 until it has caught up. A primary moves to another node first. --all goes on until nothing
-is left to do. What the command waits for is printed to stderr.
+is left to do. --force goes on even if accounts cannot log in to the new version. What the
+command waits for is printed to stderr.
 
 Exit code 0: the step is done, or there is none. 1: a step is refused, also the one after
 the step that was done, or the new mysqld does not come up. 3: there is no leader. 4: it is
@@ -107,6 +108,7 @@ not known, or the node has not caught up within --wait.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&u.all, "all", false, "go on until nothing is left to do")
+	cmd.Flags().BoolVar(&u.force, "force", false, "go on even if accounts cannot log in to the new version")
 	durationFlag(cmd, &u.maxPause, "max-pause", cluster.MaxPauseDefault, "how long writes may be closed when the primary moves")
 	durationFlag(cmd, &u.wait, "wait", upgradeWait, "how long a new mysqld may take to catch up")
 	return cmd
@@ -122,7 +124,8 @@ func (p upgradePlan) exit(err error) error {
 }
 
 // upgradePlan asks the agent for the status, and each node's agent for the mysqld on its disk.
-func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
+// force: it does not matter which accounts can log in.
+func (o *controlOptions) upgradePlan(ctx context.Context, force bool) (upgradePlan, error) {
 	st, err := o.statusBySocket(ctx)
 	for range upgradeSettles {
 		if err != nil || !unsettled(st) {
@@ -143,7 +146,11 @@ func (o *controlOptions) upgradePlan(ctx context.Context) (upgradePlan, error) {
 			found[n.Name] = o.installed(ctx, n.Name)
 		}
 	}
-	return planUpgrade(st, found), ctx.Err()
+	p := planUpgrade(st, found)
+	if !force {
+		p.keepLogins(st.Primary, found)
+	}
+	return p, ctx.Err()
 }
 
 // unsettled tells whether nodes are still changing over to a new primary. That takes a few seconds.
@@ -171,7 +178,7 @@ func (o *controlOptions) statusBySocket(ctx context.Context) (status.Cluster, er
 // upgrader does the steps of a plan.
 type upgrader struct {
 	o              *controlOptions
-	all            bool
+	all, force     bool
 	maxPause, wait time.Duration
 	progress       io.Writer
 	said           string
@@ -180,7 +187,7 @@ type upgrader struct {
 func (u *upgrader) run(ctx context.Context) (r upgradeRun, err error) {
 	r.Done = []cluster.Restarted{}
 	for {
-		if r.Plan, err = u.o.upgradePlan(ctx); err != nil || r.Plan.State != upgradeNext || len(r.Done) > 0 && !u.all {
+		if r.Plan, err = u.o.upgradePlan(ctx, u.force); err != nil || r.Plan.State != upgradeNext || len(r.Done) > 0 && !u.all {
 			return r, err
 		}
 		done, err := u.step(ctx, r.Plan)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // upgradeState is how far an upgrade of mysqld is.
@@ -108,6 +110,34 @@ func planUpgrade(st status.Cluster, found map[string]installedAnswer) upgradePla
 	})
 	p.State, p.Next = upgradeNext, p.Nodes[next].Name
 	return p
+}
+
+// keepLogins refuses the steps after which accounts could not log in any more, from the first replica on: there
+// nobody would notice until the primary has moved.
+func (p *upgradePlan) keepLogins(primary string, found map[string]installedAnswer) {
+	var without []string
+	for _, n := range p.Nodes {
+		if n.Does != "" && !hasNativePassword(n.Disk, found[n.Name].NativePassword) {
+			without = append(without, n.Name)
+		}
+	}
+	accounts := found[primary].NativeAccounts
+	if primary == "" || len(without) == 0 || accounts != nil && len(accounts) == 0 {
+		return
+	}
+	why := fmt.Sprintf("node %s does not say which accounts log in with %s", primary, mysqld.NativePassword)
+	if accounts != nil {
+		why = fmt.Sprintf("accounts log in with %s, such as %s", mysqld.NativePassword, oneLine(strings.Join(accounts, ", ")))
+	}
+	p.State, p.Next = upgradeRefused, ""
+	p.Refused = append(p.Refused, fmt.Sprintf("%s, which the mysqld installed on %s does not have: give these accounts caching_sha2_password (ALTER USER … IDENTIFIED WITH caching_sha2_password BY …), or go on without them: quorate upgrade next --force",
+		why, strings.Join(without, ", ")))
+}
+
+// hasNativePassword tells whether a version has mysql_native_password; on: the configuration turns it on.
+func hasNativePassword(version string, on bool) bool {
+	v, err := install.ParseVersion(version)
+	return err != nil || !v.AtLeast(8, 4, 0) || on && !v.AtLeast(9, 0, 0)
 }
 
 // planNode judges one node, without the others.

@@ -24,7 +24,7 @@ func upgradeCluster(words string) (st status.Cluster, found map[string]installed
 		a := installedAnswer{Installed: cluster.Installed{Node: f[0], Version: f[3], Data: f[4]}}
 		switch f[1] {
 		case "primary":
-			st.Primary = f[0]
+			st.Primary, a.NativeAccounts = f[0], []string{}
 		case "logger":
 			n.Kind = cluster.KindLogger
 		case "learner":
@@ -93,6 +93,41 @@ func TestUpgradePlan(t *testing.T) {
 	st.Maintenance = &cluster.Maintenance{}
 	if text := upgradeTable(planUpgrade(st, found)); !strings.Contains(text, "c is not heard of\n") || !strings.Contains(text, "quorate maintenance off") {
 		t.Errorf("a voter that is needed is away:\n%s", text)
+	}
+}
+
+// TestUpgradeKeepsLogins: no node goes to a version without mysql_native_password while accounts log in with it. The
+// upgrade went on to its end, and from the move of the primary on no application could log in.
+func TestUpgradeKeepsLogins(t *testing.T) {
+	const to84, to97 = "a:primary:8.0.36:8.4.5 b:replica:8.0.36:8.4.5 c:replica:8.0.36:8.4.5", "a:primary:8.4.5:9.7.4 b:replica:8.4.5:9.7.4"
+	native := []string{"'app'@'%'"}
+	for name, tt := range map[string]struct {
+		nodes    string
+		accounts []string
+		on, next string
+		says     string
+	}{
+		"8.4":            {to84, native, "", "", "accounts log in with mysql_native_password, such as 'app'@'%', which the mysqld installed on a, b, c does not have"},
+		"8.4, it is on":  {to84, native, "a b c", "b", "next is b"},
+		"8.4, on some":   {to84, native, "a b", "", "'app'@'%', which the mysqld installed on c does not"},
+		"no account":     {to84, []string{}, "", "b", "next is b"},
+		"not known":      {to84, nil, "", "", "node a does not say which accounts"},
+		"9.7":            {to97, native, "a b", "", "installed on a, b does not"},
+		"8.0":            {"a:primary:8.0.36:8.0.40 b:replica:8.0.36:8.0.40", native, "", "b", "next is b"},
+		"nothing":        {"a:primary:8.4.5:8.4.5 b:replica:8.4.5:8.4.5", native, "", "", "nothing to do"},
+		"the last steps": {"a:primary:8.0.36:8.4.5 b:replica:8.4.5:8.4.5", native, "", "", "installed on a does not"},
+	} {
+		st, found := upgradeCluster(tt.nodes)
+		for node, a := range found {
+			a.NativePassword = strings.Contains(tt.on, node)
+			a.NativeAccounts = tt.accounts
+			found[node] = a
+		}
+		p := planUpgrade(st, found)
+		p.keepLogins(st.Primary, found)
+		if text := upgradeTable(p); p.Next != tt.next || !strings.Contains(text, tt.says) || (p.State == upgradeNext) != (tt.next != "") {
+			t.Errorf("%s: %s, %q, it does not say %q:\n%s", name, p.State, p.Next, tt.says, text)
+		}
 	}
 }
 

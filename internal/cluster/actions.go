@@ -92,6 +92,11 @@ type Installed struct {
 	Version string `json:"version"`
 	// Data is the version of the server that made the data, or upgraded it last; "" = not known.
 	Data string `json:"data,omitempty"`
+	// NativePassword: the node's configuration has mysql_native_password on, which MySQL 8.4 otherwise has off.
+	NativePassword bool `json:"native_password,omitempty"`
+	// NativeAccounts are some of the accounts that log in with mysql_native_password, as the primary knows them; nil =
+	// not known.
+	NativeAccounts []string `json:"native_accounts"`
 }
 
 // SessionsRequest asks a node for the newest clients of its ports.

@@ -7,8 +7,11 @@ import (
 	"github.com/quorate/quorate/internal/mysql/rows"
 )
 
-// accountsMax is how many names or grants ReservedNames and WithheldGrants return at most.
+// accountsMax is how many names or grants ReservedNames, WithheldGrants and LogsInWith return at most.
 const accountsMax = 5
+
+// NativePassword is the plugin for logins that MySQL 8.4 has only if an option turns it on, and 9.0 has no more.
+const NativePassword = "mysql_native_password"
 
 // withheldDynamic are dynamic privileges that can do harm, though not to acknowledged transactions: docs/dba.md says
 // what harm.
@@ -35,6 +38,18 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 		return nil, fmt.Errorf("look for reserved names: %w", err)
 	}
 	return names, nil
+}
+
+// LogsInWith returns some of the accounts that can log in with a plugin. They are none if the server does not have it.
+func (a *Admin) LogsInWith(ctx context.Context, plugin string) ([]string, error) {
+	names, err := rows.Column[string](ctx, a.db, `
+		SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE plugin = ? AND account_locked = 'N'
+			AND EXISTS (SELECT * FROM information_schema.plugins WHERE plugin_name = ? AND plugin_status = 'ACTIVE')
+		ORDER BY user, host LIMIT ?`, plugin, plugin, accountsMax)
+	if err != nil {
+		return nil, fmt.Errorf("look for accounts of %s: %w", plugin, err)
+	}
+	return append([]string{}, names...), nil
 }
 
 // WithheldGrants returns some of the privileges that quorate gives to nobody and that an account other than ours

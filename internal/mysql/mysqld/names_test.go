@@ -126,3 +126,23 @@ func TestWithheldFromBefore(t *testing.T) {
 		t.Errorf("they still hold %v, %v", got, err)
 	}
 }
+
+// TestLogsInWith: accounts are named by the plugin with which they log in: those that are not locked, and none if the
+// server does not have the plugin.
+func TestLogsInWith(t *testing.T) {
+	t.Parallel()
+	a := openAlone(t, start(t, newServer(t)))
+	for _, q := range []string{
+		"CREATE USER app@'%' IDENTIFIED WITH sha256_password BY 'secret'", "CREATE USER held IDENTIFIED WITH sha256_password BY 'secret' ACCOUNT LOCK",
+		"CREATE USER gone IDENTIFIED BY 'secret'", "UPDATE mysql.user SET plugin = 'no_such_plugin' WHERE user = 'gone'",
+	} {
+		if err := a.exec(ctx(t), "prepare", q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for plugin, want := range map[string][]string{"sha256_password": {"'app'@'%'"}, "no_such_plugin": {}, NativePassword: {}} {
+		if got, err := a.LogsInWith(ctx(t), plugin); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", plugin, got, err, want)
+		}
+	}
+}
