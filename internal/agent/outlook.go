@@ -57,11 +57,17 @@ func (a *Agent) failover(s status.Sight) status.Failover {
 	if s.State.Maintenance != nil {
 		return status.Failover{From: s.Primary, Reason: "none, maintenance is on"}
 	}
+	var from status.Node
+	for _, n := range s.Nodes {
+		if n.Name == s.Primary {
+			from = n
+		}
+	}
 	var peers, able []role.Peer
 	for _, n := range s.Nodes {
 		if n.Name != s.Primary {
 			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
-			peers = append(peers, board.RolePeer(m, n, n.Reachable))
+			peers = append(peers, board.RolePeer(m, n, n.Reachable, from))
 			if s.NoLease(n.Name) == "" {
 				able = append(able, peers[len(peers)-1])
 			}

@@ -44,8 +44,8 @@ func (p Peer) asFarAs(applied uint64, lag time.Duration) bool {
 }
 
 // candidate returns the node to hand over to. All live replicas are considered that may open. Nodes that were
-// not asked to lead lately come first. Of these, the nodes that are about as far as the furthest are left. Of
-// these, the heaviest is taken, then the furthest.
+// not asked to lead lately come first, and of these the nodes that name tables as the last primary. Of these, the nodes
+// that are about as far as the furthest are left. Of these, the heaviest is taken, then the furthest.
 func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, bool) {
 	fit := slices.DeleteFunc(slices.Clone(in.Peers), func(p Peer) bool {
 		return p.ID == in.Own.ID || p.unfit() != "" || in.Held && p.ID != in.HeldFor
@@ -55,6 +55,9 @@ func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, boo
 	}
 	first := askedAt(slices.MinFunc(fit, func(a, b Peer) int { return cmp.Compare(askedAt(a.ID), askedAt(b.ID)) }).ID)
 	fit = slices.DeleteFunc(fit, func(p Peer) bool { return askedAt(p.ID) != first })
+	if like := slices.DeleteFunc(slices.Clone(fit), func(p Peer) bool { return p.Unlike }); len(like) > 0 {
+		fit = like
+	}
 	furthest := slices.MaxFunc(fit, func(a, b Peer) int { return cmp.Compare(a.Applied, b.Applied) }).Applied
 	// Each node measures its lag by what it knows to be committed. So lags are comparable only among nodes
 	// whose logs go equally far.

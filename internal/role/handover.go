@@ -124,7 +124,7 @@ func (n *Machine) transferTo(p Peer, why string) {
 	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: p.ID, Reason: why})
 }
 
-// preferHeavier hands over to a heavier node that is as far as this node. It does so before anything is opened,
+// preferHeavier hands over to a heavier node that is as far as this node, or to one that names tables as the last primary. It does so before anything is opened,
 // so it costs only the election of a node that is ready. It does so only once in a term: if that node does not
 // take over, this node serves.
 func (n *Machine) preferHeavier() bool {
@@ -133,10 +133,16 @@ func (n *Machine) preferHeavier() bool {
 	}
 	n.tenure.weighed = true
 	best, ok := n.candidate()
-	if !ok || best.Weight <= n.nodes.Own.Weight || n.askedAt(best.ID) != 0 || !best.asFarAs(n.nodes.Own.Applied, n.nodes.Own.Lag) {
+	why := fmt.Sprintf("its weight is %d, this node's %d", best.Weight, n.nodes.Own.Weight)
+	switch own := n.nodes.Own; {
+	case !ok || n.askedAt(best.ID) != 0 || !best.asFarAs(own.Applied, own.Lag):
+		return false
+	case own.Unlike && !best.Unlike:
+		why = "this node names tables in another way than the last primary (lower_case_table_names)"
+	case best.Weight <= own.Weight || best.Unlike && !own.Unlike:
 		return false
 	}
-	n.transferTo(best, fmt.Sprintf("its weight is %d, this node's %d", best.Weight, n.nodes.Own.Weight))
+	n.transferTo(best, why)
 	return true
 }
 

@@ -157,6 +157,8 @@ func parsePeers(t *testing.T, rest string) Input {
 			switch {
 			case what == "dead":
 				p.Live = false
+			case what == "unlike":
+				p.Unlike = true
 			case what == "log-bad":
 				p.LogBad = true
 			case what == "logger":

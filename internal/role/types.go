@@ -96,7 +96,9 @@ type Peer struct {
 	LogBad bool // its log takes no entries
 	// Stopped: its mysqld does not apply committed entries, and would not after a promotion either.
 	Stopped bool
-	Role    status.Role
+	// Unlike: its mysqld names tables in another way than that of the last primary. It leads only if no other node can.
+	Unlike bool
+	Role   status.Role
 	// Applied is the log index up to which its mysqld has everything. Lag is the age of the oldest transaction
 	// that its mysqld lacks and that the node knows to be committed.
 	Applied uint64

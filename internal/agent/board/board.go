@@ -348,11 +348,15 @@ func (b *Board) ForRole(own status.Node) role.Peers {
 	defer b.mu.Unlock()
 	now := b.cfg.Now()
 	var in role.Peers
+	last := own
+	if own.Role != status.RolePrimary && b.last.id != b.self.ID {
+		last = b.peers[b.last.id].status
+	}
 	for _, m := range b.state.Members {
 		if m.ID == b.self.ID {
-			in.Own = RolePeer(m, own, true)
+			in.Own = RolePeer(m, own, true, last)
 		} else {
-			in.Peers = append(in.Peers, RolePeer(m, b.peers[m.ID].status, b.peers[m.ID].live(now)))
+			in.Peers = append(in.Peers, RolePeer(m, b.peers[m.ID].status, b.peers[m.ID].live(now), last))
 		}
 	}
 	if m := b.state.Maintenance; m != nil {
@@ -365,12 +369,13 @@ func (b *Board) ForRole(own status.Node) role.Peers {
 	return in
 }
 
-// RolePeer returns a member in the form that the role machine takes, by the status that it sent.
-func RolePeer(m cluster.Member, s status.Node, live bool) role.Peer {
+// RolePeer returns a member in the form that the role machine takes, by the status that it sent, and that of the last
+// primary.
+func RolePeer(m cluster.Member, s status.Node, live bool, last status.Node) role.Peer {
 	return role.Peer{
 		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
 		Applied: s.Applied, Lag: time.Duration(s.LagSeconds * float64(time.Second)), LogLast: s.LogLast,
-		LogBad: s.LogState != "" && s.LogState != status.LogOK, Stopped: s.ApplierStopped != "",
+		LogBad: s.LogState != "" && s.LogState != status.LogOK, Stopped: s.ApplierStopped != "", Unlike: s.NamesTablesUnlike(last),
 	}
 }
 

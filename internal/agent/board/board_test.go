@@ -84,6 +84,35 @@ func TestForRole(t *testing.T) {
 	}
 }
 
+// TestUnlikeTheLastPrimary: the role machine hears which nodes name tables in another way than the last primary. Nobody
+// compared it: such a node took over, and the others stopped at the first table that they did not find.
+func TestUnlikeTheLastPrimary(t *testing.T) {
+	w := newWorld(t)
+	own := status.Node{Role: status.RoleReplica, LowerCaseTableNames: new(1)}
+	unlike := func(when string, a, b, c bool) {
+		t.Helper()
+		in := w.ForRole(own)
+		if got := [3]bool{in.Own.Unlike, in.Peers[0].Unlike, in.Peers[1].Unlike}; got != [3]bool{a, b, c} {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	w.PeerUp(2, true)
+	w.PeerUp(3, true)
+	w.hear(status.Node{ID: 3, Role: status.RoleReplica, Term: 7, LowerCaseTableNames: new(0)})
+	unlike("there was no primary", false, false, false)
+	w.hear(status.Node{ID: 2, Role: status.RolePrimary, Term: 7, LowerCaseTableNames: new(0)})
+	unlike("b is the primary", true, false, false)
+	w.PeerUp(2, false)
+	unlike("b is gone", true, false, false)
+	own.Role = status.RolePrimary
+	unlike("this node took over", false, true, true)
+	own.Role = status.RoleReplica
+	w.Served(8)
+	unlike("this node was the last primary", false, true, true)
+	own.LowerCaseTableNames = nil
+	unlike("an older quorate", false, false, false)
+}
+
 // TestPrimary: the primary is a live member that says so, of the highest term.
 func TestPrimary(t *testing.T) {
 	w := newWorld(t)

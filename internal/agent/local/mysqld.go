@@ -44,12 +44,12 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, certificate and zoneOf,
+	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, certificate and fixedOf,
 	// which is the incarnation whose time zone the board has. Only the goroutine of the durable marks uses accountsLooked.
 	grants         grantsLooked
 	grantsDue      time.Time
 	certificate    certificateTold
-	zoneOf         uint64
+	fixedOf        uint64
 	accountsLooked time.Time
 
 	// process is the mysqld that runs; it is set and cleared by operations.

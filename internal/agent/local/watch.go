@@ -113,10 +113,10 @@ const certificateSoon = 30 * 24 * time.Hour
 
 // Guarded says that mysqld runs without the TLS that it should have, which mysqld only logs. It
 // also says that mysqld's certificate ends soon: after that, clients that verify it cannot connect.
-// It tells the other nodes what they compare: the certificate, and mysqld's time zone.
+// It tells the other nodes what they compare: the certificate, mysqld's time zone, and how it names tables.
 func (s running) Guarded(ctx context.Context) {
 	m := s.m
-	s.tellZone(ctx)
+	s.tellFixed(ctx)
 	options, ends, err := s.process.TLS(ctx)
 	if err != nil {
 		return
@@ -157,20 +157,23 @@ func (s running) tellCertificate(ctx context.Context, ends time.Time) {
 	m.cfg.Board.Update(func(n *status.Node) { n.ClientCA, n.ClientNames = cmp.Or(shown.CA, status.OwnCA), shown.Names })
 }
 
-// tellZone tells the other nodes the time zone of this mysqld, once for each incarnation.
-func (s running) tellZone(ctx context.Context) {
+// tellFixed tells the other nodes what does not change while this mysqld runs, and what they compare: its time zone, and
+// how it names tables.
+func (s running) tellFixed(ctx context.Context) {
 	m := s.m
-	if m.zoneOf == s.Incarnation() {
+	if m.fixedOf == s.Incarnation() {
 		return
 	}
 	z, err := s.Zone(ctx)
-	if err != nil {
-		m.cfg.Logger.Debug("mysqld's time zone", "error", err) // the next poll asks again
+	names, err2 := s.LowerCaseTableNames(ctx)
+	if err = errors.Join(err, err2); err != nil {
+		m.cfg.Logger.Debug("what mysqld has fixed", "error", err) // the next poll asks again
 		return
 	}
-	m.zoneOf = s.Incarnation()
+	m.fixedOf = s.Incarnation()
 	m.cfg.Board.Update(func(n *status.Node) {
 		n.TimeZone = &status.TimeZone{Global: z.Global, January: z.January, July: z.July, Rules: z.Rules}
+		n.LowerCaseTableNames = &names
 	})
 }
 

@@ -346,17 +346,22 @@ func TestProgramsCapabilities(t *testing.T) {
 	}
 }
 
-// TestDifferentZones: doctor passes on what the agent says of the hosts' time zones.
+// TestDifferentZones: doctor passes on what the agent says of the hosts' time zones, and of the names of tables.
 func TestDifferentZones(t *testing.T) {
 	zone := func(offset string) *status.TimeZone {
 		return &status.TimeZone{Global: "SYSTEM", January: offset, July: offset, Rules: offset}
 	}
 	h := Host{Config: threeNodes(), Discover: func() (*install.Installation, error) { return &install.Installation{}, nil },
-		Agent: &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", TimeZone: zone("+00:00")}, {Name: "b", TimeZone: zone("+01:00")}}}}
+		Agent: &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", TimeZone: zone("+00:00"), LowerCaseTableNames: new(0)}, {Name: "b", TimeZone: zone("+01:00"), LowerCaseTableNames: new(1)}}}}
 	if !slices.ContainsFunc(h.mysql(), func(c cluster.Check) bool {
 		return c.State == cluster.CheckWarn && strings.Contains(c.Found, "(a: +00:00; b: +01:00)") && c.Do == status.TimeZonesRemedy
 	}) {
 		t.Errorf("it does not warn: %+v", h.mysql())
+	}
+	if !slices.ContainsFunc(h.mysql(), func(c cluster.Check) bool {
+		return c.State == cluster.CheckWarn && strings.Contains(c.Found, "(a: 0; b: 1)") && c.Do == status.TableNamesRemedy
+	}) {
+		t.Errorf("it does not warn of the table names: %+v", h.mysql())
 	}
 }
 

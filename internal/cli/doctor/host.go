@@ -60,6 +60,9 @@ func (h Host) mysql() []cluster.Check {
 		if zones := h.Agent.TimeZones(); zones != "" {
 			checks = append(checks, cluster.Check{Subject: "time zones", State: cluster.CheckWarn, Found: zones, Do: status.TimeZonesRemedy})
 		}
+		if names := h.Agent.TableNames(); names != "" {
+			checks = append(checks, cluster.Check{Subject: "table names", State: cluster.CheckWarn, Found: names, Do: status.TableNamesRemedy})
+		}
 	}
 	return checks
 }

@@ -312,6 +312,8 @@ type Node struct {
 	ClientNames []string `json:"client_names,omitempty"`
 	// TimeZone is that of its mysqld; nil: it has none, or it is not known.
 	TimeZone *TimeZone `json:"time_zone,omitempty"`
+	// LowerCaseTableNames is that variable of its mysqld; nil: it has none, or it is not known.
+	LowerCaseTableNames *int `json:"lower_case_table_names,omitempty"`
 	// Key is the name of the node's key; "" = it has none.
 	Key cluster.Key `json:"key,omitempty"`
 	// KnownBy are the keys by which the cluster knows the node: its own, and during a change the next one. The

@@ -45,6 +45,7 @@ const (
 	topicSettings     = "settings"     // settings that are not the default
 	topicCertificates = "certificates" // the certificates of the mysqlds
 	topicTimeZones    = "time zones"   // the time zones of the hosts
+	topicTableNames   = "table names"  // lower_case_table_names of the mysqlds
 	topicPeers        = "peers"        // connections between agents
 )
 
@@ -118,6 +119,9 @@ func (c Cluster) Sentences() []Sentence {
 	}
 	if text := c.TimeZones(); text != "" {
 		add(LevelNotice, topicTimeZones, "time zones: "+text+"; "+TimeZonesRemedy)
+	}
+	if text := c.TableNames(); text != "" {
+		add(LevelNotice, topicTableNames, text+"; "+TableNamesRemedy)
 	}
 	add(LevelNotice, topicPeers, c.plain())
 	return said

@@ -64,6 +64,12 @@ func (a *Admin) Zone(ctx context.Context) (z Zone, err error) {
 	return z, nil
 }
 
+// LowerCaseTableNames reads that variable, which is fixed since the data directory was made.
+func (a *Admin) LowerCaseTableNames(ctx context.Context) (value int, err error) {
+	err = a.query1(ctx, "lower_case_table_names", "SELECT @@GLOBAL.lower_case_table_names", nil, &value)
+	return value, err
+}
+
 // offsetOf writes an offset from UTC as MySQL does.
 func offsetOf(minutes int) string {
 	sign := '+'

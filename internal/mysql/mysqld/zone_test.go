@@ -14,6 +14,9 @@ func TestHostsZone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if names, err := p.Admin().LowerCaseTableNames(ctx(t)); names != 0 || err != nil {
+			t.Errorf("lower_case_table_names is %d, %v", names, err)
+		}
 		return z
 	}
 	z := look(central)
