@@ -46,7 +46,7 @@
 //	readers     serves the committed log to readers downstream; looks at their port's certificate
 //	disk        writes to mysqld's disk, to notice a disk that hangs
 //	data disk   looks how full it is
-//	in place    ends the agent once its data directory was removed or replaced
+//	in place    ends the agent once its data directory or log was removed or replaced
 //	durable     makes durable what mysqld has and notes it, for purging
 //	purge       removes the segments that no member needs
 //	notify      tells the service manager how this node is

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -166,12 +167,13 @@ func (a *Agent) runDataDisk(ctx context.Context) error {
 	return every(ctx, stateEvery, func() error { a.lookAtDisk("mysql", &a.dataDisk); return nil })
 }
 
-// inPlaceEvery is how often the agent looks whether its data directory is still there.
+// inPlaceEvery is how often the agent looks whether its data directory and its log are still there.
 const inPlaceEvery = 2 * time.Second
 
-// runInPlace fails once the data directory was removed or replaced: what this node acknowledges from then on is on no disk.
+// runInPlace fails once the data directory or the log in it was removed or replaced: what this node acknowledges from
+// then on is on no disk.
 func (a *Agent) runInPlace(ctx context.Context) error {
-	return every(ctx, inPlaceEvery, a.data.InPlace)
+	return every(ctx, inPlaceEvery, func() error { return errors.Join(a.data.InPlace(), a.log.InPlace()) })
 }
 
 // lagMetrics are absent where the lag is not known: 0 would say that there is none.

@@ -22,6 +22,8 @@ var (
 	ErrFailed = errors.New("log has failed")
 	// ErrClosed is returned by Append after Close.
 	ErrClosed = errors.New("log is closed")
+	// ErrReplaced is returned by InPlace.
+	ErrReplaced = errors.New("was removed or replaced while the log was open")
 	// ErrCompacted is returned for an index before FirstIndex.
 	ErrCompacted = errors.New("index is before the log's first")
 	// ErrNotInMemory is returned by EntriesInMemory: the entry is being read ahead.

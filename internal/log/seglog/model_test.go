@@ -27,6 +27,7 @@ type model struct {
 	stages  map[entry.StageID][]byte
 	extra   map[entry.StageID]*Stage
 	numbers uint64
+	looks   bool // inPlace asks the log
 }
 
 // Append appends some entries, perhaps over a conflict, and perhaps with a change of the hard state.
@@ -181,10 +182,22 @@ func (m *model) Reopen(t *rapid.T) {
 }
 
 func (m *model) open(t *rapid.T) {
-	var err error
-	if m.log, err = Open(m.options); err != nil {
+	o, err := m.options, error(nil)
+	o.FS = vfs.Wrap(o.FS, m.inPlace)
+	m.log = nil
+	if m.log, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// inPlace is before each call of the file system: the log finds its files in place between any two.
+func (m *model) inPlace(vfs.Op, string) error {
+	if m.log == nil || m.looks || m.log.lock == nil {
+		return nil
+	}
+	m.looks = true
+	defer func() { m.looks = false }()
+	return m.log.InPlace()
 }
 
 // Check compares the whole log with the model.
@@ -261,6 +274,10 @@ func TestReadersBesideTruncation(t *testing.T) {
 				}
 				l.Segments()
 				l.Stats()
+				if err := l.InPlace(); err != nil {
+					t.Error(err)
+					return
+				}
 			}
 		})
 	}

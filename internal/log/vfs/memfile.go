@@ -120,6 +120,15 @@ func (f *memFile) Size() (int64, error) {
 	return int64(len(f.inode.data)), nil
 }
 
+// Has implements File.
+func (f *memFile) Has(name string) (bool, error) {
+	there, err := f.fs.open("stat", name, false)
+	if err != nil {
+		return false, err
+	}
+	return there.(*memFile).inode == f.inode, there.Close()
+}
+
 // Close implements File.
 func (f *memFile) Close() error {
 	if err := f.enter("close", false); err != nil {

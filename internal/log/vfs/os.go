@@ -186,3 +186,13 @@ func (f osFile) Size() (int64, error) {
 	}
 	return info.Size(), nil
 }
+
+// Has implements File.
+func (f osFile) Has(name string) (bool, error) {
+	own, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(name)
+	return err == nil && os.SameFile(own, there), err
+}

@@ -64,4 +64,6 @@ type File interface {
 	Uncache(offset, end int64)
 	// Size returns the length in bytes.
 	Size() (int64, error)
+	// Has tells whether name is a name of this file, and not one of another file or a symbolic link.
+	Has(name string) (bool, error)
 }

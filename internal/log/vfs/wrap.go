@@ -10,7 +10,7 @@ import (
 // Op names a call of FS or File for a Hook.
 type Op string
 
-// The calls that hooks see. Close, Size and Uncache are left out: they cannot fail in a way that matters.
+// The calls that hooks see. Close, Size, Has and Uncache are left out: they cannot fail in a way that matters.
 const (
 	OpCreate        Op = "create"
 	OpOpen          Op = "open"
