@@ -25,7 +25,8 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	}
 	defer d.Close()
 	a := &Agent{data: d, records: history.New(vfs.OS{}, d.Path(), "a", slog.New(slog.DiscardHandler))}
-	if err := errors.Join(d.HasLog(), a.state.Load(d.Home, nil, 1), a.records.Open()); err != nil {
+	a.records.Open()
+	if err := errors.Join(d.HasLog(), a.state.Load(d.Home, nil, 1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -52,9 +52,7 @@ func (a *Agent) memberConfig() member.Config {
 
 // openMember builds what takes part in the cluster. The log is open.
 func (a *Agent) openMember() error {
-	if err := a.records.Open(); err != nil {
-		return err
-	}
+	a.records.Open()
 	err := a.Open(a.log, consensus.Config{
 		Members: a.cfg.ClusterMembers(), Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Logger: a.logger, Send: a.peers.Send, OnRole: a.onRole, OnLease: a.leaseChanged, OnState: a.onState,

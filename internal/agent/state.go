@@ -64,10 +64,10 @@ func (a *Agent) onState(o consensus.StateOutcome) {
 }
 
 // writeState makes a state durable, and the audit log's lines before it: after that, no start
-// brings these changes again.
+// brings these changes again. An audit log that cannot be written is in nobody's way: its lines wait.
 func (a *Agent) writeState(p cluster.StatePoint) error {
 	if err := a.records.WriteAudit(); err != nil {
-		return err
+		a.logger.Error("cannot write the audit log: trying again", "error", err)
 	}
 	return a.state.Write(p)
 }

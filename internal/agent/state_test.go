@@ -42,7 +42,9 @@ func keeper(t *testing.T, disk vfs.FS) *Agent {
 	t.Helper()
 	dir, quiet := datadir.New(disk, "."), slog.New(slog.DiscardHandler)
 	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(dir, datadir.Identity{Format: datadir.FormatState, Log: true, State: true}, false))}, records: history.New(disk, ".", "a", quiet)}
-	if err := errors.Join(a.state.Load(a.data.Home, stateMembers(), 1), a.records.Open()); err != nil {
+	a.logger = quiet
+	a.records.Open()
+	if err := a.state.Load(a.data.Home, stateMembers(), 1); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -58,6 +60,31 @@ func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consen
 	}
 	o := consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c, State: state}}
 	return o, cluster.StatePoint{State: state, Index: index, Through: index}
+}
+
+// TestAuditIsInNobodysWay: an audit log that cannot be written does not keep the cluster state from the disk, and so no
+// entry from being purged. Its line comes later.
+func TestAuditIsInNobodysWay(t *testing.T) {
+	broken := true
+	disk := vfs.Wrap(vfs.NewMem(), func(op vfs.Op, path string) error {
+		if broken && op.Changes() && path == history.AuditFile {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	k := keeper(t, disk)
+	first, p := outcome(t, k.state.Point().State, 5, 7)
+	k.records.Committed(first)
+	if err := k.writeState(p); err != nil || k.state.Point().Through != 5 {
+		t.Fatalf("the state was held back: through %d, %v", k.state.Point().Through, err)
+	}
+	broken = false
+	if err := k.writeState(p); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := k.records.Audit.Newest(10); err != nil || len(lines) != 1 {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
 }
 
 // TestStateIsKept: the state that was written is read again. Each change has one audit line, even if the change is

@@ -22,6 +22,8 @@ const (
 	AuditFile = "audit.log"
 	File      = "history.log"
 	oldSuffix = ".1"
+	// damagedSuffix is behind the name of a file that could not be read.
+	damagedSuffix = ".damaged"
 	// fileBytesMax bounds a file: some thousand lines. With the one before it there is
 	// twice as much.
 	fileBytesMax = 1 << 20
@@ -74,6 +76,18 @@ func (l *Log) Open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.seqs = last, seqs
+	return err
+}
+
+// setAside gives each file that cannot be read another name. An older file of that name goes.
+func (l *Log) setAside() (err error) {
+	l.files.Lock()
+	defer l.files.Unlock()
+	for _, path := range []string{l.path + oldSuffix, l.path} {
+		if _, unread := vfs.ReadFile(l.fs, path); unread != nil && !errors.Is(unread, fs.ErrNotExist) {
+			err = errors.Join(err, vfs.Move(l.fs, path, path+damagedSuffix))
+		}
+	}
 	return err
 }
 

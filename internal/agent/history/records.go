@@ -63,17 +63,18 @@ func New(fs vfs.FS, dir, node string, logger *slog.Logger) *Records {
 	}
 }
 
-// Open reads both. Nothing depends on the history: if it cannot be read, that is
-// logged, and the node goes on without it.
-func (r *Records) Open() error {
-	if err := r.Audit.Open(); err != nil {
-		return err
-	}
-	if err := r.History.Open(); err != nil {
-		r.logger.Warn("the history cannot be read: the node goes on without what it says", "error", err)
+// Open reads both. Nothing depends on them: a file that cannot be read is set aside, which is logged, and the node goes
+// on without what it says.
+func (r *Records) Open() {
+	for _, l := range []*Log{r.Audit, r.History} {
+		if err := l.Open(); err != nil {
+			r.logger.Error("the audit log or the history cannot be read: it is set aside as "+damagedSuffix, "error", err)
+			if err := errors.Join(l.setAside(), l.Open()); err != nil {
+				r.logger.Error("the node goes on without what it says", "error", err)
+			}
+		}
 	}
 	r.look()
-	return nil
 }
 
 // ByItself names this node as the author of what no operator has asked for.

@@ -147,9 +147,7 @@ func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance str
 	before := recovery.Above(s.Survey.State.State, rejected, id.Superseded)
 	id = id.AsMember(true)
 	id.Instance = instance
-	if err := errors.Join(c.Records.Audit.Open(), c.Records.History.Open()); err != nil {
-		return cluster.Recovery{}, err
-	}
+	c.Records.Open()
 	state, err := before.Recover(c.Self.Name, kind, instance, s.Survey.GTIDs.String(),
 		cluster.Recovery{Cluster: c.Cluster, By: by, At: at.Truncate(time.Second)})
 	if err != nil {
