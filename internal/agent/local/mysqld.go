@@ -225,7 +225,7 @@ func (m *Mysqld) tellSlowStart(ctx context.Context, server *mysqld.Server) (end 
 	m.cfg.Tasks.Go(func() {
 		for m.cfg.Tasks.Wait(ctx, slowStart, nil) == nil {
 			text := fmt.Sprintf("mysqld waits, because another mysqld (pid %s) runs in its directory: kill that mysqld", server.OldPID())
-			if p := m.Process(); p != former {
+			if p := m.Process(); p != nil && p != former {
 				text = fmt.Sprintf("mysqld has been starting for %v and takes no login: %s", (m.cfg.Tasks.Now() - began).Round(time.Second), p.LastWords())
 			}
 			m.cfg.Board.SetTrouble(aboutStart, text)

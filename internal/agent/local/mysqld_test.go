@@ -62,3 +62,23 @@ func TestUpgradingIsShown(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowStartThatIsKilled: a mysqld that replaced one that had ended by itself is killed at the moment at which the
+// text is renewed.
+func TestSlowStartThatIsKilled(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var m Mysqld
+		m.cfg = Config{Board: board.New(board.Config{}), Tasks: clock.Machine{}}
+		m.Set(&mysqld.Process{})
+		end := m.tellSlowStart(t.Context(), mysqld.New(mysqld.Config{DataDir: dir}))
+		m.Set(nil)
+		time.Sleep(slowStart)
+		synctest.Wait()
+		end()
+		synctest.Wait()
+		if text := m.cfg.Board.Trouble(aboutStart); text != "" {
+			t.Errorf("the start has ended, and it says %q", text)
+		}
+	})
+}
