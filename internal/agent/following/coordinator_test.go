@@ -6,9 +6,14 @@ import (
 	"database/sql/driver"
 	"errors"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -89,14 +94,69 @@ func TestSerialIsGivenBack(t *testing.T) {
 		return nil
 	}}
 	f := recorded(t, r, slog.New(slog.DiscardHandler), one, two, file)
-	if err := f.Run(t.Context()); !Conflict(err) || f.serial != alone {
+	if err := f.Run(t.Context(), t.Context()); !Conflict(err) || f.serial != alone {
 		t.Errorf("%v, then %d one by one", err, f.serial)
 	}
 	for range 2 { // the second has nothing to write
-		if err := f.Run(t.Context()); !errors.Is(err, errBroken) || f.serial != alone-2 {
+		if err := f.Run(t.Context(), t.Context()); !errors.Is(err, errBroken) || f.serial != alone-2 {
 			t.Errorf("%v, then %d one by one, want %d", err, f.serial, alone-2)
 		}
 	}
+}
+
+// TestStreamIsGivenBack: conflicts end a stream each, and the following goes on. Nothing holds a stream that has ended.
+func TestStreamIsGivenBack(t *testing.T) {
+	w := binlogtest.New("b")
+	conflict := append([][]byte{w.FormatDescription(1)}, w.Statement("DROP TABLE conflict")...)
+	r := &recorder{fails: func(string) error { return &mysql.MySQLError{Number: errLockDeadlock} }}
+	f := recorded(t, r, slog.New(slog.DiscardHandler), conflict, conflict, conflict)
+	dial, streams := f.cfg.Dial, []weak.Pointer[events]{}
+	f.cfg.Dial = func(ctx context.Context, executed *gtid.Set) (Stream, error) {
+		stream, err := dial(ctx, executed)
+		streams = append(streams, weak.Make(stream.(*events)))
+		return stream, err
+	}
+	reading, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 3 {
+		if err := f.Run(t.Context(), reading); !Conflict(err) {
+			t.Fatal(err)
+		}
+	}
+	for began := time.Now(); slices.ContainsFunc(streams, func(p weak.Pointer[events]) bool { return p.Value() != nil }); runtime.GC() {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the streams that have ended are held")
+		}
+	}
+}
+
+// endless is a Stream without an event, until it is closed.
+type endless chan struct{}
+
+func (e endless) Next() (binlog.Event, error) {
+	<-e
+	return nil, errBroken
+}
+
+func (e endless) Close() error {
+	select {
+	case e <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// TestReadingEnds: the end of reading ends a stream that waits for its source.
+func TestReadingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := recorded(t, &recorder{}, slog.New(slog.DiscardHandler))
+		f.cfg.Dial = func(context.Context, *gtid.Set) (Stream, error) { return make(endless), nil }
+		reading, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := f.Run(t.Context(), reading); !errors.Is(err, errBroken) || reading.Err() == nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
 }
 
 // TestFormatBeforeTransactions: a session gets the FORMAT_DESCRIPTION of a file before the GTID of its first
@@ -107,7 +167,7 @@ func TestFormatBeforeTransactions(t *testing.T) {
 	f := recorded(t, r, slog.New(slog.DiscardHandler), append(file, w.Transaction(func() [][]byte {
 		return [][]byte{w.Query("BEGIN"), w.Event(binlog.TypeTableMap, make([]byte, 20)), w.Event(binlog.TypeWriteRows, ends), w.Event(binlog.TypeXID, make([]byte, 8))}
 	})...))
-	if err := f.Run(t.Context()); !errors.Is(err, errBroken) {
+	if err := f.Run(t.Context(), t.Context()); !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
 	want := []string{"SET @@SESSION.gtid_next='AUTOMATIC'", "BINLOG '", "SET @@SESSION.gtid_next='" + binlogtest.GTID(1).String() + "'", "COMMIT"}
@@ -130,7 +190,7 @@ func TestRoutineIsTold(t *testing.T) {
 	var logged strings.Builder
 	f := recorded(t, r, slog.New(slog.NewTextHandler(&logged, nil)),
 		append([][]byte{w.FormatDescription(1)}, w.Transaction(func() [][]byte { return [][]byte{w.Event(binlog.TypeQuery, body)} })...))
-	if err := f.Run(t.Context()); !errors.Is(err, errBroken) {
+	if err := f.Run(t.Context(), t.Context()); !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
 	if got := logged.String(); !strings.Contains(got, "account=`ann`@`%`") || !strings.Contains(got, binlogtest.GTID(1).String()) || strings.Count(got, "\n") != 1 {

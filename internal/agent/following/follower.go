@@ -82,9 +82,9 @@ func (f *Follower) Progress() Progress {
 	return f.progress
 }
 
-// Run follows until ctx ends or something fails, and may be called again. A conflict of two transactions is an error,
-// too: the next Run runs them one after the other.
-func (f *Follower) Run(ctx context.Context) error {
+// Run follows until ctx ends or something fails, and may be called again. When reading ends, transactions that came
+// whole are completed. A conflict of two transactions is an error, too: the next Run runs them one after the other.
+func (f *Follower) Run(ctx, reading context.Context) error {
 	executed, err := f.cfg.Executed(ctx)
 	if err != nil {
 		return err
@@ -93,9 +93,11 @@ func (f *Follower) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }()
+	closing := func() { _ = source.Close() }
+	defer closing()
 	group, running := errgroup.WithContext(ctx)
-	defer context.AfterFunc(running, func() { _ = source.Close() })()
+	defer context.AfterFunc(running, closing)()
+	defer context.AfterFunc(reading, closing)() // reading outlives many streams, and must not hold them
 	c := &coordinator{follower: f, serial: f.takeSerial(), done: make(chan *session, sessionsMax)}
 	for range sessionsMax {
 		s := &session{follower: f, steps: make(chan follow.Step, stepsMax)}

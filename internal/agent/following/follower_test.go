@@ -53,7 +53,7 @@ func (p *pair) follow(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- p.follower.Run(ctx) }()
+	go func() { ended <- p.follower.Run(ctx, t.Context()) }()
 	want := p.source.executed(t)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

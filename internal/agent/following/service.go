@@ -434,11 +434,7 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 	follower := New(Config{
 		Dial: func(ctx context.Context, executed *gtid.Set) (Stream, error) {
 			id, uuid := s.node.ReplicaName()
-			stream, err := source.Dial(ctx, id, uuid, executed)
-			if err == nil {
-				context.AfterFunc(reading, func() { _ = stream.Close() })
-			}
-			return stream, err
+			return source.Dial(ctx, id, uuid, executed)
 		},
 		Executed: executed, Sessions: sessions, Withheld: func(q binlog.Query) bool { return mysqld.Bypasses(q, f.Site != "") }, Own: ownSchema(f), Logger: s.logger,
 	})
@@ -449,7 +445,7 @@ func (s *Service) once(ctx, reading context.Context, p *mysqld.Process, f cluste
 	defer looking.Wait()
 	defer cancel()
 	for {
-		err := follower.Run(ctx)
+		err := follower.Run(ctx, reading)
 		if unheard := context.Cause(reading); errors.Is(unheard, errUnheard) {
 			return unheard
 		}
