@@ -182,7 +182,7 @@ func (m *Member) Open(log *seglog.Log, r consensus.Config, copies bulk.Config) (
 		Peers: m.Bulk, Table: cfg.Board, Clock: cfg.Clock, Logger: cfg.Logger,
 	})
 	mark := cfg.Marker
-	mark.Applied, mark.Committed, mark.Lag, mark.Clock, mark.Now, mark.Logger = m.applied, m.Raft.Committed(), &m.Lag, cfg.Clock, cfg.Now, cfg.Logger
+	mark.Applied, mark.Committed, mark.Clock, mark.Logger = m.applied, m.Raft.Committed(), cfg.Clock, cfg.Logger
 	mark.Read = func(f func(replay.CommittedLog) error) error {
 		log := cfg.OpenLog()
 		defer log.Close()

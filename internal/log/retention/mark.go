@@ -42,12 +42,10 @@ type MarkerConfig struct {
 	Applied   func() uint64
 	Marks     Marks
 	Committed *consensus.Committed
-	Lag       *consensus.LagTracker
 	// Read calls f with the committed log.
 	Read   func(f func(log replay.CommittedLog) error) error
 	Every  time.Duration
 	Clock  clock.Clock
-	Now    func() time.Time
 	Logger *slog.Logger
 	// Prepared is given the XA transactions that are prepared, at each look; nil: not needed.
 	Prepared func(ctx context.Context, m Mysqld, open []replay.PreparedXA) error
@@ -64,7 +62,7 @@ type Marker struct {
 	// prepared follows the XA transactions of the log for the mysqld serverUUID.
 	prepared   *replay.Prepared
 	serverUUID string
-	// tried is Applied at the last attempt that succeeded.
+	// tried is Applied at the last attempt that did not fail.
 	tried uint64
 }
 
@@ -87,8 +85,8 @@ func (m *Marker) Run(ctx context.Context) error {
 func (m *Marker) look(ctx context.Context, server Mysqld) {
 	ctx, cancel := m.cfg.Clock.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	if applied := m.cfg.Applied(); applied != m.tried {
-		err := m.take(ctx, server)
+	if applied := m.cfg.Applied(); applied != 0 && applied != m.tried {
+		err := m.take(ctx, server, applied)
 		switch {
 		case err == nil:
 			m.tried = applied
@@ -105,8 +103,9 @@ func (m *Marker) look(ctx context.Context, server Mysqld) {
 }
 
 // take asks mysqld what it has executed, makes that durable, and notes the durable mark: how far in the log
-// that goes.
-func (m *Marker) take(ctx context.Context, server Mysqld) error {
+// that goes. The mark is looked for at applied, which was known before mysqld was asked: while it flushes, it goes on,
+// and what is known of it then is newer than its answer. If it was killed in between, its answer lacks the witness.
+func (m *Marker) take(ctx context.Context, server Mysqld, applied uint64) error {
 	executed, xa, err := server.FlushExecuted(ctx)
 	if err != nil {
 		return err
@@ -115,13 +114,13 @@ func (m *Marker) take(ctx context.Context, server Mysqld) error {
 		m.usedXA.Store(true)
 	}
 	uuid := server.ServerUUID()
-	held := replay.Held{Index: m.cfg.Lag.Executed(executed, m.cfg.Now()).Applied, Executed: executed}
+	held := replay.Held{Index: applied, Executed: executed}
 	m.beginXA(uuid)
 	var mark replay.Mark
 	found := false
 	err = m.cfg.Read(func(log replay.CommittedLog) (err error) {
 		if m.prepared != nil {
-			if err := m.readXA(ctx, log, min(held.Index, m.cfg.Committed.Mark().Index)); err != nil {
+			if err := m.readXA(ctx, log, min(applied, m.cfg.Committed.Mark().Index)); err != nil {
 				return err
 			}
 		}
@@ -130,8 +129,12 @@ func (m *Marker) take(ctx context.Context, server Mysqld) error {
 		}
 		return nil
 	})
-	if err != nil || !found {
+	if err != nil {
 		return err
+	}
+	if !found {
+		m.cfg.Logger.Info("no durable mark was taken: near what mysqld has applied, the log has no transaction that proves it", "applied", applied)
+		return nil
 	}
 	return m.cfg.Marks.Advance(uuid, mark)
 }

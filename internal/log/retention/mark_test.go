@@ -3,7 +3,9 @@ package retention
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -27,14 +31,20 @@ func (f fakeMarks) Advance(uuid string, m replay.Mark) error {
 
 // fakeMysqld fails if it is told to.
 type fakeMysqld struct {
-	err   error
-	asked int
+	err      error
+	asked    int
+	executed *gtid.Set
+	// during is what happens while it flushes; nil = nothing.
+	during func()
 }
 
 func (*fakeMysqld) ServerUUID() string { return "a" }
 func (f *fakeMysqld) FlushExecuted(context.Context) (*gtid.Set, bool, error) {
 	f.asked++
-	return nil, false, f.err
+	if f.during != nil {
+		f.during()
+	}
+	return f.executed, false, f.err
 }
 
 // TestMarkerTriesAgain: a mysqld that ended or failed while it was asked is asked again at the next look. If no
@@ -114,6 +124,59 @@ func TestMarkerXAEndsWithItsContext(t *testing.T) {
 	if diff := cmp.Diff([]uint64{1, 2, 3, 4, 5}, log.asked); diff != "" {
 		t.Errorf("what was read (-want +got):\n%s", diff)
 	}
+}
+
+// TestMarkerOfABusyMysqld: a mysqld that is polled while it flushes, and has gone on, has its mark where it was before.
+// If it was killed before it was asked, there is no mark: the log says so, and a killed mysqld of which nothing is known
+// is not asked.
+func TestMarkerOfABusyMysqld(t *testing.T) {
+	w := binlogtest.New("b")
+	log := rowsLog{w.Rows(20), w.Rows(20), w.Rows(20)}
+	executed := &gtid.Set{}
+	executed.Add(binlogtest.GTID(1))
+	before := executed.Clone()
+	executed.Add(binlogtest.GTID(2))
+	for name, c := range map[string]struct {
+		applied  uint64
+		executed *gtid.Set
+		want     fakeMarks
+		asked    int
+		logged   string
+	}{
+		"polled":      {2, executed, fakeMarks{"a": {Index: 2, Witness: binlogtest.GTID(2)}}, 1, ""},
+		"killed":      {2, before, fakeMarks{}, 1, "no durable mark was taken"},
+		"not polled":  {0, before, fakeMarks{}, 0, ""},
+		"behind that": {1, executed, fakeMarks{"a": {Index: 1, Witness: binlogtest.GTID(1)}}, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var logged strings.Builder
+			applied, marks := c.applied, fakeMarks{}
+			server := &fakeMysqld{executed: c.executed, during: func() { applied = 3 }}
+			m := NewMarker(MarkerConfig{
+				Applied: func() uint64 { return applied }, Marks: marks, Clock: clock.Machine{}, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+				Read: func(f func(replay.CommittedLog) error) error { return f(log) },
+			})
+			m.look(t.Context(), server)
+			if diff := cmp.Diff(c.want, marks); diff != "" || server.asked != c.asked {
+				t.Errorf("asked %d times; marks (-want +got):\n%s", server.asked, diff)
+			}
+			if got := logged.String(); !strings.Contains(got, c.logged) || (got == "") != (c.logged == "") {
+				t.Errorf("the log says %q", got)
+			}
+		})
+	}
+}
+
+// rowsLog is a log that has one transaction in each entry, the first in entry 1.
+type rowsLog [][][]byte
+
+func (rowsLog) Segments() []seglog.SegmentInfo                 { return nil }
+func (rowsLog) FirstIndex() uint64                             { return 1 }
+func (rowsLog) ReadStage(entry.StageID) (io.ReadCloser, error) { return nil, seglog.ErrNoStage }
+func (l rowsLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
+	h := entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 1, Number: index}
+	data := append(entry.AppendHeader(nil, h), binlogtest.Join(l[index-1]...)...)
+	return []seglog.Entry{{Index: index, Term: 1, Data: data}}, true, nil
 }
 
 // countingLog is a log of entries without transactions. It returns one entry at a time.
