@@ -65,7 +65,7 @@ func (a *Agent) openSoundLog(ctx context.Context) (err error) {
 	o.Progress = a.readingLog(ctx)
 	a.log, err = openLog(ctx, o)
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
-		if err := a.heal(ctx, err); err != nil {
+		if err := a.heal(ctx, err, o); err != nil {
 			return err
 		}
 		a.log, err = seglog.Open(o)
@@ -134,9 +134,9 @@ func openLog(ctx context.Context, o seglog.Options) (*seglog.Log, error) {
 
 // heal brings a damaged log back from the peers. This node takes no part in Raft
 // meanwhile, and only shows its state.
-func (a *Agent) heal(ctx context.Context, damage error) error {
+func (a *Agent) heal(ctx context.Context, damage error, o seglog.Options) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
-	last, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: healer{a, damage}, Clock: clock.Machine{}, Log: a.logOptions()}, damage)
+	last, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: healer{a, damage}, Clock: clock.Machine{}, Log: o}, damage)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,11 @@ func (a *Agent) runState(ctx context.Context) error {
 	ticker := time.NewTicker(stateEvery)
 	defer ticker.Stop()
 	for {
+		before := a.state.Point().Through
 		a.KeepState()
+		if a.state.Point().Through > before { // this node knows all of the state, and its log goes on
+			a.board.SetTrouble(aboutNewer, "")
+		}
 		a.requests.EndMaintenance(ctx)
 		a.lookAtDisk("log", &a.logDisk)
 		a.records.WriteHistory() // last: nothing waits for it

@@ -124,9 +124,9 @@ func (n *Machine) transferTo(p Peer, why string) {
 	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: p.ID, Reason: why})
 }
 
-// preferHeavier hands over to a heavier node that is as far as this node, or to one that names tables as the last primary. It does so before anything is opened,
-// so it costs only the election of a node that is ready. It does so only once in a term: if that node does not
-// take over, this node serves.
+// preferHeavier hands over to a heavier node that is as far as this node, or to a node that names tables as the last
+// primary if this one does not. It does so before anything is opened, so it costs only the election of a node that is
+// ready. It does so only once in a term: if that node does not take over, this node serves.
 func (n *Machine) preferHeavier() bool {
 	if n.tenure.weighed || n.chosenTerm == n.raft.Term || n.keepsLeading() {
 		return false

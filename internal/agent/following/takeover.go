@@ -235,7 +235,8 @@ func (s *Service) siteSwitch(ctx context.Context, r control.Request) (operate.Do
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
-	if own := s.node.Own().ServerVersion; newer(own, seen.view.Version) && !args.Force {
+	// Where both are closed nobody takes writes: the switch has to end.
+	if own := s.node.Own().ServerVersion; f.Follows() && newer(own, seen.view.Version) && !args.Force {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: this site has MySQL %s, and site %s, which would follow it, only %s: upgrade that site first; --force switches all the same", own, f.Site, seen.view.Version)
 	}
 	t, err := s.attempt(ctx, r.By, *f, version, p, seen)

@@ -44,10 +44,12 @@ type Mysqld struct {
 	server     *mysqld.Server
 	standstill *standstill.Watch
 	foreignXA  prepared.Foreign
-	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, certificate and fixedOf,
-	// which is the incarnation whose time zone the board has. Only the goroutine of the durable marks uses accountsLooked.
+	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, grantsUnseen (the last
+	// look failed), certificate and fixedOf, which is the incarnation whose time zone the board has. Only the goroutine
+	// of the durable marks uses accountsLooked.
 	grants         grantsLooked
 	grantsDue      time.Time
+	grantsUnseen   bool
 	certificate    certificateTold
 	fixedOf        uint64
 	accountsLooked time.Time

@@ -19,9 +19,6 @@ import (
 // aboutReplication is the key, among the board's troubles, of what is wrong with replication.
 const aboutReplication = "replication"
 
-// slowLook is how long a look at the accounts takes if it fails for want of time.
-const slowLook = time.Second
-
 // aboutTLS is the key of what is wrong with mysqld's TLS.
 const aboutTLS = "tls"
 
@@ -89,11 +86,12 @@ func (s running) Grants(ctx context.Context, executed string) (doubts []string) 
 	var found *grantsError
 	switch {
 	case err == nil:
-		s.m.grants = looked
+		s.m.grants, s.m.grantsUnseen = looked, false
 	case errors.As(err, &found):
 		doubts = append(doubts, found.Error())
-	case took >= slowLook:
-		s.m.cfg.Logger.Warn("mysqld did not say in time which accounts may attach as replicas; asks again later", "after", nextLook(took), "err", err)
+	case !s.m.grantsUnseen:
+		s.m.grantsUnseen = true
+		s.m.cfg.Logger.Warn("mysqld does not say which accounts may attach as replicas: asking again, and again", "took", took, "error", err)
 	}
 	return doubts
 }

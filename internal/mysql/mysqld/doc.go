@@ -45,7 +45,7 @@
 // before that: they come from the file room, which is removed first, together with the content of
 // tmp. It is made again when mysqld is ready or has ended, if there is space. A crash in between
 // leaves no room: then the next start has what is free. Where the file system cannot set space
-// aside (ZFS), room holds nothing.
+// aside (ZFS, NFS 3), room holds nothing, or there is none.
 //
 // # Prepared XA transactions
 //

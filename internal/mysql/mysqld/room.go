@@ -27,9 +27,15 @@ func (s *Server) freeRoom(id osIdentity) error {
 // holdRoom holds room back for the next start, if the disk has it. It may be called again at any time, so it does not
 // matter where a crash ends it. It writes nothing, so it does not wait for a slow disk.
 func (s *Server) holdRoom() {
-	if err := s.allocateRoom(); err != nil {
+	err := s.allocateRoom()
+	if err != nil {
 		_ = os.Remove(s.paths.room)
-		s.cfg.Logger.Warn("the disk has no room to hold back for the next start of mysqld", "error", err)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return // the file system cannot set space aside
+	}
+	if failed := s.roomless.Swap(err != nil); err != nil && !failed {
+		s.cfg.Logger.Warn("no room can be held back for the next start of mysqld", "error", err)
 	}
 }
 

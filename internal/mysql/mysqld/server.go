@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,13 +45,15 @@ type Server struct {
 	fs    vfs.FS
 	// silenceTick is the constant; tests shorten it.
 	silenceTick time.Duration
+	// roomless: the last time, no room could be held back.
+	roomless *atomic.Bool
 }
 
 // New returns the server of c. It starts nothing and touches no file. Initialize and Start
 // report faults of c.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}, silenceTick: silenceTick}
+	return &Server{cfg: c, paths: c.paths(), fs: vfs.OS{}, silenceTick: silenceTick, roomless: new(atomic.Bool)}
 }
 
 // With returns the same server, to be started from another installation. A running Process

@@ -36,7 +36,8 @@ const (
 	backOffMin = 50 * time.Millisecond
 	backOffMax = time.Second
 	// FoundAfter is the time within which every peer that can reach a process dials it after it has begun to
-	// listen, even if nobody listened there before: the longest back-off and a dial.
+	// listen, even if nobody listened there before: the longest back-off and a dial. A peer that knows only the
+	// process's name, or an old address, and has slow name servers, needs longer.
 	FoundAfter = backOffMax + dialTimeout
 	// rejectedWait is the wait after a rejection: most often a person must change something first. It is not
 	// longer than backOffMax, or FoundAfter would not hold.
