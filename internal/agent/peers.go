@@ -32,12 +32,12 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 	}
 }
 
-// onBroken closes the connections of a member that has sent something that no sound member of this version sends.
+// onBroken closes the connections of a member that has sent something that no sound member of this version sends. Of a
+// newer version it is known only that the member says so.
 func (a *Agent) onBroken(b consensus.Broken) {
-	if !a.tooOld(b.Err) {
-		a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
-			"node", a.board.Name(b.From), "error", b.Err)
-	}
+	a.tooOld(b.Err)
+	a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
+		"node", a.board.Name(b.From), "error", b.Err)
 	a.peers.Hangup(b.From)
 }
 

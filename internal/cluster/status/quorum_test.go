@@ -178,17 +178,23 @@ func TestQuorumInAnUpgrade(t *testing.T) {
 	})
 }
 
-// TestQuorumWithoutAnOlderQuorate: a node that does not know all of the cluster state acknowledges nothing.
+// TestQuorumWithoutAnOlderQuorate: a node that does not know all of the cluster state acknowledges nothing. Of a node that is
+// to be added nobody has heard what it knows.
 func TestQuorumWithoutAnOlderQuorate(t *testing.T) {
-	eventsOff := func(s *Sight) {
+	added := func(s *Sight) {
 		s.State.EventsOff = true
 		for i := range s.Nodes[:2] {
-			s.Nodes[i].StateFormat = cluster.StateFormat
+			s.Nodes[i].StateFormat, s.Nodes[i].StateVersion = cluster.StateFormat, new(uint64)
 		}
+	}
+	eventsOff := func(s *Sight) {
+		added(s)
+		s.Nodes[2].StateVersion = new(uint64)
 	}
 	checkQuorum(t, []quorumRow{
 		{"a:primary b:replica c:replica:older", nil, "survives the failure of any 1 node: 3 of 3 voters run"},
 		{"a:primary b:replica c:replica:older", eventsOff, "survives no further failure: 2 of 3 voters run, c has an older quorate, which refuses the cluster state: upgrade it"},
+		{"a:primary b:replica c:replica:older", added, "survives the failure of any 1 node: 3 of 3 voters run"},
 	})
 }
 
