@@ -204,8 +204,8 @@ type RepairSight struct {
 	// Silence is for how long the member's agent was not heard with its data directory; if it never was, for
 	// how long this node has led.
 	Silence time.Duration
-	// Still is for how long the agent was there while its mysqld did not follow the log. Stopped says why, if
-	// that does not pass by itself.
+	// Still is for how long the agent was there while its mysqld did not follow the log, or while the agent refused
+	// the cluster state. Stopped says why, if that does not pass by itself.
 	Still   time.Duration
 	Stopped string
 	// Empty: an agent with this name and an empty data directory has just asked.

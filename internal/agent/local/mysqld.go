@@ -54,6 +54,9 @@ type Mysqld struct {
 	fixedOf        uint64
 	accountsLooked time.Time
 
+	// failed is the version of the newest mysqld that did not start. Only StartMysqld uses it.
+	failed install.Version
+
 	// process is the mysqld that runs; it is set and cleared by operations.
 	mu      sync.Mutex
 	process *mysqld.Process
@@ -152,7 +155,7 @@ func (m *Mysqld) Executed(ctx context.Context) (*gtid.Set, error) {
 }
 
 // StartMysqld brings up a new incarnation.
-func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (incarnation uint64, err error) {
 	// Packages may have been replaced since the last start: the settings go by what runs.
 	in, err := m.cfg.Discover()
 	if err != nil {
@@ -161,6 +164,12 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	m.Installed.Store(in)
 	server := m.server.With(in)
 	m.noteStarting(server, in.Version)
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			m.failed = in.Version
+		}
+		m.cfg.Board.Update(func(s *status.Node) { s.Upgrading = false })
+	}()
 	if !server.Initialized() {
 		m.cfg.Logger.Info("mysqld: initialising its data directory")
 		if err := server.Initialize(ctx); err != nil {
@@ -188,17 +197,18 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	m.LagAt.Store(nil) // it may have less than the mysqld before
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.ServerUUID = status.MysqldRunning, p.PID(), uuid
-		s.ServerVersion, s.Upgrading = in.Version.String(), false
+		s.ServerVersion = in.Version.String()
 	})
 	return p.Incarnation(), nil
 }
 
-// noteStarting shows that a mysqld of a version starts, and whether it upgrades its data.
+// noteStarting shows that a mysqld of a version starts, and whether it upgrades its data. A start after one that failed
+// counts as no upgrade: else a mysqld that ends again and again would never be seen as one that does not get ready.
 func (m *Mysqld) noteStarting(server *mysqld.Server, version install.Version) {
 	data, err := server.DataVersion()
 	known := err == nil && data != (install.Version{}) // before 8.4 it may be unreadable
 	m.cfg.Board.Update(func(s *status.Node) {
-		s.Mysqld, s.Upgrading = status.MysqldStarting, known && data.Compare(version) < 0
+		s.Mysqld, s.Upgrading = status.MysqldStarting, known && data.Compare(version) < 0 && version != m.failed
 	})
 }
 

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +62,44 @@ func TestUpgradingIsShown(t *testing.T) {
 		if own := m.cfg.Board.Own(); own.Upgrading != c.want || own.Mysqld != status.MysqldStarting {
 			t.Errorf("data of %q: upgrading %t, mysqld is %s", c.data, own.Upgrading, own.Mysqld)
 		}
+	}
+}
+
+// TestFailedUpgradeIsOver: a newer mysqld that does not start upgrades nothing, neither after that nor when it is tried
+// again. It kept its node from being rebuilt (retain-max) for good, and the logs of all nodes filled their disks.
+func TestFailedUpgradeIsOver(t *testing.T) {
+	dir := t.TempDir()
+	in := &install.Installation{Version: install.Version{Major: 8, Minor: 4, Patch: 5}}
+	discover := func() (*install.Installation, error) { return in, nil }
+	m := Mysqld{server: mysqld.New(mysqld.Config{DataDir: dir})}
+	m.cfg = Config{Board: board.New(board.Config{}), Tasks: clock.Machine{}, Discover: discover, Logger: slog.New(slog.DiscardHandler)}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "data"), 0o700), os.WriteFile(filepath.Join(dir, "data", "auto.cnf"), nil, 0o600),
+		os.WriteFile(filepath.Join(dir, "data", "mysql_upgrade_info"), []byte("8.0.36"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	upgrading := func() bool {
+		m.noteStarting(m.server, in.Version)
+		return m.cfg.Board.Own().Upgrading
+	}
+	start := func(ctx context.Context) {
+		t.Helper()
+		if _, err := m.StartMysqld(ctx, false); err == nil || m.cfg.Board.Own().Upgrading {
+			t.Fatalf("it starts (%v), or upgrades its data without a start", err)
+		}
+	}
+	fenced, cancel := context.WithCancel(t.Context())
+	cancel()
+	start(fenced)
+	if !upgrading() {
+		t.Error("the first start did not fail, it was ended")
+	}
+	start(t.Context())
+	if upgrading() {
+		t.Error("a start after one that failed counts as an upgrade")
+	}
+	in.Version.Patch++
+	if !upgrading() {
+		t.Error("another mysqld was installed, and its start does not count as an upgrade")
 	}
 }
 

@@ -21,7 +21,8 @@ type Repairer struct {
 	began time.Duration
 	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
 	done map[cluster.NodeID][]time.Duration
-	// still is since when a node has been reachable and its mysqld has not followed the log.
+	// still is since when a node has been reachable and its mysqld has not followed the log, or since when it has
+	// refused the cluster state.
 	still map[cluster.NodeID]time.Duration
 }
 
@@ -58,7 +59,7 @@ func (r *Repairer) Look(now time.Duration, in Repairs, rebuild func(m cluster.Me
 	}
 	var gone []cluster.NodeID
 	for _, n := range in.Nodes {
-		sights[n.Name] = r.sight(now, n, slices.Contains(empty, n.ID))
+		sights[n.Name] = r.sight(now, n, slices.Contains(empty, n.ID), in.State.Format())
 		if sights[n.Name].Silent() {
 			gone = append(gone, n.ID)
 		}
@@ -97,8 +98,8 @@ func (r *Repairer) rebuilt(id cluster.NodeID, now time.Duration) {
 	r.done[id] = done[max(0, len(done)-cluster.RepairsMax):]
 }
 
-// sight is what this leader sees of a node.
-func (r *Repairer) sight(now time.Duration, n status.Node, empty bool) cluster.RepairSight {
+// sight is what this leader sees of a node, in a cluster whose state has a format.
+func (r *Repairer) sight(now time.Duration, n status.Node, empty bool, format int) cluster.RepairSight {
 	heard := r.began
 	if n.Role != "" {
 		heard = now - time.Duration(n.AgeMs)*time.Millisecond
@@ -106,7 +107,13 @@ func (r *Repairer) sight(now time.Duration, n status.Node, empty bool) cluster.R
 	if n.Reachable {
 		heard = now
 	}
-	if n.Follows() || !n.Reachable {
+	stopped := n.Stopped()
+	refuses := n.Role != "" && max(n.StateFormat, 1) < format
+	if refuses {
+		stopped = "it has an older quorate, which refuses the cluster state"
+	}
+	// A node that refuses the state ends its connections again and again.
+	if !refuses && (n.Follows() || !n.Reachable) {
 		delete(r.still, n.ID)
 	} else if _, ok := r.still[n.ID]; !ok {
 		r.still[n.ID] = now
@@ -120,7 +127,7 @@ func (r *Repairer) sight(now time.Duration, n status.Node, empty bool) cluster.R
 		repairs = append(repairs, now-at)
 	}
 	return cluster.RepairSight{
-		Silence: now - heard, Still: still, Stopped: n.Stopped(),
+		Silence: now - heard, Still: still, Stopped: stopped,
 		Empty:  empty,
 		Errant: n.Reachable && n.Role == status.RoleErrant, Saved: n.ErrantAllSaved,
 		Repairs: repairs, Leaving: n.Leaving,

@@ -66,14 +66,13 @@ func TestRepairer(t *testing.T) {
 	}
 }
 
-// TestUpgradeIsNotRebuilt: a mysqld that upgrades its data takes long, and the copy of a rebuild would need another node of
-// its version. Only if the agent is silent is the node rebuilt for the sake of the log.
-func TestUpgradeIsNotRebuilt(t *testing.T) {
-	in := Repairs{Self: 1, Known: New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }}), First: 1}
-	in.State.RetainBytesMax = cluster.RetainBytesMin
+// retained is a cluster a, b, c, whose log is too long because of b.
+func retained() (in Repairs, b *status.Node) {
+	in = Repairs{Self: 1, Known: New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }}), First: 1}
+	in.State.RetainBytesMax, in.State.EventsOff = cluster.RetainBytesMin, true
 	for id, name := range []string{"a", "b", "c"} {
 		in.State.Members = append(in.State.Members, cluster.Member{ID: cluster.NodeID(id + 1), Name: name, Kind: cluster.KindFull, Weight: 5})
-		in.Nodes = append(in.Nodes, status.Node{ID: cluster.NodeID(id + 1), Name: name, Role: status.RoleReplica, Reachable: true})
+		in.Nodes = append(in.Nodes, status.Node{ID: cluster.NodeID(id + 1), Name: name, Role: status.RoleReplica, Reachable: true, StateFormat: cluster.StateFormat})
 	}
 	in.Holder = func(away func(string) bool) (string, int64) {
 		if away("b") {
@@ -81,7 +80,13 @@ func TestUpgradeIsNotRebuilt(t *testing.T) {
 		}
 		return "", 0
 	}
-	b := &in.Nodes[1]
+	return in, &in.Nodes[1]
+}
+
+// TestUpgradeIsNotRebuilt: a mysqld that upgrades its data takes long, and the copy of a rebuild would need another node of
+// its version. Only if it does not start, or the agent is silent, is the node rebuilt for the sake of the log.
+func TestUpgradeIsNotRebuilt(t *testing.T) {
+	in, b := retained()
 	for _, c := range []struct {
 		role                 status.Role
 		upgrading, reachable bool
@@ -90,7 +95,7 @@ func TestUpgradeIsNotRebuilt(t *testing.T) {
 		{status.RoleStarting, false, true, true},
 		{status.RoleStarting, true, true, false},
 		{status.RoleFenced, false, true, true},
-		{status.RoleFenced, true, true, false},
+		{status.RoleFenced, true, true, true},
 		{status.RoleStarting, true, false, true},
 	} {
 		b.Role, b.Upgrading, b.Reachable = c.role, c.upgrading, c.reachable
@@ -105,6 +110,34 @@ func TestUpgradeIsNotRebuilt(t *testing.T) {
 		}
 		if (got != "") != c.rebuilt {
 			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestOlderIsRebuilt: an older quorate that refuses the cluster state takes nothing of the log, though its role is still
+// replica. The logs of all others grew for it in spite of retain-max. It also ends its connections every few seconds.
+func TestOlderIsRebuilt(t *testing.T) {
+	for _, c := range []struct {
+		format int
+		role   status.Role
+		want   string
+	}{
+		{6, status.RoleReplica, ""},
+		{5, status.RoleReplica, "it has an older quorate, which refuses the cluster state, and"},
+		{5, status.RoleLogger, "it has an older quorate"},
+	} {
+		in, b := retained()
+		var r Repairer
+		at, got := time.Duration(0), ""
+		for now := time.Duration(0); now <= time.Minute; now += time.Second {
+			b.Role, b.StateFormat, b.Reachable = c.role, c.format, now%(4*time.Second) != 0
+			_ = r.Look(now, in, func(m cluster.Member, why string) error {
+				at, got = now, why
+				return nil
+			})
+		}
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") || got != "" && at != time.Minute {
+			t.Errorf("format %d, role %q: at %v: %q", c.format, c.role, at, got)
 		}
 	}
 }

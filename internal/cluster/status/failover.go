@@ -197,8 +197,10 @@ func (n Node) Stopped() string {
 }
 
 // Follows tells whether its mysqld gets on with the log. It is also true while the log is being repaired, for a node
-// without a mysqld, and while a newer mysqld upgrades the data: the copy of a rebuild would need a node of that version.
+// without a mysqld, and while a newer mysqld upgrades the data: the copy of a rebuild would need a node of that version,
+// and the first node that is upgraded finds none.
 func (n Node) Follows() bool {
 	starts := n.Role == RoleStarting || n.Role == RoleUnverified
-	return n.Upgrading || n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
+	upgrades := n.Upgrading && n.Role == RoleStarting // whatever stopped the mysqld before
+	return upgrades || n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
 }

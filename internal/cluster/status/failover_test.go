@@ -120,6 +120,8 @@ func TestFollows(t *testing.T) {
 		"starting":        {Node{Role: RoleStarting}, false, ""},
 		"unverified":      {Node{Role: RoleUnverified}, false, ""},
 		"log is healed":   {Node{Role: RoleStarting, LogState: LogRepairing}, true, ""},
+		"data upgraded":   {Node{Role: RoleStarting, Upgrading: true}, true, ""},
+		"upgrade failed":  {Node{Role: RoleFenced, Upgrading: true}, false, "it is fenced"},
 	} {
 		if f, s := c.node.Follows(), c.node.Stopped(); f != c.follows || s != c.stopped {
 			t.Errorf("%s: follows %t, stopped %q; want %t, %q", name, f, s, c.follows, c.stopped)

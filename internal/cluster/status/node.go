@@ -277,8 +277,8 @@ type Node struct {
 	Mysqld        MysqldState `json:"mysqld"`
 	MysqldPID     int         `json:"mysqld_pid,omitempty"`
 	ServerVersion string      `json:"server_version,omitempty"`
-	// Upgrading: the mysqld that starts, or has failed to start, is newer than its data. It upgrades them first, which may
-	// take long.
+	// Upgrading: the mysqld that starts is newer than its data. It upgrades them first, which may take long. It is
+	// false if a mysqld of that version has failed to start before.
 	Upgrading    bool   `json:"upgrading,omitempty"`
 	ServerUUID   string `json:"server_uuid,omitempty"`
 	GTIDExecuted string `json:"gtid_executed,omitempty"`
