@@ -205,10 +205,9 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (incarnati
 // noteStarting shows that a mysqld of a version starts, and whether it upgrades its data. A start after one that failed
 // counts as no upgrade: else a mysqld that ends again and again would never be seen as one that does not get ready.
 func (m *Mysqld) noteStarting(server *mysqld.Server, version install.Version) {
-	data, err := server.DataVersion()
-	known := err == nil && data != (install.Version{}) // before 8.4 it may be unreadable
+	upgrades := server.Upgrades(version) && version != m.failed
 	m.cfg.Board.Update(func(s *status.Node) {
-		s.Mysqld, s.Upgrading = status.MysqldStarting, known && data.Compare(version) < 0 && version != m.failed
+		s.Mysqld, s.Upgrading = status.MysqldStarting, upgrades
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,17 @@ func (s *Server) With(in *install.Installation) *Server {
 // DataVersion returns the version of the server that made the data or upgraded them last; zero
 // = not known.
 func (s *Server) DataVersion() (install.Version, error) { return versionOf(s.paths.data) }
+
+// Upgrades tells whether a mysqld of a version upgrades the data when it starts, as far as is known.
+func (s *Server) Upgrades(to install.Version) bool {
+	data, err := s.DataVersion()
+	if err == nil && data == (install.Version{}) && s.Initialized() && to.AtLeast(8, 4, 0) {
+		// 8.0 notes its version only when it upgrades data; since 8.4 mysqld always does.
+		_, err = s.fs.Stat(filepath.Join(s.paths.data, historyFile))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return err == nil && data != (install.Version{}) && data.Compare(to) < 0 // before 8.4 it may be unreadable
+}
 
 // Socket returns the path of the Unix socket.
 func (s *Server) Socket() string { return s.cfg.Socket }

@@ -138,10 +138,13 @@ func uuidOf(path string) (string, error) {
 	return string(found[1]), nil
 }
 
+// historyFile is where mysqld notes its version, since 8.4.
+const historyFile = "mysql_upgrade_history"
+
 // versionOf returns the version of the server that made the data or upgraded them last; zero =
 // not known.
 func versionOf(dir string) (install.Version, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "mysql_upgrade_history")) // since 8.4
+	b, err := os.ReadFile(filepath.Join(dir, historyFile))
 	if err == nil {
 		var h struct {
 			History []struct {

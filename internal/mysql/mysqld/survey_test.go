@@ -186,6 +186,33 @@ func TestSurveyUnclean(t *testing.T) {
 	killed("with nothing to write")
 }
 
+// TestUpgrades: 8.0 notes its version only when it upgrades data, so the upgrade from a first 8.0 to 8.4 was not seen.
+func TestUpgrades(t *testing.T) {
+	v80, v84 := install.Version{Major: 8, Patch: 45}, install.Version{Major: 8, Minor: 4, Patch: 5}
+	for name, c := range map[string]struct {
+		files map[string]string
+		to    install.Version
+		want  bool
+	}{
+		"no data":             {nil, v84, false},
+		"made by 8.0":         {map[string]string{"auto.cnf": ""}, v84, true},
+		"made by 8.0, to 8.0": {map[string]string{"auto.cnf": ""}, v80, false},
+		"upgraded by 8.0":     {map[string]string{"auto.cnf": "", "mysql_upgrade_info": "8.0.36"}, v80, true},
+		"made by 8.4":         {map[string]string{"auto.cnf": "", "mysql_upgrade_history": `{"upgrade_history":[{"version":"8.4.5"}]}`}, v84, false},
+		"a note of later":     {map[string]string{"auto.cnf": "", "mysql_upgrade_history": `{"history":[]}`}, v84, false},
+	} {
+		dir := t.TempDir()
+		for file, text := range c.files {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "data"), 0o700), os.WriteFile(filepath.Join(dir, "data", file), []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := New(Config{DataDir: dir}).Upgrades(c.to); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // TestNoDataDirectory: a directory without data of a server is refused.
 func TestNoDataDirectory(t *testing.T) {
 	dir := t.TempDir()
