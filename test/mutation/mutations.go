@@ -292,7 +292,7 @@ func storing() []mutation {
 			edits: one(appendFile, "\tif err := l.sync(w.file.SyncData); err != nil {\n\t\treturn err\n\t}\n\tw.uncache", "\tw.uncache"),
 		},
 		{
-			name: "torn-tail-is-damage", what: "a torn tail is called corruption", from: 3, seeds: 3, nodes: 3,
+			name: "torn-tail-is-damage", what: "a torn tail is called corruption", seeds: 30, nodes: 3,
 			edits: one(openFile, "\t\tif durable > s.end {\n", "\t\tif durable > s.end || nonZeroEnd > s.end {\n"),
 		},
 		{

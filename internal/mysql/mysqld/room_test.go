@@ -37,8 +37,8 @@ func TestStartOnFullDisk(t *testing.T) {
 	if err := errors.Join(os.Mkdir(disk, 0o755), unix.Mount("tmpfs", disk, "tmpfs", 0, "size=400m,mode=755")); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t, func(c *Config) { c.DataDir = filepath.Join(disk, "mysql") })
 	t.Cleanup(func() { _ = unix.Unmount(disk, 0) })
+	s := newServer(t, func(c *Config) { c.DataDir = filepath.Join(disk, "mysql") })
 	start(t, s).Kill()
 	temporary := filepath.Join(s.paths.data, "#innodb_temp", "temp_10.ibt") // a session's temporary table
 	for _, c := range []struct {
