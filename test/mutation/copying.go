@@ -10,7 +10,7 @@ const (
 func copying() []mutation {
 	return []mutation{
 		{
-			name: "join-early", what: "a node joins without all that its leader has", from: 120, seeds: 40, nodes: 3, members: true,
+			name: "join-early", what: "a node joins without all that its leader has", seeds: 20, nodes: 3, members: true,
 			edits: one(copyFile, "\tlast, term, err := c.target(ctx)\n", "\tlast, term, err := c.target(ctx)\n\tlast = 0\n"),
 		},
 		{
@@ -30,7 +30,7 @@ func copying() []mutation {
 			edits: one(membersFile, "\tif index <= c.state.Index || len(c.state.Outgoing) == 0 {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
 		},
 		{
-			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before the vote is gone", from: 120, seeds: 80, nodes: 3, members: true,
+			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before the vote is gone", from: 100, seeds: 20, nodes: 3, members: true,
 			edits: one(knownFile, "m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {", "m.ID != d.cfg.Self {"),
 		},
 		{
