@@ -51,7 +51,7 @@ func (n followed) Hangup(id cluster.NodeID) bool { return n.peers.Hangup(id) }
 // AskState implements member.Peers.
 func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.StatePoint, err error) {
 	err = n.requests.Request(ctx, of, stateRequest, struct{}{}, &p)
-	n.tooOld(err)
+	n.noteNewer(err)
 	return p, err
 }
 
@@ -116,7 +116,7 @@ func (a *Agent) askBy(ctx context.Context, by *transport.Transport, of cluster.N
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
 	err := operate.AskFor(ctx, by, of, a.requests.Question(request), result)
-	a.tooOld(err)
+	a.noteNewer(err)
 	return err
 }
 

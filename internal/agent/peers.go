@@ -35,19 +35,18 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 // onBroken closes the connections of a member that has sent something that no sound member of this version sends. Of a
 // newer version it is known only that the member says so.
 func (a *Agent) onBroken(b consensus.Broken) {
-	a.tooOld(b.Err)
+	a.noteNewer(b.Err)
 	a.logger.Error("a member is broken: its messages are refused for a while, and its connections are closed",
 		"node", a.board.Name(b.From), "error", b.Err)
 	a.peers.Hangup(b.From)
 }
 
-// tooOld tells whether an error means that this quorate is too old for the cluster. It shows that, and logs it once.
-func (a *Agent) tooOld(err error) bool {
+// noteNewer shows that this quorate is too old for the cluster, if an error means that, and logs it once.
+func (a *Agent) noteNewer(err error) {
 	newer, ok := errors.AsType[*cluster.NewerError](err)
 	if ok && a.board.SetTrouble(aboutNewer, newer.Error()) {
 		a.logger.Error("this node takes no part any more", "error", newer)
 	}
-	return ok
 }
 
 // aboutNewer is the key of a trouble: this quorate is too old.

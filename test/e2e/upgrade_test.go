@@ -144,6 +144,18 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
+// restartAs stops an agent in order, and starts another program in its place.
+func (f *fixture) restartAs(t *testing.T, ctx context.Context, i int, program string) {
+	t.Helper()
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.SetBinary(i, program)
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestOlderComesBack: a node was away while the others made a change that its older quorate does not know. It refuses the
 // change, says what to do, and takes no part. Once it is upgraded it has the whole state.
 func TestOlderComesBack(t *testing.T) {
@@ -153,16 +165,6 @@ func TestOlderComesBack(t *testing.T) {
 	f.scenario(t, "OlderComesBack", func(t *testing.T, ctx context.Context) {
 		f.heal(t, ctx)
 		away := 2
-		start := func(program string) {
-			t.Helper()
-			if err := f.Terminate(ctx, away); err != nil {
-				t.Fatal(err)
-			}
-			f.SetBinary(away, program)
-			if err := f.Start(ctx, away); err != nil {
-				t.Fatal(err)
-			}
-		}
 		kept := func() bool {
 			t.Helper()
 			b, err := os.ReadFile(filepath.Join(f.DataDir(away), "cluster.json"))
@@ -190,13 +192,13 @@ func TestOlderComesBack(t *testing.T) {
 		if kept() {
 			t.Error("the older quorate has taken the state")
 		}
-		start(os.Getenv(binaryVariable))
+		f.restartAs(t, ctx, away, os.Getenv(binaryVariable))
 		f.heal(t, ctx)
 		if !kept() {
 			t.Error("the node has not got the whole state after its upgrade")
 		}
 		f.must(t, ctx, primary, "cluster", "set", "--events", "on")
-		start(older) // it may go back again, as long as its files have nothing that it does not know
+		f.restartAs(t, ctx, away, older) // it may go back again, as long as its files have nothing that it does not know
 		f.heal(t, ctx)
 		f.check(t, ctx)
 	})
@@ -244,19 +246,9 @@ func (f *fixture) loggerLast(t *testing.T, ctx context.Context) {
 			t.Fatal(err)
 		}
 	}
-	upgrade := func(i int) {
-		t.Helper()
-		if err := f.Terminate(ctx, i); err != nil {
-			t.Fatal(err)
-		}
-		f.SetBinary(i, program)
-		if err := f.Start(ctx, i); err != nil {
-			t.Fatal(err)
-		}
-	}
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 100)
-	upgrade(replica)
+	f.restartAs(t, ctx, replica, program)
 	says("survives no failure: 3 of 3 voters run; " + lacks)
 	if _, err := f.WaitAllReady(ctx); err != nil {
 		t.Fatal(err)
@@ -266,7 +258,7 @@ func (f *fixture) loggerLast(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	says("2 of 3 voters run, a majority, but " + lacks)
-	upgrade(logger)
+	f.restartAs(t, ctx, logger, program)
 	load.awaitAcks(t, ctx, 100)
 	f.SetBinary(primary, program)
 	f.heal(t, ctx)

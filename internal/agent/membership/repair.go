@@ -108,7 +108,7 @@ func (r *Repairer) sight(now time.Duration, n status.Node, empty bool, format in
 		heard = now
 	}
 	stopped := n.Stopped()
-	refuses := n.Role != "" && max(n.StateFormat, 1) < format
+	refuses := n.Role != "" && !n.Knows(format)
 	if refuses {
 		stopped = "it has an older quorate, which refuses the cluster state"
 	}

@@ -142,7 +142,7 @@ const callVersion = 2
 func (s *Server) allKnow(c cluster.Change) error {
 	want := max(c.Format(), s.Board.State().Format())
 	for _, n := range s.Board.Nodes() {
-		if n.Role != "" && max(n.StateFormat, 1) < want {
+		if n.Role != "" && !n.Knows(want) {
 			return control.Errorf(control.CodeFailed, "node %s runs quorate %s, which does not know all of the cluster state: upgrade it first",
 				n.Name, n.AgentVersion)
 		}

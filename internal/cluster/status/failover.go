@@ -196,6 +196,9 @@ func (n Node) Stopped() string {
 	return ""
 }
 
+// Knows tells whether its quorate knows all of a cluster state of a format.
+func (n Node) Knows(format int) bool { return max(n.StateFormat, 1) >= format }
+
 // Follows tells whether its mysqld gets on with the log. It is also true while the log is being repaired, for a node
 // without a mysqld, and while a newer mysqld upgrades the data: the copy of a rebuild would need a node of that version,
 // and the first node that is upgraded finds none.

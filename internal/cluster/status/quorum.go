@@ -99,7 +99,7 @@ func (s Sight) seat(m cluster.Member, n Node) seat {
 		st.away = predicate{is, "not reached"}
 	case !n.Reachable:
 		st.away, st.startable = predicate{is, "not heard of"}, true
-	case n.StateVersion != nil && max(n.StateFormat, 1) < s.State.Format(): // nil: a node that is to be added
+	case n.StateVersion != nil && !n.Knows(s.State.Format()): // nil: a node that is to be added
 		st.away = predicate{has, "an older quorate, which refuses the cluster state: upgrade it"}
 	case n.LogState != "" && n.LogState != LogOK:
 		st.away = predicate{has, "a log that is " + string(n.LogState)}

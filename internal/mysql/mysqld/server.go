@@ -278,9 +278,8 @@ func (s *Server) nextIncarnation() (uint64, error) {
 	}
 	counted := n
 	for _, name := range old {
-		m, err := strconv.ParseUint(name, 10, 64)
-		ours := err == nil && name == binlog.IncarnationDir(m) && m < incarnationMax
-		if ours && (counted == 0 || m <= counted+incarnationAheadMax) {
+		m, ok := binlog.ParseIncarnationDir(name)
+		if ok && m < incarnationMax && (counted == 0 || m <= counted+incarnationAheadMax) {
 			n = max(n, m)
 		}
 	}
@@ -368,8 +367,8 @@ func (s *Server) BinlogFiles() (files []string, err error) {
 		return nil, fmt.Errorf("list binlog directories: %w", err)
 	}
 	for _, d := range dirs {
-		n, err := strconv.ParseUint(d.Name(), 10, 64)
-		if err != nil || !d.IsDir() || d.Name() != binlog.IncarnationDir(n) {
+		n, ok := binlog.ParseIncarnationDir(d.Name())
+		if !ok || !d.IsDir() {
 			continue
 		}
 		found, err := os.ReadDir(s.paths.binlogDir(n))

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
 )
@@ -33,8 +32,8 @@ func (s *Server) removeUnusedBinlogs() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		n, err := strconv.ParseUint(e.Name(), 10, 64)
-		if dir := filepath.Join(s.paths.binlogs, e.Name()); err == nil && e.IsDir() && dir == s.paths.binlogDir(n) && !used[dir] {
+		n, ok := binlog.ParseIncarnationDir(e.Name())
+		if dir := s.paths.binlogDir(n); ok && e.IsDir() && !used[dir] {
 			errs = append(errs, os.RemoveAll(dir))
 		}
 	}

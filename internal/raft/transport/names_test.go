@@ -1,13 +1,11 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,40 +51,13 @@ func (n *node) named(t testing.TB, of *node, s *nameServer) {
 	n.SetPeers([]Peer{{ID: id, Name: names(id), Addr: net.JoinHostPort(names(id)+".test", port)}})
 }
 
-// lines is a log in memory.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
-
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen within %v", what, patience)
-		}
-	}
-}
-
 // TestPeerIsDialledWithoutNameServers: a peer whose name was found once is dialled there while its name is not found
 // any more. A refusal there says nothing: another host may have the address by now.
 func TestPeerIsDialledWithoutNameServers(t *testing.T) {
 	for name, fails := range map[string]error{"silent": nil, "no such host": &net.DNSError{Err: "no such host", Name: "b.test", IsNotFound: true}} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
-			log, server := &lines{}, &nameServer{at: "127.0.0.1", fails: fails}
+			log, server := &lockedBuffer{}, &nameServer{at: "127.0.0.1", fails: fails}
 			a.cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 			a.named(t, b, server)
 			b.setAddr(nodeA, a.Addr().String())
@@ -105,15 +76,15 @@ func TestPeerIsDialledWithoutNameServers(t *testing.T) {
 				return true
 			}
 			for range 3 {
-				eventually(t, "a new stream", stream)
+				await(t, stream)
 			}
-			if p, text := a.peer(nodeB), "is not found: it is dialled"; !p.lost.Load() || log.count(text) != 1 {
-				t.Errorf("%d lines say that the name is not found, want 1:\n%s", log.count(text), log.text.String())
+			if p, text := a.peer(nodeB), "is not found: it is dialled"; !p.lost.Load() || strings.Count(log.String(), text) != 1 {
+				t.Errorf("%d lines say that the name is not found, want 1:\n%s", strings.Count(log.String(), text), log.String())
 			}
 
 			b.stop()
 			a.expect(t, nodeB, "lost")
-			eventually(t, "a refusal", func() bool {
+			await(t, func() bool {
 				return strings.Contains(a.DialError(nodeB), "connection refused. That may be no address of it")
 			})
 			b = newNodeAt(t, b.Addr().String(), nodeB, nodeA)
@@ -122,8 +93,8 @@ func TestPeerIsDialledWithoutNameServers(t *testing.T) {
 			a.expect(t, nodeB, "up") // and no "refused" before
 
 			server.dead.Store(false)
-			eventually(t, "the end of the trouble", func() bool {
-				return stream() && (fails == nil || log.count("is found again") == 1) // a lookup that got no answer is still under way
+			await(t, func() bool {
+				return stream() && (fails == nil || strings.Count(log.String(), "is found again") == 1) // a lookup that got no answer is still under way
 			})
 		})
 	}
@@ -134,7 +105,7 @@ func TestPeerIsDialledWithoutNameServers(t *testing.T) {
 func TestPeerIsFoundBySlowNameServers(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	a.tune.dialTimeout = 300 * time.Millisecond
-	log, server := &lines{}, &nameServer{at: "127.0.0.1", slow: 500 * time.Millisecond}
+	log, server := &lockedBuffer{}, &nameServer{at: "127.0.0.1", slow: 500 * time.Millisecond}
 	a.cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	a.named(t, b, server)
 	b.setAddr(nodeA, a.Addr().String())
@@ -151,8 +122,8 @@ func TestPeerIsFoundBySlowNameServers(t *testing.T) {
 		_ = conn.Close()
 		_ = within(t, b.routes, "the stream").Close()
 	}
-	if lost, found := log.count("is not found: it is dialled"), log.count("is found again"); lost != 1 || found != 0 {
-		t.Errorf("the log has the trouble %d times and its end %d times, want 1 and 0:\n%s", lost, found, log.text.String())
+	if lost, found := strings.Count(log.String(), "is not found: it is dialled"), strings.Count(log.String(), "is found again"); lost != 1 || found != 0 {
+		t.Errorf("the log has the trouble %d times and its end %d times, want 1 and 0:\n%s", lost, found, log.String())
 	}
 
 	c := newNode(t, nodeC, nodeB)
@@ -175,7 +146,7 @@ func TestAddressesEndWithTheDial(t *testing.T) {
 	p := a.peer(nodeB)
 	p.at.Store(&[]net.IPAddr{{IP: net.ParseIP("127.0.0.1")}})
 	a.start(t)
-	eventually(t, "a lookup", func() bool {
+	await(t, func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return p.finding != nil
