@@ -62,7 +62,7 @@ func (a *Agent) openSoundLog(ctx context.Context) (err error) {
 		return err
 	}
 	o := a.logOptions()
-	o.Progress = a.readingLog(ctx)
+	o.Progress, o.Indexed = a.readingLog(ctx), true
 	a.log, err = openLog(ctx, o)
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
 		if err := a.heal(ctx, err, o); err != nil {
@@ -75,6 +75,18 @@ func (a *Agent) openSoundLog(ctx context.Context) (err error) {
 	}
 	a.board.Update(func(s *status.Node) { s.Reason = "" })
 	return nil
+}
+
+// runLog reads ahead for those who read the log, and checks what the start has not read of it. It ends the agent if that
+// is damaged: the next start heals it.
+func (a *Agent) runLog(ctx context.Context) error {
+	var ahead errgroup.Group
+	ahead.Go(func() error { return a.log.Run(ctx) })
+	err := a.log.Check(ctx)
+	if err != nil {
+		a.end(err)
+	}
+	return errors.Join(err, ahead.Wait())
 }
 
 // readingLog returns what a start says while it reads its log, which can take minutes. It ends the reading when ctx

@@ -264,6 +264,9 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	has := max(f.status(t, ctx, primary).LogFirst, f.status(t, ctx, third).LogFirst)
 	atOnce(t, nodes, f.KillAgent)
 	name := f.spoil(t, victim, has)
+	if err := os.Remove(f.savedIndex(victim, name)); err != nil { // so the start reads that segment
+		t.Fatal(err)
+	}
 	began := time.Now()
 	for _, i := range []int{victim, third} {
 		if err := f.Start(ctx, i); err != nil {
@@ -291,11 +294,39 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	if at := f.metric(t, ctx, victim, "quorate_log_healed_timestamp_seconds"); at < float64(began.Unix()) {
 		t.Errorf("it was healed at %.0f, after %d", at, began.Unix())
 	}
+	f.damageUnseen(t, ctx, victim, has)
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.check(t, ctx)
 	f.verifyLogs(t, ctx)
+}
+
+// damageUnseen: a start takes a damaged segment from its saved index. The node finds the damage while it runs, and heals
+// its log.
+func (f *fixture) damageUnseen(t *testing.T, ctx context.Context, victim int, has uint64) {
+	t.Helper()
+	if err := f.KillAgent(victim); err != nil {
+		t.Fatal(err)
+	}
+	name := f.spoil(t, victim, has)
+	if _, err := os.Stat(f.savedIndex(victim, name)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := f.Start(ctx, victim); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitLog(t, ctx, victim, "check the log in the background")
+	f.heal(t, ctx)
+	if at := f.metric(t, ctx, victim, "quorate_log_healed_timestamp_seconds"); at < float64(began.Unix()) {
+		t.Errorf("it was healed at %.0f, after %d", at, began.Unix())
+	}
+}
+
+// savedIndex returns the path of a segment's saved index.
+func (f *fixture) savedIndex(i int, segment string) string {
+	return filepath.Join(f.logDir(i), strings.Replace(segment, "quorate.", "index.", 1))
 }
 
 // spoil flips a bit in the middle of a segment of a node that is down: the oldest segment that

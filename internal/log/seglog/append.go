@@ -316,6 +316,7 @@ func (l *Log) startSegment(fde []byte) error {
 	}
 	l.writer.file, l.writer.prepared, l.writer.cached = f, h.bytes, 0
 	l.show(&segment{segmentHeader: h, end: h.bytes, chain: h.seed})
+	l.saveIndexes()
 	return nil
 }
 

@@ -78,6 +78,16 @@
 // wrote it may have died of a failed fsync, whose pages the kernel serves from memory as if they were on disk.
 // A last segment of its exact length may have been sealed, and copied: the next entry begins a new one.
 //
+// # Saved indexes
+//
+// With Options.Indexed, Open does not read a segment that has a saved index, except for its header. The index counts
+// only if the segment is not the last one, all its entries are at or below the commit index that is on disk, and
+// checksum, length and seed fit. The header of the next segment shows that it still is the index of these records: the
+// chain goes on. If anything is wrong, Open reads all segments, as above. Append saves the index of a segment once a
+// later segment begins and all its entries are committed: such a segment never changes. The file is not synced, since
+// nothing relies on it. Check reads those segments later. Whoever finds damage removes all saved indexes, so the next
+// Open finds that damage, too.
+//
 // # Readers
 //
 // The newest entries are in a FIFO cache. Log.Entries reads other entries at once. A caller that reads in

@@ -29,6 +29,13 @@ func smallOptions(fs vfs.FS) Options {
 	return Options{FS: fs, Dir: testDir, Identity: testIdentity(), SegmentBytesMax: 1500, CacheBytesMax: 1200}
 }
 
+// indexedOptions are smallOptions with saved indexes.
+func indexedOptions(fs vfs.FS) Options {
+	o := smallOptions(fs)
+	o.Indexed = true
+	return o
+}
+
 func mustOpen(t testing.TB, o Options) *Log {
 	t.Helper()
 	l, err := Open(o)

@@ -56,6 +56,11 @@ type Options struct {
 	// FinishHealing, even after restarts. The state file must be whole, and so must the log's first segment if
 	// others were purged.
 	Heal bool
+	// Indexed makes Open take a committed segment that is not the last one from its saved index, if it has one that
+	// fits, in place of reading it; and makes the log save such indexes. Check then reads those segments. Damage that
+	// is found later removes the indexes, so that the next Open reads all segments, as it does without Indexed, and with
+	// Heal.
+	Indexed bool
 	// SegmentBytesMax is the length at which a segment ends, in bytes, up to 1 GiB; 0 = SegmentBytesDefault. A
 	// larger entry gets a segment of its own.
 	SegmentBytesMax int64

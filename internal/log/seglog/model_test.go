@@ -183,6 +183,7 @@ func (m *model) Reopen(t *rapid.T) {
 
 func (m *model) open(t *rapid.T) {
 	o, err := m.options, error(nil)
+	o.Indexed = rapid.IntRange(0, 3).Draw(t, "indexed") > 0
 	o.FS = vfs.Wrap(o.FS, m.inPlace)
 	m.log = nil
 	if m.log, err = Open(o); err != nil {

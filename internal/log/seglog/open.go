@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -64,11 +65,33 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	r, err := l.readSegments(found)
+	r, err := l.readLog(found)
 	if err != nil {
 		return err
 	}
-	return l.repair(found, r)
+	if err := l.repair(found, r); err != nil {
+		return err
+	}
+	l.saveIndexes()
+	return nil
+}
+
+// readLog reads the segments: by their saved indexes where there are some, if Options allow that. If anything is wrong
+// then, it reads and verifies all of them.
+func (l *Log) readLog(f *found) (*recovered, error) {
+	if o := &l.options; o.Indexed && !o.Heal && len(f.saved) > 0 {
+		r, err := l.readSegments(f)
+		if !errors.Is(err, ErrCorrupt) {
+			return r, err
+		}
+		l.log.Warn("the log does not fit its saved indexes, or is damaged: reading all of it", "error", err)
+	}
+	// Open makes them again.
+	for _, segment := range f.saved {
+		f.temporaries = append(f.temporaries, savedName(segment))
+	}
+	f.saved = nil
+	return l.readSegments(f)
 }
 
 // found is what is in the directory.
@@ -76,6 +99,8 @@ type found struct {
 	// segments are the names of the segments, in order.
 	segments    []string
 	temporaries []string
+	// saved are the names of the segments, in order, that have a saved index from which they may be taken.
+	saved []string
 	// healing is set if the log is marked as being healed.
 	healing *healing
 	// state is nil if there is no state file: the log is new.
@@ -95,10 +120,14 @@ func (l *Log) look() (*found, error) {
 	f := &found{}
 	foreign := ""
 	for _, name := range names {
-		switch _, ok := parseSegmentName(name); {
-		case ok:
+		_, isSegment := parseSegmentName(name)
+		segment, isSaved := isSavedName(name)
+		switch {
+		case isSegment:
 			f.segments = append(f.segments, name)
-		case name == segmentTemporary || name == stateTemporary || name == healingTemporary || isStageName(name):
+		case isSaved:
+			f.saved = append(f.saved, segment)
+		case name == segmentTemporary || name == stateTemporary || name == healingTemporary || name == savedTemporary || isStageName(name):
 			f.temporaries = append(f.temporaries, name)
 		case name == stateName:
 			f.state = &stateFile{}
@@ -153,7 +182,7 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 		if err := tell(i); err != nil {
 			return nil, err
 		}
-		err := l.readSegment(r, name, i == len(f.segments)-1)
+		err := l.readSegment(r, f, name, i == len(f.segments)-1)
 		if damage, ok := errors.AsType[*CorruptError](err); ok && l.options.Heal {
 			if err = l.salvage(r, f, i, damage); err == nil {
 				break
@@ -212,13 +241,51 @@ func (r *recovered) undamaged(heal bool) error {
 	return r.damage
 }
 
-func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
+func (l *Log) readSegment(r *recovered, f *found, name string, isLast bool) error {
 	o := &l.options
+	if _, ok := slices.BinarySearch(f.saved, name); ok && !isLast {
+		h, s := readSaved(o.FS, o.Dir, name)
+		// Behind the commit index that is on disk, entries may be replaced.
+		if s != nil && s.nextIndex(h)-1 <= f.state.current.Commit {
+			if err := r.belongs(o, name, h); err != nil {
+				return err
+			}
+			r.add(h, s, true)
+			return nil
+		}
+	}
 	h, s, w, err := readSegment(o.FS, o.Dir, name, isLast)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.file.Close() }()
+	if err := r.belongs(o, name, h); err != nil {
+		return err
+	}
+	// A stage was durable before its file became a segment: such a segment has no tail.
+	if s.problem != nil && (!isLast || h.staged) {
+		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
+	}
+	if isLast && !h.staged {
+		if err := r.judgeTail(h, s, w); err != nil {
+			return err
+		}
+	}
+	r.add(h, s, false)
+	return nil
+}
+
+// add takes a segment that follows those that were read. saved: s is its saved index.
+func (r *recovered) add(h *segmentHeader, s *scan, saved bool) {
+	r.segments = append(r.segments, &segment{
+		segmentHeader: h, index: s.index, end: s.end, chain: s.chain, times: s.times, stage: s.stage,
+		saved: saved, unread: saved,
+	})
+	r.last = s
+}
+
+// belongs returns why a segment with this header cannot follow those that were read.
+func (r *recovered) belongs(o *Options, name string, h *segmentHeader) error {
 	if h.identity != o.Identity {
 		return fmt.Errorf("%w: it has identity %x, this node %x", ErrIdentity, h.identity, o.Identity)
 	}
@@ -236,17 +303,6 @@ func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
 		return corrupt("it does not follow the segment before: number %d, index %d, term %d after number %d, index %d, term %d",
 			h.number, h.first, h.previousTerm, number, index, term)
 	}
-	// A stage was durable before its file became a segment: such a segment has no tail.
-	if s.problem != nil && (!isLast || h.staged) {
-		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
-	}
-	if isLast && !h.staged {
-		if err := r.judgeTail(h, s, w); err != nil {
-			return err
-		}
-	}
-	r.segments = append(r.segments, &segment{segmentHeader: h, index: s.index, end: s.end, chain: s.chain, times: s.times, stage: s.stage})
-	r.last = s
 	return nil
 }
 
@@ -308,6 +364,11 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 // before.
 func (l *Log) repair(f *found, r *recovered) error {
 	o := &l.options
+	for _, segment := range f.saved {
+		if _, ok := slices.BinarySearch(f.segments, segment); !ok {
+			f.temporaries = append(f.temporaries, savedName(segment)) // the segment was purged
+		}
+	}
 	for _, name := range f.temporaries {
 		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)

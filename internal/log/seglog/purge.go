@@ -27,6 +27,7 @@ func (l *Log) Purge(upTo uint64) (removed []SegmentInfo, err error) {
 			l.attach(s)
 			return removed, fmt.Errorf("remove segment %s: %w", name, err)
 		}
+		_ = l.options.FS.Remove(filepath.Join(l.options.Dir, savedName(name))) // the next Open would remove it, too
 		// Each removal is durable before the next one: if a segment came back without the one behind it, that
 		// would count as corruption.
 		if err := l.sync(func() error { return l.options.FS.SyncDir(l.options.Dir) }); err != nil {

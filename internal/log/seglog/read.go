@@ -177,6 +177,7 @@ func (l *Log) readRun(r *reading, s *segment) error {
 			l.diskBytes.Add(uint64(record.bytes()))
 		}
 		if errors.Is(err, errDamage) {
+			l.doubt()
 			return &CorruptError{File: s.name(), Offset: c.offset, Index: s.first + uint64(c.ordinal), Detail: err.Error()}
 		}
 		if err != nil {

@@ -25,6 +25,8 @@ type segment struct {
 	times timeSpan
 	// stage is set if the segment's only entry names a stage.
 	stage *stageSpan
+	// saved: its index was saved, or cannot be. unread: Open has taken it from its saved index.
+	saved, unread bool
 }
 
 func (s *segment) name() string { return segmentName(s.first) }

@@ -350,5 +350,12 @@ func (r *StageReader) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
+// Damaged is called by a reader that has found the bytes damaged, as err says. It returns the *CorruptError with which
+// the process must end; the next Open reads all segments.
+func (r *StageReader) Damaged(err error) error {
+	r.stage.log.doubt()
+	return &CorruptError{File: "stage " + r.stage.id.String(), Detail: err.Error()}
+}
+
 // Close closes the reader's file.
 func (r *StageReader) Close() error { return r.file.Close() }

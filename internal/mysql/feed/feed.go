@@ -100,20 +100,17 @@ func Open(log *seglog.Log, id entry.StageID, damaged func(error)) (mysqlwire.Sta
 	if err != nil {
 		return nil, err
 	}
-	return stageEvents{r, id, damaged}, nil
+	return stageEvents{r, damaged}, nil
 }
 
 // stageEvents is a staged transaction for the feed.
 type stageEvents struct {
 	*seglog.StageReader
-	id      entry.StageID
 	damaged func(error)
 }
 
 // Damaged implements mysqlwire.StageEvents.
-func (s stageEvents) Damaged(err error) {
-	s.damaged(&seglog.CorruptError{File: "stage " + s.id.String(), Detail: err.Error()})
-}
+func (s stageEvents) Damaged(err error) { s.damaged(s.StageReader.Damaged(err)) }
 
 // Size implements mysqlwire.StageEvents.
 func (s stageEvents) Size() int64 {

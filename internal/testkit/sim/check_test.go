@@ -85,7 +85,7 @@ func TestHealedLogCounts(t *testing.T) {
 		n.durable.appended(consensus.AppendRun{Entries: entries})
 	}
 	w.check.entries = []committedEntry{{term: 1}, {term: 1}}
-	log, err := seglog.Open(w.nodes[0].logOptions())
+	log, err := seglog.Open(w.nodes[0].logOptions(false))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,7 +209,7 @@ func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err
 		return nil, v, fmt.Errorf("n%d has no power", n.id)
 	}
 	s, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{
-		Self: n.member, Cluster: clusterName, Home: n.home, Members: l.w.initial.Members, Log: n.logOptions(),
+		Self: n.member, Cluster: clusterName, Home: n.home, Members: l.w.initial.Members, Log: n.logOptions(false),
 		Records: history.New(n.home.FS(), n.home.Path(), n.member.Name, n.logger("recovery")),
 	})
 	if err != nil {
@@ -236,7 +236,7 @@ func (l *losses) ask(n, peer *node) (report *recovery.Report, answered bool, err
 		report, err = peer.agent.report()
 		return report, true, err
 	case peer.out != nil:
-		r, err := quorumloss.ClosedReport(peer.member.Name, peer.home.Own().Superseded, peer.logOptions())
+		r, err := quorumloss.ClosedReport(peer.member.Name, peer.home.Own().Superseded, peer.logOptions(false))
 		return &r, true, err
 	}
 	return nil, false, errNoAnswer

@@ -86,7 +86,7 @@ func (s *feedSession) run() {
 		Log: func() feed.Log { return a.committedLog() }, Changed: a.Raft.Committed().Changed, Durable: a.durable,
 		Executed: func(context.Context) (*gtid.Set, error) { return s.p.GTIDExecuted(), nil },
 		Open: func(id entry.StageID) (mysqlwire.StageEvents, error) {
-			return feed.Open(a.log, id, func(err error) { a.w.fail("sim", "n%d sends a stage: %v", a.n.id, err) })
+			return feed.Open(a.log, id, a.committedLog().Damaged)
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}

@@ -75,7 +75,7 @@ func newAgent(n *node) (*agent, error) {
 	if err := n.home.CheckLog(); err != nil {
 		return nil, err
 	}
-	if a.log, err = seglog.Open(n.logOptions()); err != nil {
+	if a.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
 	a.disk = &writtenLog{Log: a.log, a: a}
@@ -238,7 +238,5 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 
 // committedLog returns a reader of the committed part of the log.
 func (a *agent) committedLog() feed.Reader {
-	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) {
-		a.w.sched.after(0, func() { a.exit(err.Error()) })
-	}}
+	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) { a.n.check.damaged(a, err, 0) }}
 }

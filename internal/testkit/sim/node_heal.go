@@ -24,10 +24,10 @@ type healer struct {
 	log *seglog.Log
 }
 
-func (n *node) logOptions() seglog.Options {
+func (n *node) logOptions(indexed bool) seglog.Options {
 	return seglog.Options{
 		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: slog.New(slog.DiscardHandler),
-		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
+		Indexed: indexed, SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
 	}
 }
 
@@ -42,7 +42,7 @@ func (n *node) startHealer(damage error) error {
 	h.life.start(func() {
 		ctx, end := h.departing.Context(context.Background())
 		defer end()
-		_, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: h, Clock: h.life, Log: n.logOptions(), GroupBytesMax: copyGroupBytes}, damage)
+		_, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: h, Clock: h.life, Log: n.logOptions(false), GroupBytesMax: copyGroupBytes}, damage)
 		h.w.sched.after(0, func() { h.ended(err) })
 	})
 	return nil

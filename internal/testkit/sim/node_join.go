@@ -209,7 +209,7 @@ func (j *joiner) Begin(from cluster.NodeID) error {
 
 // MakeLog implements join.Node.
 func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) (err error) {
-	o := j.n.logOptions()
+	o := j.n.logOptions(false)
 	o.Begin = b
 	if j.log, err = seglog.Open(o); err != nil {
 		return err

@@ -1,0 +1,240 @@
+package seglog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// indexedLog returns a closed log whose older segments have saved indexes, one of them with a stage, its entries, and
+// the names of the segments that have one.
+func indexedLog(t *testing.T) (disk *vfs.Mem, entries []Entry, indexed []string) {
+	t.Helper()
+	disk, entries = vfs.NewMem(), history()
+	l := mustOpen(t, indexedOptions(disk))
+	mustAppend(t, l, &HardState{Term: 3, Vote: 1, Commit: 13}, entries...)
+	e, raw := staged(14, 3, 2, 4, 3000)
+	mustAppendStaged(t, l, &HardState{Term: 3, Vote: 1, Commit: 14}, e, raw)
+	more := []Entry{rotate(15, 3, "9.7.5"), plain(16, 3, 10), rotate(17, 3, "9.7.5"), plain(18, 3, 10)}
+	mustAppend(t, l, &HardState{Term: 3, Vote: 1, Commit: 16}, more[:2]...)
+	mustAppend(t, l, &HardState{Term: 3, Vote: 1, Commit: 18}, more[2:]...)
+	entries = append(append(entries, e), more...)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := disk.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if segment, ok := isSavedName(name); ok {
+			indexed = append(indexed, segment)
+		}
+		writeFile(t, disk, name, readFile(t, disk, name)) // as if the kernel had written it back
+	}
+	return disk, entries, indexed
+}
+
+// unread returns the names of the segments that Open has not read.
+func unread(l *Log) (names []string) {
+	for _, s := range l.segments {
+		if s.unread {
+			names = append(names, s.name())
+		}
+	}
+	return names
+}
+
+// TestSavedIndex: a log that was opened by its saved indexes is the same as one that was read.
+func TestSavedIndex(t *testing.T) {
+	disk, entries, indexed := indexedLog(t)
+	quick := mustOpen(t, indexedOptions(disk.CrashClone(0)))
+	whole := mustOpen(t, smallOptions(disk.CrashClone(0)))
+	if got := unread(quick); len(got) < 5 || !slices.Equal(got, indexed) || len(unread(whole)) > 0 {
+		t.Fatalf("not read were %v, indexes had %v; without indexes %v", got, indexed, unread(whole))
+	}
+	wantEntries(t, quick, entries)
+	for i, s := range quick.segments {
+		w := *whole.segments[i]
+		w.saved, w.unread = s.saved, s.unread
+		if diff := cmp.Diff(fmt.Sprintf("%+v %+v %+v", w.index, w.times, w.stage), fmt.Sprintf("%+v %+v %+v", s.index, s.times, s.stage)); diff != "" {
+			t.Errorf("segment %s:\n%s", s.name(), diff)
+		}
+		if w.chain != s.chain || w.end != s.end || w.seed != s.seed {
+			t.Errorf("segment %s: %+v, want %+v", s.name(), s, w)
+		}
+	}
+	if got := quick.writer.gtids; !got.Equal(whole.writer.gtids) {
+		t.Errorf("transactions %v, want %v", got, whole.writer.gtids)
+	}
+	if files, _ := quick.options.FS.List(testDir); len(files) == 0 || slices.Contains(files, savedTemporary) {
+		t.Errorf("files: %v", files)
+	}
+	// Without Options.Indexed nothing is left that a later Open could rely on.
+	files, _ := whole.options.FS.List(testDir)
+	if slices.ContainsFunc(files, func(name string) bool { _, ok := isSavedName(name); return ok }) {
+		t.Errorf("files of a log without indexes: %v", files)
+	}
+}
+
+// TestSavedIndexMadeAgain: indexes that are missing are saved by the next Open, those of purged segments removed.
+func TestSavedIndexMadeAgain(t *testing.T) {
+	disk, _, indexed := indexedLog(t)
+	l := mustOpen(t, indexedOptions(disk))
+	l.doubt()
+	_ = l.Close()
+	orphan := savedName(segmentName(77))
+	writeFile(t, disk, orphan, []byte("x"))
+	l = mustOpen(t, indexedOptions(disk))
+	if got := unread(l); len(got) > 0 {
+		t.Errorf("not read were %v, and there were no indexes", got)
+	}
+	_ = l.Close()
+	l = mustOpen(t, indexedOptions(disk))
+	if got := unread(l); len(got) < len(indexed) {
+		t.Errorf("later, not read were %v, before %v", got, indexed)
+	}
+	if _, err := l.Purge(12); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{orphan, savedName(segmentName(1))} {
+		if _, err := disk.Stat(filepath.Join(testDir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// TestSavedIndexDamaged: an index that is damaged, cut or empty costs time and nothing else.
+func TestSavedIndexDamaged(t *testing.T) {
+	disk, entries, indexed := indexedLog(t)
+	for _, segment := range indexed {
+		name := savedName(segment)
+		whole := readFile(t, disk, name)
+		check := func(content []byte, what string) {
+			clone := disk.CrashClone(0)
+			writeFile(t, clone, name, content)
+			l, err := Open(indexedOptions(clone))
+			if err != nil {
+				t.Fatalf("%s %s: %v", name, what, err)
+			}
+			defer func() { _ = l.Close() }()
+			got, err := allOf(l)
+			if err != nil || !sameEntries(got, entries) || slices.Contains(unread(l), segment) {
+				t.Fatalf("%s %s: %d entries, not read were %v: %v", name, what, len(got), unread(l), err)
+			}
+		}
+		for at := range whole {
+			spoilt := bytes.Clone(whole)
+			spoilt[at] ^= 1 << (at % 8)
+			check(spoilt, fmt.Sprint("damaged at ", at))
+			check(whole[:at], fmt.Sprint("cut to ", at))
+		}
+	}
+}
+
+// TestSavedIndexOfOtherRecords: a segment was written again with other records behind the same header. Its old index
+// fits header and length. Only the next segment shows that it is wrong, and then all is read.
+func TestSavedIndexOfOtherRecords(t *testing.T) {
+	build := func(server byte) *vfs.Mem {
+		disk := vfs.NewMem()
+		l := mustOpen(t, indexedOptions(disk))
+		mustAppend(t, l, &HardState{Term: 1, Commit: 3}, transactions(1, 1, server, 1, 1, 10), epoch(2, 1, "9.7.4"), epoch(3, 1, "9.7.4"))
+		mustAppend(t, l, &HardState{Term: 1, Commit: 4}, epoch(4, 1, "9.7.4"))
+		_ = l.Close()
+		return disk
+	}
+	disk, other := build(1), build(2)
+	name := savedName(segmentName(1))
+	writeFile(t, disk, name, readFile(t, other, name))
+	l := mustOpen(t, indexedOptions(disk))
+	if got := unread(l); len(got) > 0 {
+		t.Errorf("not read were %v", got)
+	}
+	wantEntries(t, l, []Entry{transactions(1, 1, 1, 1, 1, 10), epoch(2, 1, "9.7.4"), epoch(3, 1, "9.7.4"), epoch(4, 1, "9.7.4")})
+}
+
+// TestSavedIndexUncommitted: entries behind the commit index that is on disk may be replaced, so they are read.
+func TestSavedIndexUncommitted(t *testing.T) {
+	disk, _, _ := indexedLog(t)
+	l := mustOpen(t, indexedOptions(disk))
+	_ = l.Close()
+	for slot := range 2 { // the commit index alone is not synced: an older one comes back
+		b := readFile(t, disk, stateName)
+		copy(b[(1+slot)*stateSectorBytes:], encodeSlot(uint64(10+slot), HardState{Term: 3, Vote: 1, Commit: 5}))
+		writeFile(t, disk, stateName, b)
+	}
+	for _, name := range unread(mustOpen(t, indexedOptions(disk))) {
+		if first, _ := parseSegmentName(name); first > 5 {
+			t.Errorf("%s was not read, committed is 5", name)
+		}
+	}
+}
+
+// TestCheckFindsDamage: Open does not see damage in a segment that it takes from its index. Check does, and then
+// the next Open does.
+func TestCheckFindsDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, _, indexed := indexedLog(t)
+		found := 0
+		for _, name := range indexed {
+			whole := readFile(t, disk, name)
+			for at := 0; at < len(whole); at += 37 {
+				clone := disk.CrashClone(0)
+				spoilt := bytes.Clone(whole)
+				spoilt[at] ^= 0x10
+				writeFile(t, clone, name, spoilt)
+				l, err := Open(indexedOptions(clone))
+				if err != nil {
+					continue // damage in a header
+				}
+				var corrupt *CorruptError
+				if err := l.Check(t.Context()); !errors.As(err, &corrupt) || corrupt.File != name || corrupt.Offset > int64(at) {
+					t.Fatalf("%s damaged at %d: check says %v", name, at, err)
+				}
+				_ = l.Close()
+				if _, err := Open(indexedOptions(clone)); !errors.Is(err, ErrCorrupt) {
+					t.Fatalf("%s damaged at %d: the next open: %v", name, at, err)
+				}
+				found++
+			}
+		}
+		if found < 100 {
+			t.Errorf("only %d times something was damaged behind a header", found)
+		}
+	})
+}
+
+// TestCheckFindsNothing: it reads what Open has not read, also while segments are purged, and ends with its context.
+func TestCheckFindsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, _, _ := indexedLog(t)
+		l := mustOpen(t, indexedOptions(disk))
+		if err := l.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Check(ctx); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- l.Check(t.Context()) }()
+		synctest.Wait()
+		if removed, err := l.Purge(12); err != nil || len(removed) == 0 {
+			t.Fatalf("removed %v: %v", removed, err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	})
+}
