@@ -190,7 +190,7 @@ func (l *losses) rejects(n *node, r cluster.Recovery) {
 }
 
 // accepts checks a node that gives up its log for a recovery. Neither it nor a node that it
-// reaches may know of a leader, or reject the recovery.
+// reaches may have a leader, have had one within ledWithin, or reject the recovery.
 func (l *losses) accepts(p *host, r cluster.Recovery) {
 	n := p.n
 	l.accepted++
@@ -205,6 +205,9 @@ func (l *losses) accepts(p *host, r cluster.Recovery) {
 		if leader := o.agent.Raft.Role().Leader; leader != 0 && o.now()-o.agent.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
 			l.w.fail("recovery", "n%d accepts the recovery on %s, though it reaches n%d: leader %d, rejects it %t",
 				n.id, r.Node, o.id, leader, o.rejected.Has(r))
+		}
+		if since := o.agent.board.SinceLeader(); since > nearAfter && since < ledWithin {
+			l.w.fail("recovery", "n%d accepts the recovery on %s, though it reaches n%d, which had a leader %v ago", n.id, r.Node, o.id, since)
 		}
 	}
 }
