@@ -47,6 +47,8 @@ const (
 	timingsFile   = "internal/testkit/sim/timings.go"
 	faultsFile    = "internal/testkit/sim/faults.go"
 	simDumpFile   = "internal/testkit/sim/mysqld_dump.go"
+	simEpochFile  = "internal/testkit/sim/node_epoch.go"
+	workloadFile  = "internal/testkit/sim/workload.go"
 	committedFile = "internal/raft/consensus/committed.go"
 	progressFile  = "internal/raft/consensus/progress.go"
 	tapFile       = "internal/mysql/mysqlwire/tap.go"
@@ -143,6 +145,7 @@ func acknowledging() []mutation {
 		},
 		{
 			name: "staged-overtakes-commit", what: "a staged transaction does not wait for the batch before it", seeds: 20, nodes: 3,
+			setup: stagedOften(),
 			edits: one(batchFile, "\t\tb.release()\n\t\treturn false\n\t}\n\tg.gtids, g.receivedAt", "\t}\n\tg.gtids, g.receivedAt"),
 		},
 		{
@@ -196,6 +199,8 @@ func proposing() []mutation {
 		},
 		{
 			name: "no-room", what: "the tap's reader is not told that the batch for which it waits was taken", seeds: 20, nodes: 3,
+			// Clients hurry: a transaction that is staged is behind others more often.
+			setup: append(stagedOften(), edit{workloadFile, "thinkMean   = 250 * time.Millisecond", "thinkMean   = 80 * time.Millisecond"}),
 			edits: one(tapFile, "\tsignal(t.room)\n", ""),
 		},
 		{
@@ -386,6 +391,15 @@ type Whole interface{ All() ([]seglog.Entry, error) }
 	}
 }
 
+// stagedOften has more transactions that are staged, and fewer batches that are proposed at once: so a transaction that is
+// staged finds a batch before it.
+func stagedOften() []edit {
+	return []edit{
+		{workloadFile, "case chance(l.rng, 5):\n", "case chance(l.rng, 30):\n"},
+		{simEpochFile, "!chance(a.n.rng, 10) && now(b)", "!chance(a.n.rng, 90) && now(b)"},
+	}
+}
+
 // slowCommits has more transactions on their way, and for longer.
 func slowCommits() []edit {
 	return []edit{
@@ -442,7 +456,7 @@ func promoting() []mutation {
 		},
 		{
 			name: "stop-with-waiters", what: "a primary is stopped before its writes are closed", seeds: 20, nodes: 3,
-			setup: append(slowCommits(), edit{faultsFile, "{move, 10}", "{move, 60}"}),
+			setup: append(slowCommits(), edit{faultsFile, "{stopAgent, 6}", "{stopAgent, 200}"}),
 			edits: one(primaryFile, "\tn.begin(closing{term: p.term}, Effect{Kind: CloseWrites, Term: p.term})\n",
 				"\tn.begin(ending{Phase: PhaseStopping}, Effect{Kind: StopMysqld})\n"),
 		},

@@ -11,18 +11,19 @@ func reading() []mutation {
 	return []mutation{
 		{
 			name: "lag-after-kill", what: "a mysqld that was killed is taken to have what it had", seeds: 20, nodes: 3,
-			// Little else happens than that the mysqlds of all replicas crash, once no client writes any more. Their
-			// appliers stand still afterwards.
+			// Little else happens than that the mysqlds of all replicas crash, once no client writes any more and their
+			// agents have seen what they have. Their appliers stand still afterwards.
 			setup: append(readEverywhere(), edit{faultsFile, "{killMysqld, 10}", "{killMysqld, 5000}"},
-				edit{faultsFile, "at += 500*time.Millisecond + around(rng, 2*time.Second) {", "at += 5 * time.Second {"},
+				edit{faultsFile, "at += 500*time.Millisecond + around(rng, 2*time.Second) {", "at += 9 * time.Second {"},
+				edit{faultsFile, "for range 1 + rng.IntN(3) {", "for range 1 {"}, edit{faultsFile, "if chance(rng, 35) {", "if false {"},
 				edit{faultsFile, "\t\ta.process.kill(\"crashed\")\n", `		i.w.load.idle++
-		i.until(4*time.Second, func() { i.w.load.idle-- })
-		i.w.sched.after(100*time.Millisecond, func() {
+		i.until(7*time.Second, func() { i.w.load.idle-- })
+		i.w.sched.after(600*time.Millisecond, func() {
 			for _, n := range i.w.nodes {
 				if a := n.agent; a != nil && a.process != nil && n != i.w.primary() && !i.ended {
 					a.process.kill("crashed")
 					n.applierBlocked++
-					i.until(4*time.Second, n.unblock)
+					i.until(7*time.Second, n.unblock)
 				}
 			}
 		})

@@ -4,6 +4,7 @@ const (
 	learnerFile     = "internal/raft/logcopy/learner.go"
 	sourceFile      = "internal/raft/logcopy/source.go"
 	groupSourceFile = "internal/raft/consensus/group_source.go"
+	simSourcesFile  = "internal/testkit/sim/sources.go"
 )
 
 // feedingLearners breaks how learners are fed by their sources, in a world where they are.
@@ -15,6 +16,8 @@ func feedingLearners() []mutation {
 		},
 		{
 			name: "source-and-leader", what: "a leader sends entries to a learner that its source feeds", seeds: 20, nodes: 5, sourced: true,
+			// Sources mostly work.
+			setup: one(simSourcesFile, "s.w.sched.now > s.troubled && chance(s.rng, 50)", "chance(s.rng, 5)"),
 			edits: one(groupSourceFile, "return m.GetType() == pb.MsgApp && g.role.Leading && g.isFed(m.GetTo())", "return m.GetType() == pb.MsgApp && !g.role.Leading"),
 		},
 		{
