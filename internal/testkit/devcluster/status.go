@@ -20,8 +20,9 @@ const (
 	// the agent and this process a millisecond each, and a start takes seconds. It is also the largest
 	// error of the times that the demo prints.
 	lastingIntervalMax = 100 * time.Millisecond
-	// primaryIntervalMax is the longest pause while somebody measures how long there was no primary.
-	primaryIntervalMax = 50 * time.Millisecond
+	// intervalMax is the longest pause else: what is waited for may be over after a while, or somebody measures how long
+	// there was no primary.
+	intervalMax = 50 * time.Millisecond
 	// statusTimeout bounds one status request: a stopped agent does not answer.
 	statusTimeout = 500 * time.Millisecond
 	// logTailBytes is how much of an agent's log goes into an error.
@@ -32,7 +33,7 @@ const (
 // gives up when ctx is done, with the last reason that cond gave, or at once
 // when cond returns an error.
 func Poll(ctx context.Context, what string, cond condition) error {
-	return poll(ctx, what, pollInterval, cond)
+	return poll(ctx, what, intervalMax, cond)
 }
 
 // PollCommand is Poll with fewer looks: each starts a process.
@@ -43,8 +44,8 @@ func PollCommand(ctx context.Context, what string, cond condition) error {
 // condition says whether it holds, and if not, why.
 type condition = func(context.Context) (ok bool, why string, err error)
 
-// poll is Poll with ever longer pauses between looks, up to intervalMax.
-func poll(ctx context.Context, what string, intervalMax time.Duration, cond condition) error {
+// poll is Poll with ever longer pauses between looks, up to the longest.
+func poll(ctx context.Context, what string, longest time.Duration, cond condition) error {
 	interval := pollInterval
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -60,7 +61,7 @@ func poll(ctx context.Context, what string, intervalMax time.Duration, cond cond
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s (%s): %w", what, why, ctx.Err())
 		case <-tick.C:
-			interval = min(interval+interval/8, intervalMax)
+			interval = min(interval+interval/8, longest)
 			tick.Reset(interval)
 		}
 	}
@@ -92,7 +93,7 @@ func (c *Cluster) NodeStatus(ctx context.Context, i int) (status.Node, error) {
 // killed.
 func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 	primary := -1
-	err := poll(ctx, "there is a primary", primaryIntervalMax, func(ctx context.Context) (bool, string, error) {
+	err := poll(ctx, "there is a primary", intervalMax, func(ctx context.Context) (bool, string, error) {
 		why := ""
 		for i, n := range c.nodes {
 			if n.running() == nil || slices.Contains(except, i) {
@@ -153,13 +154,13 @@ func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 // WaitNode waits until cond holds for node i's own status. It ends at
 // once when the agent has exited.
 func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(status.Node) bool) error {
-	return c.waitNode(ctx, i, what, pollInterval, cond, i)
+	return c.waitNode(ctx, i, what, intervalMax, cond, i)
 }
 
 // waitNode is WaitNode that ends when an agent of needed exits.
-func (c *Cluster) waitNode(ctx context.Context, i int, what string, intervalMax time.Duration, cond func(status.Node) bool, needed ...int) error {
+func (c *Cluster) waitNode(ctx context.Context, i int, what string, longest time.Duration, cond func(status.Node) bool, needed ...int) error {
 	n := c.nodes[i]
-	return poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), intervalMax, func(ctx context.Context) (bool, string, error) {
+	return poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), longest, func(ctx context.Context) (bool, string, error) {
 		for _, k := range needed {
 			if c.nodes[k].running() == nil {
 				return false, "", c.exitOf(c.nodes[k])
