@@ -122,7 +122,7 @@ func (f *fixture) jumps(t *testing.T, ctx context.Context, i int, jump func(*tes
 	for _, offset := range []time.Duration{time.Hour, -time.Hour, time.Hour} {
 		l.ResetGap()
 		jump(t, ctx, i, offset)
-		l.awaitAcks(t, ctx, 500)
+		l.awaitAcks(t, ctx, 100)
 		for end := time.Now().Add(calm + time.Second); time.Now().Before(end); time.Sleep(quiet) { // what lasts for an election timeout
 			l.awaitAcks(t, ctx, 1)
 		}

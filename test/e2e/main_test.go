@@ -36,7 +36,7 @@ const scenarioTimeout = 3 * time.Minute
 // they can write. Five clusters share two processors, and 1000 rows cost 3 s of them.
 const (
 	quiet     = 250 * time.Millisecond
-	busy      = 40 * time.Millisecond
+	busy      = 80 * time.Millisecond
 	awaited   = 20 * time.Millisecond
 	fullSpeed = 0
 )

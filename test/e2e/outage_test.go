@@ -104,12 +104,12 @@ func (f *fixture) killBusy(t *testing.T, ctx context.Context) {
 	l := f.start(t, 16)
 	for range kills {
 		primary := f.heal(t, ctx)
-		l.awaitAcks(t, ctx, 1000)
+		l.awaitAcks(t, ctx, 400)
 		if err := f.KillBoth(primary); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.awaitAcks(t, ctx, 1000)
+	l.awaitAcks(t, ctx, 400)
 	f.heal(t, ctx)
 	l.stop(t)
 	if s := l.Stats(); s.Unknown < kills {
