@@ -17,7 +17,7 @@ import (
 // TestAdoptSemiSync: the source of a semi-sync pair is shut down while writers write. Semi-sync is removed from it as
 // docs/adopt.md says, and it becomes the first node. All that it acknowledged is on all nodes.
 func TestAdoptSemiSync(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 1})
 	ctx := adoptContext(t)
 	source, replica := f.semiSyncPair(t, ctx)
@@ -68,7 +68,7 @@ func (f *fixture) semiSyncPair(t *testing.T, ctx context.Context) (source, repli
 // the server as docs/adopt.md says. All that the group acknowledged is on all nodes. Before that another cluster follows
 // the same member, first as a secondary and then as the primary, until a cutover.
 func TestAdoptGroup(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 1, Variables: map[string]string{"sql_require_primary_key": "ON"}})
 	ctx := adoptContext(t)
 	members := f.group(t, ctx)

@@ -39,7 +39,7 @@ const (
 // TestAdopt: the primary of an asynchronous pair, with three databases, becomes the first node of
 // a cluster, in place. The command is killed again and again, continued and undone. Then two nodes join.
 func TestAdopt(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 1})
 	ctx := adoptContext(t)
 	source, replica := f.asyncPair(t, ctx, long())

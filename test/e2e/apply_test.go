@@ -17,7 +17,7 @@ import (
 // its successor needs many promotion timeouts to apply it, and opens once it has, without
 // ever having begun anew.
 func TestLongTransaction(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	// Such a statement may hold up the log's fsync on the same disk for more than a second, after which the
 	// primary would rightly hand over in the middle of it.
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, PromotionTimeout: 2 * time.Second, ElectionTimeout: calm})
@@ -106,7 +106,7 @@ func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string)
 // TestStoppedApplier: of two full nodes and a logger the replica does not apply. Nobody
 // is slowed down for it, nobody counts on it, and it goes on by itself once it can.
 func TestStoppedApplier(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, MaxApplyLag: time.Second, ElectionTimeout: calm})
 	f.think = busy // rates are compared
 	f.scenario(t, "Error", func(t *testing.T, ctx context.Context) {

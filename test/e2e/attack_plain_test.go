@@ -18,7 +18,7 @@ import (
 // both), it tells nothing to a caller with an unknown key, but still takes a caller in plain text for a member:
 // that is all that an attacker gets then. Once it requires keys, an attacker gets nothing.
 func TestAttackPlain(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newAttacked(t, true)
 	f.scenario(t, "None", f.givesAway)
 	f.scenario(t, "Both", f.changesOver)

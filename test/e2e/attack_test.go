@@ -33,7 +33,7 @@ import (
 // of a node that is down, and with a member's key, of a node that is down and of a node that runs. The attacker learns
 // nothing, nothing is lost, no node goes down, and the node's log has a few lines about each attack.
 func TestAttack(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newAttacked(t, false)
 	f.scenario(t, "Listener", f.listener)
 	f.scenario(t, "NoKey", f.noKey)

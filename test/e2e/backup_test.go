@@ -27,7 +27,7 @@ import (
 // TestBackup: a table is dropped by mistake, and a new cluster has everything from before the DROP. Then all hosts
 // are lost at once, and a new cluster lacks only the newest transactions.
 func TestBackup(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	var d drill
 	f.scenario(t, "DroppedTable", func(t *testing.T, ctx context.Context) {

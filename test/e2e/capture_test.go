@@ -31,7 +31,7 @@ func newCaptured(t *testing.T, think time.Duration) (f *readersFixture, drivers 
 	if drivers = os.Getenv(driversVariable); drivers == "" {
 		t.Skip(driversVariable + " is not set: run make drivers")
 	}
-	t.Parallel()
+	beside(t)
 	f = newReadersFixture(t)
 	f.think = think
 	return f, drivers

@@ -42,7 +42,7 @@ func faketime(t *testing.T) string {
 // monotonic clock jumps with the other one, which no real clock does: libfaketime
 // 0.9.10 hangs MySQL 9.7 if told to leave that alone.
 func TestClock(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	lib, clocks := faketime(t), t.TempDir()
 	clock := func(node string) string { return filepath.Join(clocks, node) }
 	for _, node := range []string{"a", "b", "c"} {

@@ -21,7 +21,7 @@ import (
 // TestControl changes what the cluster has agreed on, through any node, while
 // writers write; it is the same everywhere, and still there after restarts.
 func TestControl(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Changes", f.changes)
 	f.scenario(t, "Restart", f.stateAfterRestart)

@@ -29,7 +29,7 @@ import (
 // the network: what works, what does not, and what to do instead. None of it may
 // cost the primary its place.
 func TestDBA(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Tools", f.dbaTools)
 	f.scenario(t, "Record", f.clientsAreOnRecord)

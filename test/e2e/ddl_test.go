@@ -13,7 +13,7 @@ import (
 
 // TestDDL: statements that replicas run themselves, with what differs there.
 func TestDDL(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, NodeEnv: func(node string) []string {
 		if node == "c" {
 			return []string{"TZ=CET-1CEST,M3.5.0,M10.5.0/3"}

@@ -23,7 +23,7 @@ const didCommitTable = ledger.Database + ".sessions"
 // TestDidCommit kills the primary with commits under way, and compares the answer of
 // `quorate did-commit` for each of them with the table.
 func TestDidCommit(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, electionOptions(slowElections))
 	if _, err := f.local(t, f.heal(t, t.Context())).ExecContext(t.Context(), "CREATE TABLE "+didCommitTable+
 		" (session INT, seq INT, text VARCHAR(200), PRIMARY KEY (session, seq))"); err != nil {

@@ -102,7 +102,7 @@ const takeoverMax = 30 * time.Second
 // the disk work again. The agents that have ended must be started again, which a
 // service manager does.
 func TestLogDisk(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	disks := f.faultDisks(t, "log")
@@ -121,7 +121,7 @@ func TestLogDisk(t *testing.T) {
 // TestMysqlDisk breaks the disk under mysqld. The agent goes on, lets another node
 // take over, and starts mysqld again as soon as the disk works.
 func TestMysqlDisk(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	disks := f.faultDisks(t, "mysql")

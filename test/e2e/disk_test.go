@@ -22,7 +22,7 @@ import (
 
 // TestDisk breaks the disk under the log.
 func TestDisk(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Purge", f.purge)
 	f.scenario(t, "Damage", f.damage)

@@ -34,7 +34,7 @@ const errReadOnlyServer = 1290
 // Meanwhile its primary is killed, also in the middle of a cutover, and so is the source, and a cutover is called
 // off. All that the source or the cluster has acknowledged is on all nodes.
 func TestFollow(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), followTimeout)
 	defer cancel()

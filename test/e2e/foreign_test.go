@@ -27,7 +27,7 @@ import (
 // TestForeignReplica attaches a stock semi-sync replica straight to the
 // primary. Its ACK would release commits that no log has.
 func TestForeignReplica(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OperatorsCannotGrantIt", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)
@@ -159,7 +159,7 @@ func (f *fixture) foreignDump(t *testing.T, ctx context.Context) {
 // the node's agent is down, and through the node's own mysqld, which has them in its
 // binlog.
 func TestDivergence(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "RowBehindTheBack", func(t *testing.T, ctx context.Context) {
 		victim := f.others(f.heal(t, ctx))[0]

@@ -14,7 +14,7 @@ import (
 
 // TestForm: how a cluster begins, and that an existing cluster does not begin again.
 func TestForm(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 3, MySQLBase: mysqlBase(t)})
 	f.scenario(t, "Bootstrap", f.formWithout)
 	f.scenario(t, "Unmounted", f.unmounted)
@@ -22,7 +22,7 @@ func TestForm(t *testing.T) {
 
 // TestFormCrash: a node is killed while the cluster begins.
 func TestFormCrash(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newCluster(t, devcluster.Options{Nodes: 5, Loggers: 2, MySQLBase: mysqlBase(t)})
 	f.scenario(t, "Crash", f.formCrash)
 }

@@ -17,7 +17,7 @@ const frozenPromotionMax = 15 * time.Second
 // kills the primary's: the promotion on a mysqld that stands still is given up, and
 // the old primary leads again as soon as it has a mysqld.
 func TestFreezePromotion(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Mysqld", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)

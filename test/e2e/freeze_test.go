@@ -29,7 +29,7 @@ const (
 // over, and then lets the old primary go on. A host that stands still does not notice it:
 // its clients' requests wait in its sockets, and it finds them there.
 func TestFreeze(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.think = busy
 	for _, sc := range []struct {

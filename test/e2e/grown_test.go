@@ -17,7 +17,7 @@ import (
 // configuration names no other node that could tell it. It does not begin a new cluster, whichever nodes run. Once
 // its configuration names the others, the cluster rebuilds it.
 func TestGrownFromOne(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 1})
 	f.scenario(t, "LostDisk", f.grownLosesFirst)
 }

@@ -127,7 +127,7 @@ func (f *fixture) through(t *testing.T, addr string) string {
 // one server at a time. Reads go only to replicas, and to none that is too far behind. A Prometheus with the files in
 // packaging/ sees all of it.
 func TestHAProxy(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute})
 	ctx := scenarioContext(t)
 	p := &proxied{routed: f.newRouted(t, "")}

@@ -16,7 +16,7 @@ import (
 // TestHistory: every node has a failover, a switchover and a fence in its history, in the
 // same words, also after all agents were started again.
 func TestHistory(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Told", f.historyIsTold)
 }

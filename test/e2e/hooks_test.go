@@ -18,7 +18,7 @@ import (
 // TestHooks: each agent tells a program of changes, through a switchover, and through the death of an
 // agent while its program runs.
 func TestHooks(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	dir := t.TempDir()
 	hook := filepath.Join(dir, "hook")
 	// The hook does not end while the file "hang" exists.

@@ -22,7 +22,7 @@ import (
 
 // TestKeys: a cluster that began without keys gets them; they are changed, lost, and taken away.
 func TestKeys(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, PlainPeers: true})
 	f.scenario(t, "ChangeOver", f.changeOver)
 	f.scenario(t, "Rotate", f.rotate)

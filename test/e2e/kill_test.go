@@ -16,7 +16,7 @@ import (
 // each kill the cluster is writable again, every server holds what the ledger
 // says, and no data directory was made anew.
 func TestKill(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, Variables: map[string]string{"local_infile": "ON"}})
 	f.think, f.eager = busy, true
 	for _, sc := range []struct {
@@ -70,7 +70,7 @@ func next(i int) int { return (i + 1) % 3 }
 // TestOutage kills all six processes at once and brings back all nodes, or any
 // two of them first.
 func TestOutage(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.think = busy
 	for _, sc := range []struct {

@@ -15,7 +15,7 @@ import (
 
 // TestLargeFull writes transactions that are too large for the disks.
 func TestLargeFull(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "PeersThenPrimary", func(t *testing.T, ctx context.Context) {
 		f.smallDisks(t, ctx)

@@ -42,7 +42,7 @@ func TestLarge(t *testing.T) {
 
 // TestLargeInterrupted: a transaction is staged, and its primary is lost, or its client goes, or a node misses it.
 func TestLargeInterrupted(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	f.scenario(t, "LostPrimary", f.largeLostPrimary)

@@ -19,7 +19,7 @@ import (
 
 // TestLimits runs on one cluster the scenarios that need no failure.
 func TestLimits(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "GTIDFunctions", f.gtidFunctions)
 	f.scenario(t, "Strangers", f.strangers)

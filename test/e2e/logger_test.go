@@ -14,7 +14,7 @@ import (
 // TestLogger kills each node of two full nodes and a logger, under load: any one of
 // them may be lost, and no acknowledged transaction is.
 func TestLogger(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, ElectionTimeout: calm})
 	f.think = busy
 	logger := f.Len() - 1
@@ -121,7 +121,7 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 // stands for election first. After a standstill any node may win; a node with a lower weight
 // hands over before it opens.
 func TestWeights(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	weights := []int{1, 9, 5}
 	f := newFixture(t, devcluster.Options{Nodes: 3, Weights: weights})
 	for _, name := range []string{"Kill", "Stall", "Stall"} {

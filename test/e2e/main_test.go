@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -50,7 +49,7 @@ const (
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
-	if err := fiveAtOnce(); err != nil {
+	if err := turns.open(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -58,18 +57,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // the parent has built the program
 	}
 	os.Exit(buildAndRun(m))
-}
-
-// fiveAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
-// waits for most of its time, and five clusters use all of two cores.
-func fiveAtOnce() error {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given {
-		return nil
-	}
-	return flag.Set("test.parallel", "5")
 }
 
 // buildAndRun builds the program once for all tests. It removes the files of tests that failed, or that

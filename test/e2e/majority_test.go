@@ -29,7 +29,7 @@ func electionOptions(timeout time.Duration) devcluster.Options {
 // TestNoMajority lets sessions wait for an ACK that cannot come, and tries
 // every way in which one could get OK nevertheless.
 func TestNoMajority(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, electionOptions(slowElections))
 	f.think = busy
 	f.scenario(t, "ResumedInTime", f.resumedInTime)
@@ -55,7 +55,7 @@ func TestNoMajority(t *testing.T) {
 // TestMysqldStopped shuts the primary's mysqld down behind its agent's back,
 // with sessions waiting. Left to itself it would answer OK to them.
 func TestMysqldStopped(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, electionOptions(verySlowElections))
 	f.think = busy
 	f.scenario(t, "SIGTERM", func(t *testing.T, ctx context.Context) {

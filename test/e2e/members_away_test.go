@@ -19,7 +19,7 @@ import (
 // the new node leads. It does not know the leader, and must learn it from the others: the
 // log that says so comes only from the leader.
 func TestMembersAway(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "UnknownLeader", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)
@@ -52,7 +52,7 @@ func TestMembersAway(t *testing.T) {
 // TestMembersReplaced: while a voter is away, all members that it knows are replaced. When it is back, its status names the
 // nodes that dial it, and it cannot be recovered beside them. Once its configuration names one of them, it follows.
 func TestMembersReplaced(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "AllThatItKnows", f.replaced)
 }

@@ -19,7 +19,7 @@ import (
 // TestMembersGrow: a cluster of three becomes one of five and of three again, while
 // writers write and nodes die.
 func TestMembersGrow(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Add", f.addNodes)
 	f.scenario(t, "Remove", f.removeNodes)
@@ -28,7 +28,7 @@ func TestMembersGrow(t *testing.T) {
 // TestMembersWrongAddress: a node is added under an address that is not its own. Both
 // sides say so, and it is corrected by a command.
 func TestMembersWrongAddress(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Corrected", f.addWronglyAddressed)
 	f.scenario(t, "Moved", f.voterMoves)
@@ -271,7 +271,7 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 // and are killed on their way; once the leader dies in between. Their agents run as root, but their mysqlds
 // do not.
 func TestMembersClone(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLUser: otherAccount()})
 	f.scenario(t, "Purge", f.purgeForClone)
 	f.scenario(t, "Clone", f.cloneNode)
@@ -363,7 +363,7 @@ func (f *fixture) cloneKilled(t *testing.T, ctx context.Context) {
 
 // TestMembersRebuild: a node's data are made anew, on command, while writers write.
 func TestMembersRebuild(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Running", f.rebuildRunning)
 	f.scenario(t, "LostDisk", f.rebuildLostDisk)

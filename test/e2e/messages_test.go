@@ -12,7 +12,7 @@ import (
 // answers, and a notice to each if no append follows in time. After a heartbeat raft asks again
 // the followers that have not answered yet: on a slow machine this happens more often.
 func TestMessages(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "OneWriter", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)

@@ -21,7 +21,7 @@ import (
 // nodes die, move, come and go.
 func TestMySQLRouter(t *testing.T) {
 	program := mysqlRouterProgram(t)
-	t.Parallel()
+	beside(t)
 	r := newFixture(t, devcluster.Options{Nodes: 3}).newRouted(t, program)
 	r.scenario(t, "SwitchOn", r.switchRouterOn)
 	r.scenario(t, "Bootstrap", r.bootstrapped)

@@ -15,7 +15,7 @@ import (
 // TestServiceManager: a node tells its service manager its state by systemd's protocol, from its
 // start to its end.
 func TestServiceManager(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)

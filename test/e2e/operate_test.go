@@ -17,7 +17,7 @@ import (
 // TestOperate does the work of operators on a cluster under load: nothing that was
 // acknowledged is lost, and no mysqld dies from it.
 func TestOperate(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = busy
 	f.scenario(t, "Switchover", f.switchovers)

@@ -16,7 +16,7 @@ import (
 // TestOperator is about the operator's side: which requests are refused, which warnings come first, and what the
 // audit log keeps.
 func TestOperator(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "AuditEverywhere", f.auditEverywhere)
 	f.scenario(t, "Warned", f.warned)

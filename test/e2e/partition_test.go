@@ -13,7 +13,7 @@ import (
 // TestPartition cuts the connections between the agents, in every way that differs for
 // Raft. Clients still reach every node, also the old primary.
 func TestPartition(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.think = busy
 	for _, sc := range []struct {

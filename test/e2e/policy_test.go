@@ -15,7 +15,7 @@ import (
 // TestPolicy lets commits wait for more than a majority, and stops the nodes for which they
 // wait. Writers begin after that, so not one OK is allowed.
 func TestPolicy(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "All", f.durabilityAll)
 	f.scenario(t, "SiteMajority", f.durabilitySiteMajority)

@@ -43,7 +43,7 @@ const noAnswer = 500 * time.Millisecond
 // in a network namespace of its own.
 func TestPort(t *testing.T) {
 	if os.Getenv(namespaceVariable) == "" {
-		t.Parallel()
+		beside(t)
 		runInNamespace(t)
 		return
 	}

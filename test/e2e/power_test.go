@@ -13,7 +13,7 @@ import (
 // TestPowerLoss takes the power away: bytes that a log or a mysqld has written and not
 // synced are lost from its disk. Killing a process does not do that.
 func TestPowerLoss(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.think = busy
 	p := &power{fixture: f, dirs: []string{"log", "mysql"}}

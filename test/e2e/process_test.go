@@ -21,7 +21,7 @@ import (
 // not: the parent-death signal is lost in a change of user, if that is done in
 // the wrong place, and mysqld would stay.
 func TestUnprivileged(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	if os.Geteuid() != 0 {
 		// What can be had is the first case, with the user that runs the tests.
 		t.Run("Agent", func(t *testing.T) { killAndReturn(t, devcluster.Options{Nodes: 1}) })
@@ -91,7 +91,7 @@ func killAndReturn(t *testing.T, opts devcluster.Options) {
 
 // TestDemo runs the command that a newcomer runs first.
 func TestDemo(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	base := mysqlBase(t)
 	tmp, err := os.MkdirTemp("", "qe2e-")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestDemo(t *testing.T) {
 
 // TestInterruptedDemo interrupts the demo while its cluster is up.
 func TestInterruptedDemo(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	base := mysqlBase(t)
 	tmp, err := os.MkdirTemp("", "qe2e-")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // TestQuorumIsTold loses one node after the other, and does what the status says.
 func TestQuorumIsTold(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "StatusTells", f.quorumIsTold)
 }

@@ -38,7 +38,7 @@ var readerScript string
 // primary, which is killed with its agent, and go on at another node. Each gets
 // every transaction exactly once, also large and compressed ones.
 func TestReaders(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newReadersFixture(t)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)

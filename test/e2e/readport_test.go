@@ -28,7 +28,7 @@ const (
 // TestReadPort reads through port 6447 while replicas lag, die, freeze, are promoted and cut off. Writers write
 // all the time, and every server agrees with what they were told.
 func TestReadPort(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, MaxApplyLag: time.Minute, Router: map[string]string{
 		"read_grace": fmt.Sprintf("%q", readGrace), "read_max_lag": fmt.Sprintf("%q", readMaxLag), "hold_timeout": fmt.Sprintf("%q", readHold),
 	}})
@@ -44,7 +44,7 @@ func TestReadPort(t *testing.T) {
 // TestReadPortOfThePrimary: without a replica the primary serves the port if the operator says so, also for writes.
 // Otherwise no node does.
 func TestReadPortOfThePrimary(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	for _, allowed := range []bool{false, true} {
 		f := newFixture(t, devcluster.Options{Nodes: 1, Router: map[string]string{
 			"read_primary": fmt.Sprint(allowed), "hold_timeout": fmt.Sprintf("%q", readHold),

@@ -24,7 +24,7 @@ var recoverArgs = []string{"recover", "--force-new-cluster"}
 
 // TestRecover: a majority is gone for good, and a remaining node goes on, by command.
 func TestRecover(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Lagging", f.recoverLagging)
 }
@@ -32,7 +32,7 @@ func TestRecover(t *testing.T) {
 // TestRecoverComplete: the survivor has everything, so nothing is lost. A node whose
 // disk is gone becomes a member again under its name.
 func TestRecoverComplete(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Complete", f.recoverComplete)
 }
@@ -40,7 +40,7 @@ func TestRecoverComplete(t *testing.T) {
 // TestRecoverLogger: only the logger is left. It has the log, from which a full node is
 // made.
 func TestRecoverLogger(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
 	f.scenario(t, "Logger", f.recoverLogger)
 }
@@ -48,14 +48,14 @@ func TestRecoverLogger(t *testing.T) {
 // TestRecoverApart: a node is recovered by mistake, cut off from a majority that runs.
 // That does not end the majority, whatever happens to its nodes next.
 func TestRecoverApart(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Apart", f.recoverApart)
 }
 
 // TestRecoverApartRebuilt: after the mistake the recovered node also orders the others to be rebuilt.
 func TestRecoverApartRebuilt(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
 }
@@ -63,7 +63,7 @@ func TestRecoverApartRebuilt(t *testing.T) {
 // TestRecoverTakenBack: the others have obeyed, and made their data anew. Their former data
 // are kept, and an operator can go back to them.
 func TestRecoverTakenBack(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "TakenBack", f.recoverTakenBack)
 }
@@ -71,7 +71,7 @@ func TestRecoverTakenBack(t *testing.T) {
 // TestRefused: a node comes back with an older data directory. Its status says which nodes refuse it. It
 // cannot be recovered beside them, and a rebuild makes it a member again.
 func TestRefused(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OlderData", f.refusedOlderData)
 	f.scenario(t, "OlderCopy", f.endsOnOlderCopy)

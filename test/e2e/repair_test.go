@@ -17,7 +17,7 @@ import (
 // TestRepair: what a cluster does by itself with a node whose data are useless, while
 // writers write. Nobody gives a command.
 func TestRepair(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "LostDisk", f.reseedLostDisk)
 	f.scenario(t, "ErrantKept", f.errantKept)

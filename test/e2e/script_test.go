@@ -100,7 +100,7 @@ func (s *script) rounds() int {
 // and row that was acknowledged is there on every node afterwards, and all
 // have the same gtid_executed.
 func TestPrefixRule(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Scripts", f.scripts)
 }

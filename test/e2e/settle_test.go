@@ -16,7 +16,7 @@ import (
 // TestSettle deposes a primary under load. If none of its transactions is lost, its mysqld
 // goes on, and clients that waited get OK. Otherwise the mysqld is killed.
 func TestSettle(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "NothingLost", f.settleBlip)
 	f.scenario(t, "Idle", f.settleIdle)

@@ -40,7 +40,7 @@ type site struct {
 // and is closed. It does not follow, because it has transactions of its own. These are kept. Then the first site
 // begins again with a backup of the second, follows, and takes over.
 func TestSites(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	ctx, cancel := context.WithTimeout(t.Context(), sitesTimeout)
 	defer cancel()
 	east, west := newSite(t, "east", 3), newSite(t, "west", 3)

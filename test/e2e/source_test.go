@@ -17,7 +17,7 @@ import (
 // TestSource: a learner is fed by its source; while the source is away,
 // by the leader. Nothing is lost, and while the source feeds it, the leader sends it no log.
 func TestSource(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	s := &sourced{fixture: f}
 	f.scenario(t, "Fed", s.fed)

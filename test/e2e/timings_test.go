@@ -17,7 +17,7 @@ import (
 // the primary, which has the longer timeout, is cut off: it answers nothing once
 // the others have a new primary. At the end a node says that its heartbeat is too long.
 func TestTimings(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const long, short = 4 * time.Second, time.Second
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true, ElectionTimeout: long})
 	retime := func(t *testing.T, ctx context.Context, i int, heartbeat, election time.Duration) {

@@ -29,7 +29,7 @@ const serverName = "shop.db.test"
 // TestClientTLS: clients check the server's certificate and name, with the CA that
 // "quorate init --client-ca" has made, before and after a failover, through any node.
 func TestClientTLS(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, "tls", nodeHere, name) }
 	f := newCluster(t, devcluster.Options{Nodes: 3, Variables: map[string]string{

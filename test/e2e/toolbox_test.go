@@ -20,7 +20,7 @@ import (
 // TestToolbox runs tools of DBAs as docs/tools.md says. A tool that is not installed is skipped (Debian:
 // percona-toolkit, mydumper, sysbench).
 func TestToolbox(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Dumps", f.dumps)
 	f.scenario(t, "Tools", f.tools)

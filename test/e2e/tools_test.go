@@ -25,7 +25,7 @@ import (
 // with its agent, one at a replica; one goes by GTID, one by file and position. Each gets every row exactly once, in
 // its snapshot or after it, in order.
 func TestTools(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newReadersFixture(t)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)

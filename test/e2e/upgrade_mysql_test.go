@@ -63,7 +63,7 @@ func otherMySQL(t *testing.T) (dir string, release func(version install.Version)
 // TestUpgradeMySQL upgrades a cluster under load to the next patch release, and then to a release that
 // does not start.
 func TestUpgradeMySQL(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	real, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)

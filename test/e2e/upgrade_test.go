@@ -107,7 +107,7 @@ func buildEdited(t *testing.T, all map[string][][2]string) string {
 // version and back, node by node. At the end it makes a change that only this version knows:
 // then there is no way back, and the previous version says so.
 func TestUpgrade(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	previous := buildPrevious(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, PlainPeers: true})
 	const unknown = "upgrade it first"
@@ -159,7 +159,7 @@ func (f *fixture) restartAs(t *testing.T, ctx context.Context, i int, program st
 // TestOlderComesBack: a node was away while the others made a change that its older quorate does not know. It refuses the
 // change, says what to do, and takes no part. Once it is upgraded it has the whole state.
 func TestOlderComesBack(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	older := buildEdited(t, map[string][][2]string{"internal/cluster/repair.go": {{"const StateFormat = 9", "const StateFormat = 5"}}})
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OlderComesBack", func(t *testing.T, ctx context.Context) {
@@ -208,7 +208,7 @@ func TestOlderComesBack(t *testing.T) {
 // asks for: there is always a node that may open. In another order the cluster says which node must be
 // upgraded, and goes on as soon as it is.
 func TestUpgradeLogger(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	previous, program := buildPrevious(t), os.Getenv(binaryVariable)
 	f := newCluster(t, devcluster.Options{Nodes: 3, Loggers: 1, PlainPeers: true})
 	for i := range f.Len() {

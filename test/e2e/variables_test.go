@@ -14,7 +14,7 @@ import (
 
 // TestVariables sets server variables on all nodes of a cluster while writers write, and runs doctor on its hosts.
 func TestVariables(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.scenario(t, "Doctor", f.doctored)
 	f.scenario(t, "Set", f.variablesSet)

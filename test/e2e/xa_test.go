@@ -26,7 +26,7 @@ const xaTable = "quorate_xa.t"
 // them, nor for the XA PREPARE of those that were ended. Neither makes it errant, and
 // the prepared transactions are prepared on it again.
 func TestXA(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	pending, ended := []int{2, 4, 5, 6}, []int{1, 2, 4, 5, 6, 9}
 	f.scenario(t, "Prepare", f.prepareXA)
@@ -61,7 +61,7 @@ func TestXA(t *testing.T) {
 // not stop. A rollback has no effect in the end, whether the replica is promoted or
 // not. A commit makes the node errant.
 func TestXAOnReplica(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	primary := f.heal(t, t.Context())
 	inSession(t, t.Context(), f.local(t, primary), "CREATE DATABASE quorate_xa", "CREATE TABLE "+xaTable+" (id INT PRIMARY KEY)")
@@ -219,7 +219,7 @@ func (f *fixture) markBesideXA(t *testing.T, ctx context.Context, ended []int) {
 // primary rolls it back, for all nodes, also if another primary had
 // prepared it.
 func TestXATooOld(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	if !long() {
 		t.Skip("waits for more than a minute: set QUORATE_E2E_LONG=1")
 	}
