@@ -70,6 +70,7 @@ func (l *Log) claim(entries []Entry) error {
 		fits := s != nil && s.complete && s.bytes == n.bytes && s.crc == n.crc
 		if fits {
 			s.claimed = true
+			l.writer.claims = append(l.writer.claims, s)
 		}
 		l.stagesMu.Unlock()
 		if held := l.stagedSegment(n.id); !fits && held != nil && held.first >= entries[0].Index {
@@ -85,11 +86,15 @@ func (l *Log) claim(entries []Entry) error {
 
 // release allows stages to be dropped that no call of Append needs any more.
 func (l *Log) release() {
+	if len(l.writer.claims) == 0 {
+		return
+	}
 	l.stagesMu.Lock()
 	defer l.stagesMu.Unlock()
-	for _, s := range l.stages {
+	for _, s := range l.writer.claims {
 		s.claimed = false
 	}
+	l.writer.claims = nil
 }
 
 // adopt makes the stage that e names the log's newest segment: it fills the region that is reserved before the
@@ -267,6 +272,7 @@ func (l *Log) unadopt(s *segment) error {
 		complete: true, claimed: true,
 	}
 	l.stages[span.id] = again
+	l.writer.claims = append(l.writer.claims, again)
 	l.setWhole(span.id, true)
 	return nil
 }

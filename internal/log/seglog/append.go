@@ -53,6 +53,8 @@ type writer struct {
 	cached int64
 	// gtids holds the transactions of the whole log.
 	gtids *gtid.Set
+	// claims are the stages that this call of Append has claimed.
+	claims []*Stage
 
 	// buf collects what will be written at bufAt. head holds the bytes around the data of one record.
 	buf   []byte

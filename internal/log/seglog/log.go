@@ -157,7 +157,8 @@ type Log struct {
 	purging sync.Mutex
 
 	// stagesMu guards the stages that are not in the log, by id. It may be held during calls that make and
-	// remove names. stages is nil once the log is closed. Order: stagesMu before mu.
+	// remove names, so Append takes it only for an entry that names a stage. stages is nil once the log is closed.
+	// Order: stagesMu before mu.
 	stagesMu sync.Mutex
 	stages   map[entry.StageID]*Stage
 

@@ -171,24 +171,30 @@ func (s *Stage) Abort() error {
 	return errors.Join(err, s.drop())
 }
 
-// drop removes the stage's file, unless it is gone already.
+// drop removes the stage's file, unless it is gone already, or an entry is about to name it.
 func (s *Stage) drop() error {
-	s.log.stagesMu.Lock()
-	defer s.log.stagesMu.Unlock()
-	return s.remove()
+	f, err := s.unlink()
+	if f != nil {
+		_ = f.Close()
+	}
+	return err
 }
 
-// remove is drop for a caller that holds Log.stagesMu.
-func (s *Stage) remove() error {
-	if s.name == "" {
-		return nil
+// unlink removes the file's name, and returns the file for its caller to close. To free the blocks of many GiB takes
+// seconds. The kernel does that when a file without a name is closed: not in unlink, which holds Log.stagesMu.
+func (s *Stage) unlink() (vfs.File, error) {
+	s.log.stagesMu.Lock()
+	defer s.log.stagesMu.Unlock()
+	if s.name == "" || s.claimed {
+		return nil, nil
 	}
-	name := s.name
+	path := filepath.Join(s.log.options.Dir, s.name)
 	s.leave()
-	if err := s.log.options.FS.Remove(filepath.Join(s.log.options.Dir, name)); err != nil {
-		return fmt.Errorf("remove stage %v: %w", s.id, err)
+	f, err := s.log.options.FS.Open(path)
+	if err = errors.Join(err, s.log.options.FS.Remove(path)); err != nil {
+		return f, fmt.Errorf("remove stage %v: %w", s.id, err)
 	}
-	return nil
+	return f, nil
 }
 
 // leave marks the stage as gone. Log.stagesMu is held.
@@ -250,10 +256,11 @@ func (l *Log) DropStages(keep func(entry.StageID) bool) error {
 			continue
 		}
 		l.stagesMu.Lock()
-		if s := l.stages[id]; s != nil && !s.claimed {
-			errs = errors.Join(errs, s.remove())
-		}
+		s := l.stages[id]
 		l.stagesMu.Unlock()
+		if s != nil {
+			errs = errors.Join(errs, s.drop())
+		}
 	}
 	return errs
 }
