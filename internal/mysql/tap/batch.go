@@ -194,6 +194,9 @@ func (b *batcher) take() (Batch, bool) {
 	b.taken++
 	b.acks.handOut(b.taken)
 	data := g.data[:g.complete:g.complete]
+	if spare := cap(g.data) - len(data); spare > len(data)/4 {
+		data = slices.Clone(data) // the log's cache keeps it, and counts its length
+	}
 	entry.SetHeader(data, entry.Header{Kind: g.kind, Count: uint32(g.count), Term: b.term, Number: b.taken})
 	batch := Batch{
 		Data:       data,

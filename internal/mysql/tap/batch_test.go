@@ -126,6 +126,40 @@ func TestBatcherKeepsTheStream(t *testing.T) {
 	})
 }
 
+// TestBatchHoldsNoSpareMemory: the log's cache keeps batches, and its bound counts their length.
+func TestBatchHoldsNoSpareMemory(t *testing.T) {
+	for _, c := range []struct{ count, bytes int }{{1, 10}, {1, 3000}, {1, 5000}, {20, 100}, {30, 1000}, {700, 1000}} {
+		w := binlogtest.New("q")
+		b := &New(Config{}).batch
+		for range c.count {
+			events := w.Rows(c.bytes)
+			id := binlogtest.GTID(w.Next - 1)
+			if ok, err := b.begin(id, uint64(len(binlogtest.Join(events...))), time.Time{}); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			for _, event := range events {
+				if err := b.add(event); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.finish(Position{w.File, w.Offset})
+		}
+		b.release()
+		grown := b.growing.data
+		batch, ok := b.take()
+		if !ok {
+			t.Fatal("no batch")
+		}
+		held := cap(batch.Data)
+		if &batch.Data[0] == &grown[0] {
+			held = cap(grown)
+		}
+		if n := len(batch.Data); held > n+n/4+32 {
+			t.Errorf("%d transactions of %d bytes: a batch of %d bytes holds %d", c.count, c.bytes, n, held)
+		}
+	}
+}
+
 // With lengths known the limit is exact.
 func TestBatcherLimit(t *testing.T) {
 	w := binlogtest.New("q")
