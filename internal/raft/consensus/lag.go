@@ -58,9 +58,9 @@ func (l *LagTracker) Committed(m Mark, now time.Time) {
 		l.marks[n-1].Mark = m // nothing new for mysqld between the two marks
 		return
 	}
-	if len(l.marks) == lagMarksMax {
+	if len(l.marks) >= lagMarksMax { // one more after regressed
 		half := l.marks[:0]
-		for i := 1; i < lagMarksMax; i += 2 {
+		for i := 1; i < len(l.marks); i += 2 {
 			half = append(half, l.marks[i])
 		}
 		l.marks = half

@@ -37,6 +37,39 @@ func TestLagTracker(t *testing.T) {
 	}
 }
 
+// TestLagMarksStayBounded: also after a mysqld that lags was killed, and has lost its last commit while there are as many
+// marks as possible.
+func TestLagMarksStayBounded(t *testing.T) {
+	var l LagTracker
+	next := uint64(1)
+	commit := func() {
+		l.Committed(Mark{Index: next, Last: gtid.GTID{N: next}, Transactions: next}, time.Now())
+		next++
+	}
+	executed := &gtid.Set{}
+	for range 10 {
+		executed.Add(gtid.GTID{N: next})
+		commit()
+	}
+	l.Executed(executed, time.Now())
+	for len(l.marks) < lagMarksMax {
+		commit()
+	}
+	lost := &gtid.Set{}
+	if err := lost.AddInterval(gtid.UUID{}, "", 1, 9); err != nil {
+		t.Fatal(err)
+	}
+	l.Executed(lost, time.Now())
+	for range 3 * lagMarksMax {
+		if commit(); len(l.marks) > lagMarksMax {
+			t.Fatalf("%d marks after entry %d, at most %d are kept", len(l.marks), next-1, lagMarksMax)
+		}
+	}
+	if got := l.Executed(lost, time.Now()); got.Applied != 0 || got.Transactions != int64(next-10) {
+		t.Errorf("%+v, want %d transactions", got, next-10)
+	}
+}
+
 // TestLagAfterRestart: if all transactions of a log are older than the start of the commit check, its marks
 // count as applied only if mysqld has these transactions.
 func TestLagAfterRestart(t *testing.T) {
