@@ -52,11 +52,7 @@ func (a *Agent) ownStatus() status.Node {
 		return s // the log is being healed, or copied
 	}
 	a.Complete(&s)
-	segments := a.log.Segments()
-	s.LogSegments, s.LogBytes = len(segments), 0
-	for _, segment := range segments {
-		s.LogBytes += segment.Bytes
-	}
+	s.LogSegments, s.LogBytes = a.log.Size()
 	s.PurgeBlocked = a.purgeBlocked()
 	s.PreparedXA = a.xa.Count()
 	s.StageBlocked = a.stageBlocked(a.Bulk.Blocked())

@@ -301,6 +301,8 @@ func (l *Log) show(s *segment) {
 	kept := l.segments
 	if n := len(kept); n > 0 && kept[n-1].empty() {
 		kept = kept[:n-1]
+	} else if n > 0 {
+		l.olderBytes += kept[n-1].end
 	}
 	l.segments = append(kept[:len(kept):len(kept)], s)
 }

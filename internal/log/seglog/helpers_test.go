@@ -278,6 +278,13 @@ func checkSegments(l *Log, entries []Entry, commit uint64) error {
 	if next-1 != uint64(len(entries)) {
 		return fmt.Errorf("segments end at %d, the log at %d", next-1, len(entries))
 	}
+	var total int64
+	for _, s := range infos {
+		total += s.Bytes
+	}
+	if n, bytes := l.Size(); n != len(infos) || bytes != total {
+		return fmt.Errorf("%d segments of %d bytes in all; the log's size is %d, %d", len(infos), total, n, bytes)
+	}
 	return nil
 }
 

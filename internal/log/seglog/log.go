@@ -172,8 +172,10 @@ type Log struct {
 	// Exceptions are segments, whose front belongs to Purge, and failed.
 	mu       sync.RWMutex
 	segments []*segment
-	hs       HardState
-	cache    cache
+	// olderBytes is the length of all segments but the last, which alone still grows.
+	olderBytes int64
+	hs         HardState
+	cache      cache
 	// failed is the error that all calls return from then on that would change something.
 	failed error
 	// generation counts truncations: a reader that was overtaken by one starts again.
@@ -264,6 +266,22 @@ func (l *Log) term(index uint64) (uint64, error) {
 // first segment.
 func (l *Log) find(index uint64) int {
 	return sort.Search(len(l.segments), func(i int) bool { return l.segments[i].first > index }) - 1
+}
+
+// setSegments makes these the log's segments. mu is held for writing.
+func (l *Log) setSegments(segments []*segment) {
+	l.segments, l.olderBytes = segments, 0
+	for _, s := range segments[:len(segments)-1] {
+		l.olderBytes += s.end
+	}
+}
+
+// Size returns the number of segments, and the length of all of them, in bytes. Unlike Segments it takes no longer for
+// a longer log.
+func (l *Log) Size() (segments int, bytes int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.segments), l.olderBytes + l.segments[len(l.segments)-1].end
 }
 
 // Segments describes all segments, oldest first. There is at least one.

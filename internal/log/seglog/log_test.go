@@ -340,3 +340,22 @@ func TestForeignDirectoryStaysUntouched(t *testing.T) {
 		})
 	}
 }
+
+// TestSizeOfALongLog: a node's status, which is made with each probe, costs no more for a long log.
+func TestSizeOfALongLog(t *testing.T) {
+	l := mustOpen(t, smallOptions(vfs.NewMem()))
+	for i := range uint64(300) {
+		mustAppend(t, l, &HardState{Term: 1, Commit: i + 1}, plain(i+1, 1, 1000))
+	}
+	total := int64(0)
+	infos := l.Segments()
+	for _, s := range infos {
+		total += s.Bytes
+	}
+	if n, bytes := l.Size(); n != len(infos) || n < 300 || bytes != total {
+		t.Fatalf("%d segments of %d bytes, want %d of %d", n, bytes, len(infos), total)
+	}
+	if n := testing.AllocsPerRun(100, func() { l.Size() }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -432,7 +432,7 @@ func (l *Log) firstSegment() error {
 // write-back the group may be only in memory, and the kernel would not try again by itself.
 func (l *Log) repairTail(r *recovered) error {
 	tail := r.segments[len(r.segments)-1]
-	l.segments = r.segments
+	l.setSegments(r.segments)
 	if tail.stage != nil {
 		l.writer = writer{gtids: r.last.gtids}
 		return nil

@@ -57,7 +57,7 @@ func (l *Log) detach(upTo uint64) (*segment, error) {
 	kept := rest[len(rest)-1].last()
 	invariant.Check(s.last() < l.hs.Commit && s.last() < kept, "I7",
 		"purge of entries %d-%d, %d is committed, the log ends at %d", s.first, s.last(), l.hs.Commit, kept)
-	l.segments = rest
+	l.segments, l.olderBytes = rest, l.olderBytes-s.end
 	l.stats.PurgedSegments++
 	notify(l.prefetch.wake) // for readers that wait for entries that are gone
 	return s, nil
@@ -67,6 +67,6 @@ func (l *Log) detach(upTo uint64) (*segment, error) {
 func (l *Log) attach(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.segments = append([]*segment{s}, l.segments...)
+	l.segments, l.olderBytes = append([]*segment{s}, l.segments...), l.olderBytes+s.end
 	l.stats.PurgedSegments--
 }

@@ -110,12 +110,12 @@ func (l *Log) hide(cut cutting) []*segment {
 	tail := *l.segments[at]
 	if tail.stage != nil {
 		removed := l.segments[at:]
-		l.segments = l.segments[:at:at]
+		l.setSegments(l.segments[:at:at])
 		return removed
 	}
 	removed := l.segments[at+1:]
 	tail.end, tail.chain, tail.index = cut.offset, cut.chain, tail.index.cut(cut.kept)
-	l.segments = append(l.segments[:at:at], &tail)
+	l.setSegments(append(l.segments[:at:at], &tail))
 	return removed
 }
 
