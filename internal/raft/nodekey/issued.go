@@ -28,11 +28,21 @@ func LoadIssued(certificateFile, keyFile string) (*Key, error) {
 		return nil, fmt.Errorf("read the node's certificate %s and its key %s: %w", certificateFile, keyFile, err)
 	}
 	name, err := issuedName(pair.Leaf)
+	if err == nil && len(pair.Certificate) > chainMax {
+		err = fmt.Errorf("it has %d certificates, and nodes look at %d at most", len(pair.Certificate), chainMax)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the node's certificate %s: %w", certificateFile, err)
 	}
 	return &Key{name: name, cert: pair}, nil
 }
+
+// chainMax bounds the certificates that a node shows, and chainBytes their size. Anybody may show some, and package x509
+// may check the signature of each with each.
+const (
+	chainMax   = 4
+	chainBytes = 32 << 10
+)
 
 // issuedName returns the one URI of a certificate.
 func issuedName(cert *x509.Certificate) (cluster.Key, error) {
@@ -107,9 +117,17 @@ func always(c *x509.Certificate) *x509.Certificate {
 }
 
 // Name returns the name of a peer's key, by the certificates that the peer shows; "" = the authority has not
-// issued the first of them for a node. The time does not matter for any of the certificates. The member list
-// decides which nodes are members.
+// issued the first of them for a node, or they are too many. The time does not matter for any of the certificates. The
+// member list decides which nodes are members.
 func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
+	name, err := issuedName(shown[0])
+	size := 0
+	for _, c := range shown {
+		size += len(c.Raw)
+	}
+	if err != nil || len(shown) > chainMax || size > chainBytes {
+		return ""
+	}
 	a.mu.Lock()
 	_ = a.read() // after an error the certificates from before are used
 	roots := a.roots
@@ -123,6 +141,5 @@ func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
 	}); err != nil {
 		return ""
 	}
-	name, _ := issuedName(shown[0])
 	return name
 }

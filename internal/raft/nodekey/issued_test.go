@@ -1,12 +1,21 @@
 package nodekey_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/nodekey"
@@ -101,4 +110,51 @@ func TestAuthorityIssuedAnew(t *testing.T) {
 			t.Errorf("the authority begins %v from now: %q", begins, name)
 		}
 	}
+}
+
+// TestNameOfALongChain: a caller whom nobody knows does not decide how many signatures are checked for it.
+func TestNameOfALongChain(t *testing.T) {
+	dir := t.TempDir()
+	trust, err := nodekey.NewAuthority(nodekeytest.NewAuthority(t, filepath.Join(dir, "ca.pem")).File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := func(subject, issuer string, uris ...*url.URL) *x509.Certificate {
+		key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: subject}, IsCA: true, BasicConstraintsValid: true, URIs: uris}
+		der, err := x509.CreateCertificate(rand.Reader, of, &x509.Certificate{Subject: pkix.Name{CommonName: issuer}}, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	shown := []*x509.Certificate{self("a", "between", &url.URL{Scheme: "quorate", Host: "orders", Path: "/a"})}
+	for range 110 {
+		shown = append(shown, self("between", "between"))
+	}
+	began := threadTime(t)
+	if name := trust.Name(shown); name != "" {
+		t.Errorf("a chain that the authority did not sign has the name %q", name)
+	}
+	if took := threadTime(t) - began; took > 30*time.Millisecond {
+		t.Errorf("%d certificates of a stranger cost %v", len(shown), took)
+	}
+}
+
+// threadTime returns the processor time that this goroutine's thread has had; the goroutine stays on it from now on.
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	runtime.LockOSThread()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
