@@ -222,8 +222,10 @@ func newBackupPruneCommand() *cobra.Command {
 		Short: "Delete the oldest full backups, and the log that only they need",
 		Long: `Deletes the oldest full backups, and the part of the log that only they need. The newest
 full backups that can be restored stay: as many as --keep says, else as backup.keep_full of
-the configuration says. A backup that cannot be restored does not count. What interrupted
-backups have left is deleted, too.
+the configuration says. The newest are those that go furthest in the log, whatever the clocks
+said. A backup that cannot be restored does not count, and one that ends behind all of the
+log that is there neither. If the repository has backups of another cluster, nothing is
+deleted. What interrupted backups have left is deleted, too.
 
 The command does not ask. Run it with --dry-run first.`,
 		Example: `  quorate backup prune --dry-run
@@ -237,7 +239,10 @@ The command does not ask. Run it with --dry-run first.`,
 			if err != nil {
 				return err
 			}
-			names, err := ship.Prune(cmd.Context(), store, cmp.Or(keep, b.KeepFull), dryRun)
+			names, apart, err := ship.Prune(cmd.Context(), store, cmp.Or(keep, b.KeepFull), dryRun)
+			for _, text := range apart {
+				fmt.Fprintln(cmd.ErrOrStderr(), text)
+			}
 			if err != nil {
 				return err
 			}

@@ -214,17 +214,14 @@ func TestPrunable(t *testing.T) {
 		names = append(names, Piece{First: first, Last: first + 9, Time: noon, Sum: strings.Repeat("0", 16)}.Name())
 	}
 	c := Sort(names)
-	begins := map[string]uint64{c.Fulls[0]: 1, c.Fulls[1]: 25, c.Fulls[2]: 21}
-	got, err := c.Prunable(2, func(full string) (uint64, bool, error) { return begins[full], true, nil })
+	reach := map[string]Reach{c.Fulls[0]: {First: 1, End: 20, Whole: true}, c.Fulls[1]: {First: 25, End: 30, Whole: true}, c.Fulls[2]: {First: 21, End: 40, Whole: true}}
+	got := c.Prunable(2, noon, reach)
 	want := []string{DataName(c.Fulls[0]), c.Pieces[0].Name(), c.Pieces[1].Name(), ManifestName(c.Fulls[0])}
-	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
-	if got, err := c.Prunable(3, nil); err != nil || got != nil {
-		t.Errorf("of three, three are kept: %v, %v", got, err)
-	}
-	if _, err := c.Prunable(1, func(string) (uint64, bool, error) { return 0, false, io.EOF }); !errors.Is(err, io.EOF) {
-		t.Errorf("a kept one cannot be read: %v", err)
+	if got := c.Prunable(3, noon, reach); got != nil {
+		t.Errorf("of three, three are kept: %v", got)
 	}
 }
 
@@ -234,9 +231,13 @@ func TestAbandoned(t *testing.T) {
 	newest := FullName(noon, "b")
 	old, young := FullName(noon.Add(-49*time.Hour), "b"), FullName(noon.Add(-47*time.Hour), "b")
 	c := Sort([]string{ManifestName(newest), DataName(newest), DataName(old), DataName(young)})
-	got, err := c.Prunable(7, nil)
-	if d := cmp.Diff([]string{DataName(old)}, got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+	if d := cmp.Diff([]string{DataName(old)}, c.Prunable(7, noon, nil)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	ahead := FullName(noon.AddDate(5, 0, 0), "b") // the backup of a clock that was ahead makes no other one old
+	c = Sort([]string{ManifestName(ahead), DataName(ahead), DataName(old), DataName(young)})
+	if d := cmp.Diff([]string{DataName(old)}, c.Prunable(7, noon, nil)); d != "" {
+		t.Errorf("with a clock ahead (-want +got):\n%s", d)
 	}
 }
 

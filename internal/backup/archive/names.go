@@ -156,12 +156,16 @@ func (c Contents) Chain(first uint64) (pieces []Piece, last uint64) {
 // being taken.
 const abandonedAfter = 48 * time.Hour
 
-// abandoned returns the data objects of full backups that were interrupted long ago.
-func (c Contents) abandoned() (names []string) {
+// abandoned returns the data objects of full backups that were interrupted long ago. The newest backup may be of a
+// clock that was ahead: it counts as taken now, at the latest.
+func (c Contents) abandoned(now time.Time) (names []string) {
 	if len(c.Fulls) == 0 {
 		return nil
 	}
 	newest, ok := fullTime(c.Fulls[len(c.Fulls)-1])
+	if newest.After(now) {
+		newest = now
+	}
 	for _, name := range c.Unfinished {
 		if at, known := fullTime(name); ok && known && newest.Sub(at) > abandonedAfter {
 			names = append(names, DataName(name))
@@ -180,43 +184,57 @@ func fullTime(name string) (time.Time, bool) {
 	return at, err == nil
 }
 
-// Prunable returns the objects that may be deleted, in the order in which to delete them. It keeps the newest full
-// backups until keep of them can be restored; if there are fewer that can, all stay. A piece may go if all of its
-// entries are before what the kept backups need. look returns where the log of a full backup begins, and whether the
-// backup can be restored.
-func (c Contents) Prunable(keep int, look func(full string) (first uint64, whole bool, err error)) (names []string, err error) {
-	names = c.abandoned()
-	if len(c.Fulls) <= keep {
-		return names, nil
-	}
-	need, gone := ^uint64(0), c.Fulls
-	for left := keep; left > 0; {
-		if len(gone) == 0 {
-			return names, nil
-		}
-		full := gone[len(gone)-1]
-		gone = gone[:len(gone)-1]
-		first, whole, err := look(full)
-		if err != nil {
-			return nil, err
-		}
-		if whole {
+// Reach is which part of the log a full backup needs, and of which history.
+type Reach struct {
+	Generation, First, End uint64
+	// Whole says that the backup can be restored. Damaged says that its manifest cannot be read: nothing else is known.
+	Whole, Damaged bool
+}
+
+// compare tells which backup goes further: < 0 = a does not go as far as b.
+func (a Reach) compare(b Reach) int {
+	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.End, b.End))
+}
+
+// Prunable returns the objects that may be deleted, in the order in which to delete them. It keeps the full backups
+// that go furthest until keep of them can be restored; if there are fewer that can, all stay. The names do not tell
+// how far a backup goes: their times are those of several clocks. A damaged backup stays if its name is behind that of a kept
+// one. A piece may go if all of its entries are before what the kept backups need. reach knows every full backup.
+func (c Contents) Prunable(keep int, now time.Time, reach map[string]Reach) (names []string) {
+	names = c.abandoned(now)
+	kept := slices.DeleteFunc(slices.Clone(c.Fulls), func(full string) bool { return reach[full].Damaged })
+	slices.Reverse(kept) // the newest first, of those that go equally far
+	slices.SortStableFunc(kept, func(a, b string) int { return reach[b].compare(reach[a]) })
+	left, need := keep, ^uint64(0)
+	for i, full := range kept {
+		need = min(need, reach[full].First)
+		if reach[full].Whole {
 			left--
 		}
-		need = min(need, first)
+		if left == 0 {
+			kept = kept[:i+1]
+			break
+		}
 	}
+	if left > 0 || len(kept) == 0 {
+		return names
+	}
+	oldest := slices.Min(kept)
+	gone := slices.DeleteFunc(slices.Clone(c.Fulls), func(full string) bool {
+		return slices.Contains(kept, full) || reach[full].Damaged && full > oldest
+	})
 	for _, full := range gone {
 		if c.Data[full] {
 			names = append(names, DataName(full))
 		}
 	}
 	for _, p := range c.Pieces {
-		if p.Last < need {
+		if p.Last < need && len(gone) > 0 {
 			names = append(names, p.Name())
 		}
 	}
 	for _, full := range gone { // last: while a manifest is there, the next prune finishes one that was interrupted
 		names = append(names, ManifestName(full))
 	}
-	return names, nil
+	return names
 }

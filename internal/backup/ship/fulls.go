@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -172,25 +171,20 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 }
 
 // Prune deletes the objects that Contents.Prunable names, and what interrupted backups have left. It returns the
-// names of what it deleted; with dryRun, of what it would delete.
-func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names []string, err error) {
+// names of what it deleted; with dryRun, of what it would delete. apart says which backups do not count among the keep
+// ones, although they could be restored. While the repository has backups of two histories, Prune deletes nothing.
+func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names, apart []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	names, err = contents.Prunable(keep, func(full string) (uint64, bool, error) {
-		m, err := readManifest(ctx, store, full)
-		if errors.Is(err, archive.ErrManifest) { // it stays, but it can never be restored and needs no log
-			return math.MaxUint64, false, nil
+	var reach map[string]archive.Reach
+	if len(contents.Fulls) > keep { // else all stay
+		if reach, apart, err = reaches(ctx, store, contents); err != nil {
+			return nil, apart, err
 		}
-		if err != nil {
-			return 0, false, fmt.Errorf("%s, which is to stay: %w", full, err)
-		}
-		return m.Begin.First, lacks(contents, full, m) == "", nil
-	})
-	if err != nil {
-		return names, err
 	}
+	names = contents.Prunable(keep, time.Now(), reach)
 	parts, err := store.Parts(ctx, !dryRun)
 	left := []string{}
 	for _, p := range parts {
@@ -199,12 +193,45 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 		}
 	}
 	if err != nil || dryRun {
-		return append(left, names...), err
+		return append(left, names...), apart, err
 	}
 	for i, name := range names {
 		if err := store.Delete(ctx, name); err != nil && !errors.Is(err, repository.ErrNotFound) {
-			return append(left, names[:i]...), err
+			return append(left, names[:i]...), apart, err
 		}
 	}
-	return append(left, names...), nil
+	return append(left, names...), apart, nil
+}
+
+// reaches returns what each full backup says of itself, and in apart which of them do not count as whole because they
+// end behind all of the log that is here.
+func reaches(ctx context.Context, store repository.Store, contents archive.Contents) (reach map[string]archive.Reach, apart []string, err error) {
+	reach = map[string]archive.Reach{}
+	newest := contents.Newest().Last
+	var first archive.Manifest
+	firstName := ""
+	for _, full := range contents.Fulls {
+		m, err := readManifest(ctx, store, full)
+		if errors.Is(err, archive.ErrManifest) {
+			reach[full] = archive.Reach{Damaged: true}
+			continue
+		}
+		if err != nil {
+			return nil, apart, fmt.Errorf("nothing was deleted: %s: %w", full, err)
+		}
+		if firstName == "" {
+			first, firstName = m, full
+		}
+		if sameCluster(first, m.ClusterID, m.Generation) != nil {
+			return nil, apart, fmt.Errorf("nothing was deleted: %s is of cluster %q (%s), generation %d, and %s of cluster %q (%s), generation %d: move those that do not belong here to another repository",
+				firstName, first.Cluster, first.ClusterID, first.Generation, full, m.Cluster, m.ClusterID, m.Generation)
+		}
+		whole := lacks(contents, full, m) == ""
+		if whole && m.End.Index > newest && newest > 0 {
+			whole = false
+			apart = append(apart, fmt.Sprintf("%s does not count: it ends at entry %d, and the log here at entry %d", full, m.End.Index, newest))
+		}
+		reach[full] = archive.Reach{Generation: m.Generation, First: m.Begin.First, End: m.End.Index, Whole: whole}
+	}
+	return reach, apart, nil
 }

@@ -591,11 +591,11 @@ func backUp(t *testing.T, c Config, n *node, fulls int) {
 func TestPrune(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	backUp(t, c, n, 3)
-	wouldGo, err := Prune(t.Context(), c.Store, 1, true)
+	wouldGo, _, err := Prune(t.Context(), c.Store, 1, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone, err := Prune(t.Context(), c.Store, 1, false)
+	gone, _, err := Prune(t.Context(), c.Store, 1, false)
 	if d := cmp.Diff(wouldGo, gone); d != "" || err != nil || len(gone) < 5 {
 		t.Errorf("%v (-would +gone):\n%s", err, d)
 	}
@@ -632,7 +632,7 @@ func TestPartsOfFulls(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, dryRun := range []bool{true, false} {
-		names, err := Prune(t.Context(), store, 1, dryRun)
+		names, _, err := Prune(t.Context(), store, 1, dryRun)
 		if d := cmp.Diff([]string{".2", ".4"}, names); d != "" || err != nil || store.removed == dryRun {
 			t.Errorf("dry run %v: %v (-want +got):\n%s", dryRun, err, d)
 		}
@@ -660,11 +660,11 @@ func TestPruneInterrupted(t *testing.T) {
 	for n := 0; ; n++ {
 		c, node := newConfig(t), newNode(5)
 		backUp(t, c, node, 2)
-		want, err := Prune(t.Context(), c.Store, 1, true)
+		want, _, err := Prune(t.Context(), c.Store, 1, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Prune(t.Context(), &dying{c.Store, n}, 1, false)
+		_, _, err = Prune(t.Context(), &dying{c.Store, n}, 1, false)
 		if n == len(want) {
 			if err != nil {
 				t.Error(err)
@@ -674,7 +674,7 @@ func TestPruneInterrupted(t *testing.T) {
 		if !errors.Is(err, errDead) {
 			t.Fatalf("deletion %d: %v", n, err)
 		}
-		again, err := Prune(t.Context(), c.Store, 1, false)
+		again, _, err := Prune(t.Context(), c.Store, 1, false)
 		if d := cmp.Diff(want[n:], again); d != "" || err != nil {
 			t.Errorf("dead at deletion %d, and again: %v (-want +got):\n%s", n, err, d)
 		}
@@ -714,7 +714,7 @@ func TestPruneKeepsUsable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Prune(t.Context(), c.Store, step.keep, false); err != nil {
+		if _, _, err := Prune(t.Context(), c.Store, step.keep, false); err != nil {
 			t.Fatal(err)
 		}
 		after, err := list(t.Context(), c.Store)

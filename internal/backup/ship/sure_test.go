@@ -155,7 +155,7 @@ func TestCutManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Prune(t.Context(), c.Store, 1, false); err != nil { // only one of the two others can go
+	if _, _, err := Prune(t.Context(), c.Store, 1, false); err != nil { // only one of the two others can go
 		t.Errorf("prune: %v", err)
 	}
 	if after, err := list(t.Context(), c.Store); err != nil || len(after.Fulls) != len(before.Fulls)-1 || !slices.Contains(after.Fulls, name) {

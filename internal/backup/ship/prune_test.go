@@ -1,0 +1,55 @@
+package ship
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+)
+
+// TestPruneByTheLog: the names' times do not say which backups are the newest: not those of a clock that was ahead, and not
+// those that somebody put there. Backups of another history, and those behind all of the log, push none out.
+func TestPruneByTheLog(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	backUp(t, c, n, 3)
+	contents, err := list(t.Context(), c.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := archive.FullName(time.Now().AddDate(5, 0, 0), "b")
+	rename(t, c.Store, contents.Fulls[0], first)
+	forge := func(cluster string) string {
+		name := archive.FullName(time.Now().AddDate(70, 0, 0), "x")
+		for object, text := range map[string]string{
+			archive.DataName(name):     "x",
+			archive.ManifestName(name): fmt.Sprintf(`{"format": 1, "cluster_id": %q, "begin": {"first": 999}, "end": {"index": 998}, "data": "x"}`, cluster),
+		} {
+			if err := c.Store.Put(t.Context(), object, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return name
+	}
+	other := forge("another")
+	if names, _, err := Prune(t.Context(), c.Store, 2, false); err == nil || len(names) > 0 || !strings.Contains(err.Error(), "another") {
+		t.Errorf("with a backup of another cluster: deleted %v, %v", names, err)
+	}
+	for _, object := range []string{archive.ManifestName(other), archive.DataName(other)} {
+		if err := c.Store.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forge(n.cluster)
+	names, apart, err := Prune(t.Context(), c.Store, 2, false)
+	if err != nil || len(apart) != 1 || !strings.Contains(apart[0], "entry 998") || !slices.Contains(names, archive.ManifestName(first)) {
+		t.Errorf("deleted %v, apart %v, %v", names, apart, err)
+	}
+	after, err := list(t.Context(), c.Store)
+	if err != nil || len(after.Fulls) != 3 || !slices.Contains(after.Fulls, contents.Fulls[1]) || !slices.Contains(after.Fulls, contents.Fulls[2]) {
+		t.Errorf("left: %v, %v; of %v", after.Fulls, err, contents.Fulls)
+	}
+}
