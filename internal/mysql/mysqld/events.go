@@ -153,19 +153,28 @@ func (p *Process) SetEvents(ctx context.Context, events []Event) (not map[EventN
 	return not, nil
 }
 
-// set runs ALTER EVENT. The event would get the session's time and character set, so the session
-// first takes those of the event.
+// set runs ALTER EVENT. The event would get the session's time and character set, so the session first takes those of
+// the event. A name may have letters that this set lacks, and in swe7 there is no backtick: such an event is not enabled.
+// It can be kept from running, as one of utf8mb4.
 func (e Event) set(ctx context.Context, conn *sql.Conn, v install.Version) error {
 	if _, err := conn.ExecContext(ctx, "SET NAMES utf8mb4"); err != nil { // the event before may have failed half-way
 		return err
 	}
-	var alter []byte // the statement in the character set of the event
-	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+binlog.QuoteName(e.Charset)+") AS BINARY)", e.alter(v)).Scan(&alter); err != nil {
+	charset, text := binlog.QuoteName(e.Charset), e.alter(v)
+	var alter, back string // the statement in the character set of the event, and from there again in ours
+	if err := conn.QueryRowContext(ctx, "SELECT CAST(CONVERT(? USING "+charset+") AS BINARY), CONVERT(CONVERT(? USING "+charset+") USING utf8mb4)", text, text).Scan(&alter, &back); err != nil {
 		return err
 	}
+	switch {
+	case back == text:
+	case e.Status == EventEnabled:
+		return fmt.Errorf("its character set %s has no such text: %s", e.Charset, text)
+	default:
+		charset, alter = "utf8mb4", text
+	}
 	for _, statement := range []string{
-		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, binlog.QuoteName(e.Charset), binlog.QuoteName(e.Collation)),
-		string(alter),
+		fmt.Sprintf("SET TIMESTAMP=%d, character_set_client=%s, collation_connection=%s", e.Altered, charset, binlog.QuoteName(e.Collation)),
+		alter,
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err

@@ -79,6 +79,36 @@ func TestEvents(t *testing.T) {
 	runsOnce(t, a, dba)
 }
 
+// TestSetEventOfSwe7: an event whose character set lacks a letter of its statement can be kept from running, whoever made
+// it. Before, it kept every event from running.
+func TestSetEventOfSwe7(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	a := openAlone(t, p)
+	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	dba.SetMaxOpenConns(1)
+	mustExec(t, dba, "SET NAMES utf8mb4", "CREATE DATABASE `日本`", "USE `日本`",
+		"SET SESSION character_set_client = swe7", "CREATE EVENT seven ON SCHEDULE EVERY 1 HOUR DO SET @a = 1",
+		"SET SESSION character_set_client = latin1", "CREATE EVENT western ON SCHEDULE EVERY 1 HOUR DO SET @a = 1")
+	for _, status := range []EventStatus{EventEnabled, EventElsewhere, EventDisabled} {
+		look, err := a.LookAtEvents(ctx(t))
+		if err != nil || len(look.Events) != 2 {
+			t.Fatalf("%+v, %v", look, err)
+		}
+		for i := range look.Events {
+			look.Events[i].Status = status
+		}
+		not, err := p.SetEvents(ctx(t), look.Events)
+		if err != nil || (len(not) > 0) != (status == EventEnabled) {
+			t.Errorf("%s: %v, %v", status, not, err)
+		}
+		if look, err = a.LookAtEvents(ctx(t)); err != nil || look.Events[0].Status != status || look.Events[1].Status != status {
+			t.Errorf("%s: %+v, %v", status, look, err)
+		}
+	}
+}
+
 // recordsEvents: the table has what was written last, in transactions.
 func recordsEvents(t *testing.T, p *Process, e Event) {
 	t.Helper()
