@@ -160,7 +160,7 @@ func TestReadingEnds(t *testing.T) {
 }
 
 // TestFormatBeforeTransactions: a session gets the FORMAT_DESCRIPTION of a file before the GTID of its first
-// transaction, in a statement of its own.
+// transaction.
 func TestFormatBeforeTransactions(t *testing.T) {
 	w, r := binlogtest.New("b"), &recorder{}
 	file, ends := [][]byte{w.FormatDescription(1)}, []byte{6: 1, 9: 0}
@@ -170,7 +170,7 @@ func TestFormatBeforeTransactions(t *testing.T) {
 	if err := f.Run(t.Context(), t.Context()); !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
-	want := []string{"SET @@SESSION.gtid_next='AUTOMATIC'", "BINLOG '", "SET @@SESSION.gtid_next='" + binlogtest.GTID(1).String() + "'", "COMMIT"}
+	want := []string{"SET @@SESSION.gtid_next='AUTOMATIC'", "BINLOG '", "SET @@SESSION.gtid_next='" + binlogtest.GTID(1).String() + "'", "SET ", "BEGIN", "BINLOG '", "COMMIT"}
 	for i, text := range want {
 		if len(r.executed) != len(want) || !strings.HasPrefix(r.executed[i], text) {
 			t.Fatalf("%.100q, want %q", r.executed, want)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -289,7 +288,6 @@ func (f *Follower) wrote(step follow.Step, info binlog.GTIDInfo) {
 type writer struct {
 	conn    *sql.Conn
 	session follow.Session
-	pending []string
 	info    binlog.GTIDInfo
 }
 
@@ -297,28 +295,10 @@ func (w *writer) step(ctx context.Context, step follow.Step) error {
 	if step.Kind == follow.Begin {
 		w.info = step.Info
 	}
-	ours, text := w.session.SQL(step)
-	w.pending = append(w.pending, ours...)
-	// A BINLOG statement must be the last of its text: after it the server does not say that more answers come.
-	if text == "" && !step.Ends && step.Kind != follow.Rows {
-		return nil
-	}
-	err := w.exec(ctx, strings.Join(w.pending, "; "))
-	clear(w.pending) // rows may be long
-	w.pending = w.pending[:0]
-	if err == nil {
-		err = w.exec(ctx, text)
-	}
-	if err != nil {
-		return fmt.Errorf("write transaction %v: %w", w.info.GTID, err)
+	for _, text := range w.session.SQL(step) {
+		if _, err := w.conn.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("write transaction %v: %w", w.info.GTID, err)
+		}
 	}
 	return nil
-}
-
-func (w *writer) exec(ctx context.Context, text string) error {
-	if text == "" {
-		return nil
-	}
-	_, err := w.conn.ExecContext(ctx, text)
-	return err
 }

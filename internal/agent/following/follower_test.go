@@ -217,6 +217,25 @@ func (p *pair) parallel(t *testing.T) {
 	p.mustFollow(t)
 }
 
+// TestSourceTextIsOneStatement: what was one statement at the source is not executed as several here. MySQL's binlog has
+// some statements in UTF-8, and says that they are in the client's character set: read so, a string ends elsewhere.
+func TestSourceTextIsOneStatement(t *testing.T) {
+	p := newPair(t)
+	p.source.do(t, "CREATE DATABASE shop", "CREATE DATABASE bank", "USE shop")
+	if err := p.follow(t); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	p.source.do(t, "USE shop", "SET NAMES gbk",
+		"CREATE TEMPORARY TABLE tt (c INT COMMENT '\xd6\xd0\\\\', d INT COMMENT ');SET gtid_next=AUTOMATIC;DROP DATABASE bank;/*', e INT) COMMENT '*/ -- '",
+		"CREATE TABLE looted LIKE tt")
+	if err := p.follow(t); err == nil || !strings.Contains(err.Error(), "1064") {
+		t.Errorf("the follower ended with %v", err)
+	}
+	if n := p.target.query(t, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'bank'"); n != "1" {
+		t.Error("a part of a string at the source was executed here")
+	}
+}
+
 // unsupported: a transaction that cannot be carried over ends the following, in one line that says what to do, and
 // does so again.
 func (p *pair) unsupported(t *testing.T) {

@@ -23,36 +23,37 @@ type Session struct {
 	format string
 }
 
-// SQL returns the statements to execute for a step: first ours, which may be joined with "; ", then text, alone.
-func (s *Session) SQL(step Step) (ours []string, text string) {
+// SQL returns the statements to execute for a step. The last of them may be the source's: the server must not take it as
+// several.
+func (s *Session) SQL(step Step) []string {
 	switch step.Kind {
 	case Format:
 		if s.format == string(step.Events) {
-			return nil, ""
+			return nil
 		}
 		s.format = string(step.Events)
 		// It must not be in a transaction: with a GTID that exists already, the server would skip it
 		// silently.
-		return []string{"SET @@SESSION.gtid_next='AUTOMATIC'"}, binlogStatement(step.Events)
+		return []string{"SET @@SESSION.gtid_next='AUTOMATIC'", binlogStatement(step.Events)}
 	case Begin:
 		commit := step.Info.OriginalCommit
 		if commit == 0 {
 			commit = undefinedCommit
 		}
-		ours = append(ours, fmt.Sprintf("SET @@SESSION.gtid_next='%v',@@SESSION.original_commit_timestamp=%d", step.Info.GTID, commit))
+		return []string{fmt.Sprintf("SET @@SESSION.gtid_next='%v',@@SESSION.original_commit_timestamp=%d", step.Info.GTID, commit)}
 	case Open:
-		ours = append(s.set(step.Query), "BEGIN")
+		return append(s.set(step.Query), "BEGIN")
 	case Rows:
-		ours = append(ours, binlogStatement(step.Events))
 		delete(s.settings, "timestamp") // each row event has set its own timestamp
+		return []string{binlogStatement(step.Events)}
 	case Commit:
-		ours = append(ours, "COMMIT")
+		return []string{"COMMIT"}
 	case LeftOut:
-		ours = append(ours, "BEGIN", "COMMIT")
+		return []string{"BEGIN", "COMMIT"}
 	case Statement:
-		return s.statement(step.Query), step.Query.Text
+		return append(s.statement(step.Query), step.Query.Text)
 	}
-	return ours, ""
+	return nil
 }
 
 // binlogStatement returns the statement by which the server applies events.

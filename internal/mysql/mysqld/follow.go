@@ -24,8 +24,8 @@ func (c Config) followStatements() []string {
 	}
 }
 
-// OpenFollow returns a pool of sessions of FollowUser that keeps no idle session. A text may have
-// several statements.
+// OpenFollow returns a pool of sessions of FollowUser that keeps no idle session. A text is one statement: what a source
+// has as one must not be several here.
 func (p *Process) OpenFollow() (*sql.DB, error) {
 	return FollowSessions(p.server.cfg.Socket, FollowUser, p.server.cfg.Secrets.Follow())
 }
@@ -33,8 +33,8 @@ func (p *Process) OpenFollow() (*sql.DB, error) {
 // FollowSessions is OpenFollow for the server at a Unix socket.
 func FollowSessions(socket, user, password string) (*sql.DB, error) {
 	cfg := socketConfig(socket, user, password)
-	cfg.MultiStatements, cfg.MaxAllowedPacket = true, 0 // 0 = as much as the server accepts
-	cfg.Params = map[string]string{                     // these must not follow what the operator sets for clients
+	cfg.MaxAllowedPacket = 0        // = as much as the server accepts
+	cfg.Params = map[string]string{ // these must not follow what the operator sets for clients
 		"autocommit": "1", "completion_type": "0", "max_execution_time": "0", "sql_big_selects": "1", "wait_timeout": "31536000",
 		// As an applier has it: a statement is executed as at the source, also where the source is
 		// older.
