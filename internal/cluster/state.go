@@ -263,6 +263,8 @@ type Impact struct {
 	Notes []string `json:"notes,omitempty"`
 	// Stops are sentences that say why writes would stop at once.
 	Stops []string `json:"stops,omitempty"`
+	// TooFew says why the change would leave too few voters for a while; "" = it would not. Such a change must be forced.
+	TooFew string `json:"-"`
 }
 
 // ErrUnchanged refuses a change that would change nothing.

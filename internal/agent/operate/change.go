@@ -57,6 +57,8 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 	case err != nil && !ask.DryRun: // the node that makes the change says so, by the committed state
 	case err != nil:
 		return Done{ReadOnly: true}, RefusedChange(err)
+	case plan.TooFew != "" && !ask.Force:
+		return Done{What: c.String(), ReadOnly: ask.DryRun}, tooFew(plan)
 	case len(plan.Stops) > 0 && !ask.Force && !ask.DryRun:
 		return Done{What: c.String()}, control.Errorf(control.CodeFailed, "%s: writes would stop now: %s; --force does it anyway", c, strings.Join(plan.Stops, "; "))
 	}
@@ -72,6 +74,10 @@ func (s *Server) ChangeAs(ctx context.Context, by string, ask cluster.Ask, c clu
 		d.Result = result
 	}
 	return d, err
+}
+
+func tooFew(plan cluster.Impact) error {
+	return control.Errorf(control.CodeFailed, "%s; --force does not wait", plan.TooFew)
 }
 
 // Planned is what a dry run answers.

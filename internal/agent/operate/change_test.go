@@ -99,6 +99,34 @@ func TestJudgedOnWhatIsCommitted(t *testing.T) {
 	}
 }
 
+// TestOneRebuildAtATime: a person's rebuild or removal is refused while another node is rebuilt, if it would leave one
+// running voter. So is its dry run, and --force does not wait.
+func TestOneRebuildAtATime(t *testing.T) {
+	s, n := serve(t)
+	var members []cluster.Member
+	for i, name := range []string{"a", "b", "c"} {
+		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Name: name, Kind: cluster.KindFull, Weight: 5})
+	}
+	members[1].Kind, members[1].Becomes, members[1].Instance = cluster.KindLearner, cluster.KindFull, "new"
+	n.board.SetState(cluster.NewState(members))
+	for _, m := range members[1:] {
+		n.board.PeerUp(m.ID, true)
+		if err := n.board.Received(m.ID, status.Node{ID: m.ID, Name: m.Name, Role: status.RoleReplica, StateVersion: new(uint64), StateFormat: cluster.StateFormat}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Node = lead(t, n)
+	for _, name := range []string{"node.rebuild", "node.remove", "node.demote"} {
+		for ask, refused := range map[string]bool{"": true, `,"dry_run":true`: true, `,"force":true`: false, `,"force":true,"dry_run":true`: false} {
+			_, err := s.all[name].Run(t.Context(), control.Request{Name: name, By: "ann@db1", Args: []byte(`{"change":{"name":"c"}` + ask + `}`)})
+			said := err != nil && strings.Contains(err.Error(), "node b is being rebuilt, and only one running voter would be left")
+			if e, ok := errors.AsType[*control.Error](err); said != refused || refused && (!ok || e.Code != control.CodeFailed) {
+				t.Errorf("%s%s: %v, want it refused: %t", name, ask, err, refused)
+			}
+		}
+	}
+}
+
 // TestIgnoredChanges: if a change was overtaken, its operator is told to look, and to ask again. If Raft cannot make
 // a change, its operator is told not to ask again.
 func TestIgnoredChanges(t *testing.T) {

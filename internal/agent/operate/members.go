@@ -155,6 +155,9 @@ func (s *Server) changeMembers(ctx context.Context, by string, r cluster.Members
 	if err != nil {
 		return Done{}, RefusedChange(err)
 	}
+	if plan.TooFew != "" && !r.Force {
+		return Done{}, tooFew(plan)
+	}
 	return s.Planned(c, plan), nil
 }
 

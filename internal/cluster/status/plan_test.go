@@ -97,6 +97,46 @@ func TestPlanChange(t *testing.T) {
 	}
 }
 
+// TestTooFewVoters: no vote is taken from the last but one running voter while a node copies its data. That node may copy
+// from the voter that would lose its data.
+func TestTooFewVoters(t *testing.T) {
+	three, nodes := threeToPlanFor()
+	well := nodes(func(_, _ *Node) {})
+	take := func(s cluster.State, op cluster.MembershipOp, name string) cluster.State {
+		t.Helper()
+		c := cluster.MembershipChange{Op: op, Name: name, Instance: "new", Peer: "h:1", ID: 4, Kind: cluster.KindLogger}
+		after, err := s.With(cluster.Change{ID: string(op) + name, Membership: &c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after
+	}
+	rebuilt := take(three, cluster.OpRebuild, "b")
+	demoted := take(three, cluster.OpDemote, "b")
+	joined := take(demoted, cluster.OpAdd, "d")
+	const left = ", and only one running voter would be left (a): wait until \"quorate status\" shows node "
+	for _, c := range []struct {
+		name   string
+		before cluster.State
+		op     cluster.MembershipOp
+		take   string
+		want   string
+	}{
+		{"the first rebuild", three, cluster.OpRebuild, "b", ""},
+		{"a second rebuild", rebuilt, cluster.OpRebuild, "c", "node b is being rebuilt" + left + "b as full"},
+		{"a demotion", rebuilt, cluster.OpDemote, "c", "node b is being rebuilt" + left + "b as full"},
+		{"a removal", rebuilt, cluster.OpRemove, "c", "node b is being rebuilt" + left + "b as full"},
+		{"the same once more", rebuilt, cluster.OpRebuild, "b", ""},
+		{"its removal", rebuilt, cluster.OpRemove, "b", ""},
+		{"one of two, nobody joins", demoted, cluster.OpRebuild, "c", ""},
+		{"one of two, a logger joins", joined, cluster.OpRebuild, "c", "node d joins" + left + "d as logger"},
+	} {
+		if got := PlanChange(c.before, take(c.before, c.op, c.take), well, "a").TooFew; got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // TestLongState: from half of the bound on, a change of the cluster state says so.
 func TestLongState(t *testing.T) {
 	before, nodes := threeToPlanFor()
