@@ -95,12 +95,18 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 // refusalBy is a peer's rejection as a status shows it.
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
 	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key, Data: err.Code == transport.CodePeer}
-	m, _ := a.board.State().MemberByID(a.self.ID)
+	state := a.board.State()
+	m, _ := state.MemberByID(a.self.ID)
 	rebuilt := m.Instance != "" && m.Instance == a.data.Own().Instance
 	// Without an order the other node only cannot write something down.
 	if older := err.Order.Instance; r.Data && r.By != a.self.Name && rebuilt && older != "" && older != m.Instance && a.board.SinceLeader() == 0 {
-		r.Data = false // it is the other node that was away
-		r.Why += fmt.Sprintf(". The cluster has rebuilt node %s since: \"quorate node rebuild %s\" takes node %s in again", a.self.Name, r.By, r.By)
+		r.Data = false // it is the other node that was away, or copies its data
+		r.Why += fmt.Sprintf(". The cluster has rebuilt node %s since: ", a.self.Name)
+		if by, _ := state.MemberByID(id); !by.Votes() && by.Becomes != "" {
+			r.Why += fmt.Sprintf("node %s copies its data, and learns of that with them: wait until \"quorate status\" shows it as %s", r.By, by.Becomes)
+		} else {
+			r.Why += fmt.Sprintf("\"quorate node rebuild %s\" takes node %s in again", r.By, r.By)
+		}
 	}
 	switch {
 	case err.Elsewhere():

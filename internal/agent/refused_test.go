@@ -331,6 +331,16 @@ func TestRebuiltNodeIsRefused(t *testing.T) {
 	if r := says(); r.Data || !strings.Contains(r.Why, `"quorate node rebuild b" takes node b in again`) {
 		t.Errorf("%+v", r)
 	}
+	for i := range s.Members {
+		if s.Members[i].ID == b {
+			s.Members[i].Kind, s.Members[i].Becomes = cluster.KindLearner, cluster.KindFull
+		}
+	}
+	s.Version++
+	a.board.SetState(s)
+	if r := says(); r.Data || strings.Contains(r.Why, "node rebuild") || !strings.Contains(r.Why, `node b copies its data, and learns of that with them: wait until "quorate status" shows it as full`) {
+		t.Errorf("of a node that joins: %+v", r)
+	}
 	refuses = &transport.RejectedError{Code: transport.CodePeer, Text: "write peers.json: no space left on device", By: "b"}
 	if r := says(); !r.Data || r.Why != refuses.Text {
 		t.Errorf("of a node whose disk is full: %+v", r)
