@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -139,11 +140,25 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	for _, text := range texts {
 		warnings = append(warnings, "mysqld would start without TLS: mysql.variables."+text)
 	}
+	if text := zoneWarning(c); text != "" {
+		warnings = append(warnings, text)
+	}
 	wrong := map[string]string{}
 	for name, why := range refused {
 		wrong["mysql.variables."+name] = fmt.Sprintf("mysqld %s would not start with mysql.variables.%s: %s", install.Version, name, why)
 	}
 	return warnings, usage(c.Wrong(wrong))
+}
+
+// zoneWarning is about a default_time_zone with which mysqld may not start; "" = there is none. A server that was adopted
+// may have tables of time zones.
+func zoneWarning(c config.Config) string {
+	zone := mysqld.NamedZone(c.MySQL.Variables)
+	if _, err := os.Stat(filepath.Join(c.DataDir, founding.DoneFile)); zone == "" || err == nil {
+		return ""
+	}
+	return fmt.Sprintf("mysql.variables.default_time_zone is %q, and no offset such as +02:00: mysqld would not start, unless this is the cluster of an adopted server "+
+		"that has tables of time zones (in every other cluster they are empty)", zone)
 }
 
 // startWarnings says why the agent would not start with the data directory and the key that are on this host. It also

@@ -54,6 +54,28 @@ func TestFileWarnings(t *testing.T) {
 	}
 }
 
+// TestZoneWarning: a default_time_zone by name is warned of, as no --validate-config does it, but where a server was adopted.
+func TestZoneWarning(t *testing.T) {
+	dir := t.TempDir()
+	warned := func(zone string) bool {
+		c := config.Config{DataDir: dir, MySQL: config.MySQL{Variables: map[string]string{"default_time_zone": zone}}}
+		text := zoneWarning(c)
+		if text != "" && !strings.HasPrefix(text, `mysql.variables.default_time_zone is "`+zone+`", and no offset such as +02:00: mysqld would not start`) {
+			t.Errorf("%s: %s", zone, text)
+		}
+		return text != ""
+	}
+	if !warned("Europe/Berlin") || warned("+02:00") || warned("SYSTEM") {
+		t.Error("a name is to be warned of, and nothing else")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "adopted.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if warned("Europe/Berlin") {
+		t.Error("an adopted server may have tables of time zones")
+	}
+}
+
 // TestEmptyArgument: an argument that is empty, perhaps because a variable of the shell is not set, is refused. It does
 // not stand for the file of $QUORATE_CONFIG.
 func TestEmptyArgument(t *testing.T) {

@@ -65,4 +65,4 @@ func (c Cluster) TimeZones() string {
 }
 
 // TimeZonesRemedy says what to do about different time zones.
-const TimeZonesRemedy = "set one zone on all hosts, or default_time_zone in [mysql.variables] of all nodes, and restart the agents"
+const TimeZonesRemedy = "set one zone on all hosts, or an offset such as default_time_zone = \"+02:00\" in [mysql.variables] of all nodes, and restart the agents"

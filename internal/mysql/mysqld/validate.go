@@ -57,6 +57,18 @@ func ValidateVariables(ctx context.Context, in *install.Installation, variables 
 	return refused, nil
 }
 
+// NamedZone returns the default_time_zone among the settings that is no offset from UTC, and not SYSTEM; "" = there is none.
+// mysqld looks such a name up in its tables of time zones, and does not start if they lack it. --validate-config reads no tables.
+func NamedZone(variables map[string]string) string {
+	offset := regexp.MustCompile(`^[+-](0?\d|1[0-3]):[0-5]\d$|^[+]14:00$`)
+	for name, zone := range variables {
+		if normalizeOption(name) == "default_time_zone" && !strings.EqualFold(zone, "SYSTEM") && !offset.MatchString(zone) {
+			return zone
+		}
+	}
+	return ""
+}
+
 // runValidation returns the errors that mysqld finds in the settings.
 func runValidation(ctx context.Context, in *install.Installation, dir string, variables map[string]string) ([]string, error) {
 	var text strings.Builder

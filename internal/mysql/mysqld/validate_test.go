@@ -9,6 +9,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestNamedZone: mysqld starts with any offset. With a name it starts only if its tables have that name, which
+// --validate-config does not tell.
+func TestNamedZone(t *testing.T) {
+	for zone, named := range map[string]bool{
+		"+02:00": false, "-05:30": false, "+2:00": false, "+14:00": false, "-13:59": false, "system": false, "SYSTEM": false,
+		"Europe/Berlin": true, "UTC": true, "+14:01": true, "+02": true, "02:00": true, "+02:60": true, "": true,
+	} {
+		want := ""
+		if named {
+			want = zone
+		}
+		variables := map[string]string{"default-time-zone": zone, "max_connections": "5"}
+		if got := NamedZone(variables); got != want {
+			t.Errorf("%q: %q", zone, got)
+		}
+		if in, err := findMySQL(); err == nil && zone != "" {
+			if refused, err := ValidateVariables(t.Context(), in, variables); len(refused) > 0 || err != nil {
+				t.Errorf("%q: mysqld judges it itself: %v, %v", zone, refused, err)
+			}
+		}
+	}
+	if got := NamedZone(map[string]string{"max_connections": "5"}); got != "" {
+		t.Errorf("none is set: %q", got)
+	}
+}
+
 // TestValidateVariables: the server names all settings that it would not start with, and none
 // that it takes.
 func TestValidateVariables(t *testing.T) {
