@@ -634,6 +634,9 @@ func TestHangingAgent(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		var out, errs bytes.Buffer
 		code := Main(ctx, append(c.args, "--config", path), &out, &errs, Deps{})
+		if text := aboutData(ctx, filepath.Join(dir, "control.sock")); !strings.HasSuffix(text, "; the data may be old, and a write may get no OK: use another node\n") {
+			t.Errorf("of mysqld's data is said %q", text)
+		}
 		stop()
 		if code != c.code || !strings.Contains(out.String(), c.out) || !strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%v: %d, %q, %q", c.args, code, out.String(), errs.String())
@@ -649,7 +652,8 @@ func TestOldData(t *testing.T) {
 		want string
 	}{
 		{status.Node{Role: status.RolePromoting, LagTransactions: 12}, "quorate: node a (promoting) still applies the log, 12 transactions left: its data are old (quorate status)\n"},
-		{status.Node{Role: status.RoleUnverified, LagTransactions: 12, LagUnknown: true}, "quorate: node a (unverified) still applies the log: its data are old (quorate status)\n"},
+		{status.Node{Role: status.RoleUnverified, Leader: 2, LagTransactions: 12, LagUnknown: true}, "quorate: node a (unverified) still applies the log: its data are old (quorate status)\n"},
+		{status.Node{Role: status.RoleUnverified, LagUnknown: true}, "quorate: node a (unverified) has no leader: nobody knows whether its data are the newest, and it takes no writes (quorate status)\n"},
 		{status.Node{Role: status.RoleReplica, LagTransactions: 1, LagSeconds: 61}, "quorate: node a (replica) still applies the log, 1 transaction left: its data are old (quorate status)\n"},
 		{status.Node{Role: status.RoleReplica, LagTransactions: 1, LagSeconds: 1}, ""},
 		{status.Node{Role: status.RolePrimary}, ""},

@@ -33,9 +33,9 @@ func newMySQLCommand(deps Deps) *cobra.Command {
 It must read the node's secrets: run it as the agent's account, or as root. What follows --
 goes to the client.
 
-On a replica the server is read-only; "quorate status" says which node is the primary. While
-the node still applies the log, as after a restore, the data are old: a line on stderr says
-so. The exit code is the client's.`,
+On a replica the server is read-only; "quorate status" says which node is the primary. Where
+the data are old or may be old, a line on stderr says so: the node still applies the log, as
+after a restore, has no leader, or its agent does not answer. The exit code is the client's.`,
 		Example: `  quorate mysql --config node.toml
   quorate mysql --config node.toml -- -e "CREATE USER app IDENTIFIED BY '…'"
   quorate mysql --config node.toml -- --table orders < query.sql`,
@@ -49,9 +49,7 @@ so. The exit code is the client's.`,
 			if err != nil {
 				return err
 			}
-			if st, err := askStatus(cmd.Context(), cfg.ControlSocket()); err == nil { // else the agent cannot be asked
-				fmt.Fprint(cmd.ErrOrStderr(), oldData(st.Own()))
-			}
+			fmt.Fprint(cmd.ErrOrStderr(), aboutData(cmd.Context(), cfg.ControlSocket()))
 			return execClient(cmd.Context(), cfg, args, deps.Exec)
 		},
 	}
@@ -62,10 +60,24 @@ so. The exit code is the client's.`,
 // oldDataSeconds is the lag from which on a replica's data are called old.
 const oldDataSeconds = 60
 
-// oldData is a line that says that a node's mysqld, whose sessions are open already, still lacks a part of the log; "" =
-// it does not lack enough to be told.
+// aboutData is a line that says that the data of this node's mysqld may be old; "" = they are not, as far as its agent knows.
+func aboutData(ctx context.Context, socket string) string {
+	st, err := fetchStatus(ctx, socket)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return "" // there is no agent, so its mysqld has ended, too
+	}
+	if err != nil {
+		return fmt.Sprintf("quorate: %v; the data may be old, and a write may get no OK: use another node\n", err)
+	}
+	return oldData(st.Own())
+}
+
+// oldData is a line that says that a node's mysqld, whose sessions are open already, may lack a part of the log; "" = it
+// does not lack enough to be told.
 func oldData(n status.Node) string {
 	switch {
+	case n.Role == status.RoleUnverified && n.Leader == 0:
+		return fmt.Sprintf("quorate: node %s (%s) has no leader: nobody knows whether its data are the newest, and it takes no writes (quorate status)\n", n.Name, n.Role)
 	case n.Role == status.RoleUnverified, n.Role == status.RolePromoting:
 	case n.Role == status.RoleReplica && n.Lag() >= oldDataSeconds:
 	default:
@@ -125,7 +137,7 @@ func answers(socket string) error {
 		_ = conn.Close()
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no mysqld runs on this node (%w): \"quorate status\" says why", err)
+		return errors.New("no mysqld runs on this node: \"quorate status\" says why")
 	}
 	return nil
 }
