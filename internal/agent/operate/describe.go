@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,14 +12,11 @@ import (
 
 // describe says in a line what a request asks for, if its handler has not said that.
 func describe(r control.Request) string {
-	text := inWords(r)
-	if text == "" {
-		text = r.Name + " " + string(r.Args)
-	}
+	text := cmp.Or(inWords(r), strings.ReplaceAll(r.Name, ".", " ")) // site.switch and others have no arguments to tell
 	return text[:min(len(text), auditTextBytesMax)]
 }
 
-// inWords says what an operator's request asks for; "" = it cannot be read.
+// inWords says what an operator's request asks for; "" = its name says it, or its arguments cannot be read.
 func inWords(r control.Request) string {
 	switch r.Name {
 	case "node.set":
@@ -35,6 +33,10 @@ func inWords(r control.Request) string {
 		return spoken[cluster.SwitchoverRequest](r.Args)
 	case "restart":
 		return spoken[cluster.RestartRequest](r.Args)
+	case "follow.start":
+		return strings.TrimSpace("follow " + spoken[cluster.Follow](r.Args))
+	case "follow.stop":
+		return "follow --stop"
 	case "site.yield":
 		return spoken[cluster.SiteYield](r.Args)
 	case "site.resume": // without its token

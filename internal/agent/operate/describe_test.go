@@ -26,8 +26,16 @@ func TestDescribe(t *testing.T) {
 		{"log.purge", `{}`, "purge the log"},
 		{"log.purge", `{"retention_size":0}`, "purge the log, but for 0B"},
 		{"log.purge", `{"retention_size":0,"up_to":9}`, "purge the log up to entry 9, but for 0B"},
-		{"node.set", `x`, "node.set x"},
-		{"some.other", `{}`, "some.other {}"},
+		{"node.set", `x`, "node set"},
+		{"follow.start", `{"source":"db9:3306","user":"copy","password_file":"/p","check":true}`, "follow db9:3306 as copy"},
+		{"follow.start", `x`, "follow"},
+		{"follow.stop", `{}`, "follow --stop"},
+		{"cutover", `{"within_ns":30000000000}`, "cutover"},
+		{"site.follow", `{"check":false}`, "site follow"},
+		{"site.switch", `{"within_ns":30000000000}`, "site switch"},
+		{"site.promote", `{"yes":true}`, "site promote"},
+		{"site.forget", `{}`, "site forget"},
+		{"secrets.rotate", `{}`, "secrets rotate"},
 	} {
 		if got := describe(control.Request{Name: c.name, Args: []byte(c.args)}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.name, c.args, got, c.want)
