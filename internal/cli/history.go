@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 )
@@ -212,8 +213,9 @@ func shortDuration(d time.Duration) string {
 
 // lastChangeLine says in one line when and why the primary changed last; "" = not
 // known.
-func lastChangeLine(r *cluster.HistoryRow) string {
-	if r == nil {
+func lastChangeLine(st status.Cluster) string {
+	r := st.LastChange
+	if r == nil || st.Primary != "" && r.Node != st.Primary { // the newest change is not written down yet
 		return ""
 	}
 	line := fmt.Sprintf("last %s: %s, %s", r.What, units.Time(r.At), historyNode(*r))

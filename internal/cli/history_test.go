@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestHistoryOutage: the history and the last line of the status show both times. Where both are the
@@ -32,8 +33,24 @@ func TestHistoryOutage(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		want = "last failover: 2026-11-22 12:00:00 UTC, a -> b" + tc.line + " (quorate history)\n"
-		if d := cmp.Diff(want, lastChangeLine(&tc.row)); d != "" {
+		if d := cmp.Diff(want, lastChangeLine(status.Cluster{Primary: "b", LastChange: &tc.row})); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+}
+
+// TestLastChangeOfThePrimary: the last line of the status does not contradict the first one, as long as the newest change is
+// not written down.
+func TestLastChangeOfThePrimary(t *testing.T) {
+	lost := cluster.HistoryRow{What: cluster.HistoryLost, From: "c"}
+	moved := cluster.HistoryRow{What: cluster.HistoryFailover, From: "a", Node: "b"}
+	for _, tc := range []struct {
+		row     cluster.HistoryRow
+		primary string
+		shown   bool
+	}{{lost, "a", false}, {lost, "", true}, {moved, "c", false}, {moved, "b", true}, {moved, "", true}} {
+		if line := lastChangeLine(status.Cluster{Primary: tc.primary, LastChange: &tc.row}); (line != "") != tc.shown {
+			t.Errorf("%+v, primary %q: %q", tc.row, tc.primary, line)
 		}
 	}
 }

@@ -223,7 +223,7 @@ func statusTable(st status.Cluster, colour bool) string {
 	if reasons != "" {
 		text.WriteString("\n" + reasons)
 	}
-	if last := lastChangeLine(st.LastChange); last != "" {
+	if last := lastChangeLine(st); last != "" {
 		text.WriteString("\n" + last)
 	}
 	lines := strings.SplitAfter(text.String(), "\n")

@@ -232,7 +232,7 @@ func topView(samples []topSample) (lines []topLine) {
 			lines = append(lines, topLine{text: n.Name + ": " + about})
 		}
 	}
-	if change := lastChangeLine(st.LastChange); change != "" {
+	if change := lastChangeLine(st); change != "" {
 		lines = append(lines, topLine{text: strings.TrimRight(change, "\n")})
 	}
 	return lines

@@ -58,7 +58,8 @@ function lagOf(n, st) {
 // ---- what counts most
 
 function showVerdict(st) {
-  const q = st.quorum, c = st.last_change;
+  const q = st.quorum, last = st.last_change;
+  const c = st.primary && last?.node !== st.primary ? null : last; // the newest change is not written down yet
   const card = (id, level, big, small) => {
     $('card-' + id).className = 'card ' + level;
     say(id, big);
