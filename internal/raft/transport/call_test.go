@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 func dialCall(t testing.TB, from *node) net.Conn {
@@ -84,5 +87,33 @@ func TestDialCallErrors(t *testing.T) {
 	defer func() { _ = a.listener.Close() }()
 	if _, err := a.DialCall(t.Context(), 9); !errors.Is(err, ErrUnknownPeer) {
 		t.Errorf("unknown peer: %v", err)
+	}
+}
+
+// TestDialCallSays: an operator reads why a node cannot be asked: an agent that hangs, or does not run, or a host that is away.
+// A program can still tell.
+func TestDialCallSays(t *testing.T) {
+	for _, protected := range []bool{false, true} {
+		a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+		if protected {
+			secured(t, cluster.PeersRequire, a, b)
+		}
+		introduce(a, b)
+		defer func() { _ = a.listener.Close() }()
+		a.tune.handshakeTimeout /= 100
+		at := a.peer(nodeB).Addr
+		says := func(want string, is error) {
+			t.Helper()
+			if _, err := a.DialCall(t.Context(), nodeB); err == nil || err.Error() != want || !errors.Is(err, is) {
+				t.Errorf("protected %t: %v, want %q", protected, err, want)
+			}
+		}
+		says("the host of node b answers at "+at+", and its agent does not: it hangs; see its log there (journalctl -u quorate)", os.ErrDeadlineExceeded)
+		_ = b.listener.Close()
+		says("no agent runs at "+at+` (connection refused): "systemctl start quorate" on the host of node b`, errRefused)
+	}
+	away := (&peer{Peer: Peer{Name: "b", Addr: "10.0.0.2:7400"}}).unasked(fmt.Errorf("dial peer: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}))
+	if want := "the host of node b does not answer at 10.0.0.2:7400: i/o timeout"; away.Error() != want || !errors.Is(away, os.ErrDeadlineExceeded) {
+		t.Errorf("%v, want %q", away, want)
 	}
 }
