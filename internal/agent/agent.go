@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -318,7 +319,11 @@ func (a *Agent) listenMysqld(ctx context.Context) error {
 	if err := port("feed port (feed.listen)").opened(a.feed.Listen()); err != nil {
 		return err
 	}
-	return port("mysqld's port (mysql.port)").opened(a.checkPortFree(ctx))
+	name, err := port("mysqld's port (mysql.port)"), a.checkPortFree(ctx)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) { // 127.0.0.1 is there on every host
+		name = "mysqld's port at its own address (mysql.bind)"
+	}
+	return name.opened(err)
 }
 
 // openMysqld reads what belongs to mysqld, and starts nothing.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,6 +82,19 @@ func TestOpenPasswordFileIsSaid(t *testing.T) {
 		if n := strings.Count(text.String(), "is open to others (mode 0640): let the agent's account own it, and chmod 600 "+path); n != want {
 			t.Errorf("mode %v: %d warnings, want %d:\n%s", mode, n, want, text.String())
 		}
+	}
+}
+
+// TestBindIsNamed: an agent that ends because this host does not have mysqld's own address names the setting.
+func TestBindIsNamed(t *testing.T) {
+	cfg := loneConfig(t)
+	cfg.MySQL.Bind = "203.0.113.3"
+	a := loneAgent(t, cfg)
+	defer func() { a.feed.Unlisten() }()
+	ctx, end := context.WithCancel(t.Context())
+	end() // it tries once
+	if err := a.listenMysqld(ctx); err == nil || !strings.HasPrefix(err.Error(), "open mysqld's port at its own address (mysql.bind): listen tcp 203.0.113.3:") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"os/user"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -19,6 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/agent/founding"
 	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/cli/doctor"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
@@ -60,7 +63,8 @@ its option --validate-config.
 
 A warning is about something that is allowed and probably not meant. Some examples: other
 accounts may read or change a file that they should not; mysqld cannot use a file for TLS;
-this account cannot use data_dir or mysql.bind; this host has no mysqld. If the node's data
+this account cannot use data_dir or mysql.bind; the node is to listen at an address that this
+host does not have; this host has no mysqld. If the node's data
 directory and key are on this host, the command looks at them as the agent does when it
 starts. So run it as the agent's account.
 
@@ -77,6 +81,7 @@ would not start. 2: there is a mistake.`,
 			if err != nil {
 				return err
 			}
+			warnings = append(warnings, addressWarnings(cmd.Context(), c)...) // doctor looks at the ports, too
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
@@ -109,6 +114,24 @@ func configWarnings(ctx context.Context, path string, c config.Config) ([]string
 	}
 	return slices.Concat(warnings, dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
 		fileWarnings(path, c), hookWarnings(c), startWarnings(c), server), err
+}
+
+// addressWarnings says which addresses where the node is to listen are none of this host's. A name that is not found at once
+// says nothing.
+func addressWarnings(ctx context.Context, c config.Config) (texts []string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, l := range doctor.Listens(c) {
+		host, _, _ := net.SplitHostPort(l[1])
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+		if err == nil {
+			_ = listener.Close()
+		}
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			texts = append(texts, fmt.Sprintf("%s: %s is no address of this host"+stops, l[0], host))
+		}
+	}
+	return texts
 }
 
 // checkServer lets this host's mysqld judge the operator's variables. There may be no mysqld

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -368,5 +369,24 @@ password_hash = "010000000000000000000000000000000000000000000000000000000000000
 	}
 	if strings.Contains(text, "0100000") {
 		t.Error("the hash of a password is shown")
+	}
+}
+
+// TestAddressWarnings: config check says where the node is to listen at an address that this host does not have. A name
+// that is not found says nothing.
+func TestAddressWarnings(t *testing.T) {
+	c := config.Default()
+	c.Cluster, c.Node, c.Members = "orders", "a", []config.Member{{Name: "a", Peer: "nowhere.invalid:7400", Kind: cluster.KindFull}}
+	if got := addressWarnings(t.Context(), c); got != nil {
+		t.Errorf("all are here: %q", got)
+	}
+	c.Members[0].Peer, c.API.Listen, c.MySQL.Bind = "203.0.113.1:7400", "203.0.113.2:7401", "203.0.113.3"
+	want := []string{
+		"peer: 203.0.113.1 is no address of this host: the agent would not start",
+		"api.listen: 203.0.113.2 is no address of this host: the agent would not start",
+		"mysql.bind: 203.0.113.3 is no address of this host: the agent would not start",
+	}
+	if d := cmp.Diff(want, addressWarnings(t.Context(), c)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -180,9 +180,8 @@ func (h Host) latency(median time.Duration, rounds []time.Duration) cluster.Chec
 	return c
 }
 
-// listens are the addresses where this node will listen, by the settings that say so.
-func (h Host) listens() (all [][2]string) {
-	c := h.Config
+// Listens are the addresses where a configuration's node will listen, each after the setting that says so.
+func Listens(c config.Config) (all [][2]string) {
 	add := func(setting, address string) {
 		if address != "" {
 			all = append(all, [2]string{setting, address})
@@ -208,7 +207,7 @@ func (h Host) listens() (all [][2]string) {
 // ports looks whether the node's ports are free, or who has them.
 func (h Host) ports() (checks []cluster.Check) {
 	free := 0
-	for _, l := range h.listens() {
+	for _, l := range Listens(h.Config) {
 		setting, address := l[0], l[1]
 		subject := "port of " + setting
 		listener, err := net.Listen("tcp", address)
