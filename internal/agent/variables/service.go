@@ -160,12 +160,20 @@ func (s *Service) tryOne(ctx context.Context, args cluster.VariablesRequest) (no
 	if by.ID == s.self.ID {
 		tried, err = s.tryHere(ctx, try)
 	} else {
-		err = s.requests.Request(ctx, by.ID, requestTry, try, &tried)
+		err = plain(s.requests.Request(ctx, by.ID, requestTry, try, &tried))
 	}
 	if err != nil {
 		return nil, err
 	}
 	return notesOf(tried), nil
+}
+
+// plain is another node's refusal alone: it names that node itself.
+func plain(err error) error {
+	if refused, is := errors.AsType[*control.Error](err); is && refused.Code == control.CodeInvalid {
+		return refused
+	}
+	return err
 }
 
 // committed returns a copy of the cluster's variables.

@@ -1,11 +1,14 @@
 package variables
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // TestNotesOfVariables: the answer says which values do not hold at once.
@@ -37,5 +40,25 @@ func TestApplierNotes(t *testing.T) {
 		if diff := cmp.Diff(c.want, applierNotes(c.change)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.change, diff)
 		}
+	}
+}
+
+// TestRefusalNamesItsNodeOnce: an operator reads another node's refusal as that node says it.
+func TestRefusalNamesItsNodeOnce(t *testing.T) {
+	refused := control.Errorf(control.CodeInvalid, "mysqld 9.7.4 of node c refuses max_connections=0")
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("ask node c: %w", refused), "mysqld 9.7.4 of node c refuses max_connections=0"},
+		{fmt.Errorf("ask node c: %w", control.Errorf(control.CodeFailed, "no mysqld")), "ask node c: no mysqld"},
+		{errors.New("ask node c: i/o timeout"), "ask node c: i/o timeout"},
+	} {
+		if got := plain(tc.err); got.Error() != tc.want {
+			t.Errorf("%v: %v", tc.err, got)
+		}
+	}
+	if plain(nil) != nil {
+		t.Error("no error becomes one")
 	}
 }

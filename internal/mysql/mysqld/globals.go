@@ -67,6 +67,8 @@ func CheckGlobal(name, value string) error {
 	switch {
 	case strings.Contains(name, "."):
 		return fmt.Errorf("%w: %s belongs to a component that some servers may lack: write loose_%s into [mysql.variables]", ErrConfig, name, name)
+	case name == "time_zone" || name == "default_time_zone":
+		return fmt.Errorf("%w: %s is fixed when mysqld starts: write default_time_zone into each node's [mysql.variables], as an offset such as +02:00", ErrConfig, name)
 	case slices.Contains(fixed, name):
 		return fmt.Errorf("%w: %s is fixed when a data directory is made", ErrConfig, name)
 	case place.MatchString(name) && !strings.HasSuffix(name, "core_file"): // which is ON or OFF

@@ -34,6 +34,7 @@ func TestCheckGlobal(t *testing.T) {
 		"lower_case_table_names": ErrConfig, "innodb_page_size": ErrConfig, "general_log_file": ErrConfig, "slow_query_log_file": ErrConfig,
 		"ssl_ca": ErrConfig, "admin_ssl_key": ErrConfig, "ssl_capath": ErrConfig, "innodb_tmpdir": ErrConfig, "innodb_doublewrite_dir": ErrConfig,
 		"innodb_data_file_path": ErrConfig, "innodb_buffer_pool_filename": ErrConfig, "innodb_redo_log_archive_dirs": ErrConfig, "innodb_buffer_pool_in_core_file": nil, "validate_password.length": ErrConfig, "not a name": ErrConfig,
+		"time_zone": ErrConfig, "default_time_zone": ErrConfig,
 	} {
 		if err := CheckGlobal(name, "1"); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
