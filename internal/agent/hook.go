@@ -1,12 +1,13 @@
 package agent
 
 import (
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // aboutHook is the key, among the node's troubles, of a hook that fails.
-const aboutHook = "hook"
+const aboutHook = board.Last + "hook"
 
 // newTeller makes the teller, which runs the operator's hook; nil = there is no hook.
 func (a *Agent) newTeller() *hooks.Teller {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
@@ -26,7 +27,7 @@ func loadAuthority(cfg config.Config) (*nodekey.Authority, error) {
 }
 
 // aboutKeys is the key, among the node's troubles, of nodes for which the configuration has outdated keys.
-const aboutKeys = "keys in node.toml"
+const aboutKeys = board.Last + "keys in node.toml"
 
 // OutdatedKeys names the nodes for which a configuration has other keys than the newest cluster state on this
 // node's disk; "" = there are none, or that state cannot be read.

@@ -152,8 +152,12 @@ func (b *Board) SetCutOff(text string) {
 	b.cutOff = text
 }
 
+// Last begins the key of a trouble that takes the node out of nothing, such as advice on a file. A screen may show the first
+// words of all troubles only, so these come after all others.
+const Last = "~"
+
 // SetTrouble notes what ails the node beside its role; "" = nothing (any more). It
-// tells whether that is news.
+// tells whether that is news. The troubles are shown in the order of their keys, about.
 func (b *Board) SetTrouble(about, text string) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

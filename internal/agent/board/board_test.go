@@ -409,6 +409,18 @@ func TestTroubleGoesWithItsNode(t *testing.T) {
 	}
 }
 
+// TestAdviceComesLast: a screen that shows the first words alone shows what takes the node out.
+func TestAdviceComesLast(t *testing.T) {
+	w := newWorld(t)
+	w.SetTrouble(Last+"keys", "node.toml lacks keys")
+	w.SetTrouble("space", "mysqld's disk is full")
+	w.SetTrouble("b", "node b refuses this node")
+	w.SetRole(status.RoleReplica, "")
+	if got, want := w.Own().Reason, "node b refuses this node; mysqld's disk is full; node.toml lacks keys"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestCutOffIsShown: the status says why the others do not hear a node, whatever its role says.
 func TestCutOffIsShown(t *testing.T) {
 	w := newWorld(t)

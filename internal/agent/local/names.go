@@ -6,14 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 const (
 	// aboutNames is the key of the reserved names among the board's troubles, aboutGrants that of the withheld privileges.
-	aboutNames  = "names"
-	aboutGrants = "withheld privileges"
+	aboutNames  = board.Last + "names"
+	aboutGrants = board.Last + "withheld privileges"
 	// accountsEvery is how often LookAtAccounts looks: it reads the stored definitions of all views.
 	accountsEvery = time.Minute
 )

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -20,7 +21,7 @@ import (
 const aboutReplication = "replication"
 
 // aboutTLS is the key of what is wrong with mysqld's TLS.
-const aboutTLS = "tls"
+const aboutTLS = board.Last + "tls"
 
 // errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
 const errUnknownXID = 1397 // ER_XAER_NOTA
