@@ -96,14 +96,14 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 	}
 	n, err := o.ownNode(ctx)
 	if err != nil {
-		return err
+		return waits(err, c, next.Name())
 	}
 	before := n.Key == next.Name()
 	if !before {
 		var result cluster.ChangeResult
 		change := cluster.KeysRequest{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
 		if err := o.ask(ctx, "node.key", change, &result); err != nil {
-			return err
+			return waits(err, c, next.Name())
 		}
 	}
 	if err := o.awaitKey(ctx, next.Name(), wait); err != nil {
@@ -122,6 +122,14 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool,
 		text = "the key had been changed before, and no other one was made: to change it once more, run this again\n" + text
 	}
 	return o.print(out, shown, false, nil, text)
+}
+
+// waits adds to the error of a change that has not begun, as far as is known, that its key is kept for the next try.
+func waits(err error, c config.Config, key cluster.Key) error {
+	if c.PeerTLS.CertificateFile != "" { // that key is in its place already
+		return err
+	}
+	return fmt.Errorf("%w; the new key %s waits in %s: run the command again", err, key, keys.NextFile(c.KeyFile))
 }
 
 // takeNext gives the next key the place of the node's key. It leaves both files as they are if the next one does not

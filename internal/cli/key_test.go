@@ -118,15 +118,27 @@ func TestKey(t *testing.T) {
 // end. asked is the last change that was asked for. asking is called with each; nil = nothing is.
 func keyNode(t *testing.T, dir string, done bool, asked *cluster.KeysChange, asking func()) (toml string) {
 	t.Helper()
+	return keyNodeThat(t, dir, done, asked, func() *control.Answer {
+		if asking != nil {
+			asking()
+		}
+		return nil
+	})
+}
+
+// keyNodeThat is keyNode with an answer to each change; nil = it is made.
+func keyNodeThat(t *testing.T, dir string, done bool, asked *cluster.KeysChange, answered func() *control.Answer) (toml string) {
+	t.Helper()
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			var request control.Request
 			_ = json.NewDecoder(r.Body).Decode(&request)
 			_ = json.Unmarshal(request.Args, asked)
-			if asking != nil {
-				asking()
-			}
 			w.Header().Set("Content-Type", "application/json")
+			if answer := answered(); answer != nil {
+				_ = json.NewEncoder(w).Encode(answer)
+				return
+			}
 			_ = json.NewEncoder(w).Encode(control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true})})
 			return
 		}
@@ -189,6 +201,33 @@ func TestRotateAlone(t *testing.T) {
 	}
 	if err := takeNext(file, *asked.NextKey); err != nil {
 		t.Errorf("the key is in its place: %v", err)
+	}
+}
+
+// TestRotateKeepsTheKey: if no leader takes the change, the command says that the key waits, and the next one takes it.
+func TestRotateKeepsTheKey(t *testing.T) {
+	dir := t.TempDir()
+	var asked cluster.KeysChange
+	leaderless := true
+	answered := func() *control.Answer {
+		if !leaderless {
+			return nil
+		}
+		return &control.Answer{Code: control.CodeNoLeader, Error: "no leader took the request within 5s, nothing was done"}
+	}
+	toml := keyNodeThat(t, dir, true, &asked, answered)
+	file := filepath.Join(dir, "node.key.next")
+	code, _, errs := run(t, "key", "rotate", "--config", toml)
+	k, err := nodekey.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "nothing was done; the new key " + string(k.Name()) + " waits in " + file + ": run the command again\n"; code != exitNoPrimary || !strings.HasSuffix(errs, want) {
+		t.Errorf("%d, %q, want %q", code, errs, want)
+	}
+	leaderless, asked = false, cluster.KeysChange{}
+	if code, out, _ := run(t, "key", "rotate", "--config", toml); code != exitOK || !strings.Contains(out, string(k.Name())) {
+		t.Errorf("again: %d, %q", code, out)
 	}
 }
 
