@@ -34,7 +34,7 @@ func TestFenceIsKept(t *testing.T) {
 	if err := datadir.Replace(vfs.OS{}, a.data.Join(), datadir.Fence, f); err != nil {
 		t.Fatal(err)
 	}
-	want := role.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
+	want := role.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk; quorate unfence ends that"}
 	if in, err := a.Fenced(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}

@@ -190,3 +190,6 @@ func (f Fence) String() string {
 	}
 	return s
 }
+
+// Told is what the status of the fenced node says.
+func (f Fence) Told() string { return f.String() + "; quorate unfence ends that" }

@@ -227,7 +227,7 @@ func (m *Member) Fenced() (role.Fenced, error) {
 	if f == nil {
 		return role.Fenced{}, err
 	}
-	return role.Fenced{Reason: f.String()}, nil
+	return role.Fenced{Reason: f.Told()}, nil
 }
 
 // RunRole is the role machine's goroutine: see primary.Shell. It begins with the operator's fence from before this

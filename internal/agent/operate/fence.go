@@ -38,7 +38,7 @@ func (s *Server) fence(ctx context.Context, r control.Request, args cluster.Fenc
 	if err := s.Dir.WriteFence(f); err != nil {
 		return d, fmt.Errorf("note the fence: %w", err)
 	}
-	s.Node.Input(role.Fenced{Reason: f.String()})
+	s.Node.Input(role.Fenced{Reason: f.Told()})
 	return d, s.awaitRole(ctx, func(role status.Role) bool { return role == status.RoleFenced || role == status.RoleErrant })
 }
 
