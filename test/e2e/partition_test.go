@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // TestPartition cuts the connections between the agents, in every way that differs for
@@ -40,6 +42,7 @@ func TestPartition(t *testing.T) {
 			}
 		})
 	}
+	f.scenario(t, "FollowerLeavesLocks", f.followerLeavesLocks)
 	f.scenario(t, "FlappingLink", func(t *testing.T, ctx context.Context) { steady(t, func() string { return f.flap(t, ctx, false) }) })
 	f.scenario(t, "FlappingPrimary", func(t *testing.T, ctx context.Context) { steady(t, func() string { return f.flap(t, ctx, true) }) })
 }
@@ -109,6 +112,42 @@ func (f *fixture) followerCut(t *testing.T, ctx context.Context, cut func(int, [
 	f.check(t, ctx)
 	t.Logf("write gap %v", gap.Round(time.Millisecond))
 	return wrong
+}
+
+// followerLeavesLocks: a client that came in through a follower has a row locked when that follower is cut off. Another
+// client gets the row, although nothing says that the first connection is over, and the first client hears of it.
+func (f *fixture) followerLeavesLocks(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	through := f.others(primary)[0]
+	connect := func(i int) *sql.Conn {
+		conn, err := openDSN(t, f.DSN(i), nil).Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	first, second := connect(through), connect(primary)
+	defer func() { _, _ = first.Close(), second.Close() }()
+	exec := func(c *sql.Conn, statements ...string) {
+		t.Helper()
+		for _, s := range statements {
+			if _, err := c.ExecContext(ctx, s); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			}
+		}
+	}
+	const update = "UPDATE hot SET n = n + 1"
+	exec(second, "USE "+ledger.Database, "CREATE TABLE hot (id INT PRIMARY KEY, n INT)", "INSERT INTO hot VALUES (1, 1)", "SET innodb_lock_wait_timeout = 15")
+	exec(first, "USE "+ledger.Database, "START TRANSACTION", update)
+	f.Isolate(through)
+	defer f.MendAll()
+	exec(second, update)
+	ctx2, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if _, err := first.ExecContext(ctx2, "COMMIT"); err == nil || ctx2.Err() != nil {
+		t.Errorf("COMMIT of the client of the follower: %v", err)
+	}
+	exec(second, "DROP TABLE hot")
 }
 
 // electionTimeout is the product's default.

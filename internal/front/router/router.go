@@ -158,7 +158,7 @@ func New(config Config, backend Backend) *Router {
 // else happens; the error names the address. Run closes it.
 func (r *Router) Listen() (err error) {
 	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		// A client host that died silently is noticed within 30 s.
+		// The host of an idle client that died silently is noticed within 30 s.
 		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	r.listener, err = lc.Listen(context.Background(), "tcp", r.config.Listen)

@@ -87,6 +87,7 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 		return
 	}
 	p.from.Store(new(strangers.Source(conn.RemoteAddr())))
+	p.shookHands.Store(t.now())
 	if h.class == classRoute || h.class == classRead {
 		if stop() { // else the transport is closing, and closes conn
 			t.serveRoute(conn, p, h.class == classRead)
@@ -273,15 +274,18 @@ func (r idleReader) Read(p []byte) (int, error) {
 // read gives p's frames to the handler until the connection ends. It returns the reason: io.EOF, ErrCorrupt or
 // a network error.
 func (t *Transport) read(conn net.Conn, p *peer, c class) error {
-	count := p.received(c)
+	count, heard := p.received(c), &p.heard[c-1]
 	fr := newFrameReader(idleReader{conn: conn, limit: t.tune.idleTimeout}, c)
 	for {
+		heard.Store(t.now())
 		kind, payload, err := fr.next()
 		if err != nil {
 			return err
 		}
+		heard.Store(handling)
 		count.bytes.Add(uint64(frame.HeaderBytes + len(payload)))
 		if err := t.deliver(conn.RemoteAddr(), p.ID, c, kind, payload, fr.more()); err != nil {
+			heard.Store(t.now())
 			return err
 		}
 		if kind == frameRaft || kind == frameAppend {

@@ -20,6 +20,10 @@ import (
 // the host is alive and no process listens there.
 var errRefused = errors.New("connection refused")
 
+// keepAlive is for connections that have no pings. A routed stream may be idle for hours, or held up by a client that
+// reads slowly. TCP_USER_TIMEOUT would take that for a dead host. A bulk stream may be held up by a slow disk.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: userTimeout, Interval: time.Second, Count: 5}
+
 // dial opens a TCP connection to a peer. The error wraps errRefused only if every address of the peer's host
 // refused. An address that is silent or unreachable leaves doubt, and doubt is not a refusal. Nor is a refusal at
 // an address that the host had before: another host may have it now.
@@ -36,9 +40,7 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 	}
 	d := net.Dialer{}
 	if c != classControl && c != classAppend {
-		// A routed stream may be idle for hours, or held up by a client that reads slowly. TCP_USER_TIMEOUT
-		// would take that for a dead host. A bulk stream may be held up by a slow disk.
-		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: userTimeout, Interval: time.Second, Count: 5}
+		d.KeepAliveConfig = keepAlive
 	} else {
 		d.KeepAlive = -1 // pings do that job
 		d.Control = setUserTimeout
@@ -151,7 +153,7 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 }
 
 // DialRoute opens a stream to the peer's router: its Handler.Route gets the other end. The caller owns the
-// connection. ctx bounds only the opening. The opening waits while routesOpenedMax other streams to that peer
+// connection, which is closed when nothing has come from the peer for 10 s. ctx bounds only the opening. The opening waits while routesOpenedMax other streams to that peer
 // are being opened. The error is ErrUnknownPeer, a *RejectedError, ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classRoute)
@@ -189,6 +191,10 @@ func (t *Transport) open(ctx context.Context, id cluster.NodeID, c class) (net.C
 	conn, _, err := t.connect(ctx, p.Peer, c)
 	if err != nil {
 		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
+	}
+	if c == classRoute || c == classRead {
+		p.shookHands.Store(t.now())
+		return p.route(conn), nil
 	}
 	return conn, nil
 }

@@ -75,6 +75,7 @@
 // dead. Further dials wait: 50 ms to 1 s, or 1 s after a rejection. A peer that connects to this node ends that
 // wait. A silent host is noticed by TCP_USER_TIMEOUT (5 s) on the sending side, and after 10 s without a byte
 // on the receiving side; idle senders ping. Raft has its own, faster timers and does not wait for any of these.
+// Once nothing has come from a peer for 10 s on either class, its routed streams are closed, on both sides.
 //
 // A peer's name is looked up at each dial. If that fails, or takes half of a dial's time, the addresses that the name
 // had last are dialled (names.go).
@@ -94,7 +95,7 @@
 //	          wait for it, and for later ones
 //	watcher   one for each established outgoing connection: blocked in a read
 //	          that only ends with the connection
-//	notifier  one; calls Handler.PeerUnreachable, so that Send never does
+//	notifier  one; calls Handler.PeerUnreachable, so that Send never does, and looks for peers that are silent
 //
 // # Frames
 //

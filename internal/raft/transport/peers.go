@@ -36,6 +36,8 @@ func (t *Transport) newPeer(c Peer) *peer {
 		p.at.Store(&[]net.IPAddr{{IP: ip}})
 	}
 	p.gone, p.leave = context.WithCancel(context.Background())
+	p.newReach()
+	p.shookHands.Store(t.now())
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
 }
@@ -94,6 +96,7 @@ func (p Peer) isAs(before Peer) bool {
 func (p *peer) follow(before *peer) {
 	p.leave()
 	p.gone, p.leave = before.gone, before.leave
+	p.reach.Store(before.reach.Load())
 	p.at.Store(before.at.Load())
 	before.leave = func() {}
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -244,5 +245,59 @@ func TestHangupInTheHandshake(t *testing.T) {
 		}
 		expectClosed(t, conn)
 		a.stop()
+	}
+}
+
+// TestStreamsOfASilentPeer: when nothing more comes from a peer's host, the routed streams end on this side, with those
+// that this node has opened. While its pings come, they stay.
+func TestStreamsOfASilentPeer(t *testing.T) {
+	ln := rawPeer(t)
+	a := newNode(t, nodeA, nodeB)
+	a.setAddr(nodeB, ln.Addr().String())
+	a.tune.idleTimeout = 2 * time.Second
+	a.start(t)
+	control, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classControl)))
+	far, _ := rawDial(t, a, encodeHello(helloFrom(nodeB, nodeA, classRoute)))
+	t.Cleanup(func() { _ = within(t, a.routes, "the routed stream").Close() })
+	opened := make(chan net.Conn, 1)
+	go func() {
+		for {
+			if conn, c, err := answer(ln, identity(nodeB)); err != nil || c == classRead {
+				opened <- conn
+				return
+			}
+		}
+	}()
+	near, err := a.DialRead(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = near.Close() }()
+	other := within(t, opened, "the stream that a opened")
+	defer func() { _ = other.Close() }()
+	_ = other.SetDeadline(time.Now().Add(patience))
+	var ping batch
+	if err := ping.add(framePing, nil, classControl); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 3*a.tune.idleTimeout/2; time.Sleep(a.tune.idleTimeout / 20) {
+		if _, err := control.Write(ping.whole()[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent := time.Now()
+	for _, conn := range []net.Conn{far, other} {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !isTimeout(err) {
+			t.Fatalf("a stream of a peer that pings: %v", err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+	}
+	expectClosed(t, far)
+	expectClosed(t, other)
+	if took := time.Since(silent); took >= 3*a.tune.idleTimeout/2 {
+		t.Errorf("they were closed after %v", took)
 	}
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"math"
 	"net"
 	"time"
 )
@@ -28,10 +29,48 @@ func (p *peer) closeWhenGone(conn net.Conn, end func(), after time.Duration) (st
 	}
 }
 
-// routed is a routed stream. The handler owns it.
+// handling is later than any time in peer.heard: what has come is being handled, and that may take long
+// (Handler.Raft).
+const handling = math.MaxInt64
+
+// reach is a time in which a peer is heard. over ends when the peer has been silent, or is a peer no more. The
+// streams of that time end then.
+type reach struct {
+	over context.Context
+	end  context.CancelFunc
+}
+
+func (p *peer) newReach() {
+	over, end := context.WithCancel(p.gone)
+	p.reach.Store(&reach{over, end})
+}
+
+// now is the time in peer.heard.
+func (t *Transport) now() int64 { return int64(time.Since(t.began)) }
+
+// endSilent ends the routed streams of each peer from which nothing has come for idleTimeout. TCP itself would keep
+// them for minutes where its host is dead, and a client's transaction would keep its locks. A client that is slow
+// changes nothing here: what counts comes on the peer's other connections.
+func (t *Transport) endSilent() {
+	since := t.now() - int64(t.tune.idleTimeout)
+	for _, p := range t.allPeers() {
+		if max(p.heard[0].Load(), p.heard[1].Load(), p.shookHands.Load()) < since {
+			silent := p.reach.Load()
+			p.newReach()
+			silent.end()
+		}
+	}
+}
+
+// routed is a routed stream. Its user owns it.
 type routed struct {
 	net.Conn
-	stop func()
+	stop func() bool
+}
+
+// route returns conn as a stream that is closed when the peer is silent, or no peer any more.
+func (p *peer) route(conn net.Conn) net.Conn {
+	return routed{conn, context.AfterFunc(p.reach.Load().over, func() { _ = conn.Close() })}
 }
 
 // Close implements net.Conn.
@@ -42,10 +81,9 @@ func (r routed) Close() error {
 
 // serveRoute gives the handler a routed stream.
 func (t *Transport) serveRoute(conn net.Conn, p *peer, read bool) {
-	stream := routed{conn, p.closeWhenGone(conn, func() {}, 0)}
 	if read {
-		t.cfg.Handler.RouteRead(stream, p.ID)
+		t.cfg.Handler.RouteRead(p.route(conn), p.ID)
 		return
 	}
-	t.cfg.Handler.Route(stream, p.ID)
+	t.cfg.Handler.Route(p.route(conn), p.ID)
 }

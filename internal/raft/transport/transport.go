@@ -29,7 +29,7 @@ const (
 	// transport; this only frees the connection.
 	userTimeout = 5 * time.Second
 	// idleTimeout ends an accepted connection on which nothing comes: its sender's host is gone. Pings come at
-	// least every 2 × pingInterval.
+	// least every 2 × pingInterval. Where nothing comes on any, it also ends the peer's routed streams.
 	idleTimeout  = 10 * time.Second
 	pingInterval = 2 * time.Second
 
@@ -195,6 +195,11 @@ type peer struct {
 	bulk, calls streams
 	// version is the protocol version of this node's control connection; 0 = there is none.
 	version atomic.Uint32
+	// heard says, by class-1, since when the reader of an accepted connection waits: a time since Transport.began,
+	// or handling. shookHands is when the peer took part in a handshake last.
+	heard      [2]atomic.Int64
+	shookHands atomic.Int64
+	reach      atomic.Pointer[reach]
 	// opening has a value for each route that is being opened.
 	opening chan struct{}
 	// at are the addresses of the peer's name when it was found last; nil = never. finding looks for them now
@@ -229,8 +234,9 @@ func (p *peer) received(c class) *received { return &p.in[c-1] }
 // Transport connects a node with its peers. Its methods may be called from any
 // goroutine.
 type Transport struct {
-	cfg  Config
-	tune tuning
+	cfg   Config
+	tune  tuning
+	began time.Time
 	// speaks is not changed after New, except by tests.
 	speaks versions
 	// lookup finds the addresses of a name, and is not changed after New, except by tests.
@@ -267,7 +273,7 @@ type Transport struct {
 // New returns a Transport that has not started anything.
 func New(cfg Config) *Transport {
 	t := &Transport{
-		cfg: cfg, speaks: versions{versionFirst, versionNewest},
+		cfg: cfg, began: time.Now(), speaks: versions{versionFirst, versionNewest},
 		tune: tuning{
 			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
@@ -309,7 +315,8 @@ func (t *Transport) Listen() error {
 	if n := len(appendIdentity(nil, t.cfg.Identity)); n+8 > greetingBodyBytesMax {
 		return fmt.Errorf("listen for peers: the node's identity has %d bytes, the limit is %d", n, greetingBodyBytesMax-8)
 	}
-	ln, err := net.Listen("tcp", t.cfg.Listen)
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	ln, err := lc.Listen(context.Background(), "tcp", t.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for peers: %w", err)
 	}
@@ -447,12 +454,16 @@ func (t *Transport) reportUnreachable(p *peer) {
 }
 
 // notifyUnreachable calls PeerUnreachable on a goroutine of its own: Send is called in a turn of Raft's, and
-// the handler takes a turn itself.
+// the handler takes a turn itself. It also looks for silent peers.
 func (t *Transport) notifyUnreachable(ctx context.Context) {
+	look := time.NewTicker(t.tune.idleTimeout / 10)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-look.C:
+			t.endSilent()
 		case <-t.notify:
 		}
 		for _, p := range t.allPeers() {
