@@ -30,6 +30,8 @@ const (
 type login struct {
 	// begun says that the client has sent a login, or part of it.
 	begun atomic.Bool
+	// whole says that all of the login's first packet, or record, was sent: the server owes the next bytes.
+	whole atomic.Bool
 	// tls says that the client has asked for TLS, and both sides send records.
 	tls atomic.Bool
 	// answeredLast says that the newest record with content came from the server.
@@ -39,6 +41,7 @@ type login struct {
 
 	first          packetHead
 	client, server records
+	bytes          int // how many sent has taken, until whole
 	// The state of sent: how many records of application data the client has sent, and the number of the one that
 	// began the login (0 = none yet). finished says that the record that ends the handshake was among them.
 	application, loginAt int
@@ -57,6 +60,20 @@ type packetHead struct {
 
 // sent takes the next bytes from the client.
 func (l *login) sent(b []byte) {
+	l.read(b)
+	if l.whole.Load() {
+		return
+	}
+	l.bytes += len(b)
+	end := l.bytes >= 4+l.first.length()
+	if l.tls.Load() {
+		end = l.client.have == 0 && l.client.skip == 0
+	}
+	l.whole.Store(end && l.begun.Load())
+}
+
+// read looks at the next bytes from the client, until there is nothing more to learn.
+func (l *login) read(b []byte) {
 	if l.over.Load() {
 		return
 	}
@@ -77,10 +94,12 @@ func (l *login) sent(b []byte) {
 	l.client.each(b, l.record)
 }
 
+// length is the length of the packet's payload, once its bytes have arrived.
+func (p *packetHead) length() int { return int(p.b[0]) | int(p.b[1])<<8 | int(p.b[2])<<16 }
+
 // maySSL tells whether the packet may be a request for TLS, by the bytes that have arrived.
 func (p *packetHead) maySSL() bool {
-	length := int(p.b[0]) | int(p.b[1])<<8 | int(p.b[2])<<16
-	return length == sslRequestBytes && (p.have < packetHeadBytes || binary.LittleEndian.Uint16(p.b[4:])&clientSSL != 0)
+	return p.length() == sslRequestBytes && (p.have < packetHeadBytes || binary.LittleEndian.Uint16(p.b[4:])&clientSSL != 0)
 }
 
 // answered takes the next bytes from the server, behind its greeting.

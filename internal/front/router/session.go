@@ -42,11 +42,11 @@ type session struct {
 	// For its log line. bytesIn belongs to copyToServer, bytesOut and denied belong to copyToClient.
 	denied            bool
 	bytesIn, bytesOut int64
-	// stay is its place among the strangers, from the greeting to the answer to the login. It is nil
-	// for a routed client, which counts at the router that has sent it.
-	stay  *strangers.Stay
+	// stay is its place among the strangers, from the greeting to the login. It is nil for a routed client, which
+	// counts at the router that has sent it.
+	stay  atomic.Pointer[strangers.Stay]
 	login login
-	known bool // the client has logged in, so stay has ended; belongs to copyToClient
+	known bool // the server has answered the login, so stay has ended; belongs to copyToClient
 	// cancelDial ends the dial of the server side.
 	cancelDial context.CancelFunc
 
@@ -215,8 +215,8 @@ func (r *Router) splice(s *session) {
 	r.copyToServer(s)
 	s.close()
 	pair.Wait()
-	if s.stay != nil {
-		s.stay.Leave()
+	if stay := s.stay.Load(); stay != nil {
+		stay.Leave()
 	}
 	r.unregister(s)
 	r.stats.sessions.Add(-1)
@@ -228,7 +228,7 @@ func (r *Router) splice(s *session) {
 func (r *Router) copyToServer(s *session) {
 	buf := r.buffers.Get().(*[bufferBytes]byte)
 	defer r.buffers.Put(buf)
-	for {
+	for owed := false; ; {
 		n, err := s.client.Read(buf[:])
 		if n > 0 {
 			if r.closeWithoutLease(s) {
@@ -241,6 +241,10 @@ func (r *Router) copyToServer(s *session) {
 			}
 			if _, werr := s.server.Write(buf[:n]); werr != nil {
 				return
+			}
+			if stay := s.stay.Load(); !owed && stay != nil && s.login.whole.Load() {
+				owed = true
+				stay.Leave()
 			}
 		}
 		if err != nil {
@@ -277,16 +281,21 @@ func (r *Router) copyToClient(s *session) {
 	}
 }
 
-// meet counts a client as a stranger from the greeting on, until the server sends its first bytes after the
-// client's login: an OK, an error that ends the connection, or a step of the login.
+// meet counts a client as a stranger from the greeting on, until its whole login was passed on, or the server sends its
+// first bytes after the begin of the login: an OK, an error that ends the connection, or a step of the login. So who waits
+// for the server is no stranger: mysqld may hold all logins for long, while a GRANT waits for its ACK.
 func (r *Router) meet(s *session, greeting bool) {
 	switch {
 	case s.from != 0:
 	case greeting:
-		s.stay = r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
+		stay := r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
+		s.stay.Store(stay)
+		if s.login.whole.Load() { // sent before the greeting
+			stay.Leave()
+		}
 	case !s.known && s.login.begun.Load():
 		s.known = true
-		s.stay.Leave()
+		s.stay.Load().Leave()
 	}
 }
 

@@ -2,11 +2,14 @@ package router
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // dialFrom is dial from an address.
@@ -50,6 +53,58 @@ func TestSilentClientsKeepNobodyOut(t *testing.T) {
 			expect(t, next, "hello")
 			say(t, known, "still here")
 			expect(t, known, "still here")
+		})
+	}
+}
+
+// While mysqld answers no login, as while a GRANT waits for its ACK, the clients that have sent theirs wait: nobody closes
+// their connections for the next client. Who has sent a part of a login stays a stranger.
+func TestClientsWhoseLoginTheServerHolds(t *testing.T) {
+	const more = 13
+	for name, c := range map[string]struct {
+		say      string
+		expelled int64
+	}{
+		"a login":                  {"\x05\x00\x00\x01hello", 0},
+		"a part of a login":        {"\x05\x00\x00\x01hell", more},
+		"a login in TLS":           {string(sslRequest) + "\x16\x03\x01\x00\x01h\x17\x03\x03\x00\x18password in its record..", 0},
+		"a part of a login in TLS": {string(sslRequest) + "\x16\x03\x01\x00\x01h\x17\x03\x03\x00\x19password in its record..", more},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, Config{})
+			holds, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = holds.Close() }()
+			defer n.stop()
+			n.backend.mysqld = holds.Addr().String()
+			n.backend.serving.Store(true)
+			n.backend.set(Target{Node: 1, Local: true}, true)
+			var got atomic.Int64
+			go func() {
+				for conn, err := holds.Accept(); err == nil; conn, err = holds.Accept() {
+					go func() {
+						defer func() { _ = conn.Close() }()
+						_, _ = io.WriteString(conn, greeting)
+						_, _ = io.ReadFull(conn, make([]byte, len(c.say)))
+						got.Add(1)
+						_, _ = io.Copy(io.Discard, conn)
+					}()
+				}
+			}()
+			for range strangersPerSource + more {
+				conn := dialFrom(t, n, "127.0.0.66")
+				expect(t, conn, greeting)
+				say(t, conn, c.say)
+			}
+			eventually(t, "all logins have come", func() bool { return got.Load() == strangersPerSource+more })
+			time.Sleep(strangersSpare)
+			expect(t, dialFrom(t, n, "127.0.0.1"), greeting)
+			if got := n.Stats().Expelled; got != c.expelled {
+				t.Errorf("%d connections were closed, want %d", got, c.expelled)
+			}
 		})
 	}
 }
