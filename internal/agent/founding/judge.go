@@ -160,6 +160,8 @@ func judgeData(v *mysqld.Survey) []cluster.Check {
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
 		judgeOf("keys", len(v.NoKey) > 0, cluster.CheckWarn, "tables without a primary key, whose rows have another order on each node: "+shown(v.NoKey),
 			"give each a key by a new table and INSERT … SELECT (docs/dba.md): an AUTO_INCREMENT column that ALTER TABLE adds numbers the rows differently on each node", "every table has a primary key, or a unique key that is NOT NULL"),
+		judgeOf("time zones", len(v.Zoned) > 0, cluster.CheckWarn, "tables where a TIMESTAMP, or FROM_UNIXTIME, is in a generated column, an index or a CHECK: "+shown(v.Zoned),
+			"use DATETIME there, or let the application fill the column (docs/dba.md): after SET time_zone in any session replicas may compute another value, without an error, or stop", "no table derives anything from the time zone of a session"),
 		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "their definers are accounts that do not exist: "+shown(v.NoDefiner),
 			"they fail today already: create the account, or define them again", "every definer is an account"),
 		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),

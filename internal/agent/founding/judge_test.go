@@ -81,6 +81,7 @@ func TestJudge(t *testing.T) {
 		"encrypted":       {func(s *Situation) { s.Survey.Encrypted = many[:1] }, cluster.CheckFail, "encryption", "encrypted: a", "ENCRYPTION = 'N'"},
 		"outside":         {func(s *Situation) { s.Survey.Outside = many[:1] }, cluster.CheckFail, "outside", "elsewhere: a", "into the data directory"},
 		"keys":            {func(s *Situation) { s.Survey.NoKey = many }, cluster.CheckWarn, "keys", "another order on each node: a, b, c, d, e and 2 more", "INSERT … SELECT"},
+		"time zones":      {func(s *Situation) { s.Survey.Zoned = many }, cluster.CheckWarn, "time zones", "or a CHECK: a, b, c, d, e and 2 more", "use DATETIME"},
 		"definer":         {func(s *Situation) { s.Survey.NoDefiner = many[:1] }, cluster.CheckWarn, "definers", "do not exist: a", "define them again"},
 		"events":          {func(s *Situation) { s.Survey.Events = many[:1] }, cluster.CheckWarn, "events", "run on the primary", "DISABLE"},
 		"innodb cluster":  {func(s *Situation) { s.Survey.RouterMetadata = true }, cluster.CheckFail, "router metadata", "InnoDB Cluster", "dissolve"},

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -15,9 +16,46 @@ const (
 	// aboutNames is the key of the reserved names among the board's troubles, aboutGrants that of the withheld privileges.
 	aboutNames  = board.Last + "names"
 	aboutGrants = board.Last + "withheld privileges"
+	aboutZones  = board.Last + "time zones of sessions"
 	// accountsEvery is how often LookAtAccounts looks: it reads the stored definitions of all views.
 	accountsEvery = time.Minute
+	// zonesEvery is how often LookAtTables looks: it reads all definitions of columns. zonesTime is how long that may take.
+	zonesEvery = time.Hour
+	zonesTime  = 5 * time.Second
+	// zonesMax is how many tables are named.
+	zonesMax = 5
 )
+
+// LookAtTables reports tables of a primary where replicas may store other values, or stop, because of a session's time
+// zone.
+func (m *Mysqld) LookAtTables(ctx context.Context, p *mysqld.Process) {
+	text := ""
+	if m.cfg.Board.Own().Role != status.RolePrimary {
+		m.tablesLooked = time.Time{}
+	} else {
+		if time.Since(m.tablesLooked) < zonesEvery {
+			return
+		}
+		m.tablesLooked = time.Now()
+		within, cancel := context.WithTimeout(ctx, zonesTime)
+		defer cancel()
+		tables, err := p.Admin().ZoneDependent(within)
+		if err != nil {
+			m.cfg.Logger.Warn("cannot look at the tables: trying again in an hour", "error", err)
+			return
+		}
+		if more := len(tables) - zonesMax; more > 0 {
+			tables = append(tables[:zonesMax], fmt.Sprintf("%d more", more))
+		}
+		if len(tables) > 0 {
+			text = "tables derive something from the time zone of a session: " + strings.Join(tables, ", ") +
+				": after SET time_zone replicas may store other values there, or stop (docs/dba.md says what to do)"
+		}
+	}
+	if m.cfg.Board.SetTrouble(aboutZones, text) && text != "" {
+		m.cfg.Logger.Warn(text)
+	}
+}
 
 // LookAtAccounts reports accounts and definers of a primary with reserved names, and older accounts with forbidden
 // privileges. It refuses nothing, because anybody who can create an account could then block every promotion.

@@ -234,19 +234,24 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 }
 
 // grants returns the grants that the query found yields, without our own accounts; limit is a
-// LIMIT clause. mysqld ends the statement at ctx's deadline: a connection that is closed does not end it.
+// LIMIT clause.
 func (a *Admin) grants(ctx context.Context, found, limit string) ([]Grant, error) {
-	hint := ""
-	if deadline, ok := ctx.Deadline(); ok {
-		hint = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", max(1, time.Until(deadline).Milliseconds()))
-	}
-	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT `+hint+`CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
+	all, err := rows.All(ctx, a.db, func(g *Grant) []any { return []any{&g.Account, &g.Privilege} }, `SELECT `+executionLimit(ctx)+`CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (`+found+`
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
 		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2 `+limit)
 	if err != nil {
 		return nil, fmt.Errorf("scan grants: %w", err)
 	}
 	return all, nil
+}
+
+// executionLimit is a hint for a SELECT: mysqld ends it at ctx's deadline. A connection that is closed does not end it.
+func executionLimit(ctx context.Context) string {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", max(1, time.Until(deadline).Milliseconds()))
 }
 
 // PrimaryStatus is what the poll of a primary reads.

@@ -44,12 +44,12 @@ func NeedsReloadTLS(name string) bool {
 }
 
 // NeedsReplicaStart tells whether a replica uses a new value of the variable only when
-// replication starts again. Of the variables of sessions these are the three that decide what a DDL
+// replication starts again. Of the variables of sessions these are those that decide what a DDL
 // stores and that no binlog event carries (Query_log_event's status variables,
 // libs/mysql/binlog/event/statement_events.h): an applier has the global value of its start.
 func NeedsReplicaStart(name string) bool {
 	return slices.Contains([]string{"replica_parallel_workers", "replica_pending_jobs_size_max", "replica_net_timeout", "replica_compressed_protocol",
-		"div_precision_increment", "default_week_format", "block_encryption_mode"}, normalizeOption(name))
+		"div_precision_increment", "default_week_format", "block_encryption_mode", "innodb_ft_enable_stopword", "innodb_ft_user_stopword_table"}, normalizeOption(name))
 }
 
 // ErrAtStart: the server takes the variable at its start only.

@@ -21,6 +21,8 @@ type Survey struct {
 	// NoKey has the tables with neither a primary key nor a unique key of columns that are NOT NULL: the order
 	// of their rows differs from server to server.
 	NoKey []string `json:"no_key,omitempty"`
+	// Zoned has the tables that derive something from the time zone of a session (Admin.ZoneDependent).
+	Zoned []string `json:"zoned,omitempty"`
 	// PreparedXA counts XA transactions that are prepared.
 	PreparedXA int `json:"prepared_xa"`
 	// Channels has its replication channels, as "CHANNEL from HOST".
@@ -100,6 +102,10 @@ func readSurvey(ctx context.Context, db *sql.DB) (s Survey, err error) {
 			return fail(err)
 		}
 	}
+	if s.Zoned, err = (&Admin{db: db}).ZoneDependent(ctx); err != nil {
+		return fail(err)
+	}
+	s.Zoned = s.Zoned[:min(len(s.Zoned), listMax)]
 	metadata, err := rows.Column[string](ctx, db, "SELECT schema_name FROM information_schema.schemata WHERE schema_name = 'mysql_innodb_cluster_metadata'")
 	if err != nil {
 		return fail(err)

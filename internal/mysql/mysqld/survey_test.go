@@ -95,7 +95,7 @@ func TestSurvey(t *testing.T) {
 	}
 	plainExec(t, p,
 		"CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)", "CREATE TABLE shop.old (id INT) ENGINE=MyISAM",
-		"CREATE TABLE shop.bare (id INT)", "CREATE TABLE shop.part (id VARCHAR(9) NOT NULL, UNIQUE (id(3)))", "CREATE TABLE shop.maybe (id INT NOT NULL, b INT, UNIQUE (id, b), UNIQUE ((id + 1)), KEY (id))",
+		"CREATE TABLE shop.zoned (id INT PRIMARY KEY, ts TIMESTAMP, d DATE AS (DATE(ts)) STORED)", "CREATE TABLE shop.bare (id INT)", "CREATE TABLE shop.part (id VARCHAR(9) NOT NULL, UNIQUE (id(3)))", "CREATE TABLE shop.maybe (id INT NOT NULL, b INT, UNIQUE (id, b), UNIQUE ((id + 1)), KEY (id))",
 		"CREATE TABLE shop.strict (id INT NOT NULL, b INT, UNIQUE (b), UNIQUE (id))",
 		"INSERT INTO shop.t VALUES (1)", "DROP TABLE IF EXISTS shop.nothing",
 		"CREATE EVENT shop.nightly ON SCHEDULE EVERY 1 DAY DO DELETE FROM shop.t",
@@ -126,8 +126,8 @@ func TestSurvey(t *testing.T) {
 	}
 	want := Survey{
 		Executed: executed, NotInnoDB: []string{"shop.old (MyISAM)"}, NoKey: []string{"shop.bare", "shop.maybe", "shop.part"}, PreparedXA: 1,
-		Channels: []string{"the default channel from 10.0.0.9"},
-		Grants:   []Grant{{"'rep'@'%'", "REPLICATION SLAVE"}}, Reserved: []string{"'dba'@'localhost'"},
+		Zoned: []string{"shop.zoned"}, Channels: []string{"the default channel from 10.0.0.9"},
+		Grants: []Grant{{"'rep'@'%'", "REPLICATION SLAVE"}}, Reserved: []string{"'dba'@'localhost'"},
 		FarHosts: []string{"'far'@'10.0.0.%'"}, Events: []string{"shop.nightly"}, NoDefiner: []string{"shop.v by gone@%"},
 		Components: got.Components,
 	}

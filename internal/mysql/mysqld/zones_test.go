@@ -1,0 +1,34 @@
+package mysqld
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestZoneDependent: the tables where a replica may store something else than the primary because of a session's time zone
+// are found, in all forms that mysqld takes, and no others.
+func TestZoneDependent(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	a := openAlone(t, start(t, s))
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA),
+		"CREATE DATABASE yes", "CREATE DATABASE no",
+		"CREATE TABLE yes.a_stored (id INT PRIMARY KEY, ts TIMESTAMP, d DATE AS (DATE(ts)) STORED)",
+		"CREATE TABLE yes.b_expression (id INT PRIMARY KEY, ts TIMESTAMP, KEY ((HOUR(ts))))",
+		"CREATE TABLE yes.c_check (id INT PRIMARY KEY, ts TIMESTAMP, day DATE, CHECK (DATE(ts) = day))",
+		"CREATE TABLE yes.d_indexed (id INT PRIMARY KEY, ts TIMESTAMP, d DATE AS (DATE(ts)) VIRTUAL, KEY (id, d))",
+		"CREATE TABLE yes.e_epoch (id INT PRIMARY KEY, n INT, d DATETIME AS (FROM_UNIXTIME(n)) STORED)",
+		"CREATE TABLE yes.f_result (id INT PRIMARY KEY, d DATETIME, ts TIMESTAMP AS (d) STORED)",
+		"CREATE TABLE yes.g_through (id INT PRIMARY KEY, `t``s` TIMESTAMP, h INT AS (HOUR(`t``s`)) VIRTUAL, h2 INT AS (h + 1) VIRTUAL, CHECK (h2 > 0), CHECK (h > -1))",
+		"CREATE TABLE no.plain (id INT PRIMARY KEY, ts TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, KEY (ts))",
+		"CREATE TABLE no.virtual (id INT PRIMARY KEY, ts TIMESTAMP, d DATE AS (DATE(ts)) VIRTUAL, h2 INT AS (id + 1) STORED)",
+		"CREATE TABLE no.null_only (id INT PRIMARY KEY, ts TIMESTAMP NULL, CHECK (ts IS NOT NULL OR id < 0))",
+		"CREATE TABLE no.datetime (id INT PRIMARY KEY, ts TIMESTAMP, x DATETIME, d DATE AS (DATE(x)) STORED, CHECK (x > '2000-01-01'), KEY ((DATE(x))))",
+	)
+	got, err := a.ZoneDependent(ctx(t))
+	want := []string{"yes.a_stored", "yes.b_expression", "yes.c_check", "yes.d_indexed", "yes.e_epoch", "yes.f_result", "yes.g_through"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
