@@ -455,7 +455,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		return err
 	})
 	node.Go(func() error { return a.Bulk.Run(nodeCtx) })
-	node.Go(func() error { return a.runLog(nodeCtx) })
+	node.Go(func() error { return a.log.Run(nodeCtx) })
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	for _, front := range []func(context.Context) error{a.router.Run, a.reads.Run, a.api.Run, a.runReaders} {

@@ -77,18 +77,6 @@ func (a *Agent) openSoundLog(ctx context.Context) (err error) {
 	return nil
 }
 
-// runLog reads ahead for those who read the log, and checks what the start has not read of it. It ends the agent if that
-// is damaged: the next start heals it.
-func (a *Agent) runLog(ctx context.Context) error {
-	var ahead errgroup.Group
-	ahead.Go(func() error { return a.log.Run(ctx) })
-	err := a.log.Check(ctx)
-	if err != nil {
-		a.end(err)
-	}
-	return errors.Join(err, ahead.Wait())
-}
-
 // readingLog returns what a start says while it reads its log, which can take minutes. It ends the reading when ctx
 // ends. Nobody can ask this node for its status yet: only the agent's log and the service manager show it.
 func (a *Agent) readingLog(ctx context.Context) func(done, total int64) error {

@@ -317,7 +317,7 @@ func (f *fixture) damageUnseen(t *testing.T, ctx context.Context, victim int, ha
 	if err := f.Start(ctx, victim); err != nil {
 		t.Fatal(err)
 	}
-	f.awaitLog(t, ctx, victim, "check the log in the background")
+	f.awaitLog(t, ctx, victim, "turned out to be damaged: starting again")
 	f.heal(t, ctx)
 	if at := f.metric(t, ctx, victim, "quorate_log_healed_timestamp_seconds"); at < float64(began.Unix()) {
 		t.Errorf("it was healed at %.0f, after %d", at, began.Unix())

@@ -303,7 +303,7 @@ func storing() []mutation {
 		},
 		{
 			name: "damage-trusted-again", what: "a start takes a segment from its saved index that was found damaged before", seeds: 30, nodes: 3,
-			edits: one(savedFile, "\t\t\t_ = o.FS.Remove(filepath.Join(o.Dir, name))\n", ""),
+			edits: one(savedFile, "err := l.options.FS.Remove(filepath.Join(l.options.Dir, savedName(name)))", "err := error(nil)"),
 		},
 		{
 			name: "damage-is-a-tail", what: "a log that lacks what it promised takes part in Raft", seeds: 20, nodes: 3,

@@ -208,7 +208,7 @@ func (m *Member) Loops() []func(context.Context) error {
 			m.Promised.Forget(ctx, cfg.Clock, cfg.WritePromise, cfg.Logger)
 			return nil
 		},
-		m.Follower.Run, m.Learner.Run, cfg.Stance.Watch, m.Purger.Run,
+		m.Follower.Run, m.Learner.Run, cfg.Stance.Watch, m.Purger.Run, m.checkLog,
 		func(ctx context.Context) error { // stages that nothing can name any more
 			m.Bulk.DropAbandoned(ctx, m.Raft.Committed().EpochChanged, m.log.DropStages)
 			return nil

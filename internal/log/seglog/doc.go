@@ -85,8 +85,8 @@
 // checksum, length and seed fit. The header of the next segment shows that it still is the index of these records: the
 // chain goes on. If anything is wrong, Open reads all segments, as above. Append saves the index of a segment once a
 // later segment begins and all its entries are committed: such a segment never changes. The file is not synced, since
-// nothing relies on it. Check reads those segments later. Whoever finds damage removes all saved indexes, so the next
-// Open finds that damage, too.
+// nothing relies on it. Check reads those segments later. Whoever finds a segment damaged removes its saved index, so the
+// next Open finds that damage, too.
 //
 // # Readers
 //

@@ -86,11 +86,7 @@ func (l *Log) readLog(f *found) (*recovered, error) {
 		}
 		l.log.Warn("the log does not fit its saved indexes, or is damaged: reading all of it", "error", err)
 	}
-	// Open makes them again.
-	for _, segment := range f.saved {
-		f.temporaries = append(f.temporaries, savedName(segment))
-	}
-	f.saved = nil
+	f.stale, f.saved = f.saved, nil
 	return l.readSegments(f)
 }
 
@@ -99,8 +95,9 @@ type found struct {
 	// segments are the names of the segments, in order.
 	segments    []string
 	temporaries []string
-	// saved are the names of the segments, in order, that have a saved index from which they may be taken.
-	saved []string
+	// saved are the names of the segments, in order, that have a saved index from which they may be taken, stale those
+	// whose index does not count.
+	saved, stale []string
 	// healing is set if the log is marked as being healed.
 	healing *healing
 	// state is nil if there is no state file: the log is new.
@@ -364,11 +361,7 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 // before.
 func (l *Log) repair(f *found, r *recovered) error {
 	o := &l.options
-	for _, segment := range f.saved {
-		if _, ok := slices.BinarySearch(f.segments, segment); !ok {
-			f.temporaries = append(f.temporaries, savedName(segment)) // the segment was purged
-		}
-	}
+	l.removeStale(f)
 	for _, name := range f.temporaries {
 		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)
@@ -411,6 +404,23 @@ func (l *Log) repair(f *found, r *recovered) error {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
+}
+
+// removeStale removes saved indexes that do not count, and those of segments that were purged. No error matters: an index
+// that stays is checked at its next use. A log that is opened without Indexed keeps them for the next start.
+func (l *Log) removeStale(f *found) {
+	o := &l.options
+	if !o.Indexed && !o.Heal {
+		return
+	}
+	for _, segment := range f.saved {
+		if _, ok := slices.BinarySearch(f.segments, segment); !ok {
+			f.stale = append(f.stale, segment)
+		}
+	}
+	for _, segment := range f.stale {
+		_ = o.FS.Remove(filepath.Join(o.Dir, savedName(segment)))
+	}
 }
 
 // firstSegment makes the segment with which a new log begins. If the log begins behind entry 1, the segment's

@@ -93,6 +93,9 @@ func (l *Log) read(r *reading) error {
 		}
 		// Another turn after an error is possible only after another truncation, or it ends in ErrCompacted.
 		if err := l.readRun(r, s); err != nil && !l.overtaken(r) {
+			if errors.Is(err, ErrCorrupt) {
+				l.doubt(s.name())
+			}
 			return fmt.Errorf("read segment %s: %w", s.name(), err)
 		}
 	}
@@ -177,7 +180,6 @@ func (l *Log) readRun(r *reading, s *segment) error {
 			l.diskBytes.Add(uint64(record.bytes()))
 		}
 		if errors.Is(err, errDamage) {
-			l.doubt()
 			return &CorruptError{File: s.name(), Offset: c.offset, Index: s.first + uint64(c.ordinal), Detail: err.Error()}
 		}
 		if err != nil {

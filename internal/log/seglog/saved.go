@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // Saved indexes. Part of the format (docs/formats.md, "Saved index").
@@ -26,14 +29,15 @@ const (
 	// whose index is larger is read by each Open.
 	savedBytesMax = 1 << 20
 
-	// checkBytes is how much of a segment Check reads at once, and checkPause the least pause behind it: at
-	// most 32 MB/s, so 16 GiB take nine minutes.
-	checkBytes = 256 << 10
-	checkPause = 8 * time.Millisecond
-	// checkAttempts is how often Check reads a segment that it finds damaged, checkAgain the pause in between:
-	// what a disk cannot read once may be readable later.
+	// checkBytes is how much Check reads at once: what a commit may have to wait for at the disk. checkBytesPerSecond
+	// is how fast it reads at most: 16 GiB take nine minutes.
+	checkBytes          = 256 << 10
+	checkBytesPerSecond = 32 << 20
+	// checkAttempts is how often Check reads a segment that it finds damaged. checkAgain is the pause in between if the
+	// disk could not read: it may be able to later. checkSoon is the pause if the bytes are wrong.
 	checkAttempts = 3
-	checkAgain    = 2 * time.Second
+	checkAgain    = 20 * time.Second
+	checkSoon     = time.Second
 )
 
 // savedName returns the name of a segment's saved index.
@@ -55,7 +59,7 @@ func isSavedName(name string) (segment string, ok bool) {
 func encodeSaved(s *segment) []byte {
 	b := append(make([]byte, 0, savedHeadBytes+len(s.index.points)*pointSaved+len(s.index.terms)*termRunSaved+4), savedMagic...)
 	b = binary.LittleEndian.AppendUint16(b, savedVersion)
-	b = append(b, 0, 0)
+	b = binary.LittleEndian.AppendUint16(b, recordVersion)
 	b = append(b, s.identity[:]...)
 	span := stageSpan{}
 	if s.stage != nil {
@@ -89,7 +93,7 @@ func encodeSaved(s *segment) []byte {
 // content: it continues the chain.
 func decodeSaved(b []byte, h *segmentHeader, size int64) *scan {
 	if len(b) < savedHeadBytes+4 || string(b[:4]) != savedMagic || binary.LittleEndian.Uint16(b[4:]) != savedVersion ||
-		!crcValid(b, len(b)-4) || [16]byte(b[8:]) != h.identity {
+		binary.LittleEndian.Uint16(b[6:]) > recordVersion || !crcValid(b, len(b)-4) || [16]byte(b[8:]) != h.identity {
 		return nil
 	}
 	u64 := func(i int) uint64 { return binary.LittleEndian.Uint64(b[24+8*i:]) }
@@ -161,17 +165,27 @@ func (l *Log) saveIndexes() {
 	l.mu.RLock()
 	segments, commit := l.segments, l.hs.Commit
 	l.mu.RUnlock()
-	for _, s := range segments[:len(segments)-1] {
-		if s.saved || s.empty() || s.last() > commit {
+	for i := len(segments) - 2; i >= 0; i-- {
+		s := segments[i]
+		if s.empty() || s.last() > commit {
 			continue
 		}
-		l.mu.Lock()
-		s.saved = true // also if that fails: the segment may have been purged, or the disk may be full for long
-		l.mu.Unlock()
+		if !l.mark(s) {
+			return // and so are all before it
+		}
 		if err := l.saveIndex(s); err != nil {
 			l.log.Debug("index of a segment not saved", "segment", s.name(), "error", err)
 		}
 	}
+}
+
+// mark notes that a segment's index is saved, or cannot be: the segment may have been purged, or the disk may be full for
+// long. It returns false if that was noted before.
+func (l *Log) mark(s *segment) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news, s.saved = !s.saved, true
+	return news
 }
 
 func (l *Log) saveIndex(s *segment) error {
@@ -192,56 +206,63 @@ func (l *Log) saveIndex(s *segment) error {
 	if err != nil {
 		return errors.Join(err, o.FS.Remove(temporary))
 	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if s.doubted { // meanwhile
+		_ = o.FS.Remove(filepath.Join(o.Dir, savedName(s.name())))
+	}
 	return nil
 }
 
-// doubt removes the saved indexes, so that the next Open reads all segments: something turned out to be damaged. If a
-// file cannot be removed, that damage is found again.
-func (l *Log) doubt() {
-	o := &l.options
-	names, _ := o.FS.List(o.Dir)
-	for _, name := range names {
-		if _, ok := isSavedName(name); ok {
-			_ = o.FS.Remove(filepath.Join(o.Dir, name))
+// doubt removes the saved index of a segment that turned out to be damaged, so that the next Open reads it, and no index
+// is saved of it any more. If the file cannot be removed, that damage is found again.
+func (l *Log) doubt(name string) {
+	l.mu.Lock()
+	for _, s := range l.segments {
+		if s.name() == name {
+			s.saved, s.doubted = true, true
 		}
 	}
+	l.mu.Unlock()
+	err := l.options.FS.Remove(filepath.Join(l.options.Dir, savedName(name)))
+	l.log.Error("a segment of the log is damaged: the next start reads it", "segment", name, "index_removed", err == nil)
 }
 
-// Check reads and verifies the segments that Open took from their saved indexes, slowly, beside Append. It returns
+// Check reads and verifies the segments that Open took from their saved indexes, slowly, the newest first. It returns
 // a *CorruptError for the first damage, and nil once all are read or ctx has ended. It must end before Close is called.
-func (l *Log) Check(ctx context.Context) error {
+func (l *Log) Check(ctx context.Context, c clock.Clock) error {
 	l.mu.RLock()
 	segments := l.segments
 	l.mu.RUnlock()
-	checked := 0
-	for _, s := range segments {
+	checked, skipped := 0, 0
+	for _, s := range slices.Backward(segments) {
 		if !s.unread {
 			continue
 		}
-		err := l.checkPatiently(ctx, s)
-		if errors.Is(err, ErrCorrupt) {
-			l.doubt()
+		err := l.checkPatiently(ctx, c, s)
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			l.doubt(s.name())
 			return fmt.Errorf("check the log in the background: %w", err)
-		}
-		if err != nil {
-			l.log.Warn("a segment of the log was not checked", "segment", s.name(), "error", err)
-			continue
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil
+		case err != nil:
+			l.log.Warn("a segment of the log was not checked", "segment", s.name(), "error", err)
+			skipped++
+		default:
+			checked++
 		}
-		checked++
 	}
-	if checked > 0 {
-		l.log.Info("the log's older segments were checked: no damage", "segments", checked)
+	if checked+skipped > 0 {
+		l.log.Info("the log's older segments were checked: no damage", "segments", checked, "not_checked", skipped)
 	}
 	return nil
 }
 
 // checkPatiently checks a segment again if it seems to be damaged: the disk may only have failed to read it.
-func (l *Log) checkPatiently(ctx context.Context, s *segment) error {
+func (l *Log) checkPatiently(ctx context.Context, c clock.Clock, s *segment) error {
 	for attempt := 1; ; attempt++ {
-		err := l.checkSegment(ctx, s)
+		err := l.checkSegment(ctx, c, s)
 		switch {
 		case ctx.Err() != nil || !l.lists(s): // or it was purged meanwhile
 			return nil
@@ -249,21 +270,24 @@ func (l *Log) checkPatiently(ctx context.Context, s *segment) error {
 			return err
 		}
 		l.log.Warn("a segment of the log cannot be read: trying again", "segment", s.name(), "attempt", attempt, "of", checkAttempts, "error", err)
-		sleep(ctx, checkAgain)
+		pause := checkSoon
+		if errors.Is(err, syscall.EIO) {
+			pause = checkAgain
+		}
+		_ = clock.Sleep(ctx, c, pause)
 	}
 }
 
-func (l *Log) checkSegment(ctx context.Context, s *segment) error {
+func (l *Log) checkSegment(ctx context.Context, c clock.Clock, s *segment) error {
 	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, s.name()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	w, err := newWindow(&slowFile{File: f, ctx: ctx, pace: newPace(l), log: l})
+	w, err := newWindow(&slowFile{f, ctx, c})
 	if err != nil {
 		return err
 	}
-	w.ahead = checkBytes
 	corrupt := func(at int64, index uint64, err error) error {
 		return &CorruptError{File: s.name(), Offset: at, Index: index, Detail: err.Error(), Err: err}
 	}
@@ -286,33 +310,23 @@ func (l *Log) checkSegment(ctx context.Context, s *segment) error {
 	return nil
 }
 
-// slowFile is read in the background: after each read it waits, longer if entries are being appended, and the page
-// cache drops what was read.
+// slowFile is read in the background: in small parts, with pauses, and the page cache drops what was read.
 type slowFile struct {
 	vfs.File
-	ctx  context.Context
-	pace *pace
-	log  *Log
+	ctx   context.Context
+	clock clock.Clock
 }
 
 // ReadAt implements io.ReaderAt.
-func (f *slowFile) ReadAt(p []byte, offset int64) (int, error) {
-	if err := f.ctx.Err(); err != nil {
-		return 0, err
+func (f *slowFile) ReadAt(p []byte, offset int64) (n int, err error) {
+	for n < len(p) && err == nil {
+		part, got := p[n:min(n+checkBytes, len(p))], 0
+		got, err = f.File.ReadAt(part, offset+int64(n))
+		f.Uncache(offset+int64(n), offset+int64(n+got))
+		n += got
+		if err == nil {
+			err = clock.Sleep(f.ctx, f.clock, time.Duration(got)*time.Second/checkBytesPerSecond)
+		}
 	}
-	begin := time.Now()
-	n, err := f.File.ReadAt(p, offset)
-	f.Uncache(offset, offset+int64(n))
-	sleep(f.ctx, max(checkPause, f.pace.after(f.log, begin, 0)))
 	return n, err
-}
-
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	pause := time.NewTimer(d)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-	case <-pause.C:
-	}
 }

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // indexedLog returns a closed log whose older segments have saved indexes, one of them with a stage, its entries, and
@@ -31,17 +34,25 @@ func indexedLog(t *testing.T) (disk *vfs.Mem, entries []Entry, indexed []string)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	names, err := disk.List(testDir)
+	for name, b := range content(t, disk) {
+		writeFile(t, disk, name, b) // as if the kernel had written it back
+	}
+	return disk, entries, savedFiles(t, disk)
+}
+
+// savedFiles returns the names of the segments that have a saved index.
+func savedFiles(t *testing.T, fs vfs.FS) (segments []string) {
+	t.Helper()
+	names, err := fs.List(testDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
 		if segment, ok := isSavedName(name); ok {
-			indexed = append(indexed, segment)
+			segments = append(segments, segment)
 		}
-		writeFile(t, disk, name, readFile(t, disk, name)) // as if the kernel had written it back
 	}
-	return disk, entries, indexed
+	return segments
 }
 
 // unread returns the names of the segments that Open has not read.
@@ -79,22 +90,23 @@ func TestSavedIndex(t *testing.T) {
 	if files, _ := quick.options.FS.List(testDir); len(files) == 0 || slices.Contains(files, savedTemporary) {
 		t.Errorf("files: %v", files)
 	}
-	// Without Options.Indexed nothing is left that a later Open could rely on.
-	files, _ := whole.options.FS.List(testDir)
-	if slices.ContainsFunc(files, func(name string) bool { _, ok := isSavedName(name); return ok }) {
-		t.Errorf("files of a log without indexes: %v", files)
+	// A command that reads the whole log leaves the indexes for the next start.
+	if got := savedFiles(t, whole.options.FS); len(got) != len(indexed) {
+		t.Errorf("indexes after an Open without: %v, were %v", got, indexed)
 	}
 }
 
 // TestSavedIndexMadeAgain: indexes that are missing are saved by the next Open, those of purged segments removed.
 func TestSavedIndexMadeAgain(t *testing.T) {
 	disk, _, indexed := indexedLog(t)
-	l := mustOpen(t, indexedOptions(disk))
-	l.doubt()
-	_ = l.Close()
+	for _, segment := range indexed {
+		if err := disk.Remove(filepath.Join(testDir, savedName(segment))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	orphan := savedName(segmentName(77))
 	writeFile(t, disk, orphan, []byte("x"))
-	l = mustOpen(t, indexedOptions(disk))
+	l := mustOpen(t, indexedOptions(disk))
 	if got := unread(l); len(got) > 0 {
 		t.Errorf("not read were %v, and there were no indexes", got)
 	}
@@ -197,7 +209,7 @@ func TestCheckFindsDamage(t *testing.T) {
 					continue // damage in a header
 				}
 				var corrupt *CorruptError
-				if err := l.Check(t.Context()); !errors.As(err, &corrupt) || corrupt.File != name || corrupt.Offset > int64(at) {
+				if err := l.Check(t.Context(), clock.Machine{}); !errors.As(err, &corrupt) || corrupt.File != name || corrupt.Offset > int64(at) {
 					t.Fatalf("%s damaged at %d: check says %v", name, at, err)
 				}
 				_ = l.Close()
@@ -218,16 +230,16 @@ func TestCheckFindsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, _, _ := indexedLog(t)
 		l := mustOpen(t, indexedOptions(disk))
-		if err := l.Check(t.Context()); err != nil {
+		if err := l.Check(t.Context(), clock.Machine{}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := l.Check(ctx); err != nil {
+		if err := l.Check(ctx, clock.Machine{}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error)
-		go func() { done <- l.Check(t.Context()) }()
+		go func() { done <- l.Check(t.Context(), clock.Machine{}) }()
 		synctest.Wait()
 		if removed, err := l.Purge(12); err != nil || len(removed) == 0 {
 			t.Fatalf("removed %v: %v", removed, err)
@@ -237,4 +249,162 @@ func TestCheckFindsNothing(t *testing.T) {
 		}
 		_ = l.Close()
 	})
+}
+
+// TestCheckIsSlow: whatever a segment holds, it is read in small parts, and not faster than the check may be.
+func TestCheckIsSlow(t *testing.T) {
+	for _, what := range []string{"middle", "large", "staged"} {
+		synctest.Test(t, func(t *testing.T) {
+			reads := 0
+			o := Options{FS: vfs.NewMem(), Dir: testDir, Identity: testIdentity(), Indexed: true}
+			l := mustOpen(t, o)
+			mustAppend(t, l, &HardState{Term: 1, Commit: 1}, epoch(1, 1, "9.7.4"))
+			at := uint64(2)
+			switch what {
+			case "middle":
+				for range 64 {
+					mustAppend(t, l, &HardState{Term: 1, Commit: at}, plain(at, 1, 128<<10))
+					at++
+				}
+			case "large":
+				mustAppend(t, l, &HardState{Term: 1, Commit: at}, plain(at, 1, 8<<20))
+				at++
+			case "staged":
+				e, raw := staged(at, 1, 1, at, 8<<20)
+				mustAppendStaged(t, l, &HardState{Term: 1, Commit: at}, e, raw)
+				at++
+			}
+			for range 3 {
+				mustAppend(t, l, &HardState{Term: 1, Commit: at}, epoch(at, 1, "9.7.4"))
+				at++
+			}
+			_ = l.Close()
+			o.FS = vfs.Wrap(o.FS, func(op vfs.Op, _ string) error {
+				if op == vfs.OpRead {
+					reads++
+				}
+				return nil
+			})
+			l = mustOpen(t, o)
+			bytes := int64(0)
+			for _, s := range l.segments {
+				if s.unread {
+					bytes += s.end
+				}
+			}
+			reads = 0
+			begin := time.Now()
+			if err := l.Check(t.Context(), clock.Machine{}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begin); bytes < 8<<20 || took < time.Duration(bytes)*time.Second/checkBytesPerSecond || reads < int(bytes/checkBytes) {
+				t.Errorf("%s: %d bytes in %v and %d reads", what, bytes, took, reads)
+			}
+			_ = l.Close()
+		})
+	}
+}
+
+// TestCheckOfAFlappingDisk: a disk that fails for a while makes the next start read one segment, not all.
+func TestCheckOfAFlappingDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, _, indexed := indexedLog(t)
+		bad := false
+		fs := vfs.Wrap(disk, func(op vfs.Op, path string) error {
+			if bad && op == vfs.OpRead {
+				return syscall.EIO
+			}
+			return nil
+		})
+		l := mustOpen(t, indexedOptions(fs))
+		bad = true
+		go func() { time.Sleep(checkAgain); bad = false }()
+		if err := l.Check(t.Context(), clock.Machine{}); err != nil {
+			t.Fatal("a short failure", err)
+		}
+		bad = true
+		if err := l.Check(t.Context(), clock.Machine{}); !errors.Is(err, ErrCorrupt) {
+			t.Fatal("a long failure", err)
+		}
+		bad = false
+		_ = l.Close()
+		if got := unread(mustOpen(t, indexedOptions(fs))); len(got) != len(indexed)-1 {
+			t.Errorf("later, not read were %v of %v", got, indexed)
+		}
+	})
+}
+
+// TestOvertakenReadDoubtsNothing: a reader that is overtaken by a truncation finds other bytes than it expected. No
+// segment is damaged.
+func TestOvertakenReadDoubtsNothing(t *testing.T) {
+	disk := vfs.NewMem()
+	var hook func(op vfs.Op, path string)
+	o := indexedOptions(vfs.Wrap(disk, func(op vfs.Op, path string) error {
+		if hook != nil {
+			hook(op, path)
+		}
+		return nil
+	}))
+	o.CacheBytesMax, o.SegmentBytesMax = 1, 1<<20
+	l := mustOpen(t, o)
+	for at := uint64(1); at <= 6; at++ {
+		mustAppend(t, l, &HardState{Term: 1, Commit: at}, epoch(at, 1, "9.7.4"))
+	}
+	var tail []Entry
+	for at := uint64(7); at <= 26; at++ {
+		tail = append(tail, plain(at, 1, 100))
+	}
+	mustAppend(t, l, nil, tail...)
+	before := savedFiles(t, disk)
+	hook = func(op vfs.Op, path string) {
+		if op == vfs.OpRead && filepath.Base(path) == segmentName(6) {
+			hook = nil
+			mustAppend(t, l, &HardState{Term: 2, Commit: 6}, epoch(8, 2, "9.7.4"))
+		}
+	}
+	if _, err := l.Entries(9, 16, 1<<20); !errors.Is(err, ErrUnavailable) || hook != nil {
+		t.Fatalf("read: %v", err)
+	}
+	if got := savedFiles(t, disk); len(before) < 4 || len(got) < len(before) {
+		t.Errorf("indexes of %v, before %v", got, before)
+	}
+}
+
+// TestDoubtedHasNoIndex: no index is saved of a segment that was found damaged before.
+func TestDoubtedHasNoIndex(t *testing.T) {
+	disk := vfs.NewMem()
+	o := indexedOptions(disk)
+	o.CacheBytesMax = 1
+	l := mustOpen(t, o)
+	mustAppend(t, l, &HardState{Term: 1, Commit: 1}, epoch(1, 1, "9.7.4"))
+	mustAppend(t, l, &HardState{Term: 1, Commit: 2}, epoch(2, 1, "9.7.4"), plain(3, 1, 300))
+	mustAppend(t, l, &HardState{Term: 1, Commit: 3}, epoch(4, 1, "9.7.4"))
+	b := readFile(t, disk, segmentName(2))
+	b[len(b)-20] ^= 1
+	writeFile(t, disk, segmentName(2), b)
+	if _, err := l.Entries(3, 4, 1<<20); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, &HardState{Term: 1, Commit: 4}, epoch(5, 1, "9.7.4"), epoch(6, 1, "9.7.4"))
+	if got := savedFiles(t, disk); slices.Contains(got, segmentName(2)) {
+		t.Errorf("indexes of %v", got)
+	}
+	_ = l.Close()
+	if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("the next open: %v", err)
+	}
+}
+
+// TestStaleIndexStays: an index that does not count, and cannot be removed, keeps no log from opening.
+func TestStaleIndexStays(t *testing.T) {
+	disk, entries, indexed := indexedLog(t)
+	writeFile(t, disk, savedName(indexed[0]), readFile(t, disk, savedName(indexed[1])))
+	writeFile(t, disk, savedName(segmentName(77)), []byte("x"))
+	l := mustOpen(t, indexedOptions(vfs.Wrap(disk, func(op vfs.Op, path string) error {
+		if op == vfs.OpRemove {
+			return syscall.EIO
+		}
+		return nil
+	})))
+	wantEntries(t, l, entries)
 }

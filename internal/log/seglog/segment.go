@@ -25,8 +25,9 @@ type segment struct {
 	times timeSpan
 	// stage is set if the segment's only entry names a stage.
 	stage *stageSpan
-	// saved: its index was saved, or cannot be. unread: Open has taken it from its saved index.
-	saved, unread bool
+	// saved: its index was saved, or cannot be. unread: Open has taken it from its saved index. doubted: it turned out
+	// to be damaged.
+	saved, unread, doubted bool
 }
 
 func (s *segment) name() string { return segmentName(s.first) }

@@ -20,7 +20,6 @@ var realTime = map[string]string{
 	"internal/log/vfs/wrap.go":               "is a slow disk in tests",
 	"internal/log/seglog/append.go":          "measures, for metrics",
 	"internal/log/seglog/prefetch.go":        "is the read-ahead, of which the simulator has a twin",
-	"internal/log/seglog/saved.go":           "is the check in the background, of which the simulator has a twin",
 	"internal/raft/consensus/machine.go":     "is the machine's clock",
 	"internal/raft/consensus/runner_turn.go": "measures, for metrics",
 	"internal/agent/history/records.go":      "stamps what people read, and asks real nodes",

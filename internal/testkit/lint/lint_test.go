@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"internal/raft/entry":               {"cluster"},
 	"internal/mysql/tap":                {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant"},
 	"internal/log/vfs/vfstest":          {"log/vfs"}, // for tests alone
-	"internal/log/seglog":               {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant", "log/vfs"},
+	"internal/log/seglog":               {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant", "log/vfs", "sys/clock"},
 	"internal/mysql/replay":             {"mysql/binlog", "cluster", "cluster/status", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
 	"internal/agent/recovery":           {"cluster", "mysql/gtid"},
 	"internal/raft/consensus":           {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "sys/metrics", "log/seglog"},

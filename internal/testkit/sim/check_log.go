@@ -110,9 +110,6 @@ func newChecker(w *World) *checker {
 	}
 }
 
-// checkTakes is after what time an agent finds damage that its start did not see, if nothing reads it before.
-const checkTakes = 3 * time.Second
-
 // committed takes the entries that a node's commit check has passed. At each index all nodes
 // must have the same entry.
 func (c *checker) committed(a *agent) {
@@ -125,14 +122,11 @@ func (c *checker) committed(a *agent) {
 			break
 		}
 	}
+	if a.n.rotten { // what its start has not read may be damaged: the agent itself has to find that
+		next = max(next, min(last, uint64(len(c.entries)))+1)
+	}
 	for next <= last {
 		found, ok, err := a.Raft.Committed().Read(a.log, next, 1<<20)
-		if errors.Is(err, seglog.ErrCorrupt) && next <= uint64(len(c.entries)) {
-			// The agent's start took the segment from its saved index. Its check in the background gets here later.
-			c.damaged(a, err, checkTakes)
-			next++
-			continue
-		}
 		if err != nil || !ok {
 			c.w.fail("log", "n%d: read committed entry %d: %t, %v", a.n.id, next, ok, err)
 		}
@@ -144,12 +138,15 @@ func (c *checker) committed(a *agent) {
 	c.seen[a] = next
 }
 
-// damaged is called where an agent finds its log damaged, or will find it so: it ends, as in the product.
-func (c *checker) damaged(a *agent, err error, after time.Duration) {
+// damaged is called where a part of an agent has ended. If it found the log damaged, the agent ends, as in the product.
+func (c *checker) damaged(a *agent, err error) {
+	if !errors.Is(err, seglog.ErrCorrupt) {
+		return
+	}
 	if !a.n.rotten {
 		c.w.fail("log", "n%d: %v", a.n.id, err)
 	}
-	c.w.sched.after(after, func() {
+	c.w.sched.after(0, func() {
 		if a.n.agent == a {
 			c.w.struck.HealsLate++
 		}

@@ -127,7 +127,7 @@ func (a *agent) memberConfig() member.Config {
 func (a *agent) run() {
 	a.disk.slow = true
 	for _, run := range append(a.Loops(), a.Bulk.Run) {
-		a.life.start(func() { _ = run(context.Background()) })
+		a.life.start(func() { a.n.check.damaged(a, run(context.Background())) })
 	}
 	a.life.start(func() {
 		err := a.Raft.Run(context.Background())
@@ -238,5 +238,5 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 
 // committedLog returns a reader of the committed part of the log.
 func (a *agent) committedLog() feed.Reader {
-	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) { a.n.check.damaged(a, err, 0) }}
+	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) { a.n.check.damaged(a, err) }}
 }
