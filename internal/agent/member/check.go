@@ -2,9 +2,13 @@ package member
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -16,25 +20,54 @@ const spareAgain = 2 * time.Second
 // start again, and heals its log then. Nobody has asked for what is damaged, so it waits until the others can do without
 // this node.
 func (m *Member) checkLog(ctx context.Context) error {
-	damage := m.log.Check(ctx, m.cfg.Clock)
-	if damage == nil {
-		return nil
-	}
-	m.cfg.Logger.Error("the log is damaged: this node starts again to heal it, once it does not lead and all others that a majority needs are there", "error", damage)
-	m.cfg.Board.SetTrouble("damage", "its log is damaged: it starts again to heal it, once it does not lead and a majority is there without it ("+damage.Error()+")")
 	for {
-		s := m.Raft.Committed().State()
-		if canSpare(m.cfg.Self.ID, m.Raft.Role(), s.State.Voters(), s.Outgoing, m.cfg.Board.Lives) {
+		damage := m.log.Check(ctx, m.cfg.Clock)
+		corrupt, ok := errors.AsType[*seglog.CorruptError](damage)
+		if !ok {
 			return damage
 		}
-		if clock.Sleep(ctx, m.cfg.Clock, spareAgain) != nil {
-			return nil
+		m.cfg.Logger.Error("the log is damaged: this node starts again to heal it, once the others can do without it", "error", damage)
+		m.cfg.Board.SetTrouble("damage", "its log is damaged: it starts again to heal it, once it is not the primary and writes go on without it ("+damage.Error()+")")
+		for m.holds(corrupt.File) {
+			if m.spared(ctx) {
+				return damage
+			}
+			if clock.Sleep(ctx, m.cfg.Clock, spareAgain) != nil {
+				return nil
+			}
 		}
+		m.cfg.Board.SetTrouble("damage", "") // it was purged
 	}
 }
 
-// canSpare tells whether the cluster goes on if this node stops: it does not lead, some other node does, and those that
-// live are a majority without it.
-func canSpare(self cluster.NodeID, r consensus.RoleState, voters, outgoing []cluster.NodeID, lives func(cluster.NodeID) bool) bool {
-	return !r.Leading && r.Leader != 0 && cluster.Majority(voters, outgoing, func(id cluster.NodeID) bool { return id != self && lives(id) })
+// holds tells whether the log still has a segment.
+func (m *Member) holds(segment string) bool {
+	return slices.ContainsFunc(m.log.Segments(), func(s seglog.SegmentInfo) bool { return s.Name == segment })
+}
+
+// spared tells whether the others can do without this node, also a little later. Each node waits for another time, so two
+// nodes that ask at the same moment do not both go.
+func (m *Member) spared(ctx context.Context) bool {
+	look := func() bool {
+		s := status.Sight{State: m.cfg.Board.State(), Outgoing: m.Raft.Committed().State().Outgoing, Nodes: m.cfg.Board.Nodes()}
+		return canSpare(m.cfg.Self.ID, m.cfg.Board.Own().Role, m.Raft.Role(), s)
+	}
+	place := slices.IndexFunc(m.cfg.Board.State().Members, func(o cluster.Member) bool { return o.ID == m.cfg.Self.ID })
+	return look() && clock.Sleep(ctx, m.cfg.Clock, time.Duration(place+1)*spareAgain) == nil && look()
+}
+
+// canSpare tells whether writes go on if this node stops: it does not lead, nor settle what it led, some other node does,
+// and the others carry what they carry now without it.
+func canSpare(self cluster.NodeID, role status.Role, r consensus.RoleState, s status.Sight) bool {
+	if r.Leading || r.Leader == 0 || role == status.RolePrimary || role == status.RoleDemoting || role == status.RolePromoting {
+		return false
+	}
+	nodes := slices.Clone(s.Nodes)
+	for i := range nodes {
+		if nodes[i].ID == self {
+			nodes[i].Reachable = false
+		}
+	}
+	s.Nodes = nodes
+	return s.Quorum().Survives >= 0
 }

@@ -127,7 +127,7 @@ func (l *Log) adopt(e *Entry, n naming) error {
 	segment.times.add(n.event)
 	segment.index.add(place{offset: h.bytes, term: e.Term, chain: h.seed})
 	l.show(segment)
-	l.saveIndexes()
+	l.saveIndexes(false)
 	// This comes last, so that HasStage never misses the stage.
 	l.stagesMu.Lock()
 	delete(l.stages, n.id)

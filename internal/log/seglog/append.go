@@ -320,7 +320,7 @@ func (l *Log) startSegment(fde []byte) error {
 	}
 	l.writer.file, l.writer.prepared, l.writer.cached = f, h.bytes, 0
 	l.show(&segment{segmentHeader: h, end: h.bytes, chain: h.seed})
-	l.saveIndexes()
+	l.saveIndexes(false)
 	return nil
 }
 

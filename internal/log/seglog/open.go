@@ -72,7 +72,7 @@ func (l *Log) open() error {
 	if err := l.repair(found, r); err != nil {
 		return err
 	}
-	l.saveIndexes()
+	l.saveIndexes(true)
 	return nil
 }
 

@@ -156,9 +156,9 @@ func readSaved(fsys vfs.FS, dir, name string) (*segmentHeader, *scan) {
 	return h, decodeSaved(b, h, w.size)
 }
 
-// saveIndexes saves the index of each segment that will not change any more and has none. Nothing relies on such a
-// file: it is not synced, and a disk that takes none is only noted.
-func (l *Log) saveIndexes() {
+// saveIndexes saves the index of each segment that will not change any more and has none; all: also before a segment
+// that has one. Nothing relies on such a file: it is not synced, and a disk that takes none is only noted.
+func (l *Log) saveIndexes(all bool) {
 	if !l.options.Indexed {
 		return
 	}
@@ -171,7 +171,10 @@ func (l *Log) saveIndexes() {
 			continue
 		}
 		if !l.mark(s) {
-			return // and so are all before it
+			if all {
+				continue
+			}
+			return // so are all before it, or the next Open saves them
 		}
 		if err := l.saveIndex(s); err != nil {
 			l.log.Debug("index of a segment not saved", "segment", s.name(), "error", err)

@@ -99,6 +99,15 @@ func TestSavedIndex(t *testing.T) {
 // TestSavedIndexMadeAgain: indexes that are missing are saved by the next Open, those of purged segments removed.
 func TestSavedIndexMadeAgain(t *testing.T) {
 	disk, _, indexed := indexedLog(t)
+	middle := disk.CrashClone(0)
+	if err := middle.Remove(filepath.Join(testDir, savedName(indexed[2]))); err != nil {
+		t.Fatal(err)
+	}
+	l := mustOpen(t, indexedOptions(middle))
+	_ = l.Close()
+	if got := savedFiles(t, middle); !slices.Contains(got, indexed[2]) {
+		t.Errorf("indexes are there of %v", got)
+	}
 	for _, segment := range indexed {
 		if err := disk.Remove(filepath.Join(testDir, savedName(segment))); err != nil {
 			t.Fatal(err)
@@ -106,7 +115,7 @@ func TestSavedIndexMadeAgain(t *testing.T) {
 	}
 	orphan := savedName(segmentName(77))
 	writeFile(t, disk, orphan, []byte("x"))
-	l := mustOpen(t, indexedOptions(disk))
+	l = mustOpen(t, indexedOptions(disk))
 	if got := unread(l); len(got) > 0 {
 		t.Errorf("not read were %v, and there were no indexes", got)
 	}

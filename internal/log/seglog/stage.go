@@ -360,7 +360,9 @@ func (r *StageReader) ReadAt(p []byte, offset int64) (int, error) {
 // Damaged is called by a reader that has found the bytes damaged, as err says. It returns the *CorruptError with which
 // the process must end; the next Open reads all segments.
 func (r *StageReader) Damaged(err error) error {
-	r.stage.log.doubt(r.stage.name)
+	if s := r.stage.log.stagedSegment(r.stage.id); s != nil {
+		r.stage.log.doubt(s.name())
+	}
 	return &CorruptError{File: "stage " + r.stage.id.String(), Detail: err.Error()}
 }
 
