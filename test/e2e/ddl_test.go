@@ -159,6 +159,7 @@ func (f *fixture) zoneOfASession(t *testing.T, ctx context.Context) {
 		if err := f.WaitNode(ctx, i, "rebuilt", func(n status.Node) bool { return n.Role == status.RoleReplica && n.ServerUUID != uuid }); err != nil {
 			t.Fatal(err)
 		}
+		f.awaitVoter(t, ctx, primary, i)
 	}
 	f.heal(t, ctx)
 	insert[3] = strings.Replace(insert[3], "(1,", "(2,", 1)
