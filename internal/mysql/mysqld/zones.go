@@ -19,13 +19,14 @@ type derived struct {
 	// zoned says that the result is a TIMESTAMP. kept says that the result matters when a row is written: it is STORED,
 	// in an index, or a CHECK.
 	zoned, kept bool
-	// timestamps has the names of the table's TIMESTAMP columns, as JSON.
+	// timestamps has the names of the table's TIMESTAMP columns and of those that come from FROM_UNIXTIME, as JSON.
 	timestamps []byte
 }
 
 // ZoneDependent returns, sorted, the tables where what is stored with a row, or whether the row is taken, depends on the
-// time zone of the session: an applier often has another one than the client's session had. mysqld gives up at ctx's
-// deadline: 1500 tables of 18 columns took 0.8 s (9.7.4, one of two busy processors).
+// time zone of the session: an applier often has another one than the client's session had. If it did not look at all
+// expressions, the first line says so. mysqld gives up at ctx's deadline: 1500 tables of 18 columns took 0.8 s (9.7.4, one
+// of two busy processors).
 func (a *Admin) ZoneDependent(ctx context.Context) ([]string, error) {
 	// The names of CHECKs are joined here as two lists: information_schema would look for each of them among all.
 	all, err := rows.All(ctx, a.db, func(d *derived) []any {
@@ -42,46 +43,54 @@ func (a *Admin) ZoneDependent(ctx context.Context) ([]string, error) {
 				JOIN (SELECT constraint_schema AS s, constraint_name AS n, table_name AS t FROM information_schema.table_constraints
 					WHERE constraint_type = 'CHECK' LIMIT 1000000) y USING (s, n)
 		) x LEFT JOIN (SELECT table_schema AS s, table_name AS t, JSON_ARRAYAGG(column_name) AS names FROM information_schema.columns
-			WHERE data_type = 'timestamp' AND generation_expression = '' AND table_schema NOT IN `+ownSchemas+` GROUP BY 1, 2) z USING (s, t)
-		WHERE x.zoned OR z.names IS NOT NULL OR x.e LIKE '%from_unixtime(%' ORDER BY x.s, x.t, x.n LIMIT ?`, derivedMax)
+			WHERE (data_type = 'timestamp' OR generation_expression LIKE '%from_unixtime(%') AND table_schema NOT IN `+ownSchemas+` GROUP BY 1, 2) z USING (s, t)
+		WHERE z.names IS NOT NULL OR x.e LIKE '%from_unixtime(%' ORDER BY x.s, x.t, x.n LIMIT ?`, derivedMax)
+	var tables []string
 	if err == nil {
-		all, err = zoneDependent(all)
+		tables, err = zoneDependent(all)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for what depends on the time zone: %w", err)
 	}
-	tables := []string{}
-	for _, d := range all {
-		tables = append(tables, d.table)
-	}
-	return slices.Compact(tables), nil
+	return tables, nil
 }
 
-// zoneDependent returns those that are kept and depend on the time zone. A generated column can name only generated columns
-// before it, and all comes in the order of the columns.
-func zoneDependent(all []derived) (depend []derived, err error) {
-	var zoned []string // the columns of the table that depend on the zone
+// zoneDependent returns the tables with something that is kept and depends on the time zone. A generated column can name
+// only generated columns before it, and all comes in the order of the columns.
+func zoneDependent(all []derived) ([]string, error) {
+	tables := []string{}
+	if len(all) == derivedMax {
+		tables = append(tables, fmt.Sprintf("(only the first %d expressions were looked at)", derivedMax))
+	}
+	var timestamps, zoned []string // of this table: derived.timestamps, and the generated columns that depend on the zone
 	for i, d := range all {
 		if i == 0 || all[i-1].table != d.table {
-			zoned = nil
-			if err := json.Unmarshal(d.timestamps, &zoned); err != nil {
+			timestamps, zoned = nil, nil
+			if err := json.Unmarshal(d.timestamps, &timestamps); err != nil {
 				return nil, err
 			}
 		}
 		depends := d.zoned || strings.Contains(d.expression, "from_unixtime(") ||
-			slices.ContainsFunc(zoned, func(column string) bool { return names(d.expression, column) })
+			// A TIMESTAMP AT TIME ZONE is the same in every session, if its own value is.
+			slices.ContainsFunc(timestamps, func(c string) bool { return names(d.expression, c, " is null", " is not null", " at time zone ") }) ||
+			slices.ContainsFunc(zoned, func(c string) bool { return names(d.expression, c, " is null", " is not null") })
 		if depends && d.column != "" {
 			zoned = append(zoned, d.column)
 		}
 		if depends && d.kept {
-			depend = append(depend, d)
+			tables = append(tables, d.table)
 		}
 	}
-	return depend, nil
+	return slices.Compact(tables), nil
 }
 
-// names tells whether an expression, as mysqld prints it, asks more of a column than whether it is NULL.
-func names(expression, column string) bool {
-	quoted := "`" + strings.ReplaceAll(column, "`", "``") + "`"
-	return strings.Contains(strings.NewReplacer(quoted+" is not null", "", quoted+" is null", "").Replace(expression), quoted)
+// names tells whether an expression, as mysqld prints it, names a column other than with one of harmless behind it. mysqld
+// prints a column's name in the letter case of the statement that made the expression.
+func names(expression, column string, harmless ...string) bool {
+	expression = strings.ToLower(expression)
+	quoted := strings.ToLower("`" + strings.ReplaceAll(column, "`", "``") + "`")
+	for _, behind := range harmless {
+		expression = strings.ReplaceAll(expression, quoted+behind, "")
+	}
+	return strings.Contains(expression, quoted)
 }
