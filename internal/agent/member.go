@@ -41,7 +41,7 @@ func (a *Agent) memberConfig() member.Config {
 			},
 			Also: func(ctx context.Context, m retention.Mysqld) {
 				a.local.LookAtAccounts(ctx, m.(local.Marked).Process)
-				a.local.LookAtTables(ctx, m.(local.Marked).Process)
+				a.local.LookAtTables(ctx, m.(local.Marked).Process.Admin().ZoneDependent)
 			},
 		},
 		OpenLog: a.logReader, Status: a.ownStatus, WriteState: a.writeState, WritePromise: a.data.WritePromise,

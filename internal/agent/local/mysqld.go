@@ -46,14 +46,14 @@ type Mysqld struct {
 	foreignXA  prepared.Foreign
 	// Only primary.Watch uses grants, grantsDue, before which it does not look at them again, grantsUnseen (the last
 	// look failed), certificate and fixedOf, which is the incarnation whose time zone the board has. Only the goroutine
-	// of the durable marks uses accountsLooked and tablesLooked.
+	// of the durable marks uses accountsLooked and tablesDue.
 	grants         grantsLooked
 	grantsDue      time.Time
 	grantsUnseen   bool
 	certificate    certificateTold
 	fixedOf        uint64
 	accountsLooked time.Time
-	tablesLooked   time.Time
+	tablesDue      time.Time
 
 	// failed is the version of the newest mysqld that did not start. Only StartMysqld uses it.
 	failed install.Version

@@ -122,3 +122,37 @@ func TestSlowStartThatIsKilled(t *testing.T) {
 		}
 	})
 }
+
+// TestZonesAgain: after a look at the tables that failed or found some, the next one comes after a minute, and otherwise
+// after an hour.
+func TestZonesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Mysqld{cfg: Config{Board: board.New(board.Config{}), Logger: slog.New(slog.DiscardHandler)}}
+		m.cfg.Board.SetRole(status.RolePrimary, "")
+		var looked time.Time
+		for _, step := range []struct {
+			tables []string
+			err    error
+			after  time.Duration
+			shown  string
+		}{
+			{err: errors.New("no time")},
+			{tables: []string{"shop.a"}, after: time.Minute, shown: ": shop.a:"},
+			{err: errors.New("no time"), after: time.Minute, shown: ": shop.a:"},
+			{after: time.Minute},
+			{tables: []string{"shop.b"}, after: time.Hour, shown: ": shop.b:"},
+		} {
+			before := time.Now()
+			for looked = (time.Time{}); looked.IsZero(); time.Sleep(time.Second) {
+				m.LookAtTables(t.Context(), func(context.Context) ([]string, error) {
+					looked = time.Now()
+					return step.tables, step.err
+				})
+			}
+			shown := m.cfg.Board.Trouble(aboutZones)
+			if d := looked.Sub(before); d < step.after-time.Second || d > step.after || !strings.Contains(shown, step.shown) || (step.shown == "") != (shown == "") {
+				t.Errorf("%v, %v: after %v, shown %q", step.tables, step.err, d, shown)
+			}
+		}
+	})
+}

@@ -19,35 +19,39 @@ const (
 	aboutZones  = board.Last + "time zones of sessions"
 	// accountsEvery is how often LookAtAccounts looks: it reads the stored definitions of all views.
 	accountsEvery = time.Minute
-	// zonesEvery is how often LookAtTables looks: it reads all definitions of columns. zonesTime is how long that may take.
+	// zonesEvery is how often LookAtTables looks: it reads all definitions of columns. zonesAgain is for a look that failed or
+	// found some. zonesTime is how long it may take.
 	zonesEvery = time.Hour
+	zonesAgain = time.Minute
 	zonesTime  = 5 * time.Second
 	// zonesMax is how many tables are named.
 	zonesMax = 5
 )
 
 // LookAtTables reports tables of a primary where replicas may store other values, or stop, because of a session's time
-// zone.
-func (m *Mysqld) LookAtTables(ctx context.Context, p *mysqld.Process) {
+// zone. look is mysqld.Admin's ZoneDependent.
+func (m *Mysqld) LookAtTables(ctx context.Context, look func(context.Context) ([]string, error)) {
 	text := ""
 	if m.cfg.Board.Own().Role != status.RolePrimary {
-		m.tablesLooked = time.Time{}
+		m.tablesDue = time.Time{}
 	} else {
-		if time.Since(m.tablesLooked) < zonesEvery {
+		if time.Now().Before(m.tablesDue) {
 			return
 		}
-		m.tablesLooked = time.Now()
+		m.tablesDue = time.Now().Add(zonesAgain)
 		within, cancel := context.WithTimeout(ctx, zonesTime)
 		defer cancel()
-		tables, err := p.Admin().ZoneDependent(within)
+		tables, err := look(within)
 		if err != nil {
-			m.cfg.Logger.Warn("cannot look at the tables: trying again in an hour", "error", err)
+			m.cfg.Logger.Warn("cannot look at the tables: trying again in a minute", "error", err)
 			return
 		}
 		if more := len(tables) - zonesMax; more > 0 {
 			tables = append(tables[:zonesMax], fmt.Sprintf("%d more", more))
 		}
-		if len(tables) > 0 {
+		if len(tables) == 0 {
+			m.tablesDue = time.Now().Add(zonesEvery)
+		} else {
 			text = "tables derive something from the time zone of a session: " + strings.Join(tables, ", ") +
 				": after SET time_zone replicas may store other values there, or stop (docs/dba.md says what to do)"
 		}
