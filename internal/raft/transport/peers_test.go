@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -299,5 +300,25 @@ func TestStreamsOfASilentPeer(t *testing.T) {
 	expectClosed(t, other)
 	if took := time.Since(silent); took >= 3*a.tune.idleTimeout/2 {
 		t.Errorf("they were closed after %v", took)
+	}
+}
+
+// TestSilentPeerGetsAKey: a peer that is replaced while its reach ends has one that has not ended.
+func TestSilentPeerGetsAKey(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	a.tune.idleTimeout = -time.Hour // b is always silent
+	p := a.peer(nodeB).Peer
+	for i := range 20_000 {
+		p.NextKey = cluster.Key(strconv.Itoa(i))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.endSilent()
+		}()
+		a.SetPeers([]Peer{p})
+		<-ended
+		if a.peer(nodeB).reach.Load().over.Err() != nil {
+			t.Fatalf("key %d: each further stream to the peer is closed at once", i)
+		}
 	}
 }

@@ -52,6 +52,8 @@ func (t *Transport) now() int64 { return int64(time.Since(t.began)) }
 // them for minutes where its host is dead, and a client's transaction would keep its locks. A client that is slow
 // changes nothing here: what counts comes on the peer's other connections.
 func (t *Transport) endSilent() {
+	t.mu.Lock() // a peer that follows must not get a reach that ends here
+	defer t.mu.Unlock()
 	since := t.now() - int64(t.tune.idleTimeout)
 	for _, p := range t.allPeers() {
 		if max(p.heard[0].Load(), p.heard[1].Load(), p.shookHands.Load()) < since {
