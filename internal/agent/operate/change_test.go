@@ -99,8 +99,8 @@ func TestJudgedOnWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// TestOneRebuildAtATime: a person's rebuild or removal is refused while another node is rebuilt, if it would leave one
-// running voter. So is its dry run, and --force does not wait.
+// TestOneRebuildAtATime: a person's rebuild or removal is refused while another node is rebuilt, if it would leave less than two
+// running voters. So is its dry run, and --force does not wait.
 func TestOneRebuildAtATime(t *testing.T) {
 	s, n := serve(t)
 	var members []cluster.Member
@@ -119,7 +119,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 	for _, name := range []string{"node.rebuild", "node.remove", "node.demote"} {
 		for ask, refused := range map[string]bool{"": true, `,"dry_run":true`: true, `,"force":true`: false, `,"force":true,"dry_run":true`: false} {
 			_, err := s.all[name].Run(t.Context(), control.Request{Name: name, By: "ann@db1", Args: []byte(`{"change":{"name":"c"}` + ask + `}`)})
-			said := err != nil && strings.Contains(err.Error(), "node b is being rebuilt, and only one running voter would be left")
+			said := err != nil && strings.Contains(err.Error(), "node b is being rebuilt, and no running voter would be left")
 			if e, ok := errors.AsType[*control.Error](err); said != refused || refused && (!ok || e.Code != control.CodeFailed) {
 				t.Errorf("%s%s: %v, want it refused: %t", name, ask, err, refused)
 			}

@@ -62,7 +62,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 		p.Notes = append(p.Notes, fmt.Sprintf("the cluster state has %d KiB, and at most %d are kept: the ids of removed nodes stay in it for ever; "+
 			"a cluster that is made from a backup begins without them", n>>10, cluster.StateBytesMax>>10))
 	}
-	p.TooFew = tooFew(before, is)
+	p.TooFew = tooFew(before, nodes, is)
 	waited := map[string]bool{}
 	for _, m := range acksWouldWait(before, nodes) {
 		waited[m.Name] = true
@@ -77,7 +77,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 
 // tooFew says why a change must not take a vote now; "" = it takes none, or may. While a node copies its data, the node
 // from which it copies must not lose its own, and an OK should mean more than one disk.
-func tooFew(before cluster.State, is Quorum) string {
+func tooFew(before cluster.State, nodes []Node, is Quorum) string {
 	takes := func(m cluster.Member) bool { return m.Votes() && !slices.Contains(is.Voters, m.Name) }
 	if len(is.Running) > 1 || !slices.ContainsFunc(before.Members, takes) {
 		return ""
@@ -90,7 +90,15 @@ func tooFew(before cluster.State, is Quorum) string {
 		if m.Rebuilding() {
 			doing = "is being rebuilt"
 		}
-		return fmt.Sprintf("node %s %s, and only one running voter would be left (%s): wait until \"quorate status\" shows node %s as %s", m.Name, doing, strings.Join(is.Running, ", "), m.Name, m.Becomes)
+		left := "no running voter would be left"
+		if len(is.Running) == 1 {
+			left = fmt.Sprintf("only one running voter would be left (%s)", is.Running[0])
+		}
+		text := fmt.Sprintf("node %s %s, and %s: wait until \"quorate status\" shows node %s as %s", m.Name, doing, left, m.Name, m.Becomes)
+		if silent(m.ID, nodes) {
+			text += fmt.Sprintf("; it is not heard of: if it never comes, remove it first (quorate node remove %s)", m.Name)
+		}
+		return text
 	}
 	return ""
 }

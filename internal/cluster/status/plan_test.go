@@ -101,7 +101,7 @@ func TestPlanChange(t *testing.T) {
 // from the voter that would lose its data.
 func TestTooFewVoters(t *testing.T) {
 	three, nodes := threeToPlanFor()
-	well := nodes(func(_, _ *Node) {})
+	well := append(nodes(func(_, _ *Node) {}), Node{ID: 4, Name: "d", Reachable: true})
 	take := func(s cluster.State, op cluster.MembershipOp, name string) cluster.State {
 		t.Helper()
 		c := cluster.MembershipChange{Op: op, Name: name, Instance: "new", Peer: "h:1", ID: 4, Kind: cluster.KindLogger}
@@ -133,6 +133,17 @@ func TestTooFewVoters(t *testing.T) {
 	} {
 		if got := PlanChange(c.before, take(c.before, c.op, c.take), well, "a").TooFew; got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	// A node that joins may never come, so its removal is the way on.
+	never := take(three, cluster.OpAdd, "d")
+	for left, nodes := range map[string][]Node{
+		"only one running voter would be left (a)": nodes(func(_, c *Node) { c.Reachable = false }),
+		"no running voter would be left":           nil,
+	} {
+		want := "node d joins, and " + left + `: wait until "quorate status" shows node d as logger; it is not heard of: if it never comes, remove it first (quorate node remove d)`
+		if got := PlanChange(never, take(never, cluster.OpRebuild, "b"), nodes, "a").TooFew; got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
