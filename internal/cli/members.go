@@ -16,9 +16,9 @@ const (
 
 One change at a time. The command does not wait until a node has copied its data. Meanwhile
 a change that would leave only one running voter is refused without --force. A change is
-also refused if the voters that are there now would be no majority after it. --dry-run says whether it could be done now, and what it would mean for
-majority and failover. What would stop writes at once is refused without --force. Exit
-codes: "quorate help exit-codes".`
+also refused if the voters that are there now would be no majority after it. --dry-run says
+whether it could be done now, and what it would mean for majority and failover. What would
+stop writes at once is refused without --force. Exit codes: "quorate help exit-codes".`
 	membersAsk = ` The command asks first on a terminal; elsewhere it needs --yes.`
 )
 

@@ -184,16 +184,11 @@ func fullTime(name string) (time.Time, bool) {
 	return at, err == nil
 }
 
-// Reach is which part of the log a full backup needs, and of which history.
+// Reach is which part of the log a full backup needs.
 type Reach struct {
-	Generation, First, End uint64
+	First, End uint64
 	// Whole says that the backup can be restored. Damaged says that its manifest cannot be read: nothing else is known.
 	Whole, Damaged bool
-}
-
-// compare tells which backup goes further: < 0 = a does not go as far as b.
-func (a Reach) compare(b Reach) int {
-	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.End, b.End))
 }
 
 // Prunable returns the objects that may be deleted, in the order in which to delete them. It keeps the full backups
@@ -204,7 +199,7 @@ func (c Contents) Prunable(keep int, now time.Time, reach map[string]Reach) (nam
 	names = c.abandoned(now)
 	kept := slices.DeleteFunc(slices.Clone(c.Fulls), func(full string) bool { return reach[full].Damaged })
 	slices.Reverse(kept) // the newest first, of those that go equally far
-	slices.SortStableFunc(kept, func(a, b string) int { return reach[b].compare(reach[a]) })
+	slices.SortStableFunc(kept, func(a, b string) int { return cmp.Compare(reach[b].End, reach[a].End) })
 	left, need := keep, ^uint64(0)
 	for i, full := range kept {
 		need = min(need, reach[full].First)

@@ -231,7 +231,7 @@ func reaches(ctx context.Context, store repository.Store, contents archive.Conte
 			whole = false
 			apart = append(apart, fmt.Sprintf("%s does not count: it ends at entry %d, and the log here at entry %d", full, m.End.Index, newest))
 		}
-		reach[full] = archive.Reach{Generation: m.Generation, First: m.Begin.First, End: m.End.Index, Whole: whole}
+		reach[full] = archive.Reach{First: m.Begin.First, End: m.End.Index, Whole: whole}
 	}
 	return reach, apart, nil
 }

@@ -153,8 +153,9 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 }
 
 // DialRoute opens a stream to the peer's router: its Handler.Route gets the other end. The caller owns the
-// connection, which is closed when nothing has come from the peer for 10 s. ctx bounds only the opening. The opening waits while routesOpenedMax other streams to that peer
-// are being opened. The error is ErrUnknownPeer, a *RejectedError, ctx's or a network error.
+// connection, which is closed when nothing has come from the peer for 10 s. ctx bounds only the opening. The
+// opening waits while routesOpenedMax other streams to that peer are being opened. The error is ErrUnknownPeer,
+// a *RejectedError, ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classRoute)
 }
@@ -167,7 +168,7 @@ func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, 
 }
 
 // DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the other end. Everything else is
-// as with DialRoute, but it does not wait for other openings.
+// as with DialRoute, but it does not wait for other openings, and is not closed because the peer is silent.
 func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	return t.open(ctx, id, classBulk)
 }
