@@ -67,7 +67,6 @@ const (
 	closingFile   = "internal/role/closing.go"
 	appendFile    = "internal/log/seglog/append.go"
 	openFile      = "internal/log/seglog/open.go"
-	savedFile     = "internal/log/seglog/saved.go"
 	stateFile     = "internal/log/seglog/state.go"
 	judgeFile     = "internal/mysql/replay/judge.go"
 	readerFile    = "internal/mysql/feed/reader.go"
@@ -302,10 +301,6 @@ func storing() []mutation {
 			edits: one(openFile, "\t\tif durable > s.end {\n", "\t\tif durable > s.end || nonZeroEnd > s.end {\n"),
 		},
 		{
-			name: "damage-trusted-again", what: "a start takes a segment from its saved index that was found damaged before", seeds: 30, nodes: 3,
-			edits: one(savedFile, "err := l.options.FS.Remove(filepath.Join(l.options.Dir, savedName(name)))", "err := error(nil)"),
-		},
-		{
 			name: "damage-is-a-tail", what: "a log that lacks what it promised takes part in Raft", seeds: 20, nodes: 3,
 			edits: []edit{
 				{openFile, "errors.AsType[*CorruptError](err); ok && l.options.Heal {", "errors.AsType[*CorruptError](err); ok {"},
@@ -313,7 +308,7 @@ func storing() []mutation {
 			},
 		},
 		{
-			name: "heal-to-commit", what: "a log counts as healed without the tail that its leader relies on", from: 100, seeds: 5, nodes: 3,
+			name: "heal-to-commit", what: "a log counts as healed without the tail that its leader relies on", from: 130, seeds: 5, nodes: 3,
 			edits: one(healFile, "\tif term <= t.promised.Term {\n", "\tif false {\n"),
 		},
 		{

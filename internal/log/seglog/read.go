@@ -94,7 +94,7 @@ func (l *Log) read(r *reading) error {
 		// Another turn after an error is possible only after another truncation, or it ends in ErrCompacted.
 		if err := l.readRun(r, s); err != nil && !l.overtaken(r) {
 			if errors.Is(err, ErrCorrupt) {
-				l.doubt(s.name())
+				l.Doubt(s.name())
 			}
 			return fmt.Errorf("read segment %s: %w", s.name(), err)
 		}

@@ -217,9 +217,10 @@ func (l *Log) saveIndex(s *segment) error {
 	return nil
 }
 
-// doubt removes the saved index of a segment that turned out to be damaged, so that the next Open reads it, and no index
-// is saved of it any more. If the file cannot be removed, that damage is found again.
-func (l *Log) doubt(name string) {
+// Doubt removes the saved index of a segment that turned out to be damaged, so that the next Open reads it, and no index
+// is saved of it any more. If the file cannot be removed, that damage is found again. Who reads an entry that is damaged
+// need not call it.
+func (l *Log) Doubt(name string) {
 	l.mu.Lock()
 	for _, s := range l.segments {
 		if s.name() == name {
@@ -232,7 +233,8 @@ func (l *Log) doubt(name string) {
 }
 
 // Check reads and verifies the segments that Open took from their saved indexes, slowly, the newest first. It returns
-// a *CorruptError for the first damage, and nil once all are read or ctx has ended. It must end before Close is called.
+// a *CorruptError for the first damage, and nil once all are read or ctx has ended. The next Open still takes that segment
+// from its index, unless Doubt is called. Check must end before Close is called.
 func (l *Log) Check(ctx context.Context, c clock.Clock) error {
 	l.mu.RLock()
 	segments := l.segments
@@ -245,7 +247,6 @@ func (l *Log) Check(ctx context.Context, c clock.Clock) error {
 		err := l.checkPatiently(ctx, c, s)
 		switch {
 		case errors.Is(err, ErrCorrupt):
-			l.doubt(s.name())
 			return fmt.Errorf("check the log in the background: %w", err)
 		case ctx.Err() != nil:
 			return nil
@@ -296,7 +297,7 @@ func (l *Log) checkSegment(ctx context.Context, c clock.Clock, s *segment) error
 	}
 	h, err := parseSegmentHeader(w)
 	if errors.Is(err, errDamage) {
-		return corrupt(0, 0, err)
+		return corrupt(0, s.first, err)
 	}
 	if err != nil {
 		return err

@@ -200,8 +200,8 @@ func TestSavedIndexUncommitted(t *testing.T) {
 	}
 }
 
-// TestCheckFindsDamage: Open does not see damage in a segment that it takes from its index. Check does, and then
-// the next Open does.
+// TestCheckFindsDamage: Open does not see damage in a segment that it takes from its index. Check does, and after
+// Doubt the next Open does.
 func TestCheckFindsDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, _, indexed := indexedLog(t)
@@ -221,6 +221,7 @@ func TestCheckFindsDamage(t *testing.T) {
 				if err := l.Check(t.Context(), clock.Machine{}); !errors.As(err, &corrupt) || corrupt.File != name || corrupt.Offset > int64(at) {
 					t.Fatalf("%s damaged at %d: check says %v", name, at, err)
 				}
+				l.Doubt(name)
 				_ = l.Close()
 				if _, err := Open(indexedOptions(clone)); !errors.Is(err, ErrCorrupt) {
 					t.Fatalf("%s damaged at %d: the next open: %v", name, at, err)
@@ -336,6 +337,7 @@ func TestCheckOfAFlappingDisk(t *testing.T) {
 			t.Fatal("a long failure", err)
 		}
 		bad = false
+		l.Doubt(indexed[len(indexed)-1])
 		_ = l.Close()
 		if got := unread(mustOpen(t, indexedOptions(fs))); len(got) != len(indexed)-1 {
 			t.Errorf("later, not read were %v of %v", got, indexed)

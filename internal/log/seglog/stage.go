@@ -361,7 +361,7 @@ func (r *StageReader) ReadAt(p []byte, offset int64) (int, error) {
 // the process must end; the next Open reads all segments.
 func (r *StageReader) Damaged(err error) error {
 	if s := r.stage.log.stagedSegment(r.stage.id); s != nil {
-		r.stage.log.doubt(s.name())
+		r.stage.log.Doubt(s.name())
 	}
 	return &CorruptError{File: "stage " + r.stage.id.String(), Detail: err.Error()}
 }

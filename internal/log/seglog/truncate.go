@@ -86,7 +86,7 @@ func (l *Log) locate(index uint64) (cutting, error) {
 	for c.ordinal < kept {
 		r, err := c.head()
 		if errors.Is(err, errDamage) {
-			l.doubt(s.name())
+			l.Doubt(s.name())
 			return cutting{}, &CorruptError{File: s.name(), Offset: c.offset, Index: s.first + uint64(c.ordinal), Detail: err.Error()}
 		}
 		if err != nil {

@@ -146,12 +146,7 @@ func (c *checker) damaged(a *agent, err error) {
 	if !a.n.rotten {
 		c.w.fail("log", "n%d: %v", a.n.id, err)
 	}
-	c.w.sched.after(0, func() {
-		if a.n.agent == a {
-			c.w.struck.HealsLate++
-		}
-		a.exit(err.Error())
-	})
+	c.w.sched.after(0, func() { a.exit(err.Error()) })
 }
 
 func (c *checker) entry(n *node, e seglog.Entry) {

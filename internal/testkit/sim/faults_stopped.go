@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -180,6 +181,8 @@ func (i *injector) rot(n *node) {
 			i.w.fail("sim", "damage %s: %v", name, err)
 		}
 	}
+	// So the start sees it. If it were found later, the peers might have purged what heals it, or need this node.
+	_ = n.disk.mem.Remove(strings.Replace(name, "quorate.", "index.", 1))
 	n.log("rot", "%s at %d, unreadable %t", name, at, n.disk.bad != nil)
 	n.rotten, n.changesBefore = true, i.w.memberChanges
 }

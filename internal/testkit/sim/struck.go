@@ -5,8 +5,8 @@ import "fmt"
 // Struck counts the effects of faults that do not always have an effect.
 type Struck struct {
 	// Heals counts the damaged logs that were healed. HealsInChange counts those of them where the members
-	// changed between the damage and the healing, HealsLate the damage that a start did not see. Torn counts the writes of small files that were cut off.
-	Heals, HealsInChange, HealsLate, Torn int
+	// changed between the damage and the healing. Torn counts the writes of small files that were cut off.
+	Heals, HealsInChange, Torn int
 	// Pauses counts the machines that were paused with their clocks, ClockSteps the steps of wall clocks, and
 	// Rebuilds the mysqlds that were refused and got the data of another one.
 	Pauses, ClockSteps, Rebuilds int
@@ -16,15 +16,15 @@ type Struck struct {
 
 // Add adds the counts of another run.
 func (s *Struck) Add(o Struck) {
-	s.Heals, s.HealsInChange, s.HealsLate, s.Torn = s.Heals+o.Heals, s.HealsInChange+o.HealsInChange, s.HealsLate+o.HealsLate, s.Torn+o.Torn
+	s.Heals, s.HealsInChange, s.Torn = s.Heals+o.Heals, s.HealsInChange+o.HealsInChange, s.Torn+o.Torn
 	s.Pauses, s.ClockSteps, s.Rebuilds = s.Pauses+o.Pauses, s.ClockSteps+o.ClockSteps, s.Rebuilds+o.Rebuilds
 	s.Resets += o.Resets
 }
 
 // String returns all counts as text.
 func (s Struck) String() string {
-	return fmt.Sprintf("%d logs healed, %d while the members changed, %d damaged unseen by a start, %d small files torn, %d pauses, %d wall clocks set, %d mysqlds rebuilt, %d connections reset",
-		s.Heals, s.HealsInChange, s.HealsLate, s.Torn, s.Pauses, s.ClockSteps, s.Rebuilds, s.Resets)
+	return fmt.Sprintf("%d logs healed, %d while the members changed, %d small files torn, %d pauses, %d wall clocks set, %d mysqlds rebuilt, %d connections reset",
+		s.Heals, s.HealsInChange, s.Torn, s.Pauses, s.ClockSteps, s.Rebuilds, s.Resets)
 }
 
 // countHealed counts a damaged log that was healed.
