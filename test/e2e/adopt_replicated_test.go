@@ -115,6 +115,7 @@ func followsMember(t *testing.T, ctx context.Context, first, member *mysqldtest.
 	g.heal(t, ctx)
 	plainDo(t, ctx, first, "CREATE USER fol@'%' IDENTIFIED BY 'secret'", "GRANT SELECT ON *.* TO fol@'%'",
 		"GRANT REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, XA_RECOVER_ADMIN ON *.* TO fol@'%'")
+	g.awaitPlain(t, ctx, member, "the account with its rights", "SELECT COUNT(*) FROM mysql.global_grants WHERE user = 'fol' AND priv = 'XA_RECOVER_ADMIN'", "1")
 	file := filepath.Join(g.Dir(), "source.password")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
