@@ -85,8 +85,8 @@
 // checksum, length and seed fit. The header of the next segment shows that it still is the index of these records: the
 // chain goes on. If anything is wrong, Open reads all segments, as above. Append saves the index of a segment once a
 // later segment begins and all its entries are committed: such a segment never changes. The file is not synced, since
-// nothing relies on it. Check reads those segments later. Whoever finds a segment damaged removes its saved index, so the
-// next Open finds that damage, too.
+// nothing relies on it. Check reads those segments later. A reader that finds a segment damaged removes its saved index, so
+// the next Open finds that damage, too. Who has heard of damage from Check calls Doubt for that.
 //
 // # Readers
 //
@@ -102,7 +102,7 @@
 // # Goroutines and locks
 //
 // The package starts none. Run belongs to a goroutine that reads ahead and ends before Close; without it,
-// readers that lag wait for the disk. Append and Close belong to one goroutine, a Stage to the goroutine that
+// readers that lag wait for the disk. Check ends before Close, too. Append and Close belong to one goroutine, a Stage to the goroutine that
 // writes it. All other methods may be called by any goroutine. One lock guards what readers share and is never
 // held during a write or a sync. Another lock guards the stages, and is held during calls that make, rename and
 // remove their names. Purge works at the front of the log while Append works at its end: what Purge removes is
