@@ -27,11 +27,7 @@ func (a *Agent) serves() bool {
 
 // sight is what this node sees of the cluster; own is its whole status.
 func (a *Agent) sight(own status.Node) status.Sight {
-	s := status.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
-	if a.TakesPart() {
-		s.Outgoing = a.Raft.Committed().State().Outgoing
-	}
-	return s
+	return a.Sight(a.board.NodesWith(own))
 }
 
 // outlook says how many failures the cluster survives, and how long a failover would take. A primary

@@ -50,8 +50,7 @@ func (m *Member) holds(segment string) bool {
 // waits for another time, so two nodes that ask at the same moment do not both go.
 func (m *Member) spared(ctx context.Context, entry uint64) bool {
 	look := func() bool {
-		s := status.Sight{State: m.cfg.Board.State(), Outgoing: m.Raft.Committed().State().Outgoing, Nodes: m.cfg.Board.Nodes()}
-		return canSpare(m.cfg.Self.ID, entry, m.cfg.Board.Own().Role, m.Raft.Role(), s)
+		return canSpare(m.cfg.Self.ID, entry, m.cfg.Board.Own().Role, m.Raft.Role(), m.Sight(m.cfg.Board.Nodes()))
 	}
 	place := slices.IndexFunc(m.cfg.Board.State().Members, func(o cluster.Member) bool { return o.ID == m.cfg.Self.ID })
 	return look() && clock.Sleep(ctx, m.cfg.Clock, time.Duration(place+1)*spareAgain) == nil && look()

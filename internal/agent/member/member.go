@@ -118,6 +118,15 @@ type Member struct {
 // does not that heals its log, joins, or has left.
 func (m *Member) TakesPart() bool { return m.Raft != nil }
 
+// Sight is what this node sees of the cluster, with the nodes as it knows them.
+func (m *Member) Sight(nodes []status.Node) status.Sight {
+	s := status.Sight{State: m.cfg.Board.State(), Nodes: nodes}
+	if m.TakesPart() {
+		s.Outgoing = m.Raft.Committed().State().Outgoing
+	}
+	return s
+}
+
 // Init builds what needs no log.
 func (m *Member) Init(cfg Config) {
 	m.cfg = cfg
