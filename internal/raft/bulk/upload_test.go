@@ -529,6 +529,7 @@ func TestCloseWithoutAMajorityStopsWhatIsUnderWay(t *testing.T) {
 		u := uploaded(t, w.nodes[nodeA], id1, content(5*chunkBytes))
 		synctest.Wait()
 		u.Close()
+		synctest.Wait() // what Close ends notices it in goroutines of its own
 		close(gate)
 		synctest.Wait()
 		b.lacks(t, id1)
