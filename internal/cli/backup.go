@@ -225,7 +225,8 @@ full backups that can be restored stay: as many as --keep says, else as backup.k
 the configuration says. The newest are those that go furthest in the log, whatever the clocks
 said. A backup that cannot be restored does not count, and one that ends behind all of the
 log that is there neither. If the repository has backups of another cluster, nothing is
-deleted. What interrupted backups have left is deleted, too.
+deleted. What interrupted backups have left is deleted, too. If [backup] has commands but no
+delete_command, the command says so, and ends well.
 
 The command does not ask. Run it with --dry-run first.`,
 		Example: `  quorate backup prune --dry-run
@@ -238,6 +239,10 @@ The command does not ask. Run it with --dry-run first.`,
 			store, b, err := p.open()
 			if err != nil {
 				return err
+			}
+			if b.Directory == "" && b.DeleteCommand == "" && !dryRun {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing is deleted: backup.delete_command is not set. Full backups stay until the store itself deletes them")
+				return show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": false, "deleted": []string{}}, "")
 			}
 			names, apart, err := ship.Prune(cmd.Context(), store, cmp.Or(keep, b.KeepFull), dryRun)
 			for _, text := range apart {

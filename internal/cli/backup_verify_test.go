@@ -110,3 +110,16 @@ func TestScratchOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestPruneWithoutDelete: a host whose key may only add objects has no delete_command. Its prune says so, and does not fail.
+func TestPruneWithoutDelete(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	text := "cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n[backup]\nput_command = \"false\"\nget_command = \"false\"\nlist_command = \"false\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "backup", "prune", "--config", path)
+	if code != 0 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "delete_command is not set") {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+}

@@ -108,6 +108,26 @@ func TestUpgradeNamesWhatRunsOn(t *testing.T) {
 	}
 }
 
+// TestRestartRepeatsOneCommand: a restart begins with a unit's first command. So a prune that fails is in a unit of its own, and
+// takes no other full backup.
+func TestRestartRepeatsOneCommand(t *testing.T) {
+	units, err := filepath.Glob("../quorate*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatal(units, err)
+	}
+	prunes := false
+	for _, unit := range units {
+		text := read(t, "..", filepath.Base(unit))
+		prunes = prunes || strings.Contains(text, "quorate backup prune")
+		if n := strings.Count(text, "\nExecStart="); n != 1 && strings.Contains(text, "\nRestart=") {
+			t.Errorf("%s begins again with the first of %d commands if one of them fails", filepath.Base(unit), n)
+		}
+	}
+	if !prunes {
+		t.Error("no unit deletes old backups")
+	}
+}
+
 // TestOneProcessIsKilledForWantOfMemory: the kernel kills mysqld or a hook, and systemd leaves their agent alone.
 func TestOneProcessIsKilledForWantOfMemory(t *testing.T) {
 	_, service, found := strings.Cut(read(t, "..", "quorate.service"), "\n[Service]\n")

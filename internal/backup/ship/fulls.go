@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
@@ -172,7 +173,8 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 
 // Prune deletes the objects that Contents.Prunable names, and what interrupted backups have left. It returns the
 // names of what it deleted; with dryRun, of what it would delete. apart says which backups do not count among the keep
-// ones, although they could be restored. While the repository has backups of two histories, Prune deletes nothing.
+// ones, although they could be restored. While the repository has backups of two histories, Prune deletes nothing. If
+// an object cannot be deleted, Prune goes on with the others, but for the manifests.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names, apart []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -195,13 +197,26 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 	if err != nil || dryRun {
 		return append(left, names...), apart, err
 	}
-	for i, name := range names {
-		if err := store.Delete(ctx, name); err != nil && !errors.Is(err, repository.ErrNotFound) {
-			return append(left, names[:i]...), apart, err
+	gone, failed := left, 0
+	for _, name := range names {
+		if failed > 0 && strings.HasSuffix(name, archive.ManifestName("")) { // while it is there, the next Prune tries the rest again
+			continue
+		}
+		switch e := store.Delete(ctx, name); {
+		case e == nil || errors.Is(e, repository.ErrNotFound):
+			gone = append(gone, name)
+		default:
+			err = errors.Join(err, fmt.Errorf("delete %s: %w", name, e))
+			if failed++; failed == pruneErrorsMax || ctx.Err() != nil {
+				return gone, apart, err
+			}
 		}
 	}
-	return append(left, names...), apart, nil
+	return gone, apart, err
 }
+
+// pruneErrorsMax bounds how many objects Prune fails to delete before it ends: each may wait for a store that does not answer.
+const pruneErrorsMax = 10
 
 // reaches returns what each full backup says of itself, and in apart which of them do not count as whole because they
 // end behind all of the log that is here.

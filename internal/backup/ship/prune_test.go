@@ -1,6 +1,8 @@
 package ship
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -8,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
 )
 
 // TestPruneByTheLog: the names' times do not say which backups are the newest: not those of a clock that was ahead, and not
@@ -52,4 +57,47 @@ func TestPruneByTheLog(t *testing.T) {
 	if err != nil || len(after.Fulls) != 3 || !slices.Contains(after.Fulls, contents.Fulls[1]) || !slices.Contains(after.Fulls, contents.Fulls[2]) {
 		t.Errorf("left: %v, %v; of %v", after.Fulls, err, contents.Fulls)
 	}
+}
+
+// TestPruneGoesOn: an object that cannot be deleted keeps no other one. The manifests stay, so the next prune finishes the work. A
+// store that deletes nothing is not asked for each object.
+func TestPruneGoesOn(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	backUp(t, c, n, 14)
+	want, _, err := Prune(t.Context(), c.Store, 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &refusing{Store: c.Store, refused: want[:1]}
+	gone, _, err := Prune(t.Context(), store, 1, false)
+	objects := slices.DeleteFunc(slices.Clone(want[1:]), func(name string) bool { return strings.HasSuffix(name, ".json") })
+	if d := cmp.Diff(objects, gone); d != "" || !errors.Is(err, errDenied) || !strings.Contains(err.Error(), want[0]) {
+		t.Errorf("%v (-want +gone):\n%s", err, d)
+	}
+	store = &refusing{Store: c.Store, refused: want}
+	if _, _, err := Prune(t.Context(), store, 1, false); !errors.Is(err, errDenied) || store.asked > pruneErrorsMax {
+		t.Errorf("a store that deletes nothing was asked %d times: %v", store.asked, err)
+	}
+	if _, _, err := Prune(t.Context(), c.Store, 1, false); err != nil {
+		t.Error(err)
+	}
+	if contents, err := list(t.Context(), c.Store); err != nil || len(contents.Fulls) != 1 || len(contents.Data) != 1 {
+		t.Errorf("left: %+v, %v", contents, err)
+	}
+}
+
+// refusing is a store that does not delete some objects.
+type refusing struct {
+	repository.Store
+	refused []string
+	asked   int
+}
+
+// Delete implements repository.Store.
+func (r *refusing) Delete(ctx context.Context, name string) error {
+	r.asked++
+	if slices.Contains(r.refused, name) {
+		return errDenied
+	}
+	return r.Store.Delete(ctx, name)
 }
