@@ -86,8 +86,9 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	if err != nil {
 		return name, m, errors.Join(err, drop(ctx, c.Store, archive.DataName(name)))
 	}
+	newest, gtids := log.upTo(in.End().Index)
 	m = archive.Manifest{
-		Start: start, End: in.End(), Time: log.time, GTIDs: log.gtids.String(), Data: archive.DataName(name),
+		Start: start, End: in.End(), Time: newest, GTIDs: gtids.String(), Data: archive.DataName(name),
 		Bytes: tee.n, Encrypted: len(c.Recipients) > 0, Files: in.Files(),
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), manifestTimeout) // only the manifest is missing
@@ -234,8 +235,50 @@ type logTaker struct {
 	contents archive.Contents
 	// until is the last entry that is needed; 0 = not known yet.
 	until atomic.Uint64
-	gtids *gtid.Set
-	time  time.Time
+	// marks say what the log has, second by second: the data end somewhere in there, and where is known only when
+	// all of them are stored, hours later. A mark has some 200 bytes.
+	marks []mark
+	// point says that the next transaction begins a mark.
+	point bool
+}
+
+// mark is a part of the log.
+type mark struct {
+	// last is its last entry. newest is the latest commit time of the log up to there, gtids are the part's own
+	// transactions.
+	last   uint64
+	newest time.Time
+	gtids  *gtid.Set
+	// from is newest after its first transaction.
+	from time.Time
+}
+
+// markEvery is how much of the log a mark has, by the commit times. A mark ends at a point of the log, too.
+const markEvery = time.Second
+
+// note adds an entry to the marks.
+func (t *logTaker) note(index uint64, newest time.Time, all []archive.Transaction) {
+	m := &t.marks[len(t.marks)-1]
+	if len(all) > 0 && (t.point || newest.Sub(m.from) >= markEvery) {
+		t.marks, t.point = append(t.marks, mark{gtids: new(gtid.Set), from: newest}), false
+		m = &t.marks[len(t.marks)-1]
+	}
+	for _, tx := range all {
+		m.gtids.Add(tx.GTID)
+	}
+	m.last, m.newest = index, newest
+}
+
+// upTo returns the latest commit time, and all transactions, up to an entry, and up to the end of its mark.
+func (t *logTaker) upTo(index uint64) (newest time.Time, gtids *gtid.Set) {
+	gtids = new(gtid.Set)
+	for _, m := range t.marks {
+		gtids.Union(m.gtids)
+		if newest = m.newest; m.last >= index {
+			break
+		}
+	}
+	return newest, gtids
 }
 
 func (t *logTaker) run(ctx context.Context) error {
@@ -243,9 +286,11 @@ func (t *logTaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.gtids = new(gtid.Set); begin != nil {
-		t.gtids = begin.GTIDs.Clone()
+	before := mark{last: t.start.Begin.First - 1, newest: t.start.Newest, gtids: new(gtid.Set)}
+	if begin != nil {
+		before.gtids = begin.GTIDs
 	}
+	t.marks, t.point = []mark{before}, true
 	log, err := t.agent.Log(ctx, t.start.Begin.First)
 	if err != nil {
 		return err
@@ -267,10 +312,10 @@ func (t *logTaker) run(ctx context.Context) error {
 			return err
 		}
 		if item.Entry.Index == 0 {
+			t.point = true
 			// The commit index of a point at or behind until means that everything needed was
 			// read.
 			if until := t.until.Load(); until > 0 && item.Commit >= until {
-				t.time = k.newest
 				return k.ship(ctx)
 			}
 			continue
@@ -278,9 +323,6 @@ func (t *logTaker) run(ctx context.Context) error {
 		all, err := archive.Transactions(item.Entry)
 		if err != nil {
 			return err
-		}
-		for _, tx := range all {
-			t.gtids.Add(tx.GTID)
 		}
 		if item.Entry.Index > covered {
 			err = k.add(ctx, item, all)
@@ -290,5 +332,6 @@ func (t *logTaker) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		t.note(item.Entry.Index, k.newest, all)
 	}
 }
