@@ -120,6 +120,8 @@ type restored struct {
 	Time    time.Time `json:"time"`
 	GTIDs   string    `json:"gtids"`
 	Seconds float64   `json:"seconds"`
+	// damaged are the pieces of the log that were left out: others have their entries.
+	damaged []string
 }
 
 func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target archive.Target, out, errOut io.Writer) error {
@@ -187,7 +189,7 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	if newest := contents.Fulls[len(contents.Fulls)-1]; o.verify && done.Full != newest {
 		return done, fmt.Errorf("the newest full backup cannot be restored: %s", problems[len(problems)-1])
 	}
-	pieces, last := contents.Chain(full.Begin.First)
+	_, last := contents.Chain(full.Begin.First)
 	if newest := contents.Newest(); o.target.Latest() && last < newest.Last && !o.gap {
 		return done, fmt.Errorf("the log has a gap from entry %d on, and goes to entry %d, %s: --to-time or --to-gtid restores a point before it; "+
 			"--up-to-gap all before it", last+1, newest.Last, orNoTime(newest.Time))
@@ -203,15 +205,19 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 	if err := r.Begin(whoAsks(), done.Full, full, o.target); err != nil {
 		return done, err
 	}
-	chain := ship.NewChain(ctx, o.store, o.identities, full.ClusterID, pieces, full.Begin.First)
+	chain := ship.NewChain(ctx, o.store, o.identities, full.ClusterID, contents, full.Begin.First)
 	defer func() { _ = chain.Close() }()
 	line := &progressLine{out: o.errOut, verb: "log"}
 	log, err := r.MakeLog(o.target, chain, func(index uint64, _ time.Time) {
 		line.draw(int64(index-full.Begin.First), int64(last-full.Begin.First))
 	})
 	line.clear()
+	for _, damaged := range chain.Damaged() {
+		o.logger.Warn("a piece of the log is damaged: others have its entries", "error", damaged)
+		done.damaged = append(done.damaged, damaged.Error())
+	}
 	if err != nil {
-		return done, fmt.Errorf("restore the log: %w", err)
+		return done, fmt.Errorf("restore the log: %w", damagedLog(err))
 	}
 	if err := o.data(ctx, r, full); err != nil {
 		return done, fmt.Errorf("restore the data: %w", damagedData(full, err))
@@ -249,10 +255,24 @@ func wrongData(of, mysqld string) string {
 
 // damagedData names the object of a full backup's data in an error that says that it is damaged, and what to do.
 func damagedData(full archive.Manifest, err error) error {
-	if errors.Is(err, repository.ErrSealed) && !errors.Is(err, repository.ErrEncrypted) || errors.Is(err, archive.ErrData) {
+	if isDamage(err) || errors.Is(err, archive.ErrData) {
 		return fmt.Errorf("read %s: %w; --full restores another full backup (quorate backup list)", full.Data, err)
 	}
 	return err
+}
+
+// damagedLog says what to do about a damaged piece of the log.
+func damagedLog(err error) error {
+	if isDamage(err) || errors.Is(err, archive.ErrCorrupt) {
+		return fmt.Errorf("%w; a restore to a point before it works. Or move this object to another place: then --latest --up-to-gap restores all before it", err)
+	}
+	return err
+}
+
+// isDamage tells whether an object cannot be opened, although it was read with its key.
+func isDamage(err error) bool {
+	_, otherKey := errors.AsType[*age.NoIdentityMatchError](err)
+	return errors.Is(err, repository.ErrSealed) && !errors.Is(err, repository.ErrEncrypted) && !otherKey
 }
 
 // data unpacks the data of the full backup.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
+
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/backup/ship"
@@ -78,6 +80,22 @@ func TestDamagedData(t *testing.T) {
 	} {
 		got := damagedData(full, err).Error()
 		if named := strings.Contains(got, "read full-x.data: ") && strings.Contains(got, "--full"); named != damaged {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+}
+
+// TestDamagedLog: an error of a damaged piece of the log says what to do. The wrong key is no damage.
+func TestDamagedLog(t *testing.T) {
+	t.Parallel()
+	for err, damaged := range map[error]bool{
+		fmt.Errorf("read log-x.qlog: %w: CRC", repository.ErrSealed):                             true,
+		fmt.Errorf("read log-x.qlog: %w", archive.ErrCorrupt):                                    true,
+		fmt.Errorf("read log-x.qlog: %w: %w", repository.ErrSealed, &age.NoIdentityMatchError{}): false,
+		fmt.Errorf("read log-x.qlog: %w: %w", repository.ErrSealed, repository.ErrEncrypted):     false,
+		fmt.Errorf("read log-x.qlog: %w: interrupt signal received", repository.ErrGet):          false,
+	} {
+		if got := damagedLog(err).Error(); strings.Contains(got, "--up-to-gap") != damaged {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

@@ -1,10 +1,12 @@
 package ship
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"filippo.io/age"
 
@@ -13,27 +15,77 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// Chain reads pieces as one log. One goroutine uses it, and closes it.
+// Chain reads the pieces of a repository as one log. If a piece is damaged, it reads others that have the same entries.
+// One goroutine uses it, and closes it.
 type Chain struct {
 	ctx        context.Context
 	store      repository.Store
 	identities []age.Identity
 	cluster    string
+	contents   archive.Contents // without the damaged pieces
 	pieces     []archive.Piece
-	next       uint64
+	// next is the next entry, last the last one before a gap.
+	next, last uint64
 	in         *archive.Reader
 	close      func() error
 	piece      archive.Piece
+	damaged    []error
 }
 
-// NewChain returns a Chain of the entries from first on. pieces must have all of them
-// (Contents.Chain), and must be of the cluster clusterID.
-func NewChain(ctx context.Context, store repository.Store, identities []age.Identity, clusterID string, pieces []archive.Piece, first uint64) *Chain {
-	return &Chain{ctx: ctx, store: store, identities: identities, cluster: clusterID, pieces: pieces, next: first}
+// NewChain returns a Chain of the entries from first on, up to the first gap (Contents.Chain). The pieces must be of the
+// cluster clusterID.
+func NewChain(ctx context.Context, store repository.Store, identities []age.Identity, clusterID string, contents archive.Contents, first uint64) *Chain {
+	c := &Chain{ctx: ctx, store: store, identities: identities, cluster: clusterID, contents: contents, next: first}
+	c.pieces, c.last = contents.Chain(first)
+	return c
 }
+
+// Damaged says which pieces were damaged, and were left out.
+func (c *Chain) Damaged() []error { return c.damaged }
 
 // Next returns the next entry, and io.EOF after the last one.
 func (c *Chain) Next() (archive.Item, error) {
+	for {
+		item, err := c.item()
+		switch {
+		case errors.Is(err, io.EOF) && c.next <= c.last: // the pieces beside a damaged one do not go so far
+			return item, c.damaged[len(c.damaged)-1]
+		case errors.Is(err, io.EOF):
+			return item, io.EOF
+		case err != nil:
+			if err = fmt.Errorf("read %s: %w", c.piece.Name(), err); !c.around(err) {
+				return item, err
+			}
+		case item.Entry.Index == c.next:
+			c.next++
+			return item, nil
+		}
+	}
+}
+
+// errName is returned for a piece that can be read, and is not what its name says. Where it is from is not known, nor
+// what its entries are worth that were read before.
+var errName = fmt.Errorf("%w: it is not what its name says", archive.ErrCorrupt)
+
+// around leaves a damaged piece out, if other pieces have the next entry. Each entry that was read of it before has a
+// checksum of its own.
+func (c *Chain) around(err error) bool {
+	if !errors.Is(err, archive.ErrCorrupt) && !errors.Is(err, repository.ErrSealed) || errors.Is(err, repository.ErrEncrypted) || errors.Is(err, errName) {
+		return false
+	}
+	_ = c.Close() // the piece is damaged
+	rest := slices.DeleteFunc(slices.Clone(c.contents.Pieces), func(p archive.Piece) bool { return p == c.piece })
+	c.contents.Pieces = rest
+	c.pieces, _ = c.contents.Chain(c.next)
+	if len(c.pieces) == 0 && c.next <= c.last {
+		return false
+	}
+	c.damaged = append(c.damaged, err)
+	return true
+}
+
+// item reads an item. It returns io.EOF behind the last piece.
+func (c *Chain) item() (archive.Item, error) {
 	for {
 		if c.in == nil {
 			if len(c.pieces) == 0 {
@@ -44,36 +96,43 @@ func (c *Chain) Next() (archive.Item, error) {
 			}
 		}
 		item, err := c.in.Next()
-		if errors.Is(err, io.EOF) {
-			err := c.Close()
-			if err == nil && c.next <= c.piece.Last {
-				err = fmt.Errorf("%w: it ends before entry %d", archive.ErrCorrupt, c.piece.Last)
-			}
-			if err != nil {
-				return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
-			}
-			continue
+		if item.Stage != nil {
+			item.Stage = stageOf{item.Stage, c.piece.Name()}
 		}
-		if err != nil {
-			return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
+		if !errors.Is(err, io.EOF) {
+			return item, cmp.Or(err, c.check(item.Entry))
 		}
-		if err := c.check(item.Entry); err != nil {
-			return item, fmt.Errorf("read %s: %w", c.piece.Name(), err)
+		if err := c.Close(); err != nil {
+			return item, err
 		}
-		if item.Entry.Index == c.next {
-			c.next++
-			return item, nil
+		if c.next <= c.piece.Last {
+			return item, fmt.Errorf("%w: it ends before entry %d", errName, c.piece.Last)
 		}
 	}
+}
+
+// stageOf is the stage of an entry. Its errors name the piece.
+type stageOf struct {
+	io.Reader
+	piece string
+}
+
+// Read implements io.Reader.
+func (s stageOf) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("read %s: %w", s.piece, err)
+	}
+	return n, err
 }
 
 // check compares an entry with the name of its piece, and with the entries before it.
 func (c *Chain) check(e seglog.Entry) error {
 	switch {
 	case e.Index > c.next:
-		return fmt.Errorf("%w: entry %d comes where entry %d is to come", archive.ErrCorrupt, e.Index, c.next)
+		return fmt.Errorf("%w: entry %d comes where entry %d is to come", errName, e.Index, c.next)
 	case e.Index > c.piece.Last, e.Index == c.piece.Last && !sameEntry(c.piece, e):
-		return fmt.Errorf("%w: entry %d is not what its name says", archive.ErrCorrupt, e.Index)
+		return fmt.Errorf("%w: entry %d", errName, e.Index)
 	}
 	return nil
 }
@@ -82,11 +141,11 @@ func (c *Chain) open() error {
 	c.piece, c.pieces = c.pieces[0], c.pieces[1:]
 	object, err := c.store.Get(c.ctx, c.piece.Name())
 	if err != nil {
-		return fmt.Errorf("read %s: %w", c.piece.Name(), err)
+		return err
 	}
 	plain, err := repository.Unseal(object, c.identities)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", c.piece.Name(), errors.Join(err, object.Close()))
+		return errors.Join(err, object.Close())
 	}
 	c.close = func() error {
 		_, err := io.Copy(io.Discard, plain) // only its end shows whether the object is whole
@@ -100,10 +159,7 @@ func (c *Chain) open() error {
 	case c.in.Head().ClusterID != c.cluster:
 		err = fmt.Errorf("it is of another cluster: %q", c.in.Head().Cluster)
 	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", c.piece.Name(), err)
-	}
-	return nil
+	return err
 }
 
 // Close closes the present piece. It may be called more than once.

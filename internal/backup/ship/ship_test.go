@@ -161,8 +161,7 @@ func entries(t *testing.T, c Config) (all []seglog.Entry) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pieces, _ := contents.Chain(full.Begin.First)
-	chain := NewChain(t.Context(), c.Store, nil, "1f", pieces, full.Begin.First)
+	chain := NewChain(t.Context(), c.Store, nil, "1f", contents, full.Begin.First)
 	defer func() { _ = chain.Close() }()
 	for {
 		item, err := chain.Next()
@@ -543,7 +542,7 @@ func TestPieceIsNotWhatItsNameSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = r.Close()
-		chain := NewChain(t.Context(), c.Store, nil, "1f", []archive.Piece{bad}, p.First)
+		chain := NewChain(t.Context(), c.Store, nil, "1f", archive.Contents{Pieces: []archive.Piece{bad}}, p.First)
 		for err == nil {
 			_, err = chain.Next()
 		}

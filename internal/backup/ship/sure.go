@@ -45,12 +45,12 @@ func (k *cutter) sure(ctx context.Context) error {
 
 // wholePiece reads a piece to its end.
 func wholePiece(ctx context.Context, store repository.Store, clusterID string, p archive.Piece) error {
-	chain := NewChain(ctx, store, nil, clusterID, []archive.Piece{p}, p.First)
+	chain := NewChain(ctx, store, nil, clusterID, archive.Contents{Pieces: []archive.Piece{p}}, p.First)
 	defer func() { _ = chain.Close() }()
 	for {
 		_, err := chain.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return errors.Join(chain.Damaged()...)
 		}
 		if err != nil {
 			return err

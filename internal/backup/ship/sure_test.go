@@ -62,8 +62,8 @@ func wantAllFor(t *testing.T, c Config, n *node, own age.Identity) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pieces, last := contents.Chain(1)
-	chain := NewChain(t.Context(), c.Store, []age.Identity{own}, "1f", pieces, 1)
+	_, last := contents.Chain(1)
+	chain := NewChain(t.Context(), c.Store, []age.Identity{own}, "1f", contents, 1)
 	defer func() { _ = chain.Close() }()
 	for _, e := range n.entries {
 		item, err := chain.Next()

@@ -1,0 +1,100 @@
+package ship
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/log/seglog"
+)
+
+// TestChainGoesAroundDamage: the repository has entries twice, as when an archive runs beside a full backup. If a piece is
+// damaged, at its begin or later, the others give its entries. If they do not have all of them, the error names the damaged piece.
+func TestChainGoesAroundDamage(t *testing.T) {
+	c, n := newConfig(t), newNode(25)
+	shipPieces(t, c, n, [2]uint64{1, 5}, [2]uint64{6, 20}, [2]uint64{6, 10}, [2]uint64{11, 15}, [2]uint64{16, 20}, [2]uint64{21, 25})
+	contents, err := list(t.Context(), c.Store)
+	if err != nil || len(contents.Pieces) != 6 {
+		t.Fatal(contents.Pieces, err)
+	}
+	long := contents.Pieces[1]
+	whole := object(t, c, long.Name())
+	read := func() (all []seglog.Entry, damaged []error, err error) {
+		if contents, err = list(t.Context(), c.Store); err != nil {
+			return nil, nil, err
+		}
+		chain := NewChain(t.Context(), c.Store, nil, "1f", contents, 1)
+		defer func() { _ = chain.Close() }()
+		for {
+			item, err := chain.Next()
+			if err != nil {
+				return all, chain.Damaged(), err
+			}
+			all = append(all, item.Entry)
+		}
+	}
+	for _, left := range []int{0, 10, len(whole) / 3, len(whole) / 2, len(whole) - 1} {
+		put(t, c, long.Name(), whole[:left])
+		all, damaged, err := read()
+		if d := cmp.Diff(n.entries, all); d != "" || !errors.Is(err, io.EOF) || len(damaged) != 1 || !strings.Contains(damaged[0].Error(), long.Name()) {
+			t.Errorf("%d of %d bytes are left: %v, %v (-log +chain):\n%s", left, len(whole), err, damaged, d)
+		}
+	}
+	if err := c.Store.Delete(t.Context(), contents.Pieces[3].Name()); err != nil { // 11 to 15
+		t.Fatal(err)
+	}
+	put(t, c, long.Name(), whole[:10])
+	if all, _, err := read(); len(all) != 10 || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "read "+long.Name()) {
+		t.Errorf("%d entries: %v", len(all), err)
+	}
+	// A piece that can be read, and is not what its name says: what it has given is worth nothing.
+	bad := long
+	bad.Sum = strings.Repeat("0", 16)
+	put(t, c, bad.Name(), whole)
+	if err := c.Store.Delete(t.Context(), long.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := read(); !errors.Is(err, errName) || !strings.Contains(err.Error(), bad.Name()) {
+		t.Error(err)
+	}
+}
+
+// shipPieces stores pieces of a log.
+func shipPieces(t *testing.T, c Config, n *node, pieces ...[2]uint64) {
+	t.Helper()
+	for _, p := range pieces {
+		k := &cutter{c: c, head: archive.Head{Cluster: "c", ClusterID: n.cluster, Node: "b"}}
+		for _, e := range n.entries[p[0]-1 : p[1]] {
+			if err := k.add(t.Context(), archive.Item{Entry: e}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(k.ship(t.Context()), k.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func object(t *testing.T, c Config, name string) []byte {
+	t.Helper()
+	r, err := c.Store.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func put(t *testing.T, c Config, name string, b []byte) {
+	t.Helper()
+	if err := c.Store.Put(t.Context(), name, func(w io.Writer) error { _, err := w.Write(b); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
