@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,7 @@ import (
 )
 
 // Commands are the operator's commands. /bin/sh runs them, with the object's name in
-// QUORATE_OBJECT.
+// QUORATE_OBJECT, and for Put a name for its unfinished object in QUORATE_PART.
 type Commands struct {
 	// Put stores its stdin, Get writes the object to its stdout, List prints one name in each
 	// line, Delete deletes the object.
@@ -33,6 +34,8 @@ type Commands struct {
 
 const (
 	objectVariable = "QUORATE_OBJECT"
+	// partVariable is another name at each Put: two archives may store the same object at the same time.
+	partVariable = "QUORATE_PART"
 	// saidBytesMax is how many last bytes of a command's error output are kept.
 	saidBytesMax = 4 << 10
 	// pieceBytesMax is how much of its input a command gets at once. A command that reads less than that in Idle
@@ -133,6 +136,7 @@ func (c commands) Put(ctx context.Context, name string, fill func(io.Writer) err
 	if err != nil {
 		return err
 	}
+	cmd.Env = append(cmd.Env, partVariable+"="+name+"."+rand.Text())
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("run backup.put_command: %w", err)

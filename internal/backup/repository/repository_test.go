@@ -52,7 +52,8 @@ func getText(ctx context.Context, s Store, name string) (string, error) {
 // inDirectory returns commands that store in a directory.
 func inDirectory(dir string) Commands {
 	f := "'" + dir + "'/\"$QUORATE_OBJECT\""
-	return Commands{Put: "cat >" + f + ".part && mv " + f + ".part " + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f}
+	part := "'" + dir + "'/.\"$QUORATE_PART\""
+	return Commands{Put: "cat >" + part + " && mv " + part + " " + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f}
 }
 
 // TestStore: both kinds of repositories behave the same.
@@ -142,22 +143,23 @@ func TestPutIsWhole(t *testing.T) {
 }
 
 // TestTwoWriters: two writers of the same object at the same time leave a whole object of one
-// of them.
+// of them. Commands did not: both had the same name for the unfinished object.
 func TestTwoWriters(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := fs.MkdirAll("b"); err != nil {
 		t.Fatal(err)
 	}
-	s := directory{fs, "b", -1, -1}
 	first, second := strings.Repeat("1", 1000), strings.Repeat("2", 500)
-	err := s.Put(t.Context(), "x", func(w io.Writer) error {
-		_, err := io.WriteString(w, first[:600])
-		putText(t, s, "x", second)
-		_, err2 := io.WriteString(w, first[600:])
-		return errors.Join(err, err2)
-	})
-	if got, e := getText(t.Context(), s, "x"); err != nil || e != nil || got != first && got != second {
-		t.Errorf("%v, %v, it has %d bytes", err, e, len(got))
+	for kind, s := range map[string]Store{"directory": directory{fs, "b", -1, -1}, "commands": NewCommands(inDirectory(t.TempDir()))} {
+		err := s.Put(t.Context(), "x", func(w io.Writer) error {
+			_, err := io.WriteString(w, first[:600])
+			putText(t, s, "x", second)
+			_, err2 := io.WriteString(w, first[600:])
+			return errors.Join(err, err2)
+		})
+		if got, e := getText(t.Context(), s, "x"); err != nil || e != nil || got != first && got != second {
+			t.Errorf("%s: %v, %v, it has %d bytes", kind, err, e, len(got))
+		}
 	}
 }
 
