@@ -45,7 +45,7 @@ type cutter struct {
 	// behind is the piece that the next one follows, until it is known to be whole.
 	behind archive.Piece
 	// unreadable says that behind is encrypted, so it cannot be checked. full says that a full backup
-	// depends on behind, even if no further piece comes.
+	// depends on behind, even if no further piece comes, and that it is worth some patience.
 	unreadable, full bool
 	// piece is the piece in the making; its First is 0 if there is none.
 	piece archive.Piece
@@ -143,8 +143,9 @@ var errOther = errors.New("another one has shipped it")
 
 // ship stores the piece, if there is one. First it makes sure that the piece before is whole.
 func (k *cutter) ship(ctx context.Context) error {
+	sure := func() error { return k.sure(ctx) }
 	if k.piece.First == 0 {
-		return k.sure(ctx)
+		return k.step(ctx, sure)
 	}
 	if k.c.Beside {
 		contents, err := list(ctx, k.c.Store)
@@ -155,19 +156,24 @@ func (k *cutter) ship(ctx context.Context) error {
 			return errOther
 		}
 	}
-	if err := k.sure(ctx); err != nil {
+	if k.full && k.left(ctx) {
+		return nil
+	}
+	if err := k.step(ctx, sure); err != nil {
 		return err
 	}
 	err := k.out.End()
 	if err = errors.Join(err, k.sealed.Close()); err != nil {
 		return err
 	}
-	err = k.c.Store.Put(ctx, k.piece.Name(), func(w io.Writer) error {
-		if _, err := k.spool.Seek(0, io.SeekStart); err != nil {
+	err = k.step(ctx, func() error {
+		return k.c.Store.Put(ctx, k.piece.Name(), func(w io.Writer) error {
+			if _, err := k.spool.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+			_, err := io.Copy(w, k.spool)
 			return err
-		}
-		_, err := io.Copy(w, k.spool)
-		return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("store %s: %w", k.piece.Name(), err)
@@ -178,6 +184,30 @@ func (k *cutter) ship(ctx context.Context) error {
 	k.c.reached(k.piece.Last)
 	k.piece = archive.Piece{}
 	return nil
+}
+
+// step does a step that depends on the store. A full backup is patient; an archive begins again as a whole.
+func (k *cutter) step(ctx context.Context, step func() error) error {
+	if k.full {
+		return patient(ctx, step)
+	}
+	return step()
+}
+
+// left leaves the piece out if an archive has stored all of it meanwhile. The last piece there becomes the one that the next one
+// follows.
+func (k *cutter) left(ctx context.Context) bool {
+	contents, err := list(ctx, k.c.Store)
+	if err != nil {
+		return false // the piece is stored twice
+	}
+	pieces, last := contents.Chain(k.piece.First)
+	if last < k.piece.Last {
+		return false
+	}
+	k.behind, k.unreadable = pieces[len(pieces)-1], false
+	k.piece = archive.Piece{}
+	return true
 }
 
 func (c Config) reached(index uint64) {

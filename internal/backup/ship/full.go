@@ -22,7 +22,7 @@ import (
 // directory may be one whose disk is not mounted.
 var ErrEmpty = errors.New("the repository is empty. If it is a new one, say so (quorate backup --new); else mount its disk")
 
-// manifestTimeout bounds the storing of the manifest, also if ctx has ended.
+// manifestTimeout bounds the storing of the manifest once ctx has ended.
 const manifestTimeout = 2 * time.Minute
 
 // Progress is told how far a full backup has come.
@@ -91,13 +91,23 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		Start: start, End: in.End(), Time: newest, GTIDs: gtids.String(), Data: archive.DataName(name),
 		Bytes: tee.n, Encrypted: len(c.Recipients) > 0, Files: in.Files(),
 	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), manifestTimeout) // only the manifest is missing
-	defer cancel()
-	err = c.Store.Put(late, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
+	return name, m, putManifest(ctx, c.Store, name, m)
+}
+
+// putManifest stores the manifest: only that is missing, so it goes on for a while when ctx has ended.
+func putManifest(ctx context.Context, store repository.Store, name string, m archive.Manifest) error {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(manifestTimeout, func() { cancel(context.DeadlineExceeded) })
+	})()
+	err := patient(late, func() error {
+		return store.Put(late, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
+	})
 	if err != nil {
-		return name, m, fmt.Errorf("store %s: %w", archive.ManifestName(name), err)
+		return fmt.Errorf("store %s: %w", archive.ManifestName(name), err)
 	}
-	return name, m, nil
+	return nil
 }
 
 // copyData reads the data to their end, and writes them sealed to w.
@@ -217,7 +227,11 @@ func drop(ctx context.Context, store repository.Store, name string) error {
 // covered checks that the repository has the log of a full backup: somebody may have pruned it
 // meanwhile.
 func covered(ctx context.Context, store repository.Store, first, end uint64) error {
-	contents, err := list(ctx, store)
+	var contents archive.Contents
+	err := patient(ctx, func() (err error) {
+		contents, err = list(ctx, store)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -316,7 +330,10 @@ func (t *logTaker) run(ctx context.Context) error {
 			// The commit index of a point at or behind until means that everything needed was
 			// read.
 			if until := t.until.Load(); until > 0 && item.Commit >= until {
-				return k.ship(ctx)
+				if err := k.ship(ctx); err != nil {
+					return err
+				}
+				return k.ship(ctx) // if an archive has stored the last piece, this makes sure that it is whole
 			}
 			continue
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorate/quorate/internal/backup/archive"
@@ -93,5 +95,89 @@ func TestMarks(t *testing.T) {
 		if last := max(want.last, 10); !newest.Equal(want.newest) || gtids.Count() != last-10 {
 			t.Errorf("up to entry %d: %s and %s, want %s and up to transaction %d", index, newest, gtids, want.newest, last)
 		}
+	}
+}
+
+// TestFullIsPatient: the store fails once at each object that a full backup can store again, at each list, and the backup is there. A
+// store that fails for long ends it.
+func TestFullIsPatient(t *testing.T) {
+	for _, failing := range []string{".qlog", ".json", "list", "for ever"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, n := newConfig(t), newNode(5)
+			inner := c.Store
+			c.Store = failsOnce{Store: inner, what: failing, begun: new(atomic.Bool), failed: new(atomic.Bool)}
+			began := time.Now()
+			_, _, err := Full(t.Context(), c, n, silent{})
+			if failing == "for ever" {
+				if took := time.Since(began); !errors.Is(err, errDenied) || took < patience || took > patience+time.Minute {
+					t.Errorf("for ever: %v, after %s", err, took)
+				}
+				return
+			}
+			if err != nil || !c.Store.(failsOnce).failed.Load() {
+				t.Fatalf("%s: %v", failing, err)
+			}
+			c.Store = inner
+			wantAll(t, c, n)
+		})
+	}
+}
+
+// failsOnce is a repository that fails once it has begun to store the data.
+type failsOnce struct {
+	repository.Store
+	what          string
+	begun, failed *atomic.Bool
+}
+
+// Put implements repository.Store.
+func (f failsOnce) Put(ctx context.Context, name string, fill func(io.Writer) error) error {
+	f.begun.Store(true)
+	if f.what == "for ever" && strings.HasSuffix(name, ".json") || strings.HasSuffix(name, f.what) && f.failed.CompareAndSwap(false, true) {
+		return errDenied
+	}
+	return f.Store.Put(ctx, name, fill)
+}
+
+// List implements repository.Store.
+func (f failsOnce) List(ctx context.Context) ([]repository.Object, error) {
+	if f.what == "list" && f.begun.Load() && f.failed.CompareAndSwap(false, true) {
+		return nil, errDenied
+	}
+	return f.Store.List(ctx)
+}
+
+// TestFullBesideAnArchive: a full backup stores nothing again that an archive has stored meanwhile, but makes sure that it is whole.
+func TestFullBesideAnArchive(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		dir := t.TempDir()
+		f := "'" + dir + "'/\"$QUORATE_OBJECT\""
+		c, n := newConfig(t), newNode(5)
+		c.Store = repository.NewCommands(repository.Commands{Put: "cat >" + f, Get: "cat " + f, List: "ls '" + dir + "'", Delete: "rm " + f})
+		if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+			t.Fatal(err)
+		}
+		inner := c.Store
+		n.add(5)
+		c.Store = slow{inner, nil, func(name string) {
+			if !strings.HasSuffix(name, ".data") {
+				return
+			}
+			of := Config{Store: inner, Shipped: func(p archive.Piece) {
+				if cut {
+					cutShort(t, filepath.Join(dir, p.Name()))
+				}
+			}}
+			if err := Follow(t.Context(), of, n, true); err != nil {
+				t.Error(err)
+			}
+		}}
+		var shipped []archive.Piece
+		c.Shipped = func(p archive.Piece) { shipped = append(shipped, p) }
+		if _, _, err := Full(t.Context(), c, n, silent{}); err != nil || len(shipped) > 0 != cut {
+			t.Errorf("cut: %v. Shipped %+v, %v", cut, shipped, err)
+		}
+		c.Store = inner
+		wantAll(t, c, n)
 	}
 }

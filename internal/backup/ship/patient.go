@@ -1,0 +1,42 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/internal/backup/archive"
+	"github.com/quorate/quorate/internal/backup/repository"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// patience is how long after its first failure a step of a full backup is repeated: hours of work would be lost with it.
+	patience = 10 * time.Minute
+	// patientEvery is the pause before a step is repeated.
+	patientEvery = 5 * time.Second
+)
+
+// patient does a step of a full backup, and repeats it while the store fails.
+func patient(ctx context.Context, step func() error) error {
+	var until time.Time
+	for {
+		err := step()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		for _, final := range []error{ErrHistory, ErrGap, ErrBehind, archive.ErrCorrupt, repository.ErrSealed} {
+			if errors.Is(err, final) {
+				return err
+			}
+		}
+		if now := time.Now(); until.IsZero() {
+			until = now.Add(patience)
+		} else if now.After(until) {
+			return err
+		}
+		if clock.Sleep(ctx, clock.Machine{}, patientEvery) != nil {
+			return err
+		}
+	}
+}
