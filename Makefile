@@ -39,13 +39,13 @@ check: lint ## before each commit: lint, short tests, seeds of the simulator (2 
 	$(GO) test -short -vet=off $$(echo "$(UNITS)" | grep -v /testkit/lint$$) # lint has run that, and more of go vet
 	$(MAKE) sim SEEDS=601..700 # TestFixedSeeds has those before
 
-# The simulator needs no real time. It computes while servers wait, and gives way to them. Lint has what vet finds, and more.
-# -count=1: the lab's tests build the program, and do not import it; an older result of them says nothing about it. Its package
-# peers takes as long as all others, and so begins first.
+# The simulator needs no real time: it computes while servers wait, and gives way to them (chrt -i). Most packages wait, too: so
+# four at once. Lint has what vet finds, and more. -count=1: the lab's tests build the program, and do not import it; an older
+# result of them says nothing about it. Its package peers takes as long as all others, and so begins first.
 test: mysql ## every test, from unit tests to real mysqld
-	nice -n 19 $(GO) test -vet=off -timeout 60m ./internal/testkit/sim & sim=$$!; \
+	chrt -i 0 $(GO) test -vet=off -timeout 60m ./internal/testkit/sim & sim=$$!; \
 	$(GO) -C lab test -count=1 -vet=off -timeout 60m -p 2 ./peers ./... & lab=$$!; \
-	$(GO) test -vet=off -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$'); rc=$$?; wait $$lab || rc=1; \
+	$(GO) test -vet=off -timeout 20m -p 4 $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$'); rc=$$?; wait $$lab || rc=1; \
 	[ $$rc != 0 ] || $(GO) test -vet=off -timeout 60m ./test/e2e || rc=1; \
 	wait $$sim && exit $$rc
 

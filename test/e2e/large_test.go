@@ -17,13 +17,11 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestLarge writes transactions that are too large for an entry and travel
+// largeAll writes transactions that are too large for an entry and travel
 // beside Raft, while others write small ones. Transactions before a large one in the
 // binlog go on, no election starts, every node has every row, the log of every
 // node holds the transaction, and no stage is left beside the log.
-func TestLarge(t *testing.T) {
-	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
-	f.think = fullSpeed
+func (f *fixture) largeAll(t *testing.T, _ context.Context) {
 	f.scenario(t, "Rows", func(t *testing.T, ctx context.Context) {
 		f.large(t, ctx, "many_rows", "BEGIN", largeRows(64<<20), "COMMIT")
 	})

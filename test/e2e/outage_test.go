@@ -11,11 +11,12 @@ import (
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
-// TestUnderLoad looks at what clients of a primary notice of failures that go
-// on for a while.
+// TestUnderLoad looks at what clients of a primary that write as fast as they can notice of large transactions, and of
+// failures that go on for a while.
 func TestUnderLoad(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm})
 	f.think = fullSpeed
+	f.scenario(t, "Large", f.largeAll)
 	f.scenario(t, "FollowerBoth", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillBoth) })
 	if long() {
 		f.scenario(t, "FollowerAgent", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillAgent) })

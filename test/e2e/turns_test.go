@@ -9,8 +9,8 @@ import (
 )
 
 // besideEachOther is how many tests run at once, where -parallel says nothing: each has three servers, waits for most of its
-// time, and five clusters use all of two cores.
-const besideEachOther = 5
+// time, and six clusters, and the simulator beside them, use all of two cores.
+const besideEachOther = 6
 
 // longest are the tests that take the longest time, in this order. They begin before others, so that none of them is
 // left alone at the end.
