@@ -139,6 +139,23 @@ func TestWatchDoubts(t *testing.T) {
 	}
 }
 
+// TestWatchWaitingSessions: sessions wait at a primary. A former one that goes on as a replica has none.
+func TestWatchWaitingSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := watched(t, status.RolePrimary)
+		p.primary.WaitSessions = 30
+		w.poll(t.Context(), p, false)
+		if p.own.WaitingSessions != 30 {
+			t.Errorf("the primary shows %d sessions that wait", p.own.WaitingSessions)
+		}
+		p.own.Role = status.RoleReplica
+		w.poll(t.Context(), p, false)
+		if p.own.WaitingSessions != 0 {
+			t.Errorf("as a replica it still shows %d sessions that wait", p.own.WaitingSessions)
+		}
+	})
+}
+
 // TestWatchRestarts: replication that has stopped is started again, every fourth poll.
 func TestWatchRestarts(t *testing.T) {
 	for _, replica := range []ReplicaStatus{{Receives: true, Applies: true}, {Receives: true}, {Applies: true}} {
