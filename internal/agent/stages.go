@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/feed"
@@ -53,10 +54,10 @@ func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
 		others := names(b.Full)
 		id := fmt.Sprintf("%d-%d", b.ID.Term, b.ID.Number)
 		if size := units.Size(int64(b.Bytes)); len(others) > 0 {
-			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%s): no majority has room for it, no space left on the disk of %s",
+			texts = append(texts, status.CommitsWait+fmt.Sprintf("stage %s (%s): no majority has room for it, no space left on the disk of %s",
 				id, size, strings.Join(others, ", ")))
 		} else if failing := names(b.Failing); len(failing) > 0 {
-			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%s): it cannot be copied to %s: %v",
+			texts = append(texts, status.CommitsWait+fmt.Sprintf("stage %s (%s): it cannot be copied to %s: %v",
 				id, size, strings.Join(failing, ", "), b.Why))
 		} else {
 			texts = append(texts, fmt.Sprintf("no space left on this node's disk for stage %s, after %s of it were written", id, size))

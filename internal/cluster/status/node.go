@@ -226,7 +226,7 @@ type Node struct {
 	// PurgeBlocked says why the log is longer than its retention; "" = it is not.
 	PurgeBlocked string `json:"purge_blocked,omitempty"`
 	// StageBlocked says which large transaction waits, and why: disks are full, and of which nodes, or it
-	// cannot be copied; "" = none waits.
+	// cannot be copied (CommitsWait); "" = none waits.
 	StageBlocked string `json:"stage_blocked,omitempty"`
 	// Events is how many events of a primary's mysqld do not run though they are not disabled. EventNames are
 	// some of their names.

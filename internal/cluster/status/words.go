@@ -49,6 +49,9 @@ const (
 	topicPeers        = "peers"        // connections between agents
 )
 
+// CommitsWait begins StageBlocked where all commits wait for that stage.
+const CommitsWait = "commits wait for "
+
 // acksWaitShown is for how many seconds ACKs must wait for a node before that is mentioned: there is always
 // some entry on its way.
 const acksWaitShown = 1
@@ -199,6 +202,9 @@ func (c Cluster) ackSentences() (said []Sentence) {
 	for _, n := range c.Nodes {
 		if !n.Reachable {
 			continue
+		}
+		if stage, ok := strings.CutPrefix(n.StageBlocked, CommitsWait); ok && n.Name == c.Primary {
+			said = append(said, Sentence{LevelAlarm, topicAcks, "WRITES WAIT for " + stage})
 		}
 		for _, w := range n.AcksWait {
 			if w.Seconds >= acksWaitShown {

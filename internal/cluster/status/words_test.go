@@ -43,6 +43,20 @@ func TestAckSentences(t *testing.T) {
 		t.Errorf("both have writes wait: %q", got)
 	}
 	c.Durability = cluster.DurabilityMajority
+	c.Nodes[0].AcksWait, c.Nodes[0].AcksDropped = nil, nil
+	c.Nodes[0].StageBlocked = "commits wait for stage 7-41 (3GiB): no majority has room for it, no space left on the disk of b, c"
+	c.Primary = c.Nodes[0].Name
+	want = []Sentence{required, {LevelAlarm, topicAcks, "WRITES WAIT for stage 7-41 (3GiB): no majority has room for it, no space left on the disk of b, c"}}
+	if d := cmp.Diff(want, c.ackSentences()); d != "" {
+		t.Errorf("a large transaction waits (-want +got):\n%s", d)
+	}
+	for i, text := range []string{"no space left on this node's disk for stage 7-41, after 1GiB of it were written", c.Nodes[0].StageBlocked} {
+		c.Nodes[i].StageBlocked = text // the second node is no primary
+	}
+	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
+		t.Errorf("no commit waits (-want +got):\n%s", d)
+	}
+	c.Nodes[0].AcksWait, c.Nodes[0].StageBlocked = []cluster.AckWait{{Node: "c", Entries: 12, Seconds: 1.25}}, c.Nodes[1].StageBlocked
 	c.Nodes[0].Reachable = false
 	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
 		t.Errorf("what an old status says is shown as of now (-want +got):\n%s", d)

@@ -171,7 +171,7 @@ var sections = []Section{
 		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing. A node without a leader counts from when it last had one.", "It passes some times backup.interval: so much is lost with all nodes."),
 	}},
 	{"Large transactions, copies", "A stage is a large transaction on its way beside Raft.", []Desc{
-		gauge("quorate_stages_blocked", "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", "A large transaction hangs in COMMIT: quorate status says why."),
+		gauge("quorate_stages_blocked", "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", "At the primary all commits hang: quorate status says why."),
 		counter("quorate_stages_pushed_total", "Stages that peers said they hold after this node pushed them, one for each peer.", "How many large transactions there are."),
 		counter("quorate_stages_received_total", "Stages that were pushed to this node and are held.", "The same, on a replica."),
 		counter("quorate_stages_fetched_total", "Stages that this node lacked and fetched.", "After it was away."),
