@@ -13,7 +13,7 @@ func histogram(name, help, look string) Desc {
 }
 
 var sections = []Section{
-	{"The node and its cluster", "Each node shows its own state, and what it sees of the others. Take the maximum over the nodes of what is about the cluster: a node that is cut off sees less.", []Desc{
+	{"The node and its cluster", "Each node shows its own state, and what it sees of the others. Take the maximum over the nodes of what is about the cluster: a node that is cut off sees less. Of what may be over (maintenance, follow, site, cutover), take what half of the nodes show: a node that is cut off goes on showing it.", []Desc{
 		gauge("quorate_build_info", "1, with the versions of quorate and Go.", "During an upgrade: which node runs what.", "version", "goversion"),
 		gauge("quorate_node_state", "1 for the role of this node, as quorate status shows it, 0 for all others.", "First, after any alert: who is what.", "state"),
 		gauge("quorate_primary", "1 while this node is open for writes.", "The sum over a cluster is 1, unless an agent is not scraped."),
