@@ -79,6 +79,7 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 	m = append(m, metrics.OneOf("quorate_log_state", status.LogStates(), own.LogState)...)
 	if own.Kind != cluster.KindLogger {
 		m = append(m, metrics.Bool("quorate_mysqld_up", own.Mysqld == status.MysqldRunning),
+			metrics.Of("quorate_mysqld_ends_total", p.local.Ends.Load()),
 			metrics.Bool("quorate_applier_stopped", own.ApplierStopped != ""))
 	}
 	if st.Quorum == nil {

@@ -40,6 +40,8 @@ type Mysqld struct {
 	LagAt atomic.Pointer[time.Time]
 	// CertificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
 	CertificateEnds atomic.Int64
+	// Ends is how often a mysqld has ended, or could not be started.
+	Ends atomic.Uint64
 
 	server     *mysqld.Server
 	standstill *standstill.Watch
@@ -260,6 +262,7 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 }
 
 func (m *Mysqld) gone() {
+	m.Ends.Add(1)
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.WaitingSessions = status.MysqldStopped, 0, 0
 	})

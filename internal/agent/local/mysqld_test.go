@@ -101,6 +101,9 @@ func TestFailedUpgradeIsOver(t *testing.T) {
 	if !upgrading() {
 		t.Error("another mysqld was installed, and its start does not count as an upgrade")
 	}
+	if ends := m.Ends.Load(); ends != 2 {
+		t.Errorf("two starts failed, and %d ends are counted", ends)
+	}
 }
 
 // TestSlowStartThatIsKilled: a mysqld that replaced one that had ended by itself is killed at the moment at which the

@@ -21,6 +21,7 @@ var sections = []Section{
 		gauge("quorate_leader", "1 while this node is the Raft leader.", "When there is no primary: is there a leader that cannot open?"),
 		gauge("quorate_term", "Raft term.", "It grows with each election. Many steps in an hour: the network or a disk is not steady."),
 		gauge("quorate_mysqld_up", "1 while mysqld runs. A logger has none, and does not show it.", "When a node does not serve."),
+		counter("quorate_mysqld_ends_total", "How often mysqld has ended, or could not be started, since the agent started. Also where it was told to end.", "It grows each minute: mysqld ends again and again."),
 		gauge("quorate_maintenance", "1 while maintenance is on.", "After work on the hosts: there is no failover while it is on."),
 		gauge("quorate_fenced", "1 while an operator keeps this node's mysqld down (quorate fence).", "When the state is fenced: 1 says that a person wanted it."),
 		gauge("quorate_errant", "1 while this node's mysqld holds transactions that the log lacks.", "At once: the node does not serve, and does not come back by itself."),
