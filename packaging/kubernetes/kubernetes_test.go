@@ -37,8 +37,8 @@ type object struct {
 			Spec     struct {
 				InitContainers []struct{ Command []string }
 				Containers     []struct {
-					Ports                         []port
-					LivenessProbe, ReadinessProbe probe
+					Ports                                       []port
+					StartupProbe, LivenessProbe, ReadinessProbe probe
 				}
 			}
 		}
@@ -46,7 +46,8 @@ type object struct {
 }
 
 type probe struct {
-	HTTPGet struct{ Path, Port string }
+	HTTPGet                         struct{ Path, Port string }
+	PeriodSeconds, FailureThreshold int
 }
 
 type port struct {
@@ -164,5 +165,9 @@ func TestExample(t *testing.T) {
 		if got.HTTPGet.Path != want || got.HTTPGet.Port != "api" {
 			t.Errorf("a probe asks %s at port %s, want %s at port api", got.HTTPGet.Path, got.HTTPGet.Port, want)
 		}
+	}
+	// An agent that reads its log answers nothing: 16 GiB take minutes.
+	if p := container.StartupProbe; p.HTTPGet != container.LivenessProbe.HTTPGet || p.PeriodSeconds*p.FailureThreshold < 1800 {
+		t.Errorf("while it starts: %+v", p)
 	}
 }

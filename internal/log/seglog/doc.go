@@ -69,7 +69,7 @@
 //
 // # Recovery
 //
-// Open reads and verifies every segment before it changes anything. If a record of the last segment is damaged,
+// Open reads and verifies every segment before it changes anything but saved indexes. If a record of the last segment is damaged,
 // the highest durable offset in any valid record of that segment decides. Damage at or above it is a torn tail,
 // which was never acknowledged. It is cut, even if valid records follow it. Damage below it, in another
 // segment, in a header or in a segment of a stage is corruption, and so is a log that ends before the commit
@@ -83,8 +83,9 @@
 // With Options.Indexed, Open does not read a segment that has a saved index, except for its header. The index counts
 // only if the segment is not the last one, all its entries are at or below the commit index that is on disk, and
 // checksum, length and seed fit. The header of the next segment shows that it still is the index of these records: the
-// chain goes on. If anything is wrong, Open reads all segments, as above. Append saves the index of a segment once a
-// later segment begins and all its entries are committed: such a segment never changes. The file is not synced, since
+// chain goes on. If anything is wrong, Open removes all indexes and reads all segments, as above. Append saves the index of a segment once a
+// later segment begins and all its entries are committed: such a segment never changes. Open saves it, too, as soon as it has
+// read the segment and the header of the next one: a start that is ended while it reads goes on there the next time. The file is not synced, since
 // nothing relies on it. Check reads those segments later. A reader that finds a segment damaged removes its saved index, so
 // the next Open finds that damage, too. Who has heard of damage from Check calls Doubt for that.
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // Open opens the log in o.Dir, or makes a new one if there is none, and recovers it (see the package comment).
-// It returns ErrFormat, ErrIdentity or a *CorruptError (which is ErrCorrupt) before it has changed anything;
+// It returns ErrFormat, ErrIdentity or a *CorruptError (which is ErrCorrupt) before it has changed anything but saved indexes;
 // vfs.ErrLocked if the log is open already; else an error of the file system.
 func Open(o Options) (*Log, error) {
 	if o.SegmentBytesMax == 0 {
@@ -77,7 +77,8 @@ func (l *Log) open() error {
 }
 
 // readLog reads the segments: by their saved indexes where there are some, if Options allow that. If anything is wrong
-// then, it reads and verifies all of them.
+// then, it reads and verifies all of them. The indexes go before that: if this is ended on its way, the next Open goes on
+// with those that were saved meanwhile.
 func (l *Log) readLog(f *found) (*recovered, error) {
 	if o := &l.options; o.Indexed && !o.Heal && len(f.saved) > 0 {
 		r, err := l.readSegments(f)
@@ -85,8 +86,13 @@ func (l *Log) readLog(f *found) (*recovered, error) {
 			return r, err
 		}
 		l.log.Warn("the log does not fit its saved indexes, or is damaged: reading all of it", "error", err)
+		for _, segment := range f.saved {
+			_ = o.FS.Remove(filepath.Join(o.Dir, savedName(segment)))
+		}
+	} else {
+		f.stale = f.saved
 	}
-	f.stale, f.saved = f.saved, nil
+	f.saved = nil
 	return l.readSegments(f)
 }
 
@@ -171,9 +177,13 @@ type recovered struct {
 	partial bool
 }
 
-// readSegments reads and verifies all segments and changes nothing.
+// readSegments reads and verifies all segments. It changes nothing, but saves the index of each once the header of the
+// next one has shown that it goes on from there.
 func (l *Log) readSegments(f *found) (*recovered, error) {
-	r := &recovered{}
+	r, hs := &recovered{}, HardState{}
+	if f.state != nil {
+		hs = f.state.current
+	}
 	tell := l.progress(f)
 	for i, name := range f.segments {
 		if err := tell(i); err != nil {
@@ -188,10 +198,9 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read segment %s: %w", name, err)
 		}
-	}
-	hs := HardState{}
-	if f.state != nil {
-		hs = f.state.current
+		if !l.options.Heal {
+			l.saveIndexesOf(r.segments, hs.Commit, false)
+		}
 	}
 	if len(r.segments) == 0 {
 		if hs != (HardState{}) && r.damage == nil && f.healing == nil {
@@ -363,7 +372,7 @@ func (l *Log) repair(f *found, r *recovered) error {
 	o := &l.options
 	l.removeStale(f)
 	for _, name := range f.temporaries {
-		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil {
+		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) { // an index was saved under that name
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
 	}

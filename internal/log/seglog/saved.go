@@ -159,12 +159,17 @@ func readSaved(fsys vfs.FS, dir, name string) (*segmentHeader, *scan) {
 // saveIndexes saves the index of each segment that will not change any more and has none; all: also before a segment
 // that has one. Nothing relies on such a file: it is not synced, and a disk that takes none is only noted.
 func (l *Log) saveIndexes(all bool) {
-	if !l.options.Indexed {
-		return
-	}
 	l.mu.RLock()
 	segments, commit := l.segments, l.hs.Commit
 	l.mu.RUnlock()
+	l.saveIndexesOf(segments, commit, all)
+}
+
+// saveIndexesOf is saveIndexes for these segments. commit is on disk.
+func (l *Log) saveIndexesOf(segments []*segment, commit uint64, all bool) {
+	if !l.options.Indexed {
+		return
+	}
 	for i := len(segments) - 2; i >= 0; i-- {
 		s := segments[i]
 		if s.empty() || s.last() > commit {

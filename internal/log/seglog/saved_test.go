@@ -3,8 +3,10 @@ package seglog
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -403,6 +405,59 @@ func TestDoubtedHasNoIndex(t *testing.T) {
 	_ = l.Close()
 	if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("the next open: %v", err)
+	}
+}
+
+// TestEndedOpenGoesOn: a start that is ended while it reads the log keeps what it has read: the next one reads the rest.
+// It does so, too, if an index did not fit.
+func TestEndedOpenGoesOn(t *testing.T) {
+	for what, spoil := range map[string]func(t *testing.T, disk *vfs.Mem, indexed []string){
+		"no indexes": func(t *testing.T, disk *vfs.Mem, indexed []string) {
+			for _, segment := range indexed {
+				if err := disk.Remove(filepath.Join(testDir, savedName(segment))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			writeFile(t, disk, savedTemporary, []byte("x"))
+		},
+		"an index of another segment": func(t *testing.T, disk *vfs.Mem, indexed []string) {
+			b := readFile(t, disk, savedName(indexed[len(indexed)-1]))
+			u := binary.LittleEndian
+			u.PutUint32(b[92:], u.Uint32(b[92:])+1) // the chain at its end
+			u.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli()))
+			writeFile(t, disk, savedName(indexed[len(indexed)-1]), b)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			disk, entries, indexed := indexedLog(t)
+			spoil(t, disk, indexed)
+			o, ended := indexedOptions(disk), errors.New("killed by the probe")
+			calls, passes := 0, 0
+			o.Progress = func(done, _ int64) error {
+				if calls++; done == 0 {
+					calls, passes = 1, passes+1
+				}
+				if calls > len(indexed)/2 && (passes == 2 || what == "no indexes") {
+					return ended
+				}
+				return nil
+			}
+			if _, err := Open(o); !errors.Is(err, ended) {
+				t.Fatal(err)
+			}
+			saved := savedFiles(t, disk)
+			if len(saved) < len(indexed)/2-1 || len(saved) == len(indexed) {
+				t.Fatalf("indexes of %v after a start that was ended half-way, before of %v", saved, indexed)
+			}
+			l := mustOpen(t, indexedOptions(disk))
+			if got := unread(l); !slices.Equal(got, saved) {
+				t.Errorf("the next start did not read %v, indexes had %v", got, saved)
+			}
+			wantEntries(t, l, entries)
+			if got := savedFiles(t, disk); !slices.Equal(got, indexed) {
+				t.Errorf("then indexes have %v, want %v", got, indexed)
+			}
+		})
 	}
 }
 

@@ -16,8 +16,8 @@ var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md anew")
 const pageHead = `# Metrics
 
 What a node shows at ` + "`/metrics`" + ` on its API's port (7401, on loopback unless ` + "`[api] listen`" + ` says otherwise), for Prometheus. Beside these there are
-Go's own (` + "`go_…`" + `) and the process' (` + "`process_…`" + `). An agent shows its metrics whatever its mysqld does, also while it joins, heals its log, or was
-removed: then there are fewer.
+Go's own (` + "`go_…`" + `) and the process' (` + "`process_…`" + `). An agent shows its metrics whatever its mysqld does, also while it joins, copies a damaged log from others, or was
+removed: then there are fewer. It shows none while it reads its log at its start, which may take minutes.
 
 - **Scrape** each agent, in a job named ` + "`quorate`" + `, with a label ` + "`cluster`" + ` for each cluster. An example is [prometheus.yaml](../packaging/prometheus/prometheus.yaml).
 - **Alerts** are in [quorate.rules.yaml](../packaging/prometheus/quorate.rules.yaml); each has a section in the [runbook](runbook.md).
