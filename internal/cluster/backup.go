@@ -27,7 +27,7 @@ type FullNewestRequest struct {
 	At time.Time `json:"at"`
 }
 
-// StreamLogRequest asks for the log from an entry on.
+// StreamLogRequest asks for the log from an entry on; 0 = what is committed from now on.
 type StreamLogRequest struct {
 	First uint64 `json:"first"`
 }

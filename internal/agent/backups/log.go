@@ -22,15 +22,16 @@ const (
 // ErrBehind means that the log ends before the entry that is asked for.
 var ErrBehind = errors.New("the log of this node does not go so far")
 
-// Log writes the committed entries from first on to w, as a piece that has no end. It waits for more
-// entries until ctx ends.
+// Log writes the committed entries from first on to w, as a piece that has no end; 0 = those that are committed from now
+// on. It waits for more entries until ctx ends.
 func (s *Source) Log(ctx context.Context, w io.Writer, first uint64) error {
 	log := s.c.Log()
 	defer log.Close()
 	commit := s.c.Commit()
+	if first == 0 {
+		first = commit + 1
+	}
 	switch {
-	case first == 0:
-		return errors.New("entries are counted from 1")
 	case first < log.FirstIndex():
 		return fmt.Errorf("the log was purged up to entry %d, and is needed from entry %d on: %w", log.FirstIndex()-1, first, seglog.ErrCompacted)
 	case first > commit+1:

@@ -14,6 +14,7 @@ import (
 // Agent gives the data and the log of a node. The caller closes the readers.
 type Agent interface {
 	Data(ctx context.Context) (io.ReadCloser, error)
+	// Log gives the log from an entry on; 0 = what is committed from now on.
 	Log(ctx context.Context, first uint64) (io.ReadCloser, error)
 }
 
@@ -51,7 +52,7 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 	}
 	log, err := agent.Log(ctx, newest.Last) // the entry newest.Last shows whether the log has the same history
 	if err != nil {
-		return err
+		return restored(ctx, full, agent, err)
 	}
 	defer func() { _ = log.Close() }()
 	in, err := archive.NewReader(log)
@@ -94,6 +95,24 @@ func follow(ctx context.Context, c Config, agent Agent, once bool) error {
 			return err
 		}
 	}
+}
+
+// restored returns ErrHistory in place of ErrBehind, if the log is that of a cluster which was restored to a point before the end
+// of the repository: it would lag until it is as long, and is another one. A log of an older generation may just lag.
+func restored(ctx context.Context, full archive.Manifest, agent Agent, err error) error {
+	if !errors.Is(err, ErrBehind) {
+		return err
+	}
+	log, e := agent.Log(ctx, 0)
+	if e != nil {
+		return err // it lags, as far as is known
+	}
+	defer func() { _ = log.Close() }()
+	in, e := archive.NewReader(log)
+	if e != nil || in.Head().ClusterID == full.ClusterID && in.Head().Generation <= full.Generation {
+		return err
+	}
+	return sameCluster(full, in.Head().ClusterID, in.Head().Generation)
 }
 
 // chainEnd returns the newest full backup, and the last piece of its log before a gap. If pieces behind that were

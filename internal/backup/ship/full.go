@@ -46,6 +46,9 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		return "", m, ErrEmpty
 	}
 	if err := sameHistory(ctx, contents.Newest(), agent, c.Patience); err != nil {
+		if there {
+			err = restored(ctx, before, agent, err)
+		}
 		return "", m, err
 	}
 	eg, both := errgroup.WithContext(ctx) // both ends with the first error, or when all is done

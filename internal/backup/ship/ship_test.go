@@ -69,6 +69,9 @@ func (n *node) add(count int) {
 func (n *node) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if first == 0 {
+		first = uint64(len(n.entries)) + 1
+	}
 	switch {
 	case first < n.first:
 		return nil, ErrGap
@@ -402,6 +405,26 @@ func TestGeneration(t *testing.T) {
 	n.first = 7 // purged behind the end of the repository
 	if _, _, err := Full(t.Context(), c, n, silent{}); !errors.Is(err, ErrHistory) {
 		t.Errorf("full backup, behind a gap: %v", err)
+	}
+}
+
+// TestRestoredIsNoLag: a cluster that was restored to a point before the end of its old repository is of another history. It was
+// told that it lags, until its log was as long. A node of an older generation may lag.
+func TestRestoredIsNoLag(t *testing.T) {
+	c, n := newConfig(t), newNode(10)
+	n.generation = 1
+	if _, _, err := Full(t.Context(), c, n, silent{}); err != nil {
+		t.Fatal(err)
+	}
+	for generation, want := range []error{ErrBehind, ErrBehind, ErrHistory} {
+		r := newNode(7)
+		r.generation = uint64(generation)
+		if err := Follow(t.Context(), c, r, true); !errors.Is(err, want) {
+			t.Errorf("generation %d: archive: %v", generation, err)
+		}
+		if _, _, err := Full(t.Context(), c, r, silent{}); !errors.Is(err, want) {
+			t.Errorf("generation %d: full backup: %v", generation, err)
+		}
 	}
 }
 
