@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -275,9 +276,11 @@ func (j *Joiner) copyLog(ctx context.Context, plan Offer, from cluster.NodeID) e
 		c := logcopy.Copy{
 			Log: log, Peers: peers, Clock: j.cfg.Clock, Others: j.others, Copied: plan.Begin.First - 1, GroupBytesMax: j.cfg.GroupBytesMax,
 		}
-		c.Progress = func(cluster.NodeID) {
-			j.say(status.Seed{Phase: status.SeedLog, From: plan.Node, Bytes: c.Total(), BytesTotal: max(plan.LogBytes, c.Total())},
-				fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.Copied, c.Until()))
+		c.Progress = func(from cluster.NodeID) {
+			m, _ := plan.State.State.MemberByID(from)
+			node := cmp.Or(m.Name, plan.Node)
+			j.say(status.Seed{Phase: status.SeedLog, From: node, Bytes: c.Total(), BytesTotal: max(plan.LogBytes, c.Total())},
+				fmt.Sprintf("copying the log of node %s, entry %d of %d", node, c.Copied, c.Until()))
 		}
 		return c.Join(ctx, j.cfg.Self.ID, from, max(plan.State.Index, plan.Begin.First))
 	})

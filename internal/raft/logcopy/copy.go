@@ -20,8 +20,8 @@ const (
 	retry = 500 * time.Millisecond
 	// askTimeout bounds the question to one peer for the tail of its log.
 	askTimeout = 3 * time.Second
-	// joinPatience: a join ends with an error once there has been no leader at its begin, or nothing new from its
-	// source, for this long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
+	// joinPatience: a join ends with an error once there has been no leader at its begin, or nothing new while its
+	// source fails, for this long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
 	joinPatience = 10 * time.Second
 )
 
@@ -53,6 +53,8 @@ type Copy struct {
 	// GroupBytesMax bounds one write, which may be one entry longer; 0 = 4 MiB.
 	GroupBytesMax int
 
+	// leader is the last leader that target has found.
+	leader cluster.NodeID
 	// until is the index at which the copy ends. total counts the bytes that have come.
 	until   uint64
 	total   int64
@@ -67,8 +69,9 @@ func (c *Copy) Until() uint64 { return c.until }
 func (c *Copy) Total() int64 { return c.total }
 
 // Join copies everything that is committed now, at least up to the index least, into a new log. Then the log
-// can take part in Raft. If the source's connection ends, Join goes on where it was. The source closes it, for
-// instance, if a long stage is being copied and nobody reads the entries for 30 s.
+// can take part in Raft. If the source's connection ends, Join goes on where it was, and asks the leader, too: all
+// that is committed is the same there. The source closes it, for instance, if a long stage is being copied and
+// nobody reads the entries for 30 s.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
 	progress := c.Clock.Now()
 	last, term, err := c.target(ctx)
@@ -84,6 +87,11 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 	for c.until = max(last, least); c.Copied < c.until; {
 		before := c.Copied
 		err := c.copyFrom(ctx, from)
+		if c.Copied == before && c.leader != from && !errors.Is(err, seglog.ErrFailed) {
+			if e := c.copyFrom(ctx, c.leader); errors.Is(e, seglog.ErrFailed) { // else only the source's error counts
+				err = e
+			}
+		}
 		switch now := c.Clock.Now(); {
 		case c.Copied > before:
 			progress = now
@@ -91,7 +99,7 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 		case err != nil && (errors.Is(err, seglog.ErrFailed) || now-progress >= joinPatience):
 			return err
 		}
-		// The source has no more, because it lags itself, or it has failed.
+		// The source has no more, because it lags itself, or it has failed, and the leader has no more either.
 		if err := c.Clock.Wait(ctx, retry, nil); err != nil {
 			return err
 		}
@@ -116,7 +124,7 @@ func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
 	for _, peer := range c.Others() {
 		t, err := c.ask(ctx, peer)
 		if err == nil && t.Leading && t.Term >= term {
-			last, term = t.Last, t.Term
+			last, term, c.leader = t.Last, t.Term, peer
 		}
 	}
 	if term == 0 {
