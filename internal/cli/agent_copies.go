@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -37,11 +38,22 @@ type agentCopies struct {
 	// hangs is an error if the agent shows no sign of life. lookEvery is the pause before it is asked for again.
 	hangs     func(ctx context.Context, socket string) error
 	lookEvery time.Duration
+	// stall is how long a copy may stand still because the repository takes nothing.
+	stall time.Duration
 }
 
-func (p *backupPlace) agent() (agentCopies, error) {
+// copyStallMore is how much longer a copy may stand still than the command that does not take it.
+const copyStallMore = time.Minute
+
+// agent returns the agent of this host. A command of the repository that stands still is killed after idle (0 = never), and not
+// before: so the agent waits longer.
+func (p *backupPlace) agent(idle time.Duration) (agentCopies, error) {
+	stall := idle + copyStallMore
+	if idle == 0 {
+		stall = math.MaxInt64
+	}
 	socket, err := p.control.controlSocket()
-	return agentCopies{socket, hangs, copyLookEvery}, err
+	return agentCopies{socket, hangs, copyLookEvery, stall}, err
 }
 
 // Data implements ship.Agent.
@@ -61,7 +73,7 @@ func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadClos
 	c := &watchedCopy{}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	c.watching.Go(func() { c.watch(a) })
-	r, err := api.Stream(c.ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)})
+	r, err := api.Stream(c.ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)}, a.stall)
 	if err == nil {
 		c.body = r
 		return c, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -78,4 +79,24 @@ func TestCopyThatIsClosed(t *testing.T) {
 		t.Errorf("called off: %v", err)
 	}
 	_ = copied.Close() // it returns: the look has ended
+}
+
+// TestCopyWaitsForItsStore: the agent waits for longer than command_idle; for ever if that is "0s".
+func TestCopyWaitsForItsStore(t *testing.T) {
+	t.Parallel()
+	for idle, want := range map[time.Duration]string{30 * time.Minute: "31m0s", 0: time.Duration(math.MaxInt64).String()} {
+		asked := make(chan string, 1)
+		p := backupPlace{control: controlOptions{addr: onSocket(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Query().Get("stall") })}}
+		a, err := p.agent(idle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.hangs = func(context.Context, string) error { return nil }
+		if r, err := a.Log(t.Context(), 1); err == nil {
+			_ = r.Close()
+		}
+		if got := <-asked; got != want {
+			t.Errorf("command_idle %s: %q, want %q", idle, got, want)
+		}
+	}
 }

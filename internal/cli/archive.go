@@ -138,7 +138,7 @@ func (p *backupPlace) archive(ctx context.Context, once bool, out, errOut io.Wri
 	if err != nil {
 		return err
 	}
-	agent, err := p.agent()
+	agent, err := p.agent(b.CommandIdle)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 	if err != nil {
 		return err
 	}
-	agent, err := p.agent()
+	agent, err := p.agent(b.CommandIdle)
 	if err != nil {
 		return err
 	}

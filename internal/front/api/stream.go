@@ -21,9 +21,11 @@ const (
 	// copiesMax bounds how many copies of this node's data and log are made at the same time. An archive reads at most 2,
 	// a full backup 3: there is room for another one that is told that a backup runs, and for readers of the log.
 	copiesMax = 8
-	// copyStallMax is how long a copy may stand still because the client does not read: its disk or
-	// network may be slow.
+	// copyStallMax is how long a copy may stand still because the client does not read, if the client does not say it
+	// (stallQuery): its disk or network may be slow.
 	copyStallMax = 10 * time.Minute
+	// stallQuery is the query's name for it. Part of the interface.
+	stallQuery = "stall"
 	// The trailers of a copy: it is whole, or the error. Part of the interface.
 	trailerEnd   = "Quorate-End"
 	trailerError = "Quorate-Error"
@@ -63,9 +65,13 @@ func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 		}
 	})
-	out := &copyWriter{w: w, controller: http.NewResponseController(w)}
+	stall, err := time.ParseDuration(r.URL.Query().Get(stallQuery))
+	if err != nil {
+		stall = copyStallMax
+	}
+	out := &copyWriter{w: w, stall: stall, controller: http.NewResponseController(w)}
 	w.Header().Set("Trailer", trailerEnd+", "+trailerError)
-	err := s.config.Stream(ctx, request, out)
+	err = s.config.Stream(ctx, request, out)
 	switch {
 	case err != nil && ctx.Err() != nil && r.Context().Err() == nil:
 		w.Header().Set(trailerError, errCutOff.Error())
@@ -92,12 +98,13 @@ func (s *Server) refuseCopy(w http.ResponseWriter, err error) {
 type copyWriter struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
+	stall      time.Duration
 	begun      bool
 }
 
 // Write implements io.Writer.
 func (c *copyWriter) Write(p []byte) (int, error) {
-	deadline := time.Now().Add(copyStallMax)
+	deadline := time.Now().Add(c.stall)
 	if !c.begun {
 		c.w.Header().Set("Content-Type", "application/octet-stream")
 		c.begun = true
@@ -113,13 +120,18 @@ func (c *copyWriter) Write(p []byte) (int, error) {
 }
 
 // Stream asks the agent at socket for a copy, which the caller reads to its end and closes. A read
-// returns the agent's error, if there is one. It returns io.EOF only if the copy is whole.
-func Stream(ctx context.Context, socket string, r control.Request) (io.ReadCloser, error) {
+// returns the agent's error, if there is one. It returns io.EOF only if the copy is whole. stall is how long the caller may
+// read nothing; 0 = 10 min.
+func Stream(ctx context.Context, socket string, r control.Request, stall time.Duration) (io.ReadCloser, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	resp, err := request(ctx, socket, http.MethodPost, "/stream/"+r.Name, "", body)
+	path := "/stream/" + r.Name
+	if stall > 0 {
+		path += "?" + stallQuery + "=" + stall.String()
+	}
+	resp, err := request(ctx, socket, http.MethodPost, path, "", body)
 	if err != nil {
 		return nil, fmt.Errorf("ask agent at %s: %w", socket, err)
 	}
@@ -138,7 +150,7 @@ func Stream(ctx context.Context, socket string, r control.Request) (io.ReadClose
 }
 
 // errCutOff is not io.ErrUnexpectedEOF: readers of backups take that for damage of what they read.
-var errCutOff = errors.New("the agent's answer was cut off: the agent has ended, or was stopped (systemctl status quorate)")
+var errCutOff = errors.New("the agent's answer was cut off: the agent has ended, or was stopped (systemctl status quorate); or this command has read nothing of it for too long, because its store stood still")
 
 type copyReader struct{ resp *http.Response }
 

@@ -6,9 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/front/control"
 )
@@ -39,7 +41,7 @@ func TestStream(t *testing.T) {
 		return err
 	}}, &fakeProvider{})
 	get := func(name string) (string, error) {
-		r, err := Stream(t.Context(), socket, control.Request{Name: name})
+		r, err := Stream(t.Context(), socket, control.Request{Name: name}, 0)
 		if err != nil {
 			return "", err
 		}
@@ -61,7 +63,7 @@ func TestStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var open []io.ReadCloser
 	for range copiesMax {
-		r, err := Stream(ctx, socket, control.Request{Name: "waits"})
+		r, err := Stream(ctx, socket, control.Request{Name: "waits"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,13 +102,13 @@ func TestSecondBackupIsAnswered(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 2 + 3 { // what an archive and a full backup read at most
-		r, err := Stream(ctx, socket, control.Request{Name: "first"})
+		r, err := Stream(ctx, socket, control.Request{Name: "first"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
 	}
-	_, err := Stream(ctx, socket, control.Request{Name: "second"})
+	_, err := Stream(ctx, socket, control.Request{Name: "second"}, 0)
 	if e, ok := errors.AsType[*control.Error](err); !ok || e.Text != "a backup runs" {
 		t.Error(err)
 	}
@@ -133,7 +135,7 @@ func TestStreamIsCutOff(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	for _, name := range []string{"dies", "stops"} {
-		r, err := Stream(t.Context(), socket, control.Request{Name: name})
+		r, err := Stream(t.Context(), socket, control.Request{Name: name}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,6 +153,36 @@ func TestStreamIsCutOff(t *testing.T) {
 		}
 	}
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStreamStandsStill: a copy may stand still for as long as its client asks. Before, it was cut off after 10 min, whatever
+// command_idle was.
+func TestStreamStandsStill(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "s")
+	wrote := make(chan error, 1)
+	startWith(t, Config{Socket: socket, Stream: func(_ context.Context, _ control.Request, w io.Writer) (err error) {
+		for n := 0; err == nil && n < 100; n++ {
+			_, err = w.Write(make([]byte, 1<<20))
+		}
+		wrote <- err
+		return err
+	}}, &fakeProvider{})
+	r, err := Stream(t.Context(), socket, control.Request{Name: "data"}, 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	select { // nothing is read
+	case err := <-wrote:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the agent: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the agent waits for its reader")
+	}
+	if _, err := io.Copy(io.Discard, r); !errors.Is(err, errCutOff) || !strings.Contains(err.Error(), "read nothing of it for too long") {
 		t.Error(err)
 	}
 }
