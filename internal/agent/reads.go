@@ -24,7 +24,7 @@ func (a *Agent) buildReads() {
 	}
 	a.heard = freshness.NewHeard(consensus.RealMachine{})
 	a.reads = reading.New(reading.Config{
-		Self: a.self.ID, Policy: status.Reads{LagMax: c.ReadMaxLag, Primary: c.ReadPrimary}, Grace: c.ReadGrace,
+		Self: a.self.ID, Clocks: consensus.RealMachine{}, Policy: status.Reads{LagMax: c.ReadMaxLag, Primary: c.ReadPrimary}, Grace: c.ReadGrace,
 		Nodes: a.nodesNow, Replica: func() bool { return a.board.Own().Role == status.RoleReplica }, Changes: a.board.Changes,
 		EndReaders: a.endReaders, DialLocal: routeBackend{a}.DialLocal,
 		DialRead:    func(ctx context.Context, id cluster.NodeID) (net.Conn, error) { return a.peers.DialRead(ctx, id) },

@@ -286,12 +286,14 @@ func (f *fixture) readersOfAKilled(t *testing.T, ctx context.Context) {
 }
 
 // readersOfAFrozen: a frozen agent passes nothing on. New clients are sent to other replicas, the sessions of the
-// others end after the grace.
+// others end after the grace. A request at its own port that waited for all that time gets no old data.
 func (f *fixture) readersOfAFrozen(t *testing.T, ctx context.Context) {
 	primary, replicas, end := f.beginReads(t, ctx)
 	stands, other := replicas[0], replicas[1]
 	all := f.readers(t, ctx, 2, primary, replicas...)
+	own := f.readers(t, ctx, 1, stands, stands)[0]
 	f.pause(t, ctx, stands)
+	paused := time.Now()
 	for _, r := range f.readers(t, ctx, 2, primary, other) {
 		_ = r.Close()
 	}
@@ -302,7 +304,14 @@ func (f *fixture) readersOfAFrozen(t *testing.T, ctx context.Context) {
 			t.Error("a session on the other replica has ended")
 		}
 	}
+	time.Sleep(time.Until(paused.Add(readMaxLag + readGrace)))
+	lives := make(chan bool)
+	go func() { lives <- own.lives(ctx) }()
+	time.Sleep(200 * time.Millisecond) // the request waits in the kernel
 	f.resume(t, stands)
+	if <-lives {
+		t.Error("a request was answered with data as old as the freeze")
+	}
 	f.awaitReaders(t, ctx, primary, replicas...)
 	end()
 }

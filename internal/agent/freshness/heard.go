@@ -35,9 +35,9 @@ func WindowOf(c Clocks, life time.Duration) Window {
 	return Window{Wall: wall + life, Boot: c.Boot() + life}
 }
 
-// lasted tells whether a window was open some time ago. It reads the wall clock first.
-func (h *Heard) lasted(w Window, ago time.Duration) bool {
-	return h.clocks.Wall()-ago < w.Wall && h.clocks.Boot()-ago < w.Boot
+// Lasted tells whether a window was open some time ago. It reads the wall clock first.
+func (w Window) Lasted(c Clocks, ago time.Duration) bool {
+	return c.Wall()-ago < w.Wall && c.Boot()-ago < w.Boot
 }
 
 // Heard is what leaders have answered.
@@ -77,7 +77,7 @@ func (h *Heard) Hear(ctx context.Context, life time.Duration, ask func(context.C
 	}
 	var kept []answer
 	for _, old := range h.answers {
-		if h.lasted(old.until, 0) {
+		if old.until.Lasted(h.clocks, 0) {
 			kept = append(kept, old)
 		}
 	}
@@ -162,13 +162,13 @@ func (h *Heard) KnowsLag(commit, applied uint64, oldest time.Duration) bool {
 		h.from = 0
 		return true
 	}
-	return h.lasted(h.known, oldest)
+	return h.known.Lasted(h.clocks, oldest)
 }
 
 // passed returns the newest answer that still counts and whose index is committed here.
 func (h *Heard) passed(commit uint64) (newest answer, ok bool) {
 	for _, a := range h.answers {
-		if a.index <= commit && h.lasted(a.until, 0) {
+		if a.index <= commit && a.until.Lasted(h.clocks, 0) {
 			newest, ok = a, true
 		}
 	}

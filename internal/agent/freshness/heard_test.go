@@ -145,7 +145,7 @@ func TestLasted(t *testing.T) {
 		"it was open":         {WindowOf(h.clocks, -time.Minute), time.Hour, true},
 		"it was over":         {WindowOf(h.clocks, -time.Hour), time.Minute, false},
 	} {
-		if got := h.lasted(c.w, c.ago); got != c.want {
+		if got := c.w.Lasted(h.clocks, c.ago); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/freshness"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
@@ -19,7 +20,8 @@ const readsEvery = 200 * time.Millisecond
 
 // Config is what a Port looks at, and whom it asks. All fields are required.
 type Config struct {
-	Self cluster.NodeID
+	Self   cluster.NodeID
+	Clocks freshness.Clocks
 	// Policy says which nodes may be read. Grace is for how long sessions stay at a node that may be read no more.
 	Policy status.Reads
 	Grace  time.Duration
@@ -43,6 +45,8 @@ type Port struct {
 	turn   atomic.Uint64
 	// open: this node is a replica, so its mysqld takes no writes.
 	open atomic.Bool
+	// fresh is until when its data are as recent as Policy and Grace say, by the last look that found that it may be read.
+	fresh atomic.Pointer[freshness.Window]
 
 	mu sync.Mutex
 	// served: clients have come to this node's mysqld to read since their sessions were ended last.
@@ -54,6 +58,7 @@ type Port struct {
 // New returns the port. at is how it is served; nil = this node has no such port.
 func New(cfg Config, at *router.Config) *Port {
 	r := &Port{cfg: cfg, leaving: leaving{grace: cfg.Grace}, changed: make(chan struct{})}
+	r.fresh.Store(&freshness.Window{})
 	if at != nil {
 		r.router = router.New(*at, r)
 	}
@@ -116,9 +121,22 @@ func (r *Port) watch(ctx context.Context) {
 	}
 }
 
+// nodes returns all nodes, and notes until when this one is fresh.
+func (r *Port) nodes() []status.Node {
+	now := freshness.WindowOf(r.cfg.Clocks, 0) // first: this agent may stand still at any point
+	nodes := r.cfg.Nodes()
+	for _, n := range nodes {
+		if n.ID == r.cfg.Self && n.Unreadable(r.cfg.Policy.LagMax) == "" {
+			left := r.cfg.Policy.LagMax - n.DataAge() + r.cfg.Grace
+			r.fresh.Store(&freshness.Window{Boot: now.Boot + left, Wall: now.Wall + left})
+		}
+	}
+	return nodes
+}
+
 // Look notes which nodes may be read now.
 func (r *Port) Look(now time.Time) {
-	nodes := r.cfg.Nodes()
+	nodes := r.nodes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Hold the lock: a concurrent End must run after this check.
@@ -155,7 +173,7 @@ func (r *Port) End(ctx context.Context) error {
 
 // Choose and what follows implement router.Backend.
 func (r *Port) Choose(sessions func(cluster.NodeID) int, tried []cluster.NodeID) (router.Target, bool) {
-	nodes := r.cfg.Nodes()
+	nodes := r.nodes()
 	id, ok := r.cfg.Policy.Choose(r.cfg.Self, nodes, sessions, tried, r.turn.Add(1))
 	// A primary takes clients of this port like those of its read-write port, where its lease is looked at.
 	return router.Target{Node: id, Local: id == r.cfg.Self && !isPrimary(nodes, id)}, ok
@@ -167,7 +185,7 @@ func (r *Port) Takes(t router.Target) bool {
 	if t.Local {
 		id = r.cfg.Self
 	}
-	nodes := r.cfg.Nodes()
+	nodes := r.nodes()
 	i := slices.IndexFunc(nodes, func(n status.Node) bool { return n.ID == id })
 	return i >= 0 && r.cfg.Policy.May(nodes[i]) && (!t.Local || r.open.Load())
 }
@@ -213,8 +231,8 @@ func (r *Port) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn, error
 	return r.cfg.DialRead(ctx, id)
 }
 
-// Serving implements router.Backend.
-func (r *Port) Serving() bool { return r.open.Load() }
+// Serving implements router.Backend. An agent that stood still has not looked: so it asks for the time, too.
+func (r *Port) Serving() bool { return r.open.Load() && r.fresh.Load().Lasted(r.cfg.Clocks, 0) }
 
 // Answering implements router.Backend: what a replica answers needs no promise.
 func (r *Port) Answering() bool { return false }

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // node is this node, as its Port sees it.
@@ -20,7 +21,17 @@ type node struct {
 	is    status.Node
 	ended int   // how often sessions were ended
 	fault error // of ending them
+	machine
 }
+
+// machine is a machine whose clocks show what a test says.
+type machine struct {
+	consensus.RealMachine
+	boot, wall time.Duration
+}
+
+func (m *machine) Boot() time.Duration { return m.boot }
+func (m *machine) Wall() time.Duration { return m.wall }
 
 // newReplica returns a replica that may be read, and its port.
 func newReplica(t *testing.T) (*node, *Port) {
@@ -30,7 +41,7 @@ func newReplica(t *testing.T) (*node, *Port) {
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	dial := func(context.Context, cluster.NodeID) (net.Conn, error) { return near, nil }
 	p := New(Config{
-		Self: 1, Policy: status.Reads{LagMax: time.Second}, Nodes: func() []status.Node { return []status.Node{n.is} },
+		Self: 1, Clocks: &n.machine, Policy: status.Reads{LagMax: time.Second}, Grace: time.Minute, Nodes: func() []status.Node { return []status.Node{n.is} },
 		Replica: func() bool { return n.is.Role == status.RoleReplica }, Changes: func() <-chan struct{} { return nil },
 		EndReaders: func(context.Context) error { n.ended++; return n.fault },
 		DialLocal:  func(context.Context) (net.Conn, error) { return near, nil }, DialRead: dial, DialPrimary: dial,
@@ -57,6 +68,36 @@ func TestEndBeforeWrites(t *testing.T) {
 	p.Look(time.Now())
 	if !p.Serving() || !p.Takes(router.Target{Local: true}) {
 		t.Error("nobody reads a replica that was promoted once")
+	}
+}
+
+// TestStoodStill: after an agent stood still, nobody is answered with data that are older than read_max_lag and read_grace
+// together. A look that finds them too old gives no further time. Later clients are served once the replica may be read.
+func TestStoodStill(t *testing.T) {
+	for name, pass := range map[string]func(*machine, time.Duration){
+		"the machine, too": func(m *machine, d time.Duration) { m.wall += d },
+		"the agent":        func(m *machine, d time.Duration) { m.boot += d },
+	} {
+		n, p := newReplica(t)
+		n.is.LagSeconds = 0.25
+		p.Look(time.Now())
+		pass(&n.machine, time.Minute+time.Second/2)
+		if !p.Serving() {
+			t.Errorf("%s: not served within the bound", name)
+		}
+		pass(&n.machine, time.Second/2)
+		if p.Serving() {
+			t.Errorf("%s: data are read that are older than is allowed", name)
+		}
+		n.is.LagSeconds = 61
+		p.Look(time.Now())
+		if p.Serving() || p.Takes(router.Target{Local: true}) {
+			t.Errorf("%s: they are read after a look that found them too old", name)
+		}
+		n.is.LagSeconds = 0
+		if !p.Takes(router.Target{Local: true}) || !p.Serving() {
+			t.Errorf("%s: nobody reads what is recent again", name)
+		}
 	}
 }
 
@@ -111,7 +152,7 @@ func TestPassesNobodyOn(t *testing.T) {
 				return nil, errors.New("enough")
 			}
 			p := New(Config{
-				Self: 1, Policy: status.Reads{LagMax: time.Second, Primary: true}, Nodes: func() []status.Node { return c.nodes },
+				Self: 1, Clocks: consensus.RealMachine{}, Policy: status.Reads{LagMax: time.Second, Primary: true}, Nodes: func() []status.Node { return c.nodes },
 				Replica: func() bool { return c.nodes[0].Role == status.RoleReplica }, Changes: func() <-chan struct{} { return nil },
 				DialLocal: func(ctx context.Context) (net.Conn, error) { return dial(ctx, 1) }, DialRead: dial, DialPrimary: dial,
 			}, &router.Config{Listen: "127.0.0.1:0", ReadOnly: true, Refuse: true, Self: 1, HoldTimeout: time.Minute, HoldMax: 1, Logger: slog.New(slog.DiscardHandler)})

@@ -30,9 +30,7 @@ func (n Node) Lag() float64 {
 
 // Unreadable says why a replica may not serve reads that must not be older than lagMax; "" = it may.
 func (n Node) Unreadable(lagMax time.Duration) string {
-	// The age of its lag is the age of its status, plus the age of its answer from mysqld at that time.
-	age := time.Duration(n.AgeMs) * time.Millisecond
-	lag := seconds(n.LagSeconds) + seconds(n.LagAge) + age
+	lag := n.DataAge()
 	switch {
 	case !n.Reachable:
 		return "it is not heard of"
@@ -50,6 +48,12 @@ func (n Node) Unreadable(lagMax time.Duration) string {
 		return fmt.Sprintf("its data may be %s old, and %s are allowed", units.Duration(lag.Round(100*time.Millisecond)), units.Duration(lagMax))
 	}
 	return ""
+}
+
+// DataAge is how old the data of a replica may be. The age of its lag is the age of its status, plus the age of its answer
+// from mysqld at that time.
+func (n Node) DataAge() time.Duration {
+	return seconds(n.LagSeconds) + seconds(n.LagAge) + time.Duration(n.AgeMs)*time.Millisecond
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

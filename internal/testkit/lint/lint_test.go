@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"internal/agent/errant":             {"agent/datadir", "log/vfs", "mysql/binlog", "mysql/gtid", "mysql/mysqld"},
 	"internal/agent/ownport":            {"front/netfence", "raft/consensus", "agent/board"},
 	"internal/agent/freshness":          {"cluster/status", "raft/consensus", "sys/clock"},
-	"internal/agent/reading":            {"cluster", "cluster/status", "front/router"},
+	"internal/agent/reading":            {"agent/freshness", "cluster", "cluster/status", "front/router"},
 	"internal/agent/readers":            {"config", "log/seglog", "mysql/feed", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "raft/consensus", "raft/entry", "raft/nodekey"},
 	"internal/agent/commits":            {"agent/primary", "cluster/status", "mysql/binlog", "mysql/mysqlwire", "raft/entry", "sys/metrics"},
 	"internal/agent/local":              {"agent/board", "agent/errant", "agent/prepared", "agent/primary", "agent/standstill", "agent/switchover", "agent/variables", "cluster/status", "log/retention", "mysql/binlog", "mysql/gtid", "mysql/install", "mysql/mysqld", "mysql/mysqlwire", "raft/consensus", "role", "sys/clock"},
