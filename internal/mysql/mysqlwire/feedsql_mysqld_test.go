@@ -45,7 +45,23 @@ func TestReaderSQL(t *testing.T) {
 	t.Run("Variables", f.variables)
 	t.Run("Place", f.place)
 	t.Run("Dump", f.dump)
+	t.Run("SemiSync", f.semiSync)
 	t.Run("DumpWaits", f.dumpWaits)
+}
+
+// semiSync: a replica with semi-sync switched on reads here without it. It once stopped for good, at its first event.
+func (f *sqlFixture) semiSync(t *testing.T) {
+	replica := startMysqld(t, 8, "--skip-log-bin", "--plugin-load-add=rpl_semi_sync_replica=semisync_replica.so", "--rpl-semi-sync-replica-enabled=1")
+	replica.exec(t, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='cdc', SOURCE_PASSWORD='cdc''s secret', "+
+		"SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1", f.feed.Addr().(*net.TCPAddr).Port), "START REPLICA IO_THREAD")
+	var s map[string]string
+	waitUntil(t, "the replica reads, or gives up", func() bool {
+		s = replica.status(t, "SHOW REPLICA STATUS")
+		return s["Retrieved_Gtid_Set"] != "" || s["Last_IO_Error"] != ""
+	})
+	if s["Retrieved_Gtid_Set"] == "" || s["Last_IO_Error"] != "" {
+		t.Errorf("it has %q: %s", s["Retrieved_Gtid_Set"], s["Last_IO_Error"])
+	}
 }
 
 // sqlFixture is a mysqld, a log with four transactions that it does not have, and a feed of both.
@@ -62,7 +78,7 @@ type sqlFixture struct {
 
 func newSQLFixture(t *testing.T) *sqlFixture {
 	t.Helper()
-	m := startMysqld(t, 7, "--skip-log-bin", "--read-only=OFF")
+	m := startMysqld(t, 7, "--skip-log-bin", "--read-only=OFF", "--plugin-load-add=rpl_semi_sync_source=semisync_source.so")
 	m.exec(t, "CREATE USER cdc@localhost IDENTIFIED BY 'cdc''s secret'", "GRANT ALL ON d.* TO cdc@localhost", "GRANT FLUSH_TABLES, PROCESS ON *.* TO cdc@localhost",
 		"CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)", "INSERT INTO d.t VALUES (1, REPEAT('x', 20000000)), (2, NULL)")
 	w := binlogtest.New("q.000001")

@@ -181,6 +181,12 @@ func (s statement) judge() (statementKind, error) {
 	if len(s.words) == 0 {
 		return askMysqld, nil
 	}
+	for _, w := range s.words {
+		if name, _ := variableName(w.text); strings.HasPrefix(name, "rpl_semi_sync_") {
+			// A replica with semi-sync would believe that this port, too, puts two bytes in front of each event.
+			return 0, &ServerError{Code: 1193, State: "HY000", Message: "Unknown system variable '" + name + "'"}
+		}
+	}
 	if all := slices.IndexFunc(s.words, func(w word) bool { return !w.inComment }) < 0; s.words[0].inComment && !all {
 		return 0, onlyReads("the statement begins in a comment")
 	}

@@ -39,6 +39,7 @@ func TestJudge(t *testing.T) {
 		"SHOW VARIABLES":                                                              askVariables,
 		"SHOW CREATE TABLE t":                                                         askMysqld,
 
+		"SELECT @@global.rpl_semi_sync_source_enabled":             -1,
 		"INSERT INTO t VALUES (1)":                                 -1,
 		"/* x */ delete from t":                                    -1,
 		"/*!99999 SELECT */ DELETE FROM t":                         -1,
