@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -140,7 +141,7 @@ func (s *feedSession) forward(ctx context.Context, command []byte, answer func(*
 	if answer == nil {
 		return nil
 	}
-	return answer(s.relay(q))
+	return s.relay(ctx, q, answer)
 }
 
 // refuse tells a reader why its command failed. The session goes on, unless mysqld cannot be asked.
@@ -161,9 +162,41 @@ func (s *feedSession) refuse(err error, answered bool) error {
 	return err
 }
 
-func (s *feedSession) relay(q *sqlServer) *relay {
-	_ = s.conn.SetReadDeadline(time.Time{}) // the session reads nothing before the answer is sent
-	return q.relayTo(slowWriter{s.conn, s.wire.conn})
+// relay passes an answer of mysqld on. If the client leaves meanwhile, its session ends, in mysqld, too: the answer may take
+// as long as a lock lasts, and the session has one of readers_max places.
+func (s *feedSession) relay(ctx context.Context, q *sqlServer, answer func(*relay) error) error {
+	_ = s.conn.SetReadDeadline(time.Time{})
+	left := make(chan error, 1)
+	go func() {
+		var err error
+		in := s.wire.in.r
+		for err == nil && in.Buffered() < in.Size() { // what comes is kept: the next commands
+			_, err = in.Peek(in.Buffered() + 1)
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = q.conn.Close()
+		}
+		left <- err
+	}()
+	err := answer(q.relayTo(slowWriter{s.conn, s.wire.conn}))
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	if gone := <-left; err != nil && gone != nil && !errors.Is(gone, os.ErrDeadlineExceeded) {
+		s.killSQL(ctx, q)
+		return fmt.Errorf("the reader has left before its answer: %w", gone)
+	}
+	return err
+}
+
+// killSQL ends a session whose connection is closed: mysqld does not look at that while a statement waits.
+func (s *feedSession) killSQL(ctx context.Context, q *sqlServer) {
+	k, err := dialSQL(ctx, s.feed.cfg.Readers.SQL, s.reader.User, s.reader.Password, s.sql.charset)
+	if err != nil {
+		return
+	}
+	defer k.close()
+	if k.conn.SetDeadline(time.Now().Add(handshakeTimeout)) == nil {
+		_ = k.do(append([]byte{comQuery}, "KILL "+q.id...)) // it may have ended by itself
+	}
 }
 
 // slowWriter writes to a client that may be slow: it renews the write deadline at each write.
@@ -216,15 +249,16 @@ func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 	if err := q.send(append([]byte{comQuery}, text...)); err != nil {
 		return err
 	}
-	r := s.relay(q)
-	switch kind {
-	case askVariables:
-		r.edit = editVariables(s.feedVariables())
-	case askGrants:
-		r.more = [][]byte{appendString(nil, fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `%s`@`%%`", s.reader.User))}
-	}
 	q.locked = (q.locked || statement.locks()) && !statement.unlocks()
-	return r.result()
+	return s.relay(ctx, q, func(r *relay) error {
+		switch kind {
+		case askVariables:
+			r.edit = editVariables(s.feedVariables())
+		case askGrants:
+			r.more = [][]byte{appendString(nil, fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `%s`@`%%`", s.reader.User))}
+		}
+		return r.result()
+	})
 }
 
 // prepare prepares a statement in mysqld. Statements that the feed answers itself cannot be prepared: drivers

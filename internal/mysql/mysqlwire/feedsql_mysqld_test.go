@@ -41,12 +41,50 @@ func sqlFeed(t *testing.T, log ReaderSource, m *testMysqld) *Feed {
 func TestReaderSQL(t *testing.T) {
 	f := newSQLFixture(t)
 	t.Run("Data", f.data)
+	t.Run("Gone", f.gone)
 	t.Run("WritesNothing", f.writesNothing)
 	t.Run("Variables", f.variables)
 	t.Run("Place", f.place)
 	t.Run("Dump", f.dump)
 	t.Run("SemiSync", f.semiSync)
 	t.Run("DumpWaits", f.dumpWaits)
+}
+
+// gone: a client that leaves while its statement waits for a lock leaves its place among the readers, too.
+func (f *sqlFixture) gone(t *testing.T) {
+	lock, err := f.m.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := lock.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+			t.Error(err)
+		}
+		_ = lock.Close()
+	}()
+	if _, err := lock.ExecContext(t.Context(), "LOCK TABLES d.t WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	before := f.feed.Stats().Connections
+	for _, quits := range []bool{false, true} {
+		r := dialFeed(t, f.feed).loginAs("cdc")
+		if err := r.wire.command(append([]byte{comQuery}, "SELECT COUNT(*) FROM d.t"...)); err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "mysqld waits for the lock", func() bool {
+			return f.m.text(t, "SELECT COUNT(*) FROM performance_schema.processlist WHERE user = 'cdc' AND state LIKE 'Waiting for table%'") == "1"
+		})
+		if quits {
+			if err := r.wire.command([]byte{comQuit}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = r.wire.conn.Close()
+		waitUntil(t, "the place is free", func() bool { return f.feed.Stats().Connections == before })
+		waitUntil(t, "its statement ends", func() bool {
+			return f.m.text(t, "SELECT COUNT(*) FROM performance_schema.processlist WHERE user = 'cdc' AND state LIKE 'Waiting for table%'") == "0"
+		})
+	}
 }
 
 // semiSync: a replica with semi-sync switched on reads here without it. It once stopped for good, at its first event.

@@ -33,6 +33,8 @@ type sqlServer struct {
 	stop func() bool
 	// locked says that the reader has locked tables, which may keep mysqld from applying more.
 	locked bool
+	// id is its number in mysqld.
+	id string
 }
 
 // dialSQL logs in to the local mysqld with the reader's account there.
@@ -46,7 +48,11 @@ func dialSQL(ctx context.Context, dial func(context.Context) (net.Conn, error), 
 		return nil, fmt.Errorf("log in to mysqld: %w", err)
 	}
 	q := &sqlServer{conn: conn, in: bufio.NewReaderSize(conn, sqlBufferBytes), stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
-	if err := q.do(append([]byte{comQuery}, sqlSettings...)); err != nil {
+	err = q.do(append([]byte{comQuery}, sqlSettings...))
+	if err == nil {
+		q.id, err = q.value("SELECT CONNECTION_ID()")
+	}
+	if err != nil {
 		q.close()
 		return nil, fmt.Errorf("begin a session: %w", err)
 	}
