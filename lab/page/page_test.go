@@ -307,6 +307,7 @@ func TestPage(t *testing.T) {
 	}
 	third := 3 - primary - seen
 	p.moves(ctx, c, third)
+	p.saysWhoMayOpen()
 	p.maintains()
 	p.watchesFailover(c, third)
 	p.holdsStill("over a switchover and a failover")
@@ -390,6 +391,16 @@ func (p *tab) moves(ctx context.Context, c *devcluster.Cluster, to int) {
 	if err != nil {
 		p.t.Error(err)
 	}
+}
+
+// saysWhoMayOpen: without a primary a switchover in maintenance only lets a node open. The page said that the primary
+// had moved from nowhere, with no writes for 0 ms.
+func (p *tab) saysWhoMayOpen() {
+	p.t.Helper()
+	evaluate[bool](p, `(() => { const ask = window.fetch;
+		window.fetch = async (...args) => { window.fetch = ask; return new Response('{"from": "", "to": "x"}'); };
+		return document.querySelector('#switchover-dialog form').dispatchEvent(new Event('submit')); })()`)
+	p.until(`document.querySelector('#switchover-result').textContent.startsWith('x may open now.')`)
 }
 
 // mayMove is an expression: the dialog would let the primary move, and says so with a text. On a busy machine a long

@@ -360,13 +360,21 @@ async function useToken(event) {
   else $('token-dialog').close();
 }
 
+// moveWords says what a switchover did, or would do. Without a primary it only lets a node open (in maintenance).
+function moveWords(s) {
+  if (!s.from) return s.dry_run ? `${s.to} could open then: ${s.why}.` : `${s.to} may open now. This page shows when it has.`;
+  if (s.from === s.to) return `Nothing to move: node ${s.to} is the primary already.`;
+  return s.dry_run ? `The primary would move from ${s.from} to ${s.to}: ${s.why}.`
+    : `The primary moved from ${s.from} to ${s.to}: no writes for about ${Math.round(s.pause_ms ?? 0)} ms.`;
+}
+
 async function planSwitchover() {
   lines('switchover-result', ['Asking what that would mean…']);
   $('switchover-ok').disabled = true;
   try {
     const plan = await operate('switchover', { to: $('switchover-to').value || undefined, dry_run: true });
     const blocks = plan.blocks ?? [];
-    lines('switchover-result', blocks.length ? ['The primary would not move.', 'alarm'] : [`The primary would move from ${plan.from || 'none'} to ${plan.to}: ${plan.why}.`],
+    lines('switchover-result', blocks.length ? ['The primary would not move.', 'alarm'] : [moveWords(plan)],
       ...blocks.map(b => [`In the way: ${b}`, 'alarm']), ...(plan.notes ?? []).map(n => [n]));
     $('switchover-ok').disabled = blocks.length > 0 || plan.from === plan.to;
   } catch (err) {
@@ -415,7 +423,7 @@ $('token-dialog').querySelector('form').addEventListener('submit', useToken);
 $('token-forget').addEventListener('click', () => { sessionStorage.removeItem(tokenKey); allowed(false); $('token-dialog').close(); });
 $('switchover-to').addEventListener('change', planSwitchover);
 $('switchover-dialog').querySelector('form').addEventListener('submit', e => carryOut(e, 'switchover', 'switchover', { to: $('switchover-to').value || undefined },
-  s => `The primary moved from ${s.from} to ${s.to}: no writes for about ${Math.round(s.pause_ms ?? 0)} ms.`));
+  moveWords));
 $('maintenance-dialog').querySelector('form').addEventListener('submit', e => carryOut(e, 'maintenance', 'maintenance',
   state.maintenance ? { on: false } : { on: true, reason: $('maintenance-reason').value, for_ns: Number($('maintenance-for').value) * 60e9 },
   c => c.done || (c.changed ? 'Done.' : 'It was so already.')));
