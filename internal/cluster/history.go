@@ -159,6 +159,27 @@ func History(lines []AuditEntry) []HistoryRow {
 	return rows
 }
 
+// NewestChange returns the newest change of the primary; nil = there is none. As in History, terms order the changes, even if
+// the hosts' clocks are wrong. That a primary is lost comes after its beginning.
+func NewestChange(rows []HistoryRow) *HistoryRow {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r HistoryRow) bool { return !r.ChangesPrimary() })
+	if len(rows) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(rows, func(a, b HistoryRow) int {
+		switch byTerm := cmp.Compare(a.Term, b.Term); {
+		case byTerm != 0 || a.What == b.What:
+			return byTerm
+		case a.What == HistoryLost:
+			return 1
+		case b.What == HistoryLost:
+			return -1
+		}
+		return 0
+	})
+	return &rows[len(rows)-1]
+}
+
 // recoveredBetween tells whether the node of opened was made a cluster of its own after before, and before it
 // opened.
 func recoveredBetween(lines []AuditEntry, before, opened AuditEntry) bool {

@@ -194,10 +194,8 @@ func (r *Records) look() {
 			r.healed.Store(l.At.Unix())
 		}
 	}
-	for _, row := range cluster.History(lines) {
-		if row.ChangesPrimary() {
-			r.newest.Store(&row)
-		}
+	if row := cluster.NewestChange(cluster.History(lines)); row != nil {
+		r.newest.Store(row)
 	}
 }
 

@@ -134,6 +134,32 @@ func TestHistoryIsInNobodysWay(t *testing.T) {
 	}
 }
 
+// TestNewestByTerm: the newest change is that of the highest term, whatever the clocks of the nodes said. Once a clock had
+// run ahead, no node showed the failovers after that.
+func TestNewestByTerm(t *testing.T) {
+	r := New(vfs.NewMem(), ".", "b", slog.New(slog.DiscardHandler))
+	r.Open()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		at   time.Time
+		e    cluster.Event
+		what cluster.HistoryWhat
+	}{
+		{now.AddDate(3, 0, 0), cluster.Event{Kind: cluster.EventPrimary, Term: 5, From: "a"}, cluster.HistoryFailover},
+		{now.AddDate(3, 0, -1), cluster.Event{Kind: cluster.EventLeft, Term: 5}, cluster.HistoryLost},
+		{now, cluster.Event{Kind: cluster.EventPrimary, Term: 7, From: "c", Why: "the agent of c is gone"}, cluster.HistoryFailover},
+		{now.Add(-time.Hour), cluster.Event{Kind: cluster.EventLeft, Term: 7}, cluster.HistoryLost},
+		{now.Add(-time.Hour), cluster.Event{Kind: cluster.EventHealed}, cluster.HistoryLost},
+	} {
+		c.e.At = c.at
+		r.Tell(c.e)
+		r.WriteHistory()
+		if got := r.LastChange(); got == nil || got.What != c.what || got.Term < c.e.Term || c.e.Term > 0 && !got.At.Equal(c.at) {
+			t.Errorf("after %s of term %d at %s: %+v", c.e.Kind, c.e.Term, c.at, got)
+		}
+	}
+}
+
 // TestQueueIsBounded: what does not fit is counted, and the rest is written.
 func TestQueueIsBounded(t *testing.T) {
 	var logged bytes.Buffer
