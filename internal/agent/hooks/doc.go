@@ -9,7 +9,9 @@
 //
 //   - At least once: the newest state is told until the program has ended with exit code 0. That is noted
 //     durably before it runs, and after it. If the agent is killed in between, the hook is told the
-//     current state after the restart, even if it has not changed.
+//     current state after the restart, even if it has not changed. A disk that takes no note (it is full) keeps no
+//     program from running: it is told again and again then. If the agent ends before the disk takes a note, its next
+//     start does not tell a state that was the last one noted.
 //   - The newest state: a state that came and went while the program ran is not told.
 //   - One at a time, each with a time limit, after which the program and what it has started are killed.
 //   - Nothing waits for it but the agent's end, which waits no longer than stopWait.

@@ -3,6 +3,7 @@ package hooks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -71,6 +72,9 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
+// errUnnoted: the program was told, and the disk does not take that.
+var errUnnoted = errors.New("that cannot be noted")
+
 // Stats are counters of a Teller.
 type Stats struct {
 	Runs, Failures uint64
@@ -123,7 +127,11 @@ func (t *Teller) Run(ctx context.Context) error {
 			default:
 				note = next
 				t.Logger.Warn("the hook failed", "role", state.Role, "primary", state.Primary, "again_in", pause, "error", err)
-				t.Trouble(fmt.Sprintf("the hook was not told that the role is %s and the primary %q: %v; it is tried again", state.Role, state.Primary, err))
+				was := "was not told"
+				if errors.Is(err, errUnnoted) {
+					was = "was told"
+				}
+				t.Trouble(fmt.Sprintf("the hook %s that the role is %s and the primary %q: %v; it is tried again", was, state.Role, state.Primary, err))
 				retry, pause = time.After(pause), min(2*pause, retryMax)
 			}
 		}
@@ -158,8 +166,9 @@ func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (data
 		Role: s.Role, PreviousRole: note.Role, Primary: s.Primary, PreviousPrimary: note.Primary, PrimaryPeer: s.PrimaryPeer, Term: s.Term,
 	}
 	note.Sequence, note.Pending = said.Sequence, true
+	// If that cannot be noted, the program is run all the same: a full disk may be why it has to take an address away.
 	if err := t.Notes.WriteHookNote(note); err != nil {
-		return note, fmt.Errorf("note that it is told: %w", err)
+		t.Logger.Warn("cannot note that the hook is told", "error", err)
 	}
 	input, err := json.Marshal(said)
 	if err != nil {
@@ -197,7 +206,7 @@ func (t *Teller) tell(ctx context.Context, note datadir.HookNote, s State) (data
 	was := note
 	note.Role, note.Primary, note.Pending = s.Role, s.Primary, false
 	if err := t.Notes.WriteHookNote(note); err != nil {
-		return was, fmt.Errorf("note what it was told: %w", err) // it is told again, as it would be after a restart
+		return was, fmt.Errorf("%w: %w", errUnnoted, err) // it is told again, as it would be after a restart
 	}
 	return note, nil
 }

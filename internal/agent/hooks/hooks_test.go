@@ -276,23 +276,51 @@ func TestKilledInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestNoteIsBroken: if no note can be written, the program is not run: the run could be forgotten.
+// TestNoteIsBroken: a full disk, which takes no note, keeps no program from being told. It is told again until the disk
+// takes the note. A node whose disk was full once kept its address: nobody told its hook to take it away.
 func TestNoteIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(status.RoleReplica, "b")
-		n.broken = errors.New("no space left")
 		_, stop := run(t, n)
-		n.want(t, "not told")
-		if !strings.Contains(n.troubled(), "no space left") {
+		n.want(t, "a replica", "1 ->replica ->b")
+		n.mu.Lock()
+		n.broken = errors.New("no space left")
+		n.mu.Unlock()
+		n.set(status.RoleFenced, "b")
+		n.want(t, "fenced", "2 replica->fenced b->b")
+		if !strings.Contains(n.troubled(), "the hook was told that the role is fenced") || !strings.Contains(n.troubled(), "no space left") {
 			t.Errorf("trouble %q", n.troubled())
 		}
 		n.mu.Lock()
-		n.broken = nil
+		n.execute = func(context.Context) error { return errors.New("exit status 1") }
+		n.mu.Unlock()
+		time.Sleep(time.Second)
+		n.want(t, "again", "3 replica->fenced b->b")
+		if !strings.Contains(n.troubled(), "the hook was not told that the role is fenced") {
+			t.Errorf("trouble %q", n.troubled())
+		}
+		n.mu.Lock()
+		n.broken, n.execute = nil, nil
 		n.mu.Unlock()
 		time.Sleep(time.Minute)
+		n.want(t, "with space again", "4 replica->fenced b->b")
+		if n.troubled() != "" || n.note.Pending {
+			t.Errorf("trouble %q, note %+v", n.troubled(), n.note)
+		}
+		stop()
+	})
+}
+
+// TestFullDiskIsSeen: a program that fails while the disk takes no note counts as failing.
+func TestFullDiskIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(status.RoleReplica, "b")
+		n.broken, n.execute = errors.New("no space left"), func(context.Context) error { return errors.New("exit status 1") }
+		teller, stop := run(t, n)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if got := n.saw(); len(got) != 1 {
-			t.Errorf("with space again: %v", got)
+		if s := teller.Stats(); !s.Failing || s.Failures < 9 || s.Runs != s.Failures {
+			t.Errorf("%+v", s)
 		}
 		stop()
 	})
