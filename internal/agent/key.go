@@ -26,6 +26,9 @@ func loadAuthority(cfg config.Config) (*nodekey.Authority, error) {
 	return nodekey.NewAuthority(cfg.PeerTLS.CAFile)
 }
 
+// aboutCutOff is the key of a trouble: why the others do not hear the node.
+const aboutCutOff = "cut off"
+
 // aboutKeys is the key, among the node's troubles, of nodes for which the configuration has outdated keys.
 const aboutKeys = board.Last + "keys in node.toml"
 
@@ -77,7 +80,9 @@ func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
 }
 
 // Trouble implements keys.Node.
-func (n keyed) Trouble(text string) { n.board.SetCutOff(strings.Trim(n.onLoopback+"; "+text, "; ")) }
+func (n keyed) Trouble(text string) {
+	n.board.SetTrouble(aboutCutOff, strings.Trim(n.onLoopback+"; "+text, "; "))
+}
 
 // State implements keys.Node.
 func (n keyed) State() cluster.State { return n.board.State() }

@@ -301,7 +301,8 @@ func TestOutSaysWhatTroublesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := cluster.Recovery{Version: apart.Version, Cluster: "orders", Node: "b", At: apart.At}
-	h := supersededPeers{a: a, reason: "it is out"}
+	a.board.SetRole(status.RoleRemoved, "it is out")
+	h := supersededPeers{a: a}
 	h.Rejected(config.MemberID("orders", "b"), &transport.RejectedError{
 		Code: transport.CodeRebuild, Text: "node a is to be rebuilt", Order: transport.Order{Recovery: &other, StateVersion: 1_000_001, Instance: strings.Repeat("1", 32)},
 	})

@@ -27,8 +27,8 @@ func TestTooOld(t *testing.T) {
 	newer := &cluster.NewerError{What: "a cluster state of format", Has: 10, Newest: 9}
 	for _, err := range []error{nil, consensus.ErrBroken, fmt.Errorf("%w: %w", consensus.ErrBroken, newer)} {
 		a.noteNewer(err)
-		if says := strings.Contains(a.board.Troubles(), "upgrade quorate on this node"); says != errors.Is(err, newer) {
-			t.Errorf("%v: %q", err, a.board.Troubles())
+		if says := strings.Contains(a.board.Own().Reason, "upgrade quorate on this node"); says != errors.Is(err, newer) {
+			t.Errorf("%v: %q", err, a.board.Own().Reason)
 		}
 	}
 }

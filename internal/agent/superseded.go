@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -64,8 +63,6 @@ func (a *Agent) controlWord(_ context.Context, r control.Request, about cluster.
 type supersededPeers struct {
 	stranger
 	a *Agent
-	// reason says why the node is out.
-	reason string
 }
 
 // CheckCaller implements transport.CallChecker: the node that is to be recovered next may ask
@@ -87,8 +84,7 @@ func (h supersededPeers) CheckPeer(id transport.Identity) error {
 // be rebuilt.
 func (h supersededPeers) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	h.a.stance.Refused(h.a.board.Name(id), err)
-	troubles := h.a.board.Troubles()
-	h.a.board.Update(func(s *status.Node) { s.Reason = strings.TrimSuffix(h.reason+"; "+troubles, "; ") })
+	h.a.board.Wake() // with the trouble
 }
 
 // runSuperseded shows that this node is out, and waits to be rebuilt, until ctx ends.
@@ -113,7 +109,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	a.board.Update(func(s *status.Node) {
 		s.Role, s.Mysqld, s.Reason = status.RoleRemoved, status.MysqldStopped, reason
 	})
-	a.peers = transport.New(a.transportConfig(supersededPeers{a: a, reason: reason}, a.transportPeers()))
+	a.peers = transport.New(a.transportConfig(supersededPeers{a: a}, a.transportPeers()))
 	a.buildAPI()
 	defer a.api.Unlisten()
 	defer a.peers.Unlisten()

@@ -53,13 +53,14 @@ type Board struct {
 	state cluster.State // the newest one
 	// named are the state's members, for callers that may take no lock.
 	named atomic.Pointer[[]cluster.Member]
+	// self has the reason of the role alone: see own.
 	self  status.Node
 	peers map[cluster.NodeID]report
-	// troubles are shown as the reason if the role has none. The key is what
+	// troubles are shown behind the role's reason. The key is what
 	// a trouble is about: a peer's name, for example.
 	troubles map[string]string
-	// cutOff is shown beside the role's reason.
-	cutOff  string
+	// news: a trouble has changed, and nobody was woken since.
+	news    bool
 	changed chan struct{}
 	last    primarySign
 	// strangers are nodes that this node does not know and that have dialled it, with the time of each.
@@ -109,7 +110,7 @@ func (b *Board) Update(f func(s *status.Node)) {
 	defer b.mu.Unlock()
 	before := b.self
 	f(&b.self)
-	if before.Role != b.self.Role || before.Term != b.self.Term || before.Leader != b.self.Leader ||
+	if b.news || before.Role != b.self.Role || before.Term != b.self.Term || before.Leader != b.self.Leader ||
 		before.Mysqld != b.self.Mysqld || before.Reason != b.self.Reason || before.LogState != b.self.LogState {
 		b.wake()
 	}
@@ -118,7 +119,7 @@ func (b *Board) Update(f func(s *status.Node)) {
 // wake wakes those that wait for a change. b.mu is held.
 func (b *Board) wake() {
 	close(b.changed)
-	b.changed = make(chan struct{})
+	b.changed, b.news = make(chan struct{}), false
 }
 
 // Wake wakes those that wait for a change (Changes): who serves may be another node now.
@@ -135,21 +136,9 @@ func (b *Board) Changes() <-chan struct{} {
 	return b.changed
 }
 
-// SetRole sets the role and its reason; where it has none, the troubles are shown. What cuts the node off is shown beside both.
+// SetRole sets the role and its reason.
 func (b *Board) SetRole(r status.Role, reason string) {
-	b.Update(func(s *status.Node) {
-		s.Role, s.Reason = r, cmp.Or(reason, b.trouble())
-		if b.cutOff != "" {
-			s.Reason = strings.TrimPrefix(s.Reason+"; "+b.cutOff, "; ")
-		}
-	})
-}
-
-// SetCutOff notes why the others do not hear the node, whatever its role; "" = they do, as far as it knows.
-func (b *Board) SetCutOff(text string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cutOff = text
+	b.Update(func(s *status.Node) { s.Role, s.Reason = r, reason })
 }
 
 // Last begins the key of a trouble that takes the node out of nothing, such as advice on a file. A screen may show the first
@@ -157,11 +146,13 @@ func (b *Board) SetCutOff(text string) {
 const Last = "~"
 
 // SetTrouble notes what ails the node beside its role; "" = nothing (any more). It
-// tells whether that is news. The troubles are shown in the order of their keys, about.
+// tells whether that is news. The troubles are shown in the order of their keys, about. The next Update wakes the waiters: a
+// waiter may set a trouble at each turn.
 func (b *Board) SetTrouble(about, text string) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	news = b.troubles[about] != text
+	b.news = b.news || news
 	if text == "" {
 		delete(b.troubles, about)
 	} else {
@@ -177,20 +168,27 @@ func (b *Board) Trouble(about string) string {
 	return b.troubles[about]
 }
 
-// Troubles returns all that was noted, in a stable order.
-func (b *Board) Troubles() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.trouble()
-}
-
-// trouble joins the troubles in a stable order. b.mu is held.
-func (b *Board) trouble() string {
-	var texts []string
+// own returns this node's status as others see it: behind the reason of its role come its troubles. Two things may be wrong
+// at once, and the second one may be why the first one lasts. b.mu is held.
+func (b *Board) own() status.Node {
+	s := b.self
+	texts := []string{s.Reason}
 	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
 		texts = append(texts, b.troubles[about])
 	}
-	return strings.Join(texts, "; ")
+	s.Reason = joined(texts...)
+	return s
+}
+
+// joined makes one text of several, without those that another one contains.
+func joined(texts ...string) (all string) {
+	for i, text := range texts {
+		said := func(other string) bool { return strings.Contains(other, text) }
+		if !slices.ContainsFunc(texts[:i], said) && !slices.ContainsFunc(texts[i+1:], func(other string) bool { return other != text && said(other) }) {
+			all += "; " + text
+		}
+	}
+	return strings.TrimPrefix(all, "; ")
 }
 
 // SetRaft takes the newest state of Raft.
@@ -255,7 +253,7 @@ func (b *Board) State() cluster.State {
 func (b *Board) Own() status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.self
+	return b.own()
 }
 
 // Received takes the status that a peer sent.
@@ -439,7 +437,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if own == nil {
-		own = &b.self
+		own = new(b.own())
 	}
 	now := b.cfg.Now()
 	nodes := make([]status.Node, 0, len(b.state.Members))

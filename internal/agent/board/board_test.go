@@ -285,6 +285,10 @@ func TestLastPrimary(t *testing.T) {
 	hour()
 	say(status.RoleReplica, 8)
 	is("a replica", "b", time.Hour, "b was not heard")
+	w.hear(status.Node{ID: 2, Name: "b", Role: status.RoleReplica, Term: 8, Reason: "lost leadership of term 8; node.toml lacks keys"})
+	if got, want := w.LastPrimary().Fate, "b: lost leadership of term 8"; got != want {
+		t.Errorf("with a trouble: %q, want %q", got, want)
+	}
 	say(status.RolePrimary, 8)
 	hour()
 	w.PeerUp(2, false)
@@ -312,7 +316,8 @@ func TestWoken(t *testing.T) {
 		{"a role", func() { w.SetRole(status.RoleReplica, "") }, true},
 		{"the same role", func() { w.SetRole(status.RoleReplica, "") }, false},
 		{"a trouble", func() { w.SetTrouble("x", "it is ill") }, false},
-		{"which is its reason now", func() { w.SetRole(status.RoleReplica, "") }, true},
+		{"with the next step", func() { w.SetRole(status.RoleReplica, "") }, true},
+		{"that trouble again", func() { w.SetTrouble("x", "it is ill"); w.SetRole(status.RoleReplica, "") }, false},
 		{"a figure", func() { w.Update(func(s *status.Node) { s.Applied++ }) }, false},
 		{"mysqld", func() { w.Update(func(s *status.Node) { s.Mysqld = status.MysqldRunning }) }, true},
 		{"a connection", func() { w.PeerUp(2, true) }, true},
@@ -421,25 +426,35 @@ func TestAdviceComesLast(t *testing.T) {
 	}
 }
 
-// TestCutOffIsShown: the status says why the others do not hear a node, whatever its role says.
-func TestCutOffIsShown(t *testing.T) {
+// TestTroublesBesideTheReason: a reason of the role hides no trouble, whoever has set it. It hid all of them, just when two
+// things were wrong at once: a mysqld that had been killed "ended", and nothing said why its start took so long.
+func TestTroublesBesideTheReason(t *testing.T) {
 	w := newWorld(t)
-	w.SetTrouble("x", "a trouble")
-	w.SetCutOff("another key")
-	for _, c := range []struct{ reason, want string }{{"no leader", "no leader; another key"}, {"", "a trouble; another key"}} {
-		w.SetRole(status.RoleUnverified, c.reason)
-		if got := w.Own().Reason; got != c.want {
-			t.Errorf("%q: %q, want %q", c.reason, got, c.want)
+	is := func(want string) {
+		t.Helper()
+		if got := w.Own().Reason; got != want || w.Nodes()[0].Reason != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	w.SetTrouble("x", "")
-	w.SetRole(status.RoleUnverified, "")
-	if got := w.Own().Reason; got != "another key" {
-		t.Errorf("alone: %q", got)
+	w.SetRole(status.RoleStarting, "mysqld ended: signal: killed")
+	w.SetTrouble("start", "mysqld has been starting for 20m0s and takes no login: InnoDB: Starting to apply")
+	w.SetTrouble("cut off", "another key")
+	is("mysqld ended: signal: killed; another key; mysqld has been starting for 20m0s and takes no login: InnoDB: Starting to apply")
+	w.Update(func(s *status.Node) { s.Reason = "copying" })
+	w.SetTrouble("start", "")
+	is("copying; another key")
+	own := w.Own()
+	own.Role = status.RolePrimary
+	if got, want := Shown(own, 0, false).Reason, "the lease has run out: no majority answers with a promise; copying; another key"; got != want {
+		t.Errorf("a primary without a lease: %q, want %q", got, want)
 	}
-	w.SetCutOff("")
+	// What is said is not said again.
+	w.SetTrouble("disk", "mysqld's disk has not answered for 12s")
+	w.SetRole(status.RoleDemoting, "mysqld's disk has not answered for 12s, and it commits nothing")
+	is("mysqld's disk has not answered for 12s, and it commits nothing; another key")
+	w.SetTrouble("disk", "")
 	w.SetRole(status.RoleReplica, "")
-	if got := w.Own().Reason; got != "" {
-		t.Errorf("no more: %q", got)
-	}
+	is("another key")
+	w.SetTrouble("cut off", "")
+	is("")
 }

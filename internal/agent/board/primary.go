@@ -2,6 +2,7 @@ package board
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -54,7 +55,8 @@ func (b *Board) fate() string {
 	case !p.up:
 		return fmt.Sprintf("the agent of %s is gone: its process or its host died", sign.name)
 	case p.status.Role != status.RolePrimary && p.status.Reason != "":
-		return fmt.Sprintf("%s: %s", sign.name, p.status.Reason)
+		why, _, _ := strings.Cut(p.status.Reason, "; ") // what else ails it comes behind
+		return fmt.Sprintf("%s: %s", sign.name, why)
 	case sign.lost:
 		return fmt.Sprintf("%s was gone: its agent or its host died, or the network failed; it is back", sign.name)
 	}

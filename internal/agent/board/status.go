@@ -13,10 +13,10 @@ import (
 func Shown(s status.Node, votesIn time.Duration, serving bool) status.Node {
 	switch {
 	case s.Role == status.RoleReplica && votesIn > 0:
-		s.Role, s.Reason = status.RoleStarting, fmt.Sprintf(
-			"its agent was started a moment ago: it votes for other nodes in %v; until then it stands for election only if the leader's agent is gone", votesIn.Round(100*time.Millisecond))
+		s.Role, s.Reason = status.RoleStarting, joined(fmt.Sprintf(
+			"its agent was started a moment ago: it votes for other nodes in %v; until then it stands for election only if the leader's agent is gone", votesIn.Round(100*time.Millisecond)), s.Reason)
 	case s.Role == status.RolePrimary && !serving:
-		s.Role, s.Reason = status.RoleDemoting, "the lease has run out: no majority answers with a promise"
+		s.Role, s.Reason = status.RoleDemoting, joined("the lease has run out: no majority answers with a promise", s.Reason)
 	}
 	return s
 }

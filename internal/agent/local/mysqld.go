@@ -263,6 +263,7 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 
 func (m *Mysqld) gone() {
 	m.Ends.Add(1)
+	m.cfg.Board.SetTrouble(aboutReplication, "") // nothing replicates now
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.WaitingSessions = status.MysqldStopped, 0, 0
 	})

@@ -126,6 +126,17 @@ func TestSlowStartThatIsKilled(t *testing.T) {
 	})
 }
 
+// TestGoneSaysNothingOld: what a mysqld did not apply is not said of it once it has ended: the status would say that its
+// replication is started again, while nothing runs.
+func TestGoneSaysNothingOld(t *testing.T) {
+	m := Mysqld{cfg: Config{Board: board.New(board.Config{})}}
+	m.CatchingUp(cannotTakeOver("error 1062", "a"))
+	m.gone()
+	if own := m.cfg.Board.Own(); own.Reason != "" || own.Mysqld != status.MysqldStopped {
+		t.Errorf("%s: %q", own.Mysqld, own.Reason)
+	}
+}
+
 // TestZonesAgain: after a look at the tables that failed or found some, the next one comes after a minute, and otherwise
 // after an hour.
 func TestZonesAgain(t *testing.T) {

@@ -105,6 +105,9 @@ func (w *Watch) poll(ctx context.Context, s Local, guard bool) {
 		s.Silent(ctx, own.Role)
 	}
 	now := w.Board.Own() // the questions above may have taken two seconds
+	if now.Mysqld != status.MysqldRunning {
+		return // it has ended meanwhile: what is said of it now would stay
+	}
 	s.Disk(ctx, now.Role)
 	switch {
 	case now.Role != own.Role || now.Term != own.Term: // at the next poll

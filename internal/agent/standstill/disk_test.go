@@ -227,9 +227,10 @@ func TestSpace(t *testing.T) {
 		if said := w.Full(); !strings.HasPrefix(said, "mysqld's disk is full: No space left") {
 			t.Errorf("the status says %q", said)
 		}
+		b.SetTrouble(aboutDisk, "mysqld's disk has not answered for 12s")
 		close(ended)
 		<-over
-		if said := w.Full(); said != "" {
+		if said := w.Full() + b.Trouble(aboutDisk); said != "" {
 			t.Errorf("mysqld has ended, and the status says %q", said)
 		}
 	})

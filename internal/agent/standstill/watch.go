@@ -122,6 +122,7 @@ func (w *Watch) WatchSpace(full <-chan string, ended <-chan struct{}, doubt func
 			w.full("mysqld's disk is full: "+text, doubt)
 		case <-ended:
 			w.board.SetTrouble(aboutSpace, "")
+			w.board.SetTrouble(aboutDisk, "")
 			return
 		}
 	}

@@ -200,7 +200,8 @@ type Node struct {
 	// RoleLast is the role with which a node that is not reachable was heard last; "" = it was never heard, or
 	// it is reachable.
 	RoleLast Role `json:"role_last,omitempty"`
-	// Reason is a sentence that says why the node is in this role, or what it waits for.
+	// Reason is a sentence that says why the node is in this role, or what it waits for, and behind that what else ails
+	// it.
 	Reason string `json:"reason,omitempty"`
 	// Leader is the Raft leader's id as this node knows it; 0 = none.
 	Leader cluster.NodeID `json:"leader,string"`

@@ -84,6 +84,18 @@ func TestInWords(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreSaidOnce: the node that was asked does not say behind its reason what the line of a refusing node says.
+func TestRefusalsAreSaidOnce(t *testing.T) {
+	a := Node{Name: "a", Role: RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority; node b refuses this node: another data directory; the certificate has ended"}
+	c := Cluster{Self: "a", Nodes: []Node{a, {Name: "b", Refusal: &Refusal{By: "b", Of: "a", Why: "another data directory"}}}}
+	if d := cmp.Diff([]string{"no leader: waiting for a majority; the certificate has ended"}, c.AboutNode(a)); d != "" {
+		t.Errorf("asked itself (-want +got):\n%s", d)
+	}
+	if c.Self = "d"; c.AboutNode(a)[0] != a.Reason {
+		t.Errorf("another node was asked, which has no refusal of b: %q", c.AboutNode(a))
+	}
+}
+
 // TestCutoverSentences: a cutover that was called off while its source may be closed is an alarm, because no
 // server takes writes.
 func TestCutoverSentences(t *testing.T) {
