@@ -43,6 +43,7 @@ func (a *Agent) lagStatus(s *status.Node) {
 // ownStatus completes the board's status with what other parts of the agent know.
 func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
+	s.TwoSides = a.stance.TwoSides()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
 	a.lagStatus(&s)
 	if a.healing != nil {

@@ -138,7 +138,7 @@ func TestStatusTable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	st := sampleStatus()
-	st.Nodes[1].Role, st.Nodes[1].Errant, st.Nodes[1].StageBlocked = status.RoleReplica, "", ""
+	st.Nodes[1].Role, st.Nodes[1].Reason, st.Nodes[1].Errant, st.Nodes[1].StageBlocked = status.RoleReplica, "", "", ""
 	st.Nodes[3].Reachable, st.Nodes[3].Role = true, status.RolePromoting
 	var codes []string
 	for line := range strings.Lines(statusTable(st, true)) {

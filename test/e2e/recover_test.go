@@ -495,6 +495,10 @@ func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
 		if f.metric(t, ctx, i, "quorate_recovered_apart") != 1 {
 			t.Errorf("the metrics of %s do not show two sides", f.Name(i))
 		}
+		st, err := f.Status(ctx, i)
+		if err != nil || len(st.Summary) == 0 || st.Summary[0].Level != status.LevelAlarm || !strings.HasPrefix(st.Summary[0].Text, "TWO SIDES MAY TAKE WRITES") || st.Own().Level != status.LevelAlarm {
+			t.Errorf("the status of %s does not begin with the two sides: %+v, %v", f.Name(i), st.Summary, err)
+		}
 	}
 }
 

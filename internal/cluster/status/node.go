@@ -203,6 +203,9 @@ type Node struct {
 	// Reason is a sentence that says why the node is in this role, or what it waits for, and behind that what else ails
 	// it.
 	Reason string `json:"reason,omitempty"`
+	// TwoSides: a majority and a node that was recovered without it refuse each other, and this node is on one side. Both
+	// sides may take writes. Reason says which agent to stop.
+	TwoSides bool `json:"two_sides,omitempty"`
 	// Leader is the Raft leader's id as this node knows it; 0 = none.
 	Leader cluster.NodeID `json:"leader,string"`
 	Term   uint64         `json:"term"`

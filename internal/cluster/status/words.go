@@ -16,7 +16,7 @@ type Level string
 // The levels.
 const (
 	LevelOK Level = "ok"
-	// LevelNotice: something is under way, or the next failure would stop writes.
+	// LevelNotice: something is under way, or is to be mended, or the next failure would stop writes.
 	LevelNotice Level = "notice"
 	// LevelAlarm: somebody has to look now.
 	LevelAlarm Level = "alarm"
@@ -32,6 +32,7 @@ type Sentence struct {
 
 // The topics of a summary.
 const (
+	topicTwoSides     = "two sides"    // a majority and a recovered cluster may both take writes
 	topicPrimary      = "primary"      // which node it is, or that there is none
 	topicOutside      = "outside"      // this node takes no part in the cluster, or is refused
 	topicSurvives     = "survives"     // how many failures are survived
@@ -84,7 +85,8 @@ func (c Cluster) InWords() Cluster {
 // Sentences says how the cluster is, the most important first: which node is the primary and what failures are
 // survived, or what is needed to have a primary again.
 func (c Cluster) Sentences() []Sentence {
-	said := c.primarySentences()
+	apart := c.twoSides()
+	said := append(apart, c.primarySentences()...)
 	add := func(level Level, topic, text string) {
 		if text != "" {
 			said = append(said, Sentence{level, topic, units.Line(text)})
@@ -113,7 +115,11 @@ func (c Cluster) Sentences() []Sentence {
 		for _, m := range r.Without {
 			names = append(names, m.Name)
 		}
-		add(LevelNotice, topicRecovered, fmt.Sprintf("RECOVERED on %s at %s without %s: quorate node rebuild brings these back", r.Node, units.Time(r.At), strings.Join(names, ", ")))
+		back := ": quorate node rebuild brings these back"
+		if apart != nil { // it would delete what the other side has acknowledged
+			back = ""
+		}
+		add(LevelNotice, topicRecovered, fmt.Sprintf("RECOVERED on %s at %s without %s%s", r.Node, units.Time(r.At), strings.Join(names, ", "), back))
 	}
 	said = append(said, c.ackSentences()...)
 	add(LevelOK, topicSettings, c.settings())
@@ -128,6 +134,20 @@ func (c Cluster) Sentences() []Sentence {
 	}
 	add(LevelNotice, topicPeers, c.plain())
 	return said
+}
+
+// twoSides says that a majority and a node that was recovered without it may both take writes; nil = nobody says so.
+func (c Cluster) twoSides() []Sentence {
+	var by []string
+	for _, n := range c.Nodes {
+		if n.Reachable && n.TwoSides {
+			by = append(by, n.Name)
+		}
+	}
+	if by == nil {
+		return nil
+	}
+	return []Sentence{{LevelAlarm, topicTwoSides, fmt.Sprintf("TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of %s says which agent to stop now", list(by, "or"))}}
 }
 
 // primarySentences says which node is the primary.
@@ -287,9 +307,11 @@ func (c Cluster) plain() string {
 // Urgency says how urgent it is to look at the node.
 func (n Node) Urgency() Level {
 	switch {
-	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "":
+	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "", n.TwoSides:
 		return LevelAlarm
-	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger && n.Reason == "":
+	case n.Reason != "":
+		return LevelNotice // something ails it
+	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger:
 		return LevelOK
 	}
 	return LevelNotice // something is under way

@@ -96,6 +96,24 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 	}
 }
 
+// TestTwoSides: that two sides may take writes comes first and is an alarm, on either side. On the recovered side nobody is
+// advised to rebuild the others. It was all green, while its alert was critical.
+func TestTwoSides(t *testing.T) {
+	c := Cluster{Cluster: "shop", Self: "c", Primary: "c", Recovered: &cluster.Recovery{Node: "c", Without: []cluster.Member{{Name: "a"}, {Name: "b"}}},
+		Nodes: []Node{{Name: "c", Role: RolePrimary, Reachable: true}, {Name: "d", TwoSides: true}}}
+	if said := c.Sentences(); said[0].Topic != topicPrimary || !strings.Contains(said[1].Text, "node rebuild") {
+		t.Errorf("what a node said that is not heard any more counts: %+v", said)
+	}
+	c.Nodes[0].TwoSides = true
+	said := c.Sentences()
+	if d := cmp.Diff(Sentence{LevelAlarm, topicTwoSides, "TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of c says which agent to stop now"}, said[0]); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if said[2].Topic != topicRecovered || strings.Contains(said[2].Text, "rebuild") {
+		t.Errorf("%+v", said[2])
+	}
+}
+
 // TestCutoverSentences: a cutover that was called off while its source may be closed is an alarm, because no
 // server takes writes.
 func TestCutoverSentences(t *testing.T) {
@@ -129,6 +147,9 @@ func TestUrgency(t *testing.T) {
 		"replica that lacks a lag": {func(n *Node) { n.LagUnknown = true }, LevelNotice},
 		"replica, applier stopped": {func(n *Node) { n.ApplierStopped = "error 1146: no such table" }, LevelAlarm},
 		"primary":                  {func(n *Node) { n.Role = RolePrimary }, LevelOK},
+		"primary, two sides":       {func(n *Node) { n.Role, n.TwoSides = RolePrimary, true }, LevelAlarm},
+		"primary, a trouble":       {func(n *Node) { n.Role, n.Reason = RolePrimary, "the certificate has ended" }, LevelNotice},
+		"replica, a trouble":       {func(n *Node) { n.Reason = "its log is damaged" }, LevelNotice},
 		"primary, log full":        {func(n *Node) { n.Role, n.LogState = RolePrimary, LogFull }, LevelAlarm},
 		"starting":                 {func(n *Node) { n.Role = RoleStarting }, LevelNotice},
 		"fenced":                   {func(n *Node) { n.Role = RoleFenced }, LevelAlarm},

@@ -48,7 +48,7 @@ function ago(ms) {
 }
 const since = t => ago(Date.now() - skew - t);
 const known = n => n.reachable || n.role_last;
-const levelWord = { ok: 'well', notice: 'not ready', alarm: 'needs attention' };
+const levelWord = { ok: 'well', notice: 'not all well', alarm: 'needs attention' };
 function lagOf(n, st) {
   if (n.kind === 'logger' || n.name === st.primary) return '–';
   if (!n.reachable || n.lag_unknown) return 'unknown';
@@ -67,8 +67,8 @@ function showVerdict(st) {
   };
   const told = st.summary ?? [], failover = told.find(s => s.topic === 'failover');
   const gone = st.no_primary_seconds ? `since ${ago(st.no_primary_seconds * 1000)}: nobody can write` : 'nobody can write';
-  const primary = st.nodes.find(n => n.name === st.primary);
-  card('primary', st.primary ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : `${gone}, as far as this node knows`);
+  const primary = st.nodes.find(n => n.name === st.primary), apart = told.some(s => s.topic === 'two sides');
+  card('primary', st.primary && !apart ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary && apart ? 'open for writes; another side may take writes, too' : st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : `${gone}, as far as this node knows`);
   if (!q) card('safe', 'notice', 'Not known', 'This node takes no part in the cluster.');
   else {
     const big = !st.primary || q.survives < 0 ? 'Writes cannot go on'
