@@ -352,6 +352,9 @@ func (n Node) OutsideText() string {
 // AboutNode says in sentences what there is to say of a node beside its figures.
 func (c Cluster) AboutNode(n Node) (said []string) {
 	last := n.HeardAs()
+	if !n.Reachable { // what was true only while it served, or waited for something
+		n.PurgeBlocked, n.StageBlocked, n.Pace, n.Source, n.Events = "", "", "", "", 0
+	}
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the summary has the rest

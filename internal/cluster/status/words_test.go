@@ -114,6 +114,17 @@ func TestTwoSides(t *testing.T) {
 	}
 }
 
+// TestAboutADeadNode: of a node that is not heard only what lasts is said, such as its own transactions. That its commits
+// wait was said for as long as it was down, while all was well elsewhere.
+func TestAboutADeadNode(t *testing.T) {
+	dead := Node{Name: "a", Role: RolePrimary, AgeMs: 3600e3, Errant: "uuid:1", StageBlocked: "commits wait for stage 7-12 (2GiB)", Pace: "slowed down",
+		PurgeBlocked: "node c lacks entries", Source: "b", Events: 2, EventNames: "e1, e2"}
+	c := Cluster{Self: "b", Primary: "b", Nodes: []Node{dead, {Name: "b", Role: RolePrimary, Reachable: true}}}
+	if d := cmp.Diff([]string{"last heard 1h0m0s ago, as primary", "errant: uuid:1"}, c.AboutNode(dead)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // TestCutoverSentences: a cutover that was called off while its source may be closed is an alarm, because no
 // server takes writes.
 func TestCutoverSentences(t *testing.T) {

@@ -95,7 +95,7 @@ function showTopology(st) {
   const self = st.nodes.find(n => n.name === st.self);
   const head = st.nodes.find(n => n.name === st.primary) ?? st.nodes.find(n => n.id === self?.leader && n.reachable);
   const others = st.nodes.filter(n => n !== head);
-  const writes = st.nodes.some(n => n.commits?.transactions_per_second > 0);
+  const writes = st.nodes.some(n => n.reachable && n.commits?.transactions_per_second > 0);
   const facts = n => [n.role, n.level, n.name, n.kind, n.log_last, n.applied, lagOf(n, st), n.site, n.fed_by];
   fill('topology', [narrow, st.primary, writes, head && facts(head), others.map(facts)], () => {
     const w = 236, h = 74, gap = narrow ? 40 : 26, width = narrow ? 340 : 680;
