@@ -58,7 +58,10 @@ func noted[T any](note func(T)) func(context.Context, control.Request) (operate.
 // was not told.
 func (p provider) backupMetrics() []metrics.Sample {
 	b := p.cfg.Backup
-	m := []metrics.Sample{metrics.Bool("quorate_backup_configured", b.Directory+b.PutCommand != "")}
+	m := []metrics.Sample{
+		metrics.Bool("quorate_backup_configured", b.Directory+b.PutCommand != ""),
+		metrics.Bool("quorate_backup_copies", p.backups.Copying()),
+	}
 	if at := p.backups.Full(); !at.IsZero() {
 		m = append(m, metrics.Of("quorate_backup_full_timestamp_seconds", at.Unix()))
 	}

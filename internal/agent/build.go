@@ -79,8 +79,9 @@ func (a *Agent) buildWatches() {
 			role := a.board.Own().Role
 			return role == status.RoleReplica || role == status.RolePrimary || role == status.RoleLogger
 		},
-		Show: func(all []status.OldData) { a.board.Update(func(s *status.Node) { s.Old = all }) },
-		Note: func(what string) { a.records.Note(what, "done") },
+		Copying: func() bool { return a.backups.Copying() },
+		Show:    func(all []status.OldData) { a.board.Update(func(s *status.Node) { s.Old = all }) },
+		Note:    func(what string) { a.records.Note(what, "done") },
 	})
 }
 

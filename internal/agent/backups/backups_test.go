@@ -189,9 +189,14 @@ func TestData(t *testing.T) {
 		"the state is older than the mark": {func(c *Config) { c.State = func() cluster.StatePoint { return cluster.StatePoint{Through: 6} } }, 5},
 	} {
 		s := source(t, c.change)
+		commit, copying := s.c.Commit, false
+		s.c.Commit = func() uint64 { copying = s.Copying(); return commit() }
 		var out bytes.Buffer
 		if err := s.Data(t.Context(), &out); err != nil {
 			t.Fatalf("%s: %v", what, err)
+		}
+		if !copying || s.Copying() {
+			t.Errorf("%s: says that there is a copy: %t, then %t", what, copying, s.Copying())
 		}
 		d := archive.NewData(&out)
 		var err error

@@ -67,6 +67,8 @@ type Config struct {
 type Source struct {
 	c      Config
 	copies sync.Mutex // held while the data are copied
+	// copying: there is a copy.
+	copying atomic.Bool
 	// archive is what is known of the archive that is shipped from here.
 	archive progress
 	// full is when the newest full backup was taken; nil = nobody has said so.
@@ -84,6 +86,9 @@ func (s *Source) Full() time.Time {
 	}
 	return time.Time{}
 }
+
+// Copying tells whether a copy of the data is on their disk, or is being made. It is removed before the disk is full.
+func (s *Source) Copying() bool { return s.copying.Load() }
 
 // New makes a Source.
 func New(c Config) *Source {
@@ -109,6 +114,8 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 	if err := os.RemoveAll(s.c.Dir); err != nil {
 		return fmt.Errorf("remove an earlier copy: %w", err)
 	}
+	s.copying.Store(true)
+	defer s.copying.Store(false)
 	buffered := bufio.NewWriterSize(w, 1<<18)
 	out := tar.NewWriter(buffered)
 	if err := writeJSON(out, archive.StartFile, start.At, start); err != nil {

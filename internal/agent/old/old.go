@@ -36,6 +36,8 @@ type Config struct {
 	Dir string
 	// Member tells whether the node is healthy, and a member with its present data.
 	Member func() bool
+	// Copying tells whether a copy for a backup is on the disk. It takes no space for which old data have to go.
+	Copying func() bool
 	// Show takes what is kept, for the status.
 	Show func([]status.OldData)
 	// Note takes what was deleted, for the audit log.
@@ -128,6 +130,9 @@ func (k *Keeper) tidy(now time.Time, disk func() (free, total uint64, err error)
 		if err = errors.Join(err, diskErr); err != nil {
 			k.Logger.Warn("cannot check the old data", "error", err)
 			return
+		}
+		if k.Copying() {
+			free = total
 		}
 		why := toGo(all, now, k.Member(), free, total)
 		if why == "" {

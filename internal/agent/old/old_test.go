@@ -46,7 +46,7 @@ func TestTidy(t *testing.T) {
 	var shown []status.OldData
 	var noted []string
 	k := New(Config{
-		Dir: t.TempDir(), Member: func() bool { return false }, Logger: slog.New(slog.DiscardHandler),
+		Dir: t.TempDir(), Member: func() bool { return false }, Copying: func() bool { return true }, Logger: slog.New(slog.DiscardHandler),
 		Show: func(all []status.OldData) { shown = all }, Note: func(what string) { noted = append(noted, what) },
 	})
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
@@ -76,6 +76,11 @@ func TestTidy(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, shown); diff != "" {
 		t.Errorf("the status (-want +got):\n%s", diff)
+	}
+	full := func() (uint64, uint64, error) { return 9, 100, nil }
+	k.tidy(time.Date(2026, 11, 5, 0, 0, 0, 0, time.UTC), full)
+	if diff := cmp.Diff(kept, names()); diff != "" {
+		t.Errorf("a backup's copy takes the space (-want +got):\n%s", diff)
 	}
 	k.Free()
 	if diff := cmp.Diff([]string{"mine"}, names()); diff != "" {

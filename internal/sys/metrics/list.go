@@ -165,8 +165,9 @@ var sections = []Section{
 		counter("quorate_hook_failures_total", "Runs of the hook that failed or took too long.", "It grows."),
 		gauge("quorate_hook_last_run_seconds", "How long the last run of the hook took.", "It comes near hooks.timeout."),
 	}},
-	{"Backups and the archive", "What `quorate backup` and `quorate archive` have told the agent of their node since it began; elsewhere there are none of these, but for the first.", []Desc{
+	{"Backups and the archive", "What `quorate backup` and `quorate archive` have told the agent of their node since it began; elsewhere there are none of these, but for the first two.", []Desc{
 		gauge("quorate_backup_configured", "1: [backup] of this node's configuration says where backups are.", "It is 1, and the figures below are of no node: nobody archives, or takes backups."),
+		gauge("quorate_backup_copies", "1 while a full backup copies mysqld's data, or sends the copy: it is on the disk of the data.", "The disk has far less free: that is the copy."),
 		gauge("quorate_backup_full_timestamp_seconds", "When the newest full backup was begun that can be restored, as a Unix time, by who has looked last: quorate backup at its end, quorate archive every 10 minutes.", "The newest of all nodes is older than a day and a half: does the timer of the backups run?"),
 		gauge("quorate_archive_index", "The last entry of the log that is in the archive.", "It stands still while entries are committed: journalctl -u quorate-archive says why."),
 		gauge("quorate_archive_lag_seconds", "For how long the archive may lack what is committed; 0 while it lacks nothing. A node without a leader counts from when it last had one.", "It passes some times backup.interval: so much is lost with all nodes."),
