@@ -165,12 +165,12 @@ func (w *Watch) applied(ctx context.Context, s Local, role status.Role, executed
 		}
 	}
 	l := w.Lag.Executed(set, now)
-	s.Progressed(progress, l, now)
 	w.applier.Applied(role, l, now)
 	w.Board.Update(func(n *status.Node) {
 		n.GTIDExecuted = set.String()
 		w.applier.Show(n, l)
 	})
+	s.Progressed(progress, l, now) // after the lag: its time counts as that of the lag that is shown
 	return nil
 }
 

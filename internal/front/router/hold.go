@@ -23,6 +23,7 @@ const (
 var (
 	errHoldMax     = errors.New("too many connections wait already")
 	errHoldTimeout = errors.New("no node has taken the client")
+	errNodeRefuses = fmt.Errorf("%w: the one that is for it has refused", errHoldTimeout)
 	errClientGone  = errors.New("the client hung up")
 	errElsewhere   = errors.New("another node would take the client")
 )
@@ -40,7 +41,11 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 		reject(client, codeConnCount, fmt.Sprintf("quorate: %s, and %d connections wait for one already", r.lack(), r.config.HoldMax))
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
-		reject(client, codeConnHost, fmt.Sprintf("quorate: %s for %v: see `quorate status`", r.lack(), r.config.HoldTimeout))
+		why := r.lack()
+		if errors.Is(err, errNodeRefuses) {
+			why = "the node for this client has too many clients, or cannot be reached,"
+		}
+		reject(client, codeConnHost, fmt.Sprintf("quorate: %s for %v: see `quorate status`", why, r.config.HoldTimeout))
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
 		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")
@@ -87,6 +92,9 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 		case <-changed:
 		case <-retry:
 		case <-limit.C:
+			if known {
+				return nil, errNodeRefuses
+			}
 			return nil, errHoldTimeout
 		case <-gone:
 			return nil, errClientGone

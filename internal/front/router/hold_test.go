@@ -2,9 +2,12 @@ package router
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 func TestHeldUntilThereIsAPrimary(t *testing.T) {
@@ -32,6 +35,20 @@ func TestHoldTimeout(t *testing.T) {
 	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
 	if code != codeConnHost || message != "quorate: no primary for 20ms: see `quorate status`" {
 		t.Errorf("error %d %q", code, message)
+	}
+	if s := n.Stats(); s.HoldTimeouts != 1 {
+		t.Errorf("hold timeouts = %d, want 1", s.HoldTimeouts)
+	}
+}
+
+// TestNodeRefuses: the node for a client is known, and is full. It would be wrong to say that there is none.
+func TestNodeRefuses(t *testing.T) {
+	n := newNode(t, Config{HoldTimeout: 20 * time.Millisecond})
+	n.backend.dialPeer = func(context.Context, cluster.NodeID) (net.Conn, error) { return nil, errors.New("it is full") }
+	n.backend.set(Target{Node: 2}, true)
+	_, message := errorPacket(t, expectEnd(t, dial(t, n)))
+	if message != "quorate: the node for this client has too many clients, or cannot be reached, for 20ms: see `quorate status`" {
+		t.Error(message)
 	}
 	if s := n.Stats(); s.HoldTimeouts != 1 {
 		t.Errorf("hold timeouts = %d, want 1", s.HoldTimeouts)

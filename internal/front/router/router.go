@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/deadhost"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -43,9 +44,6 @@ const (
 	retryMax = time.Second
 	// acceptPause is the pause after a failed accept (out of descriptors).
 	acceptPause = 50 * time.Millisecond
-	// leaseWarnInterval is the time in which all sessions that were closed for lack of a lease
-	// share one warning: a thousand may end together.
-	leaseWarnInterval = 10 * time.Second
 	// errorWriteTimeout bounds writing the error packet or the status byte.
 	errorWriteTimeout = time.Second
 )
@@ -157,10 +155,7 @@ func New(config Config, backend Backend) *Router {
 // Listen binds the client port, so that "port in use" is known before anything
 // else happens; the error names the address. Run closes it.
 func (r *Router) Listen() (err error) {
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		// The host of an idle client that died silently is noticed within 30 s.
-		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
-	}}
+	lc := net.ListenConfig{KeepAliveConfig: deadhost.KeepAlive()}
 	r.listener, err = lc.Listen(context.Background(), "tcp", r.config.Listen)
 	return err
 }
@@ -189,7 +184,7 @@ func (r *Router) Run(ctx context.Context) error {
 	r.base = ctx
 	r.mu.Unlock()
 	r.workers.Go(func() { r.watch(ctx) })
-	r.workers.Go(func() { r.watchLease(ctx) })
+	r.workers.Go(func() { r.watchSessions(ctx) })
 	r.workers.Go(func() {
 		<-ctx.Done()
 		r.listener.Close()
@@ -277,16 +272,25 @@ func (r *Router) watch(ctx context.Context) {
 	}
 }
 
-// watchLease warns, at intervals and when ctx ends, of the sessions that were closed for lack
-// of a lease.
-func (r *Router) watchLease(ctx context.Context) {
-	ticker := time.NewTicker(leaseWarnInterval)
+// watchSessions warns, at intervals and when ctx ends, of the sessions that were closed for lack
+// of a lease. It closes the sessions of clients whose hosts have died.
+func (r *Router) watchSessions(ctx context.Context) {
+	ticker := time.NewTicker(deadhost.Every)
 	defer ticker.Stop()
 	for told := int64(0); ctx.Err() == nil; told = r.warnLease(told) {
 		select {
 		case <-ticker.C:
+			r.closeDead(deadhost.After)
 		case <-ctx.Done():
 		}
+	}
+}
+
+// closeDead closes the sessions of clients whose hosts have acknowledged nothing for a time: mysqld keeps their locks. A client
+// that another node's router has sent is looked at there.
+func (r *Router) closeDead(after time.Duration) {
+	if n := r.closeSessions(func(s *session) bool { return deadhost.Silent(s.client, after) }); n > 0 {
+		r.config.Logger.Warn("client sessions closed: their hosts have acknowledged nothing for "+after.String(), "sessions", n)
 	}
 }
 

@@ -3,13 +3,16 @@ package router
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/deadhost/deadhosttest"
 )
 
 // seen returns what a router shows of its clients; names has the clients' names by address.
@@ -144,4 +147,26 @@ func TestSessionsWhileClientsComeAndGo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestHostOfAClientDies: an answer is under way to a client whose host has died. mysqld would keep the session's locks for about
+// 15 minutes, because the kernel sends no keepalive meanwhile.
+func TestHostOfAClientDies(t *testing.T) {
+	n, m := newPrimary(t, Config{})
+	client, other := dial(t, n), dial(t, n)
+	expect(t, client, greeting)
+	expect(t, other, greeting)
+	deadhosttest.Die(t, client.(*net.TCPConn))
+	for range 2 {
+		if _, err := io.WriteString(<-m.conns, "an answer"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the session of the dead host ended", func() bool {
+		n.closeDead(100 * time.Millisecond)
+		return n.Stats().Sessions < 2
+	})
+	expect(t, other, "an answer")
+	say(t, other, "still here")
+	expect(t, other, "still here")
 }

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/deadhost"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -202,7 +205,8 @@ func (f *Feed) strangersLimits() strangers.Limits {
 
 // Listen opens the port. Run serves it, and closes it when it ends.
 func (f *Feed) Listen() error {
-	listener, err := net.Listen("tcp", f.cfg.Listen)
+	lc := net.ListenConfig{KeepAliveConfig: deadhost.KeepAlive()}
+	listener, err := lc.Listen(context.Background(), "tcp", f.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for replicas: %w", err)
 	}
@@ -230,6 +234,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	defer cancel()
+	sessions.Go(func() { f.watchHosts(ctx) })
 	for id := uint32(1); ; id++ {
 		conn, err := f.listener.Accept()
 		if ctx.Err() != nil {
@@ -261,6 +266,33 @@ func (f *Feed) Run(ctx context.Context) error {
 				f.ended(s, err)
 			}
 		})
+	}
+}
+
+// watchHosts closes the connections of hosts that have died: a reader's session in mysqld may hold a lock that stops all writes.
+func (f *Feed) watchHosts(ctx context.Context) {
+	ticker := time.NewTicker(deadhost.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f.closeDead(deadhost.After)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// closeDead closes the connections whose hosts have acknowledged nothing for a time.
+func (f *Feed) closeDead(after time.Duration) {
+	f.mu.Lock()
+	all := slices.Collect(maps.Keys(f.conns))
+	f.mu.Unlock()
+	for _, conn := range all {
+		if deadhost.Silent(conn, after) {
+			f.cfg.Logger.Warn("closed a connection: its host has acknowledged nothing for "+after.String(), "host", conn.RemoteAddr())
+			_ = conn.Close()
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/client"
 
+	"github.com/quorate/quorate/internal/sys/deadhost/deadhosttest"
 	"github.com/quorate/quorate/internal/sys/strangers"
 	"github.com/quorate/quorate/internal/testkit/hostile"
 )
@@ -174,5 +175,19 @@ func TestReadersAreRecorded(t *testing.T) {
 	lines := strings.Count(text.String(), "\n")
 	if lines < strangers.BurstMax-1 || lines >= 20*strangers.BurstMax {
 		t.Errorf("%d lines", lines)
+	}
+}
+
+// TestHostOfAReaderDies: an answer is under way to a reader whose host has died. Its session in mysqld may hold a lock that stops
+// all writes.
+func TestHostOfAReaderDies(t *testing.T) {
+	feed := startReaders(t, newReaderLog())
+	r := dialFeed(t, feed).loginAs("cdc")
+	deadhosttest.Die(t, r.wire.conn.(*net.TCPConn))
+	r.ask(append([]byte{comQuery}, "SELECT 1"...))
+	for end := time.Now().Add(30 * time.Second); feed.Stats().Connections > 0; time.Sleep(20 * time.Millisecond) {
+		if feed.closeDead(100 * time.Millisecond); time.Now().After(end) {
+			t.Fatal("the connection of a dead host stays")
+		}
 	}
 }
