@@ -325,7 +325,8 @@ type Node struct {
 	KnownBy []cluster.Key `json:"known_by,omitempty"`
 	// PeerAuthority: the node knows an operator's authority, which tells it to which node a key belongs.
 	PeerAuthority bool `json:"peer_authority,omitempty"`
-	// PlainPeers are the names of the nodes with which it has a connection without TLS.
+	// PlainPeers are the names of the nodes to which it has a connection without TLS, or the last one was without TLS and there is no
+	// next one yet.
 	PlainPeers []string `json:"plain_peers,omitempty"`
 	// AgentVersion is the quorate version.
 	AgentVersion string `json:"agent_version"`

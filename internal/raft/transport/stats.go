@@ -33,7 +33,7 @@ type PeerStats struct {
 	ID cluster.NodeID
 	// Version is the protocol version of this node's control connection to the peer; 0 = there is none.
 	Version uint16
-	// Plain: one of this node's connections to the peer is without TLS.
+	// Plain: one of this node's connections to the peer is without TLS, or the last one was and there is no next one yet.
 	Plain   bool
 	Control ClassStats
 	Append  ClassStats
@@ -99,7 +99,4 @@ func (p *peer) classStats(c class) ClassStats {
 	}
 }
 
-func (l *link) isPlain() bool {
-	open, _, _ := l.q.size()
-	return open && l.plain.Load()
-}
+func (l *link) isPlain() bool { return l.plain.Load() }
