@@ -161,23 +161,19 @@ func History(lines []AuditEntry) []HistoryRow {
 
 // NewestChange returns the newest change of the primary; nil = there is none. As in History, terms order the changes, even if
 // the hosts' clocks are wrong. That a primary is lost comes after its beginning.
-func NewestChange(rows []HistoryRow) *HistoryRow {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r HistoryRow) bool { return !r.ChangesPrimary() })
-	if len(rows) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(rows, func(a, b HistoryRow) int {
-		switch byTerm := cmp.Compare(a.Term, b.Term); {
-		case byTerm != 0 || a.What == b.What:
-			return byTerm
-		case a.What == HistoryLost:
+func NewestChange(rows []HistoryRow) (newest *HistoryRow) {
+	lost := func(r *HistoryRow) int {
+		if r.What == HistoryLost {
 			return 1
-		case b.What == HistoryLost:
-			return -1
 		}
 		return 0
-	})
-	return &rows[len(rows)-1]
+	}
+	for _, r := range rows {
+		if r.ChangesPrimary() && (newest == nil || cmp.Or(cmp.Compare(r.Term, newest.Term), lost(&r)-lost(newest)) >= 0) {
+			newest = &r
+		}
+	}
+	return newest
 }
 
 // recoveredBetween tells whether the node of opened was made a cluster of its own after before, and before it

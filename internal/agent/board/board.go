@@ -172,6 +172,9 @@ func (b *Board) Trouble(about string) string {
 // at once, and the second one may be why the first one lasts. b.mu is held.
 func (b *Board) own() status.Node {
 	s := b.self
+	if len(b.troubles) == 0 { // as nearly always, and who looks only for the role asks often
+		return s
+	}
 	texts := []string{s.Reason}
 	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
 		texts = append(texts, b.troubles[about])
