@@ -23,7 +23,6 @@ const (
 var (
 	errHoldMax     = errors.New("too many connections wait already")
 	errHoldTimeout = errors.New("no node has taken the client")
-	errNodeRefuses = fmt.Errorf("%w: the one that is for it has refused", errHoldTimeout)
 	errClientGone  = errors.New("the client hung up")
 	errElsewhere   = errors.New("another node would take the client")
 )
@@ -31,21 +30,25 @@ var (
 // serve connects one client, which may take up to HoldTimeout, and passes its bytes until the
 // session ends.
 func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
-	s, err := r.find(ctx, client)
+	s, known, err := r.find(ctx, client)
+	lack := r.lack()
 	switch {
 	case err == nil:
 		r.splice(s)
 		return
 	case errors.Is(err, errHoldMax):
 		r.stats.rejected.Add(1)
-		reject(client, codeConnCount, fmt.Sprintf("quorate: %s, and %d connections wait for one already", r.lack(), r.config.HoldMax))
+		if known {
+			lack = "the node for this client has too many clients, or cannot be reached"
+		}
+		reject(client, codeConnCount, fmt.Sprintf("quorate: %s, and %d connections wait already", lack, r.config.HoldMax))
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
-		why := r.lack()
-		if errors.Is(err, errNodeRefuses) {
-			why = "the node for this client has too many clients, or cannot be reached,"
+		lack += fmt.Sprintf(" for %v", r.config.HoldTimeout)
+		if known {
+			lack = fmt.Sprintf("for %v the node for this client has had too many clients, or could not be reached", r.config.HoldTimeout)
 		}
-		reject(client, codeConnHost, fmt.Sprintf("quorate: %s for %v: see `quorate status`", why, r.config.HoldTimeout))
+		reject(client, codeConnHost, "quorate: "+lack+": see `quorate status`")
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
 		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")
@@ -56,17 +59,17 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 
 // find returns a connected session for a client. While no node takes the client, it is held. If
 // too many clients are held, the oldest client of the address that has the most gets an error.
-func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
+// With an error, known tells whether there was a node for the client at the last attempt.
+func (r *Router) find(ctx context.Context, client *net.TCPConn) (s *session, known bool, err error) {
 	changed := r.backend.Changed() // taken before the attempt, so no change is missed
 	if r.elsewhere() {
-		return nil, errElsewhere
+		return nil, known, errElsewhere
 	}
-	s, known := r.attempt(ctx, client)
-	if s != nil {
-		return s, nil
+	if s, known = r.attempt(ctx, client); s != nil {
+		return s, true, nil
 	}
 	if r.config.HoldMax == 0 {
-		return nil, errHoldMax
+		return nil, known, errHoldMax
 	}
 	ctx, expel := context.WithCancelCause(ctx)
 	defer expel(nil)
@@ -75,7 +78,7 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	defer r.wait(client)()
 	gone, stop, err := watchHangUp(client)
 	if err != nil {
-		return nil, err
+		return nil, known, err
 	}
 	defer stop()
 	limit := time.NewTimer(r.config.HoldTimeout)
@@ -92,21 +95,18 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 		case <-changed:
 		case <-retry:
 		case <-limit.C:
-			if known {
-				return nil, errNodeRefuses
-			}
-			return nil, errHoldTimeout
+			return nil, known, errHoldTimeout
 		case <-gone:
-			return nil, errClientGone
+			return nil, known, errClientGone
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, known, context.Cause(ctx)
 		}
 		changed = r.backend.Changed()
 		if r.elsewhere() {
-			return nil, errElsewhere
+			return nil, known, errElsewhere
 		}
 		if s, known = r.attempt(ctx, client); s != nil {
-			return s, nil
+			return s, true, nil
 		}
 	}
 }

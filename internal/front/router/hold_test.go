@@ -43,15 +43,27 @@ func TestHoldTimeout(t *testing.T) {
 
 // TestNodeRefuses: the node for a client is known, and is full. It would be wrong to say that there is none.
 func TestNodeRefuses(t *testing.T) {
-	n := newNode(t, Config{HoldTimeout: 20 * time.Millisecond})
-	n.backend.dialPeer = func(context.Context, cluster.NodeID) (net.Conn, error) { return nil, errors.New("it is full") }
-	n.backend.set(Target{Node: 2}, true)
+	refused := func(config Config) *node {
+		n := newNode(t, config)
+		n.backend.dialPeer = func(context.Context, cluster.NodeID) (net.Conn, error) { return nil, errors.New("it is full") }
+		n.backend.set(Target{Node: 2}, true)
+		return n
+	}
+	n := refused(Config{HoldTimeout: 20 * time.Millisecond})
 	_, message := errorPacket(t, expectEnd(t, dial(t, n)))
-	if message != "quorate: the node for this client has too many clients, or cannot be reached, for 20ms: see `quorate status`" {
+	if message != "quorate: for 20ms the node for this client has had too many clients, or could not be reached: see `quorate status`" {
 		t.Error(message)
 	}
 	if s := n.Stats(); s.HoldTimeouts != 1 {
 		t.Errorf("hold timeouts = %d, want 1", s.HoldTimeouts)
+	}
+	n = refused(Config{HoldMax: 1})
+	oldest := dial(t, n)
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	dial(t, n)
+	_, message = errorPacket(t, expectEnd(t, oldest))
+	if message != "quorate: the node for this client has too many clients, or cannot be reached, and 1 connections wait already" {
+		t.Error(message)
 	}
 }
 
@@ -78,7 +90,7 @@ func TestHoldMax(t *testing.T) {
 	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
 	first := dial(t, n)
 	code, message := errorPacket(t, expectEnd(t, oldest))
-	if code != codeConnCount || message != "quorate: no primary, and 1 connections wait for one already" {
+	if code != codeConnCount || message != "quorate: no primary, and 1 connections wait already" {
 		t.Errorf("error %d %q", code, message)
 	}
 	// A client that hangs up while it is held leaves its place.
