@@ -38,19 +38,24 @@ type agentCopies struct {
 	// hangs is an error if the agent shows no sign of life. lookEvery is the pause before it is asked for again.
 	hangs     func(ctx context.Context, socket string) error
 	lookEvery time.Duration
-	// stall is how long a copy may stand still because the repository takes nothing.
+	// stall is how long the data may stand still because the repository takes nothing.
 	stall time.Duration
 }
 
-// copyStallMore is how much longer a copy may stand still than the command that does not take it.
-const copyStallMore = time.Minute
+const (
+	// copyStallMore is how much longer the data may stand still than the command that does not take them.
+	copyStallMore = time.Minute
+	// copyStallNever lets the log stand still for as long as this process lives: it is not read while a piece is stored, and that
+	// takes as long as it takes, again and again if the store fails. It costs the agent a connection.
+	copyStallNever time.Duration = math.MaxInt64
+)
 
 // agent returns the agent of this host. A command of the repository that stands still is killed after idle (0 = never), and not
-// before: so the agent waits longer.
+// before: so the agent waits longer with the data.
 func (p *backupPlace) agent(idle time.Duration) (agentCopies, error) {
 	stall := idle + copyStallMore
 	if idle == 0 {
-		stall = math.MaxInt64
+		stall = copyStallNever
 	}
 	socket, err := p.control.controlSocket()
 	return agentCopies{socket, hangs, copyLookEvery, stall}, err
@@ -58,22 +63,22 @@ func (p *backupPlace) agent(idle time.Duration) (agentCopies, error) {
 
 // Data implements ship.Agent.
 func (a agentCopies) Data(ctx context.Context) (io.ReadCloser, error) {
-	return a.stream(ctx, cluster.StreamData, "{}")
+	return a.stream(ctx, cluster.StreamData, "{}", a.stall)
 }
 
 // Log implements ship.Agent.
 func (a agentCopies) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
-	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first))
+	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first), copyStallNever)
 }
 
-func (a agentCopies) stream(ctx context.Context, name, args string) (io.ReadCloser, error) {
+func (a agentCopies) stream(ctx context.Context, name, args string, stall time.Duration) (io.ReadCloser, error) {
 	if err := a.hangs(ctx, a.socket); err != nil {
 		return nil, err
 	}
 	c := &watchedCopy{}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	c.watching.Go(func() { c.watch(a) })
-	r, err := api.Stream(c.ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)}, a.stall)
+	r, err := api.Stream(c.ctx, a.socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: []byte(args)}, stall)
 	if err == nil {
 		c.body = r
 		return c, nil

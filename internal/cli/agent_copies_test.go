@@ -81,10 +81,13 @@ func TestCopyThatIsClosed(t *testing.T) {
 	_ = copied.Close() // it returns: the look has ended
 }
 
-// TestCopyWaitsForItsStore: the agent waits for longer than command_idle; for ever if that is "0s".
+// TestCopyWaitsForItsStore: the agent waits with the data for longer than command_idle; for ever if that is "0s". With the log it
+// waits for ever: a full backup does not read it while it stores a piece, and it repeats that for 10 minutes. Before, the agent cut
+// the log off after command_idle and a minute.
 func TestCopyWaitsForItsStore(t *testing.T) {
 	t.Parallel()
-	for idle, want := range map[time.Duration]string{30 * time.Minute: "31m0s", 0: time.Duration(math.MaxInt64).String()} {
+	never := time.Duration(math.MaxInt64).String()
+	for idle, want := range map[time.Duration]string{30 * time.Minute: "31m0s", time.Minute: "2m0s", 0: never} {
 		asked := make(chan string, 1)
 		p := backupPlace{control: controlOptions{addr: onSocket(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Query().Get("stall") })}}
 		a, err := p.agent(idle)
@@ -92,11 +95,17 @@ func TestCopyWaitsForItsStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.hangs = func(context.Context, string) error { return nil }
-		if r, err := a.Log(t.Context(), 1); err == nil {
+		if r, err := a.Data(t.Context()); err == nil {
 			_ = r.Close()
 		}
 		if got := <-asked; got != want {
-			t.Errorf("command_idle %s: %q, want %q", idle, got, want)
+			t.Errorf("command_idle %s: the data: %q, want %q", idle, got, want)
+		}
+		if r, err := a.Log(t.Context(), 1); err == nil {
+			_ = r.Close()
+		}
+		if got := <-asked; got != never {
+			t.Errorf("command_idle %s: the log: %q, want %q", idle, got, never)
 		}
 	}
 }
