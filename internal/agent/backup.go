@@ -80,7 +80,11 @@ func (a *Agent) stream(ctx context.Context, r control.Request, w io.Writer) erro
 		return control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	case r.Name == cluster.StreamData:
 		a.logger.Info("copying mysqld's data for a backup", "by", r.By)
-		return a.backups.Data(ctx, w)
+		err := a.backups.Data(ctx, w)
+		if err != nil { // a client that does not read does not learn why
+			a.logger.Warn("no whole copy of mysqld's data was given for a backup", "error", err)
+		}
+		return err
 	case r.Name == cluster.StreamLog:
 		var args cluster.StreamLogRequest
 		if err := operate.Arguments(r, &args); err != nil {

@@ -222,6 +222,42 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestDataThatNobodyReads: the copy is removed when the disk is nearly full, although its client reads nothing. Before, it stayed
+// until the client's time was over, or for ever.
+func TestDataThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w unread
+		w.end = make(chan struct{})
+		free := uint64(2 << 30)
+		s := source(t, func(c *Config) {
+			c.Free = func() (uint64, error) { defer func() { free = 100 << 20 }(); return free, nil }
+		})
+		if err := s.Data(t.Context(), &w); err == nil || !strings.Contains(err.Error(), "has only 100MiB left") || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		if _, err := os.Stat(s.c.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a copy is left: %v", err)
+		}
+	})
+}
+
+// unread is a client that reads the begin only.
+type unread struct {
+	begun bool
+	end   chan struct{}
+}
+
+func (u *unread) Write(p []byte) (int, error) {
+	if !u.begun {
+		u.begun = true
+		return len(p), nil
+	}
+	<-u.end
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (u *unread) EndIn(d time.Duration) { time.AfterFunc(d, func() { close(u.end) }) }
+
 // TestDataOfPrimary: a copy says that it is the primary's.
 func TestDataOfPrimary(t *testing.T) {
 	for role, want := range map[status.Role]bool{status.RolePrimary: true, status.RoleReplica: false} {

@@ -101,7 +101,11 @@ var ErrBusy = errors.New("the data of this node are being copied for another bac
 // reserve is left free beside a copy of the data, and a tenth of their size.
 const reserve = 1 << 30
 
-// Data writes a copy of mysqld's data to w: see package archive.
+// cutOffAfter is how long the client has to take the reason when its copy is stopped.
+const cutOffAfter = 5 * time.Second
+
+// Data writes a copy of mysqld's data to w: see package archive. If the disk gets nearly full it ends, and removes the copy. If
+// nobody reads then, a Write to w must end: w may have EndIn, which makes Write fail after that time, also a Write that waits.
 func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 	if !s.copies.TryLock() {
 		return ErrBusy
@@ -130,11 +134,24 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 			err = errors.Join(err, fmt.Errorf("remove the copy: %w", e))
 		}
 	}()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel(nil)
-	watch.Go(func() { s.watchRoom(ctx, cancel) })
+	var full error
+	defer func() {
+		cancel()
+		if watch.Wait(); err != nil && full != nil {
+			err = full // the others follow from it
+		}
+	}()
+	watch.Go(func() {
+		if full = s.watchRoom(ctx); full == nil {
+			return
+		}
+		cancel()
+		if waits, ok := w.(interface{ EndIn(time.Duration) }); ok {
+			waits.EndIn(cutOffAfter)
+		}
+	})
 	if err := server.CloneTo(ctx, s.c.Dir); err != nil {
 		return err
 	}
@@ -154,14 +171,14 @@ func (s *Source) Data(ctx context.Context, w io.Writer) (err error) {
 // roomEvery is how often watchRoom looks whether there is still room.
 const roomEvery = 5 * time.Second
 
-// watchRoom calls a copy off if the disk gets nearly full.
-func (s *Source) watchRoom(ctx context.Context, off context.CancelCauseFunc) {
+// watchRoom returns an error once the disk is nearly full, and nil once ctx has ended.
+func (s *Source) watchRoom(ctx context.Context) error {
 	for s.c.Clock.Wait(ctx, roomEvery, nil) == nil {
 		if free, err := s.c.Free(); err == nil && free < reserve/2 {
-			off(fmt.Errorf("the disk of %s has only %s left: the copy was stopped", s.c.Dir, units.Size(int64(free))))
-			return
+			return fmt.Errorf("the disk of %s has only %s left: the copy was stopped", s.c.Dir, units.Size(int64(free)))
 		}
 	}
+	return nil
 }
 
 // start says what is copied, or why nothing is copied.

@@ -15,7 +15,8 @@
 //   - The commit index is read when the copy is complete: mysqld gets nothing that is not committed,
 //     so the copy has nothing behind it.
 //   - No copy is begun if there is too little room for it: the node needs its disk more.
-//   - The copy of the data is removed at the end, also after an error, and at mysqld's next start.
+//   - The copy of the data is removed at the end, also after an error, and at mysqld's next start. The end comes before
+//     the disk is full, whether the client reads or not.
 //
 // # Goroutines
 //

@@ -100,17 +100,40 @@ type copyWriter struct {
 	controller *http.ResponseController
 	stall      time.Duration
 	begun      bool
+	// mu: no Write gives itself time again behind EndIn.
+	mu   sync.Mutex
+	ends bool
+}
+
+// EndIn lets all writes fail after d, also one that waits for its reader. Any goroutine may call it.
+func (c *copyWriter) EndIn(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ends = true
+	_ = c.controller.SetWriteDeadline(time.Now().Add(d)) // Write has done so, or says that it fails
+}
+
+// giveTime gives a write time.
+func (c *copyWriter) giveTime() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ends {
+		return nil
+	}
+	if err := errors.Join(c.controller.SetReadDeadline(time.Time{}), c.controller.SetWriteDeadline(time.Now().Add(c.stall))); err != nil {
+		return fmt.Errorf("give a copy time: %w", err)
+	}
+	return nil
 }
 
 // Write implements io.Writer.
 func (c *copyWriter) Write(p []byte) (int, error) {
-	deadline := time.Now().Add(c.stall)
 	if !c.begun {
 		c.w.Header().Set("Content-Type", "application/octet-stream")
 		c.begun = true
 	}
-	if err := errors.Join(c.controller.SetReadDeadline(time.Time{}), c.controller.SetWriteDeadline(deadline)); err != nil {
-		return 0, fmt.Errorf("give a copy time: %w", err)
+	if err := c.giveTime(); err != nil {
+		return 0, err
 	}
 	n, err := c.w.Write(p)
 	if err == nil {

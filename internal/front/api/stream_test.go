@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -184,5 +185,46 @@ func TestStreamStandsStill(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, r); !errors.Is(err, errCutOff) || !strings.Contains(err.Error(), "read nothing of it for too long") {
 		t.Error(err)
+	}
+}
+
+// TestStreamEnds: the agent can end a copy that nobody reads, however long it may stand still. A client that reads learns why.
+func TestStreamEnds(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "s")
+	wrote := make(chan error, 1)
+	startWith(t, Config{Socket: socket, Stream: func(_ context.Context, r control.Request, w io.Writer) (err error) {
+		ender := w.(interface{ EndIn(time.Duration) })
+		if r.Name == "read" {
+			_, err = w.Write(make([]byte, 1<<20))
+			ender.EndIn(time.Minute)
+			return errors.Join(err, errCopy)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { ender.EndIn(50 * time.Millisecond) })
+		for n := 0; err == nil && n < 100; n++ {
+			_, err = w.Write(make([]byte, 1<<20))
+		}
+		_, again := w.Write(make([]byte, 1<<20))
+		wrote <- errors.Join(err, again)
+		return err
+	}}, &fakeProvider{})
+	for name, want := range map[string]string{"read": "the disk is gone", "unread": errCutOff.Error()} {
+		r, err := Stream(t.Context(), socket, control.Request{Name: name}, time.Duration(math.MaxInt64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if name != "read" {
+			select {
+			case err := <-wrote:
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the agent: %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("the agent waits for its reader")
+			}
+		}
+		if _, err := io.Copy(io.Discard, r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
 	}
 }
