@@ -20,8 +20,8 @@ const (
 	retry = 500 * time.Millisecond
 	// askTimeout bounds the question to one peer for the tail of its log.
 	askTimeout = 3 * time.Second
-	// joinPatience: a join ends with an error once there has been no leader at its begin, or nothing new while its
-	// source fails, for this long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
+	// joinPatience: a join ends with an error once there has been no leader at its begin, or nothing new since its source
+	// failed, for this long. It does not end sooner, because to begin again may mean to copy all of mysqld's data.
 	joinPatience = 10 * time.Second
 )
 
@@ -53,8 +53,6 @@ type Copy struct {
 	// GroupBytesMax bounds one write, which may be one entry longer; 0 = 4 MiB.
 	GroupBytesMax int
 
-	// leader is the last leader that target has found.
-	leader cluster.NodeID
 	// until is the index at which the copy ends. total counts the bytes that have come.
 	until   uint64
 	total   int64
@@ -69,37 +67,43 @@ func (c *Copy) Until() uint64 { return c.until }
 func (c *Copy) Total() int64 { return c.total }
 
 // Join copies everything that is committed now, at least up to the index least, into a new log. Then the log
-// can take part in Raft. If the source's connection ends, Join goes on where it was, and asks the leader, too: all
-// that is committed is the same there. The source closes it, for instance, if a long stage is being copied and
-// nobody reads the entries for 30 s.
+// can take part in Raft. If the source fails, or has no more, Join goes on where it was, and asks the others, too: all
+// that is committed is the same there. The source closes its connection, for instance, if a long stage is being copied
+// and nobody reads the entries for 30 s.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
-	progress := c.Clock.Now()
+	begun := c.Clock.Now()
 	last, term, err := c.target(ctx)
 	for ; err != nil; last, term, err = c.target(ctx) {
-		if c.Clock.Now()-progress >= joinPatience {
+		if c.Clock.Now()-begun >= joinPatience {
 			return err
 		}
 		if err := c.Clock.Wait(ctx, retry, nil); err != nil {
 			return err
 		}
 	}
-	progress = c.Clock.Now()
+	failing, failed := false, begun // whether, and since when, the source fails and nothing new comes
 	for c.until = max(last, least); c.Copied < c.until; {
 		before := c.Copied
 		err := c.copyFrom(ctx, from)
-		if c.Copied == before && c.leader != from && !errors.Is(err, seglog.ErrFailed) {
-			if e := c.copyFrom(ctx, c.leader); errors.Is(e, seglog.ErrFailed) { // else only the source's error counts
+		for _, peer := range c.Others() {
+			if peer == from || c.Copied > before || errors.Is(err, seglog.ErrFailed) {
+				continue
+			}
+			if e := c.copyFrom(ctx, peer); errors.Is(e, seglog.ErrFailed) { // else only the source's error counts
 				err = e
 			}
 		}
-		switch now := c.Clock.Now(); {
+		now := c.Clock.Now()
+		switch {
 		case c.Copied > before:
-			progress = now
+			failing = false
 			continue
-		case err != nil && (errors.Is(err, seglog.ErrFailed) || now-progress >= joinPatience):
+		case errors.Is(err, seglog.ErrFailed), err != nil && failing && now-failed >= joinPatience:
 			return err
+		case err != nil && !failing:
+			failing, failed = true, now
 		}
-		// The source has no more, because it lags itself, or it has failed, and the leader has no more either.
+		// The source has no more, because it lags itself, or it has failed, and no other has more either.
 		if err := c.Clock.Wait(ctx, retry, nil); err != nil {
 			return err
 		}
@@ -124,7 +128,7 @@ func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
 	for _, peer := range c.Others() {
 		t, err := c.ask(ctx, peer)
 		if err == nil && t.Leading && t.Term >= term {
-			last, term, c.leader = t.Last, t.Term, peer
+			last, term = t.Last, t.Term
 		}
 	}
 	if term == 0 {
