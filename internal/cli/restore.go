@@ -264,7 +264,7 @@ func damagedData(full archive.Manifest, err error) error {
 // damagedLog says what to do about a damaged piece of the log.
 func damagedLog(err error) error {
 	if isDamage(err) || errors.Is(err, archive.ErrCorrupt) {
-		return fmt.Errorf("%w; a restore to a point before it works. Or move this object to another place: then --latest --up-to-gap restores all before it", err)
+		return fmt.Errorf("%w; a restore to a point before it works, if a full backup ends before that. Or move this object to another place: then --latest --up-to-gap restores all before it", err)
 	}
 	return err
 }

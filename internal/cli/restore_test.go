@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,10 +96,34 @@ func TestDamagedLog(t *testing.T) {
 		fmt.Errorf("read log-x.qlog: %w: %w", repository.ErrSealed, repository.ErrEncrypted):     false,
 		fmt.Errorf("read log-x.qlog: %w: interrupt signal received", repository.ErrGet):          false,
 	} {
-		if got := damagedLog(err).Error(); strings.Contains(got, "--up-to-gap") != damaged {
+		got := "restore the log: " + damagedLog(err).Error()
+		if strings.Contains(got, "--up-to-gap") != damaged {
 			t.Errorf("%v: %s", err, got)
 		}
+		if todo := pageSays(t, got); strings.Contains(todo, "move the object") != damaged {
+			t.Errorf("docs/backup.md says of %q: %q", got, todo)
+		}
 	}
+}
+
+// pageSays returns what docs/backup.md says is to be done about an error; "" = nothing.
+func pageSays(t *testing.T, text string) string {
+	page, err := os.ReadFile("../../docs/backup.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows, _ := strings.Cut(string(page), "\n## When it fails\n")
+	for row := range strings.Lines(rows) {
+		cells := strings.Split(row, " | ")
+		if len(cells) != 3 {
+			continue
+		}
+		said := strings.ReplaceAll(regexp.QuoteMeta(strings.Trim(cells[0], "| `")), "…", ".*")
+		if regexp.MustCompile(said).MatchString(text) {
+			return cells[2]
+		}
+	}
+	return ""
 }
 
 // TestFullsText: what is not known of a backup whose manifest was not read is not shown as if it were.
