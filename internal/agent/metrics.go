@@ -153,13 +153,14 @@ func (p provider) keyMetrics() []metrics.Sample {
 }
 
 // diskRoom is how much of a disk is free, in bytes.
-type diskRoom struct{ free, size uint64 }
+type diskRoom struct{ device, free, size uint64 }
 
 // lookAtDisk notes how full the disk of a directory is, so that a request need not wait for a disk.
 func (a *Agent) lookAtDisk(dir string, room *atomic.Pointer[diskRoom]) {
+	var at unix.Stat_t
 	var disk unix.Statfs_t
-	if err := unix.Statfs(a.data.Join(dir), &disk); err == nil {
-		room.Store(&diskRoom{disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
+	if err := errors.Join(unix.Stat(a.data.Join(dir), &at), unix.Statfs(a.data.Join(dir), &disk)); err == nil {
+		room.Store(&diskRoom{at.Dev, disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
 	}
 }
 
@@ -211,10 +212,14 @@ func (p provider) logMetrics(own status.Node) []metrics.Sample {
 		metrics.Of("quorate_log_prefetch_wasted_bytes_total", s.WastedBytes),
 		metrics.Of("quorate_log_truncations_total", s.Truncations),
 	}
-	if d := p.logDisk.Load(); d != nil {
-		m = append(m, metrics.Of("quorate_log_disk_free_bytes", d.free), metrics.Of("quorate_log_disk_size_bytes", d.size))
+	log := p.logDisk.Load()
+	if log != nil {
+		m = append(m, metrics.Of("quorate_log_disk_free_bytes", log.free), metrics.Of("quorate_log_disk_size_bytes", log.size))
 	}
 	if d := p.dataDisk.Load(); d != nil {
+		if log != nil {
+			m = append(m, metrics.Bool("quorate_log_disk_shared", d.device == log.device))
+		}
 		m = append(m, metrics.Of("quorate_data_disk_free_bytes", d.free), metrics.Of("quorate_data_disk_size_bytes", d.size))
 	}
 	return m

@@ -112,7 +112,7 @@ func TestScrape(t *testing.T) {
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
 	})
-	for name, want := range map[string]float64{"quorate_mysqld_up": 1, "quorate_lag_bytes": 7, "quorate_applier_stopped": 1, "quorate_purge_blocked": 0, "quorate_primary_known": 0} {
+	for name, want := range map[string]float64{"quorate_mysqld_up": 1, "quorate_lag_bytes": 7, "quorate_applier_stopped": 1, "quorate_purge_blocked": 0, "quorate_primary_known": 0, "quorate_log_disk_shared": 1} {
 		if got := value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}

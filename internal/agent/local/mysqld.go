@@ -162,6 +162,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (incarnati
 	// Packages may have been replaced since the last start: the settings go by what runs.
 	in, err := m.cfg.Discover()
 	if err != nil {
+		m.gone()
 		return 0, fmt.Errorf("find mysqld: %w", err)
 	}
 	m.Installed.Store(in)
@@ -176,6 +177,7 @@ func (m *Mysqld) StartMysqld(ctx context.Context, replicaBinlog bool) (incarnati
 	if !server.Initialized() {
 		m.cfg.Logger.Info("mysqld: initialising its data directory")
 		if err := server.Initialize(ctx); err != nil {
+			m.gone()
 			return 0, fmt.Errorf("initialise mysqld: %w", err)
 		}
 	}
@@ -261,6 +263,7 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 	m.cfg.Node.Input(role.MysqldExited{Incarnation: p.Incarnation(), Reason: reason})
 }
 
+// gone notes that a mysqld has ended, or has not started.
 func (m *Mysqld) gone() {
 	m.Ends.Add(1)
 	m.cfg.Board.SetTrouble(aboutReplication, "") // nothing replicates now

@@ -97,12 +97,14 @@ func TestFailedUpgradeIsOver(t *testing.T) {
 	if upgrading() {
 		t.Error("a start after one that failed counts as an upgrade")
 	}
+	m.cfg.Discover = func() (*install.Installation, error) { return nil, errors.New("no mysqld") }
+	start(t.Context())
 	in.Version.Patch++
 	if !upgrading() {
 		t.Error("another mysqld was installed, and its start does not count as an upgrade")
 	}
-	if ends := m.Ends.Load(); ends != 2 {
-		t.Errorf("two starts failed, and %d ends are counted", ends)
+	if ends := m.Ends.Load(); ends != 3 {
+		t.Errorf("three starts failed, and %d ends are counted", ends)
 	}
 }
 
