@@ -49,14 +49,15 @@
 //
 // # Feed
 //
-// Run owns the accept loop and one goroutine per connection: at most strangersMax connections that have not logged
-// in, and connectionsMax that have. A dump has one goroutine more, which sees the replica leave. All end before Run
-// returns. The feed sends whole committed transactions in log order (I4; the cursor sees to that). It changes them in
-// two ways: most are wrapped (binlog.WrapPayload), and no more may be applied at the same time than the replica has
-// workers (binlog.LimitParallel). At each boundary (epoch, rotation) the feed sends an artificial ROTATE to a new
-// name and the FORMAT_DESCRIPTION, which restarts the logical clock. It counts the position as the replica does, 4
-// plus the lengths of all events since the ROTATE, because a heartbeat with another position stops the replica. A
-// replica that connects again ends its previous dump.
+// Run owns the accept loop, one goroutine that looks for hosts that have died, and one per connection: at most
+// strangersMax connections that have not logged in, and connectionsMax that have. A dump, and a statement that mysqld
+// answers, have one goroutine more, which sees the client leave. All end before Run returns. The feed sends whole
+// committed transactions in log order (I4; the cursor sees to that). It changes them in two ways: most are wrapped
+// (binlog.WrapPayload), and no more may be applied at the same time than the replica has workers
+// (binlog.LimitParallel). At each boundary (epoch, rotation) the feed sends an artificial ROTATE to a new name and the
+// FORMAT_DESCRIPTION, which restarts the logical clock. It counts the position as the replica does, 4 plus the lengths
+// of all events since the ROTATE, because a heartbeat with another position stops the replica. A replica that connects
+// again ends its previous dump.
 //
 // A staged transaction is read from the log while it is sent, in parts of at most 1 MiB. The
 // checksum of each event is verified before its last packet is complete. If it is wrong, the

@@ -33,6 +33,8 @@ const (
 	placeTimeout = time.Minute
 	// codeAway is ER_SERVER_SHUTDOWN.
 	codeAway = 1053
+	// codeNoSession is ER_NO_SUCH_THREAD: the session has ended by itself.
+	codeNoSession = 1094
 	// cursorFlagsAt is the offset of the byte by which COM_STMT_EXECUTE asks for a cursor: behind the
 	// command and the statement's number u32.
 	cursorFlagsAt = 5
@@ -181,22 +183,24 @@ func (s *feedSession) relay(ctx context.Context, q *sqlServer, answer func(*rela
 	err := answer(q.relayTo(slowWriter{s.conn, s.wire.conn}))
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 	if gone := <-left; err != nil && gone != nil && !errors.Is(gone, os.ErrDeadlineExceeded) {
-		s.killSQL(ctx, q)
-		return fmt.Errorf("the reader has left before its answer: %w", gone)
+		return fmt.Errorf("the reader has left before its answer: %w", errors.Join(gone, s.killSQL(ctx, q)))
 	}
 	return err
 }
 
 // killSQL ends a session whose connection is closed: mysqld does not look at that while a statement waits.
-func (s *feedSession) killSQL(ctx context.Context, q *sqlServer) {
+func (s *feedSession) killSQL(ctx context.Context, q *sqlServer) error {
 	k, err := dialSQL(ctx, s.feed.cfg.Readers.SQL, s.reader.User, s.reader.Password, s.sql.charset)
-	if err != nil {
-		return
+	if err == nil {
+		defer k.close()
+		if err = k.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err == nil {
+			err = k.do(append([]byte{comQuery}, "KILL "+q.id...))
+		}
 	}
-	defer k.close()
-	if k.conn.SetDeadline(time.Now().Add(handshakeTimeout)) == nil {
-		_ = k.do(append([]byte{comQuery}, "KILL "+q.id...)) // it may have ended by itself
+	if e, ok := errors.AsType[*ServerError](err); err == nil || ok && e.Code == codeNoSession {
+		return nil
 	}
+	return fmt.Errorf("its statement goes on in mysqld: %w", err)
 }
 
 // slowWriter writes to a client that may be slow: it renews the write deadline at each write.

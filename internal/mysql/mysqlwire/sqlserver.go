@@ -25,7 +25,7 @@ const (
 )
 
 // sqlServer is a reader's session in the local mysqld. It has the same capabilities as the reader's connection, so
-// packets are passed on unchanged. One goroutine uses it.
+// packets are passed on unchanged. One goroutine uses it; another one may close conn.
 type sqlServer struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -37,25 +37,28 @@ type sqlServer struct {
 	id string
 }
 
-// dialSQL logs in to the local mysqld with the reader's account there.
+// dialSQL begins a session in the local mysqld with the reader's account there, within handshakeTimeout.
 func dialSQL(ctx context.Context, dial func(context.Context) (net.Conn, error), user, password string, charset byte) (*sqlServer, error) {
 	conn, err := dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := handshake(ctx, conn, func(w *wire) error { return loginWith(w, user, password, charset) }); err != nil {
+	q := &sqlServer{conn: conn, in: bufio.NewReaderSize(conn, sqlBufferBytes)}
+	err = handshake(ctx, conn, func(w *wire) error {
+		err := loginWith(w, user, password, charset)
+		if err == nil {
+			err = q.do(append([]byte{comQuery}, sqlSettings...))
+		}
+		if err == nil {
+			q.id, err = q.value("SELECT CONNECTION_ID()")
+		}
+		return err
+	})
+	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("log in to mysqld: %w", err)
 	}
-	q := &sqlServer{conn: conn, in: bufio.NewReaderSize(conn, sqlBufferBytes), stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
-	err = q.do(append([]byte{comQuery}, sqlSettings...))
-	if err == nil {
-		q.id, err = q.value("SELECT CONNECTION_ID()")
-	}
-	if err != nil {
-		q.close()
-		return nil, fmt.Errorf("begin a session: %w", err)
-	}
+	q.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	return q, nil
 }
 
