@@ -116,7 +116,7 @@ func (o *verifyOptions) run(ctx context.Context, out, errOut io.Writer) (err err
 	if v.restored, err = restoreInto(ctx, restoring{store, identities, cfg, archive.Target{}, quiet, o.deps.Version, errOut, "", false, true}); err != nil {
 		return err
 	}
-	v.Problems = append(v.Problems, v.damaged...)
+	v.Problems = append(v.Problems, v.unread...)
 	if err := o.look(ctx, cfg, quiet, &v); err != nil {
 		return err
 	}

@@ -120,8 +120,8 @@ type restored struct {
 	Time    time.Time `json:"time"`
 	GTIDs   string    `json:"gtids"`
 	Seconds float64   `json:"seconds"`
-	// damaged are the pieces of the log that were left out: others have their entries.
-	damaged []string
+	// unread are the pieces of the log that were left out: others have their entries.
+	unread []string
 }
 
 func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target archive.Target, out, errOut io.Writer) error {
@@ -212,9 +212,9 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 		line.draw(int64(index-full.Begin.First), int64(last-full.Begin.First))
 	})
 	line.clear()
-	for _, damaged := range chain.Damaged() {
-		o.logger.Warn("a piece of the log is damaged: others have its entries", "error", damaged)
-		done.damaged = append(done.damaged, damaged.Error())
+	for _, unread := range chain.Unread() {
+		o.logger.Warn("a piece of the log cannot be read, and is left out", "error", unread)
+		done.unread = append(done.unread, unread.Error())
 	}
 	if err != nil {
 		return done, fmt.Errorf("restore the log: %w", damagedLog(err))
@@ -255,7 +255,7 @@ func wrongData(of, mysqld string) string {
 
 // damagedData names the object of a full backup's data in an error that says that it is damaged, and what to do.
 func damagedData(full archive.Manifest, err error) error {
-	if isDamage(err) || errors.Is(err, archive.ErrData) {
+	if ship.Damaged(err) {
 		return fmt.Errorf("read %s: %w; --full restores another full backup (quorate backup list)", full.Data, err)
 	}
 	return err
@@ -263,16 +263,10 @@ func damagedData(full archive.Manifest, err error) error {
 
 // damagedLog says what to do about a damaged piece of the log.
 func damagedLog(err error) error {
-	if isDamage(err) || errors.Is(err, archive.ErrCorrupt) {
+	if ship.Damaged(err) {
 		return fmt.Errorf("%w; a restore to a point before it works, if a full backup ends before that. Or move this object to another place: then --latest --up-to-gap restores all before it", err)
 	}
 	return err
-}
-
-// isDamage tells whether an object cannot be opened, although it was read with its key.
-func isDamage(err error) bool {
-	_, otherKey := errors.AsType[*age.NoIdentityMatchError](err)
-	return errors.Is(err, repository.ErrSealed) && !errors.Is(err, repository.ErrEncrypted) && !otherKey
 }
 
 // data unpacks the data of the full backup.

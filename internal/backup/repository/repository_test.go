@@ -631,10 +631,10 @@ func TestSeal(t *testing.T) {
 			}
 		}
 	}
-	if _, err := unseal(hidden); !errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "--identity") {
+	if _, err := unseal(hidden); !errors.Is(err, ErrEncrypted) || errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "--identity") {
 		t.Errorf("without a key: %v", err)
 	}
-	if _, err := unseal(hidden, other); !errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "another key") {
+	if _, err := unseal(hidden, other); !errors.Is(err, ErrEncrypted) || errors.Is(err, ErrSealed) || !strings.Contains(err.Error(), "another key") {
 		t.Errorf("with another key: %v", err)
 	}
 	if _, err := Seal(io.Discard, []string{"age1nonsense"}); err == nil {

@@ -22,13 +22,13 @@ var (
 )
 
 var (
-	// ErrSealed is returned for an object that cannot be opened.
+	// ErrSealed is returned for an object that is damaged, so that it cannot be opened.
 	ErrSealed = errors.New("object cannot be opened")
 	// ErrGet is returned instead if the store failed to deliver the object, so nothing is known about
 	// the object itself.
 	ErrGet = errors.New("object was not read")
-	// ErrEncrypted is returned together with ErrSealed for an object that needs a key.
-	ErrEncrypted = errors.New("it is encrypted: name the file of the private key (--identity)")
+	// ErrEncrypted is returned instead for an object that needs a key, or another one: whether it is damaged is not known.
+	ErrEncrypted = errors.New("object is encrypted")
 )
 
 // ParseRecipients parses age's public keys, "age1…".
@@ -117,11 +117,11 @@ func Unseal(r io.Reader, identities []age.Identity) (io.ReadCloser, error) {
 	var src io.Reader = in
 	if bytes.Equal(begin, ageMagic) {
 		if len(identities) == 0 {
-			return nil, fmt.Errorf("%w: %w", ErrSealed, ErrEncrypted)
+			return nil, fmt.Errorf("%w: name the file of the private key (--identity)", ErrEncrypted)
 		}
 		if src, err = age.Decrypt(in, identities...); err != nil {
 			if _, wrong := errors.AsType[*age.NoIdentityMatchError](err); wrong {
-				return nil, fmt.Errorf("%w: it is encrypted for another key than that of --identity: %w", ErrSealed, err)
+				return nil, fmt.Errorf("%w for another key than that of --identity", ErrEncrypted)
 			}
 			return nil, notOpened(err)
 		}

@@ -15,21 +15,22 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// Chain reads the pieces of a repository as one log. If a piece is damaged, it reads others that have the same entries.
+// Chain reads the pieces of a repository as one log. If a piece cannot be read, because it is damaged or encrypted for another
+// key, Chain reads others that have the same entries.
 // One goroutine uses it, and closes it.
 type Chain struct {
 	ctx        context.Context
 	store      repository.Store
 	identities []age.Identity
 	cluster    string
-	contents   archive.Contents // without the damaged pieces
+	contents   archive.Contents // without the unread pieces
 	pieces     []archive.Piece
 	// next is the next entry, last the last one before a gap.
 	next, last uint64
 	in         *archive.Reader
 	close      func() error
 	piece      archive.Piece
-	damaged    []error
+	unread     []error
 }
 
 // NewChain returns a Chain of the entries from first on, up to the first gap (Contents.Chain). The pieces must be of the
@@ -40,16 +41,16 @@ func NewChain(ctx context.Context, store repository.Store, identities []age.Iden
 	return c
 }
 
-// Damaged says which pieces were damaged, and were left out.
-func (c *Chain) Damaged() []error { return c.damaged }
+// Unread says which pieces could not be read, and were left out.
+func (c *Chain) Unread() []error { return c.unread }
 
 // Next returns the next entry, and io.EOF after the last one.
 func (c *Chain) Next() (archive.Item, error) {
 	for {
 		item, err := c.item()
 		switch {
-		case errors.Is(err, io.EOF) && c.next <= c.last: // the pieces beside a damaged one do not go so far
-			return item, c.damaged[len(c.damaged)-1]
+		case errors.Is(err, io.EOF) && c.next <= c.last: // the pieces beside an unread one do not go so far
+			return item, c.unread[len(c.unread)-1]
 		case errors.Is(err, io.EOF):
 			return item, io.EOF
 		case err != nil:
@@ -67,20 +68,21 @@ func (c *Chain) Next() (archive.Item, error) {
 // what its entries are worth that were read before.
 var errName = fmt.Errorf("%w: it is not what its name says", archive.ErrCorrupt)
 
-// around leaves a damaged piece out, if other pieces have the next entry. Each entry that was read of it before has a
-// checksum of its own.
+// around leaves a piece out that cannot be read, if other pieces have the next entry. Each entry that was read of it before
+// has a checksum of its own. A piece for which the key is missing is left out, too: that of another archive may be for
+// other keys.
 func (c *Chain) around(err error) bool {
-	if !errors.Is(err, archive.ErrCorrupt) && !errors.Is(err, repository.ErrSealed) || errors.Is(err, repository.ErrEncrypted) || errors.Is(err, errName) {
+	if !Damaged(err) && !errors.Is(err, repository.ErrEncrypted) || errors.Is(err, errName) {
 		return false
 	}
-	_ = c.Close() // the piece is damaged
+	_ = c.Close() // an error of the piece is known
 	rest := slices.DeleteFunc(slices.Clone(c.contents.Pieces), func(p archive.Piece) bool { return p == c.piece })
 	c.contents.Pieces = rest
 	c.pieces, _ = c.contents.Chain(c.next)
 	if len(c.pieces) == 0 && c.next <= c.last {
 		return false
 	}
-	c.damaged = append(c.damaged, err)
+	c.unread = append(c.unread, err)
 	return true
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/backup/archive"
@@ -32,7 +33,7 @@ func TestChainGoesAroundDamage(t *testing.T) {
 		for {
 			item, err := chain.Next()
 			if err != nil {
-				return all, chain.Damaged(), err
+				return all, chain.Unread(), err
 			}
 			all = append(all, item.Entry)
 		}
@@ -60,6 +61,36 @@ func TestChainGoesAroundDamage(t *testing.T) {
 	}
 	if _, _, err := read(); !errors.Is(err, errName) || !strings.Contains(err.Error(), bad.Name()) {
 		t.Error(err)
+	}
+}
+
+// TestChainGoesAroundKey: a piece that is encrypted for another key is left out if others have its entries. If not, the error says
+// what it is, and not that it is damaged.
+func TestChainGoesAroundKey(t *testing.T) {
+	own, err := age.GenerateX25519Identity()
+	other, err2 := age.GenerateX25519Identity()
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	c, n := newConfig(t), newNode(10)
+	c.Recipients = []string{own.Recipient().String()}
+	shipPieces(t, c, n, [2]uint64{1, 4}, [2]uint64{5, 8})
+	c.Recipients = []string{other.Recipient().String()}
+	shipPieces(t, c, n, [2]uint64{3, 10})
+	for key, want := range map[*age.X25519Identity]int{own: 8, other: 0} {
+		contents, err := list(t.Context(), c.Store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain := NewChain(t.Context(), c.Store, []age.Identity{key}, "1f", contents, 1)
+		read := 0
+		for ; err == nil; read++ {
+			_, err = chain.Next()
+		}
+		if read--; read != want || Damaged(err) || !strings.Contains(err.Error(), "another key") {
+			t.Errorf("%d entries, want %d: %v", read, want, err)
+		}
+		_ = chain.Close()
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quorate/quorate/internal/backup/archive"
-	"github.com/quorate/quorate/internal/backup/repository"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -25,10 +23,8 @@ func patient(ctx context.Context, step func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		for _, final := range []error{ErrHistory, ErrGap, ErrBehind, archive.ErrCorrupt, repository.ErrSealed} {
-			if errors.Is(err, final) {
-				return err
-			}
+		if Damaged(err) || errors.Is(err, ErrHistory) || errors.Is(err, ErrGap) || errors.Is(err, ErrBehind) {
+			return err // another try ends the same way
 		}
 		if now := time.Now(); until.IsZero() {
 			until = now.Add(patience)

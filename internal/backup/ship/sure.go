@@ -28,7 +28,7 @@ func (k *cutter) sure(ctx context.Context) error {
 	case k.unreadable && k.piece.First == 0 && !k.full:
 		return nil
 	case broken == nil && !k.unreadable:
-	case !k.unreadable && !errors.Is(broken, archive.ErrCorrupt) && !errors.Is(broken, repository.ErrSealed):
+	case !k.unreadable && !Damaged(broken):
 		return broken // it could not be checked
 	default:
 		err := k.again(ctx, p)
@@ -50,7 +50,7 @@ func wholePiece(ctx context.Context, store repository.Store, clusterID string, p
 	for {
 		_, err := chain.Next()
 		if errors.Is(err, io.EOF) {
-			return errors.Join(chain.Damaged()...)
+			return errors.Join(chain.Unread()...)
 		}
 		if err != nil {
 			return err
