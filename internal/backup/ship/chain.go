@@ -99,7 +99,7 @@ func (c *Chain) item() (archive.Item, error) {
 		}
 		item, err := c.in.Next()
 		if item.Stage != nil {
-			item.Stage = stageOf{item.Stage, c.piece.Name()}
+			item.Stage = &stage{chain: c, entry: item.Entry, in: item.Stage}
 		}
 		if !errors.Is(err, io.EOF) {
 			return item, cmp.Or(err, c.check(item.Entry))
@@ -113,19 +113,44 @@ func (c *Chain) item() (archive.Item, error) {
 	}
 }
 
-// stageOf is the stage of an entry. Its errors name the piece.
-type stageOf struct {
-	io.Reader
-	piece string
+// stage is the stage of the entry before next. If its piece cannot be read to the end of the stage, others are read.
+type stage struct {
+	chain *Chain
+	entry seglog.Entry
+	in    io.Reader
+	read  int64
 }
 
 // Read implements io.Reader.
-func (s stageOf) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("read %s: %w", s.piece, err)
+func (s *stage) Read(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	for n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		if err = s.around(fmt.Errorf("read %s: %w", s.chain.piece.Name(), err)); err != nil {
+			return 0, err
+		}
+		n, err = s.in.Read(p)
 	}
+	s.read += int64(n)
 	return n, err
+}
+
+// around goes on in another piece that has the entry, behind what was read.
+func (s *stage) around(err error) error {
+	c := s.chain
+	if c.next = s.entry.Index; !c.around(err) {
+		return err
+	}
+	item, err := c.Next()
+	if err != nil {
+		return err
+	}
+	other, staged := item.Stage.(*stage)
+	if !staged || archive.SumOf(item.Entry) != archive.SumOf(s.entry) {
+		return fmt.Errorf("read %s: %w: entry %d is another one than in the piece that is damaged there", c.piece.Name(), errName, c.next-1)
+	}
+	_, err = io.CopyN(io.Discard, other, s.read)
+	s.in = other.in // it is that of a further piece if other went around, too
+	return err
 }
 
 // check compares an entry with the name of its piece, and with the entries before it.

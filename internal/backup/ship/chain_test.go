@@ -1,8 +1,10 @@
 package ship
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // TestChainGoesAroundDamage: the repository has entries twice, as when an archive runs beside a full backup. If a piece is
@@ -64,6 +67,61 @@ func TestChainGoesAroundDamage(t *testing.T) {
 	}
 }
 
+// TestChainGoesAroundDamageInStage: a piece that is damaged within a large transaction is left out, too, while its bytes are
+// read: others give the rest of them.
+func TestChainGoesAroundDamageInStage(t *testing.T) {
+	c, n := newConfig(t), newNode(5)
+	n.stage = make([]byte, 3<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(n.stage) // never fails
+	n.entries = append(n.entries, seglog.Entry{Index: 6, Term: 1, Data: entry.EncodeStaged(entry.Staged{
+		ID: entry.StageID{Term: 1, Number: 6}, GTIDEvent: n.w.LongGTID(uint64(len(n.stage))), Bytes: uint64(len(n.stage)), Rows: true,
+	})})
+	n.add(4)
+	shipPieces(t, c, n, [2]uint64{1, 9}, [2]uint64{1, 7}, [2]uint64{1, 3}, [2]uint64{4, 6}, [2]uint64{7, 10})
+	contents, err := list(t.Context(), c.Store)
+	if err != nil || len(contents.Pieces) != 5 {
+		t.Fatal(contents.Pieces, err)
+	}
+	read := func() (all []seglog.Entry, unread []error, err error) {
+		chain := NewChain(t.Context(), c.Store, nil, "1f", contents, 1)
+		defer func() { _ = chain.Close() }()
+		for {
+			item, err := chain.Next()
+			if err != nil {
+				return all, chain.Unread(), err
+			}
+			if item.Stage != nil {
+				if b, err := io.ReadAll(item.Stage); err != nil {
+					return all, chain.Unread(), err
+				} else if !bytes.Equal(b, n.stage) {
+					t.Error("the transaction has other bytes")
+				}
+			}
+			all = append(all, item.Entry)
+		}
+	}
+	for i, p := range contents.Pieces[:2] { // the first one, then both, at different places
+		whole := object(t, c, p.Name())
+		bad := bytes.Clone(whole)
+		bad[len(bad)/2+i<<20] ^= 4
+		for what, b := range map[string][]byte{"cut off": whole[:len(whole)/2], "changed": bad} {
+			put(t, c, p.Name(), b)
+			if all, unread, err := read(); !errors.Is(err, io.EOF) || !cmp.Equal(n.entries, all) || len(unread) != i+1 {
+				t.Errorf("%d %s: %v, %d entries, left out: %v", i+1, what, err, len(all), unread)
+			}
+		}
+	}
+	if err := c.Store.Delete(t.Context(), contents.Pieces[3].Name()); err != nil { // 4 to 6
+		t.Fatal(err)
+	}
+	if contents, err = list(t.Context(), c.Store); err != nil {
+		t.Fatal(err)
+	}
+	if all, _, err := read(); len(all) != 5 || !Damaged(err) || !strings.Contains(err.Error(), "read "+contents.Pieces[1].Name()) {
+		t.Errorf("no other has it: %d entries, %v", len(all), err)
+	}
+}
+
 // TestChainGoesAroundKey: a piece that is encrypted for another key is left out if others have its entries. If not, the error says
 // what it is, and not that it is damaged.
 func TestChainGoesAroundKey(t *testing.T) {
@@ -100,7 +158,11 @@ func shipPieces(t *testing.T, c Config, n *node, pieces ...[2]uint64) {
 	for _, p := range pieces {
 		k := &cutter{c: c, head: archive.Head{Cluster: "c", ClusterID: n.cluster, Node: "b"}}
 		for _, e := range n.entries[p[0]-1 : p[1]] {
-			if err := k.add(t.Context(), archive.Item{Entry: e}, nil); err != nil {
+			item := archive.Item{Entry: e}
+			if _, staged := e.Staged(); staged {
+				item.Stage = bytes.NewReader(n.stage)
+			}
+			if err := k.add(t.Context(), item, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

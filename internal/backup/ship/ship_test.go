@@ -34,6 +34,7 @@ type node struct {
 	first   uint64
 	entries []seglog.Entry // all that there ever were, from 1 on
 	w       *binlogtest.Writer
+	stage   []byte // the bytes of its one staged transaction, if there is one
 	// grow is how many entries are added while the data are copied. broken says that the copy
 	// breaks off.
 	grow   int
