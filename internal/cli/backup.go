@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -123,8 +124,14 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 		return err
 	}
 	began := time.Now()
+	logger := slog.New(slog.NewTextHandler(errOut, nil))
 	shown := &copyShown{out: errOut, line: progressLine{out: errOut, verb: "copy"}}
-	name, m, err := ship.Full(ctx, ship.Config{Store: store, Recipients: b.Recipients, Interval: b.Interval, New: isNew, Patience: lagPatience}, agent, shown)
+	name, m, err := ship.Full(ctx, ship.Config{
+		Store: store, Recipients: b.Recipients, Interval: b.Interval, New: isNew, Patience: lagPatience,
+		Again: func(err error) {
+			logger.Warn("the store failed: the backup tries again", "for", ship.StorePatience, "error", err)
+		},
+	}, agent, shown)
 	shown.line.clear()
 	if err != nil {
 		return fmt.Errorf("the backup failed, and does not count: %w", err)

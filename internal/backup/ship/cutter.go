@@ -35,6 +35,8 @@ type Config struct {
 	Reached func(index uint64)
 	// Shipped is called with each piece that was stored; it may be nil.
 	Shipped func(archive.Piece)
+	// Again is called when the store has failed at a step of a full backup that is now repeated for StorePatience; it may be nil.
+	Again func(error)
 }
 
 // cutter cuts a log into pieces.
@@ -167,7 +169,7 @@ func (k *cutter) ship(ctx context.Context) error {
 		return err
 	}
 	err = k.step(ctx, func() error {
-		return k.c.Store.Put(ctx, k.piece.Name(), func(w io.Writer) error {
+		return putObject(ctx, k.c.Store, k.piece.Name(), func(w io.Writer) error {
 			if _, err := k.spool.Seek(0, io.SeekStart); err != nil {
 				return err
 			}
@@ -176,7 +178,7 @@ func (k *cutter) ship(ctx context.Context) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("store %s: %w", k.piece.Name(), err)
+		return err
 	}
 	if k.c.Shipped != nil {
 		k.c.Shipped(k.piece)
@@ -189,7 +191,7 @@ func (k *cutter) ship(ctx context.Context) error {
 // step does a step that depends on the store. A full backup is patient; an archive begins again as a whole.
 func (k *cutter) step(ctx context.Context, step func() error) error {
 	if k.full {
-		return patient(ctx, step)
+		return k.c.patient(ctx, step)
 	}
 	return step()
 }
@@ -214,6 +216,14 @@ func (c Config) reached(index uint64) {
 	if c.Reached != nil {
 		c.Reached(index)
 	}
+}
+
+// putObject stores an object. Its error has the name.
+func putObject(ctx context.Context, to repository.Store, name string, fill func(io.Writer) error) error {
+	if err := to.Put(ctx, name, fill); err != nil {
+		return fmt.Errorf("store %s: %w", name, err)
+	}
+	return nil
 }
 
 // list reads the names of a repository.

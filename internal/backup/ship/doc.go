@@ -17,7 +17,7 @@
 //
 // A piece ends at PieceBytesMax, unless a single transaction is longer. It is written, in its
 // final form, to a temporary file without a name. A full backup keeps 200 bytes for each second of the log
-// that comes while it runs, and repeats a step that the store fails for 10 min (patience).
+// that comes while it runs, and repeats a step that the store fails for 10 min (StorePatience).
 //
 // Functions run in their caller's goroutine. Full has two more, for the data and for the log. All end
 // with their context.

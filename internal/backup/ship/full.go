@@ -73,18 +73,18 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 	log := logTaker{c: c, agent: agent, start: start, contents: contents}
 	eg.Go(func() error { return log.run(both) })
 	eg.Go(func() error {
-		err := c.Store.Put(both, archive.DataName(name), func(w io.Writer) error {
+		err := putObject(both, c.Store, archive.DataName(name), func(w io.Writer) error {
 			return copyData(in, tee, io.TeeReader(data, tee), w, c.Recipients)
 		})
 		if err != nil {
-			return fmt.Errorf("store %s: %w", archive.DataName(name), err)
+			return err
 		}
 		log.until.Store(in.End().Index)
 		return nil
 	})
 	err = eg.Wait()
 	if err == nil {
-		err = covered(ctx, c.Store, start.Begin.First, in.End().Index)
+		err = covered(ctx, c, start.Begin.First, in.End().Index)
 	}
 	if err != nil {
 		return name, m, errors.Join(err, drop(ctx, c.Store, archive.DataName(name)))
@@ -94,23 +94,19 @@ func Full(ctx context.Context, c Config, agent Agent, progress Progress) (name s
 		Start: start, End: in.End(), Time: newest, GTIDs: gtids.String(), Data: archive.DataName(name),
 		Bytes: tee.n, Encrypted: len(c.Recipients) > 0, Files: in.Files(),
 	}
-	return name, m, putManifest(ctx, c.Store, name, m)
+	return name, m, putManifest(ctx, c, name, m)
 }
 
 // putManifest stores the manifest: only that is missing, so it goes on for a while when ctx has ended.
-func putManifest(ctx context.Context, store repository.Store, name string, m archive.Manifest) error {
+func putManifest(ctx context.Context, c Config, name string, m archive.Manifest) error {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(manifestTimeout, func() { cancel(context.DeadlineExceeded) })
 	})()
-	err := patient(late, func() error {
-		return store.Put(late, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
+	return c.patient(late, func() error {
+		return putObject(late, c.Store, archive.ManifestName(name), func(w io.Writer) error { return json.NewEncoder(w).Encode(m) })
 	})
-	if err != nil {
-		return fmt.Errorf("store %s: %w", archive.ManifestName(name), err)
-	}
-	return nil
 }
 
 // copyData reads the data to their end, and writes them sealed to w.
@@ -229,10 +225,10 @@ func drop(ctx context.Context, store repository.Store, name string) error {
 
 // covered checks that the repository has the log of a full backup: somebody may have pruned it
 // meanwhile.
-func covered(ctx context.Context, store repository.Store, first, end uint64) error {
+func covered(ctx context.Context, c Config, first, end uint64) error {
 	var contents archive.Contents
-	err := patient(ctx, func() (err error) {
-		contents, err = list(ctx, store)
+	err := c.patient(ctx, func() (err error) {
+		contents, err = list(ctx, c.Store)
 		return err
 	})
 	if err != nil {
