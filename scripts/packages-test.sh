@@ -82,7 +82,7 @@ for doc in README.md LICENSE docs/operations.md examples/haproxy.cfg examples/ho
 	examples/grafana/quorate.json examples/apparmor; do
 	[ -s "$root/usr/share/doc/quorate/$doc" ] || die "/usr/share/doc/quorate lacks $doc"
 done
-for unit in quorate.service quorate-archive.service quorate-backup.service quorate-prune.service quorate-backup.timer; do
+for unit in quorate.service quorate-archive.service quorate-backup.service quorate-backup.timer; do
 	want "" in_root systemd-analyze verify "/usr/lib/systemd/system/$unit"
 	[ -z "$said" ] || die "$unit has faults: $said"
 done

@@ -93,6 +93,20 @@ func TestArchiveSpoolsOnDisk(t *testing.T) {
 	}
 }
 
+// TestRemovalStopsAll: no service of the package runs on without its program.
+func TestRemovalStopsAll(t *testing.T) {
+	script := read(t, "../scripts", "preremove.sh")
+	units, err := filepath.Glob("../quorate*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		if name := filepath.Base(unit); !strings.Contains(script, " "+name) {
+			t.Errorf("%s runs on after the package is removed", name)
+		}
+	}
+}
+
 // TestUpgradeNamesWhatRunsOn: the package says which services run on with the old program.
 func TestUpgradeNamesWhatRunsOn(t *testing.T) {
 	script := read(t, "..", "scripts/postinstall.sh")
@@ -108,8 +122,8 @@ func TestUpgradeNamesWhatRunsOn(t *testing.T) {
 	}
 }
 
-// TestRestartRepeatsOneCommand: a restart begins with a unit's first command. So a prune that fails is in a unit of its own, and
-// takes no other full backup.
+// TestRestartRepeatsOneCommand: a restart begins with a unit's first command. So only that may make the unit fail: a prune that
+// fails takes no other full backup.
 func TestRestartRepeatsOneCommand(t *testing.T) {
 	units, err := filepath.Glob("../quorate*.service")
 	if err != nil || len(units) == 0 {
@@ -119,8 +133,11 @@ func TestRestartRepeatsOneCommand(t *testing.T) {
 	for _, unit := range units {
 		text := read(t, "..", filepath.Base(unit))
 		prunes = prunes || strings.Contains(text, "quorate backup prune")
-		if n := strings.Count(text, "\nExecStart="); n != 1 && strings.Contains(text, "\nRestart=") {
-			t.Errorf("%s begins again with the first of %d commands if one of them fails", filepath.Base(unit), n)
+		commands := strings.Split(text, "\nExecStart=")[1:]
+		for i, command := range commands {
+			if i > 0 && !strings.HasPrefix(command, "-") && strings.Contains(text, "\nRestart=") {
+				t.Errorf("%s begins again with the first of %d commands if this one fails: %.60q", filepath.Base(unit), len(commands), command)
+			}
 		}
 	}
 	if !prunes {

@@ -24,8 +24,7 @@ func TestUnit(t *testing.T) {
 			"KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2", "Environment=GOTRACEBACK=crash",
 		},
 		"quorate-archive": {"ProtectSystem=full", "Restart=on-abnormal", "Environment=GOTRACEBACK=crash"},
-		"quorate-backup":  {"ProtectSystem=full", "Restart=on-failure", "Wants=quorate-prune.service"},
-		"quorate-prune":   {"ProtectSystem=full", "After=quorate-backup.service"},
+		"quorate-backup":  {"ProtectSystem=full", "Restart=on-failure"},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, "packaging", unit+".service"))
 		if err != nil {
