@@ -174,7 +174,7 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 // Prune deletes the objects that Contents.Prunable names, and what interrupted backups have left. It returns the
 // names of what it deleted; with dryRun, of what it would delete. apart says which backups do not count among the keep
 // ones, although they could be restored. While the repository has backups of two histories, Prune deletes nothing. If
-// an object cannot be deleted, Prune goes on with the others, but for the manifests.
+// an object cannot be deleted, Prune goes on with the others: deleteAll.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names, apart []string, err error) {
 	contents, err := list(ctx, store)
 	if err != nil {
@@ -197,26 +197,45 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 	if err != nil || dryRun {
 		return append(left, names...), apart, err
 	}
-	gone, failed := left, 0
-	for _, name := range names {
-		if failed > 0 && strings.HasSuffix(name, archive.ManifestName("")) { // while it is there, the next Prune tries the rest again
-			continue
-		}
-		switch e := store.Delete(ctx, name); {
-		case e == nil || errors.Is(e, repository.ErrNotFound):
-			gone = append(gone, name)
-		default:
-			err = errors.Join(err, fmt.Errorf("delete %s: %w", name, e))
-			if failed++; failed == pruneErrorsMax || ctx.Err() != nil {
-				return gone, apart, err
-			}
-		}
-	}
-	return gone, apart, err
+	deleted, err := deleteAll(ctx, store, names)
+	return append(left, deleted...), apart, err
 }
 
-// pruneErrorsMax bounds how many objects Prune fails to delete before it ends: each may wait for a store that does not answer.
-const pruneErrorsMax = 10
+const (
+	// prunePatience is how long Prune works if some object cannot be deleted: each may wait for a store that does not answer.
+	prunePatience = 10 * time.Minute
+	// pruneErrorsMax bounds the errors that Prune returns.
+	pruneErrorsMax = 10
+)
+
+// deleteAll deletes objects, in the order of Contents.Prunable. It keeps the manifest of a full backup whose data were not
+// deleted, and the last manifest if a piece was not: while one is there, the next Prune tries the rest again.
+func deleteAll(ctx context.Context, store repository.Store, names []string) (gone []string, err error) {
+	began, failed, pieceFailed := time.Now(), map[string]bool{}, false
+	for i, name := range names {
+		full, isManifest := strings.CutSuffix(name, archive.ManifestName(""))
+		if isManifest && (failed[archive.DataName(full)] || pieceFailed && i == len(names)-1) {
+			continue
+		}
+		e := store.Delete(ctx, name)
+		if e == nil || errors.Is(e, repository.ErrNotFound) {
+			gone = append(gone, name)
+			continue
+		}
+		failed[name] = true
+		pieceFailed = pieceFailed || !isManifest && !strings.HasSuffix(name, archive.DataName(""))
+		if len(failed) <= pruneErrorsMax {
+			err = errors.Join(err, fmt.Errorf("delete %s: %w", name, e))
+		}
+		if ctx.Err() != nil || time.Since(began) > prunePatience {
+			break
+		}
+	}
+	if more := len(failed) - pruneErrorsMax; more > 0 {
+		err = errors.Join(err, fmt.Errorf("%d more could not be deleted", more))
+	}
+	return gone, err
+}
 
 // reaches returns what each full backup says of itself, and in apart which of them do not count as whole because they
 // end behind all of the log that is here.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,8 +60,8 @@ func TestPruneByTheLog(t *testing.T) {
 	}
 }
 
-// TestPruneGoesOn: an object that cannot be deleted keeps no other one. The manifests stay, so the next prune finishes the work. A
-// store that deletes nothing is not asked for each object.
+// TestPruneGoesOn: objects that cannot be deleted, however many, keep no others, but for what the next prune needs to finish the work:
+// the manifests of data, and for a piece the last manifest.
 func TestPruneGoesOn(t *testing.T) {
 	c, n := newConfig(t), newNode(5)
 	backUp(t, c, n, 14)
@@ -68,16 +69,30 @@ func TestPruneGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &refusing{Store: c.Store, refused: want[:1]}
-	gone, _, err := Prune(t.Context(), store, 1, false)
-	objects := slices.DeleteFunc(slices.Clone(want[1:]), func(name string) bool { return strings.HasSuffix(name, ".json") })
-	if d := cmp.Diff(objects, gone); d != "" || !errors.Is(err, errDenied) || !strings.Contains(err.Error(), want[0]) {
-		t.Errorf("%v (-want +gone):\n%s", err, d)
+	first := func(suffix string, count int) (names []string) {
+		for _, name := range want {
+			if strings.HasSuffix(name, suffix) && len(names) < count {
+				names = append(names, name)
+			}
+		}
+		return names
 	}
-	store = &refusing{Store: c.Store, refused: want}
-	if _, _, err := Prune(t.Context(), store, 1, false); !errors.Is(err, errDenied) || store.asked > pruneErrorsMax {
-		t.Errorf("a store that deletes nothing was asked %d times: %v", store.asked, err)
+	data, manifests := first(".data", 12), first(".json", 13)
+	prune := func(refused, stays, rest []string) {
+		t.Helper()
+		gone, _, err := Prune(t.Context(), &refusing{Store: c.Store, refused: refused}, 1, false)
+		objects := slices.DeleteFunc(slices.Clone(rest), func(name string) bool { return slices.Contains(stays, name) })
+		if d := cmp.Diff(objects, gone); d != "" || !errors.Is(err, errDenied) || !strings.Contains(err.Error(), refused[0]) {
+			t.Errorf("%v (-want +gone):\n%s", err, d)
+		}
+		if len(refused) > pruneErrorsMax && !strings.Contains(err.Error(), "3 more could not") {
+			t.Error(err)
+		}
 	}
+	piece := first(".qlog", 1)
+	stays := slices.Concat(data, manifests[:12], piece)
+	prune(append(slices.Clone(data), piece...), append(stays, manifests[12]), want)
+	prune(piece, append(slices.Clone(piece), manifests[12]), append(stays, manifests[12]))
 	if _, _, err := Prune(t.Context(), c.Store, 1, false); err != nil {
 		t.Error(err)
 	}
@@ -86,16 +101,34 @@ func TestPruneGoesOn(t *testing.T) {
 	}
 }
 
+// TestPruneEnds: a store that does not answer is not asked for each object.
+func TestPruneEnds(t *testing.T) {
+	names := make([]string, 40)
+	for i := range names {
+		names[i] = fmt.Sprint("log-", i)
+	}
+	for takes, want := range map[time.Duration]int{time.Second: 40, time.Minute: 11, time.Hour: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &refusing{refused: names, takes: takes}
+			if gone, err := deleteAll(t.Context(), store, names); len(gone) > 0 || !errors.Is(err, errDenied) || store.asked != want {
+				t.Errorf("each takes %v: asked for %d objects, not %d; deleted %v, %v", takes, store.asked, want, gone, err)
+			}
+		})
+	}
+}
+
 // refusing is a store that does not delete some objects.
 type refusing struct {
 	repository.Store
 	refused []string
+	takes   time.Duration
 	asked   int
 }
 
 // Delete implements repository.Store.
 func (r *refusing) Delete(ctx context.Context, name string) error {
 	r.asked++
+	time.Sleep(r.takes)
 	if slices.Contains(r.refused, name) {
 		return errDenied
 	}
