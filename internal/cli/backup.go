@@ -247,9 +247,9 @@ The command does not ask. Run it with --dry-run first.`,
 			if err != nil {
 				return err
 			}
-			if b.Directory == "" && b.DeleteCommand == "" && !dryRun {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing is deleted: backup.delete_command is not set. Full backups stay until the store itself deletes them")
-				return show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": false, "deleted": []string{}}, "")
+			if b.Directory == "" && b.DeleteCommand == "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing is deleted: backup.delete_command is not set. Full backups stay until the store itself deletes them; by age alone it deletes the last good one, too")
+				return show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": []string{}}, "")
 			}
 			names, apart, err := ship.Prune(cmd.Context(), store, cmp.Or(keep, b.KeepFull), dryRun)
 			for _, text := range apart {

@@ -118,8 +118,10 @@ func TestPruneWithoutDelete(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := run(t, "backup", "prune", "--config", path)
-	if code != 0 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "delete_command is not set") {
-		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	for _, more := range [][]string{nil, {"--dry-run"}} { // the list_command would fail
+		code, stdout, stderr := run(t, append([]string{"backup", "prune", "--config", path}, more...)...)
+		if code != 0 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "delete_command is not set") {
+			t.Errorf("%v: %d, %q, %q", more, code, stdout, stderr)
+		}
 	}
 }

@@ -76,7 +76,7 @@ func (d drill) settings() string {
 
 func (d drill) commands() string {
 	return strings.NewReplacer("REPO", d.repo, "PARTS", d.parts()).Replace(`[backup]
-put_command    = 'cat >"PARTS/$QUORATE_PART" && mv "PARTS/$QUORATE_PART" "REPO/$QUORATE_OBJECT"'
+put_command    = 'cat >"PARTS/$QUORATE_PART" && mv "PARTS/$QUORATE_PART" "REPO/$QUORATE_OBJECT" || { rm -f "PARTS/$QUORATE_PART"; exit 1; }'
 get_command    = 'cat "REPO/$QUORATE_OBJECT"'
 list_command   = 'ls "REPO"'
 delete_command = 'rm "REPO/$QUORATE_OBJECT"'
