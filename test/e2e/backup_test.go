@@ -422,7 +422,7 @@ func (f *fixture) restored(t *testing.T, ctx context.Context, d drill, drop drop
 	g := newCluster(t, devcluster.Options{Nodes: 1})
 	g.history = f.history
 	args := []string{"restore", "--before-gtid", drop.gtid, "--directory", d.repo}
-	g.refused(t, ctx, 0, []int{1}, "it is encrypted", args...)
+	g.refused(t, ctx, 0, []int{1}, "is encrypted: name the file", args...)
 	args = append(args, "--identity", d.key)
 	half, killed := filepath.Join(g.DataDir(0), "restoring.json"), 0
 	for range 3 {
