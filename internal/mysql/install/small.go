@@ -15,6 +15,11 @@ func SmallServer() map[string]string {
 		"table_open_cache":         "400",
 		"table_definition_cache":   "400",
 
+		// Without O_DIRECT a start reads what the page cache has: a tenth of its processor time, and a quarter of its wall time.
+		"innodb_flush_method":     "fsync",
+		"innodb_read_io_threads":  "1",
+		"innodb_write_io_threads": "1",
+
 		"performance_schema_max_memory_classes":                  "0",
 		"performance_schema_max_mutex_classes":                   "0",
 		"performance_schema_max_rwlock_classes":                  "0",
