@@ -308,6 +308,7 @@ func TestPage(t *testing.T) {
 	third := 3 - primary - seen
 	p.moves(ctx, c, third)
 	p.saysWhoMayOpen()
+	p.saysThatWritesWait()
 	p.maintains()
 	p.watchesFailover(c, third)
 	p.holdsStill("over a switchover and a failover")
@@ -401,6 +402,25 @@ func (p *tab) saysWhoMayOpen() {
 		window.fetch = async (...args) => { window.fetch = ask; return new Response('{"from": "", "to": "x"}'); };
 		return document.querySelector('#switchover-dialog form').dispatchEvent(new Event('submit')); })()`)
 	p.until(`document.querySelector('#switchover-result').textContent.startsWith('x may open now.')`)
+}
+
+// saysThatWritesWait: the primary's card is no green one while no commit ends, whatever the reason. And a failover that a clock
+// has dated years ahead is not new until then. Both were so.
+func (p *tab) saysThatWritesWait() {
+	p.t.Helper()
+	evaluate[bool](p, `(() => { const parse = JSON.parse, at = new Date(Date.now() + 3 * 365 * 864e5).toISOString();
+		window.asTold = () => { JSON.parse = parse; return true; };
+		JSON.parse = text => { const st = parse(text);
+			if (st?.nodes && st.primary) {
+				st.summary = [...(st.summary ?? []), {level: 'alarm', topic: 'acks', text: 'WRITES WAIT for c: it lacks 1 entry'}];
+				st.last_change = {what: 'failover', node: st.primary, at};
+			}
+			return st; };
+		return true; })()`)
+	p.until(`document.querySelector('#card-primary').matches('.alarm') && document.querySelector('#primary-more').textContent === 'open, but writes wait: see below'`)
+	p.until(`document.querySelector('#changed').textContent.startsWith('failover: ') && !document.querySelector('#card-changed').matches('.notice')`)
+	evaluate[bool](p, `asTold()`)
+	p.until(`document.querySelector('#card-primary').matches('.ok')`)
 }
 
 // mayMove is an expression: the dialog would let the primary move, and says so with a text. On a busy machine a long

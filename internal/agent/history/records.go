@@ -189,8 +189,10 @@ func (r *Records) look() {
 		r.logger.Warn("cannot read the history", "error", err)
 		return
 	}
+	last := uint64(0) // its number says which line is the newest: the clock may have run ahead once
 	for _, l := range lines {
-		if l.Event != nil && l.Event.Kind == cluster.EventHealed && l.Node == r.node {
+		if l.Event != nil && l.Event.Kind == cluster.EventHealed && l.Node == r.node && l.Seq > last {
+			last = l.Seq
 			r.healed.Store(l.At.Unix())
 		}
 	}

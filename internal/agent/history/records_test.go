@@ -188,13 +188,13 @@ func TestHealedIsNoted(t *testing.T) {
 		r.Open()
 		return r
 	}
-	at := time.Unix(1000, 0)
-	for range 2 {
+	at := time.Unix(1e8, 0) // once, the clock runs three years ahead
+	for _, next := range []time.Duration{-3 * 365 * 24 * time.Hour, time.Hour, time.Hour} {
 		New(disk, ".", "a", slog.New(slog.DiscardHandler)).Healed(at, "to entry 7") // before Open
 		if got := start().HealedAt(); got != at.Unix() {
 			t.Errorf("healed at %d, want %d", got, at.Unix())
 		}
-		at = at.Add(time.Hour)
+		at = at.Add(next)
 	}
 	r := start()
 	nodes := []status.Node{{Name: "b", HistorySeq: 1, Reachable: true}, {Name: "c", HistorySeq: 1}, {Name: "a", HistorySeq: 9, Reachable: true}}

@@ -68,7 +68,8 @@ function showVerdict(st) {
   const told = st.summary ?? [], failover = told.find(s => s.topic === 'failover');
   const gone = st.no_primary_seconds ? `since ${ago(st.no_primary_seconds * 1000)}: nobody can write` : 'nobody can write';
   const primary = st.nodes.find(n => n.name === st.primary), apart = told.some(s => s.topic === 'two sides');
-  card('primary', st.primary && !apart ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary && apart ? 'open for writes; another side may take writes, too' : st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : `${gone}, as far as this node knows`);
+  const waits = told.some(s => s.topic === 'acks' && s.text.startsWith('WRITES WAIT'));
+  card('primary', st.primary && !apart && !waits ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary && apart ? 'open for writes; another side may take writes, too' : st.primary && waits ? 'open, but writes wait: see below' : st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : `${gone}, as far as this node knows`);
   if (!q) card('safe', 'notice', 'Not known', 'This node takes no part in the cluster.');
   else {
     const big = !st.primary || q.survives < 0 ? 'Writes cannot go on'
@@ -80,7 +81,7 @@ function showVerdict(st) {
   if (!c) card('changed', '', 'None is known', '');
   else {
     const whom = c.from && c.from !== c.node ? `${c.from} → ${c.node || 'none'}` : c.node;
-    const at = new Date(c.at), young = Date.now() - skew - at < 15 * 60e3;
+    const at = new Date(c.at), young = Math.abs(Date.now() - skew - at) < 15 * 60e3; // a clock may have run ahead
     card('changed', c.what === 'no primary' ? 'alarm' : young && c.what === 'failover' ? 'notice' : '', `${c.what}: ${whom}`,
       [`${since(at)} ago`, c.no_primary_ms ? `no primary for ${spanMs(c.no_primary_ms)}` : '', c.why ?? ''].filter(Boolean).join(', '));
   }
