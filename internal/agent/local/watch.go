@@ -61,7 +61,7 @@ func (s running) slowWriters(ctx context.Context) (int, error) {
 	return len(sessions), err
 }
 
-// Applies implements primary.Probes.
+// Applies implements primary.Probes. What mysqld answered before its end must not outlast the end.
 func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 	trouble := ""
 	switch {
@@ -71,6 +71,9 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
 	}
 	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)
+	if s.m.ended.Load() == s.process {
+		s.m.appliesNothing()
+	}
 	s.pollForeignXA(r.Errno == errUnknownXID)
 }
 
