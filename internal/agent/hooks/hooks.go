@@ -126,11 +126,11 @@ func (t *Teller) Run(ctx context.Context) error {
 				return nil
 			default:
 				note = next
-				t.Logger.Warn("the hook failed", "role", state.Role, "primary", state.Primary, "again_in", pause, "error", err)
 				was := "was not told"
 				if errors.Is(err, errUnnoted) {
 					was = "was told"
 				}
+				t.Logger.Warn("the hook "+was, "role", state.Role, "primary", state.Primary, "again_in", pause, "error", err)
 				t.Trouble(fmt.Sprintf("the hook %s that the role is %s and the primary %q: %v; it is tried again", was, state.Role, state.Primary, err))
 				retry, pause = time.After(pause), min(2*pause, retryMax)
 			}

@@ -147,7 +147,7 @@ func (c Cluster) twoSides() []Sentence {
 	if by == nil {
 		return nil
 	}
-	return []Sentence{{LevelAlarm, topicTwoSides, fmt.Sprintf("TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of %s says which agent to stop now", list(by, "or"))}}
+	return []Sentence{{LevelAlarm, topicTwoSides, fmt.Sprintf("TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of node %s says which agent to stop now", list(by, "or of node"))}}
 }
 
 // primarySentences says which node is the primary.
@@ -224,7 +224,7 @@ func (c Cluster) ackSentences() (said []Sentence) {
 			continue
 		}
 		if stage, ok := strings.CutPrefix(n.StageBlocked, CommitsWait); ok && n.Name == c.Primary {
-			said = append(said, Sentence{LevelAlarm, topicAcks, "WRITES WAIT for " + stage})
+			said = append(said, Sentence{LevelAlarm, topicAcks, "WRITES WAIT for a large transaction: " + stage})
 		}
 		for _, w := range n.AcksWait {
 			if w.Seconds >= acksWaitShown {

@@ -46,7 +46,7 @@ func TestAckSentences(t *testing.T) {
 	c.Nodes[0].AcksWait, c.Nodes[0].AcksDropped = nil, nil
 	c.Nodes[0].StageBlocked = "commits wait for stage 7-41 (3GiB): no majority has room for it, no space left on the disk of b, c"
 	c.Primary = c.Nodes[0].Name
-	want = []Sentence{required, {LevelAlarm, topicAcks, "WRITES WAIT for stage 7-41 (3GiB): no majority has room for it, no space left on the disk of b, c"}}
+	want = []Sentence{required, {LevelAlarm, topicAcks, "WRITES WAIT for a large transaction: stage 7-41 (3GiB): no majority has room for it, no space left on the disk of b, c"}}
 	if d := cmp.Diff(want, c.ackSentences()); d != "" {
 		t.Errorf("a large transaction waits (-want +got):\n%s", d)
 	}
@@ -106,7 +106,7 @@ func TestTwoSides(t *testing.T) {
 	}
 	c.Nodes[0].TwoSides = true
 	said := c.Sentences()
-	if d := cmp.Diff(Sentence{LevelAlarm, topicTwoSides, "TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of c says which agent to stop now"}, said[0]); d != "" {
+	if d := cmp.Diff(Sentence{LevelAlarm, topicTwoSides, "TWO SIDES MAY TAKE WRITES: the cluster was recovered although its majority may run; the line of node c says which agent to stop now"}, said[0]); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if said[2].Topic != topicRecovered || strings.Contains(said[2].Text, "rebuild") {
