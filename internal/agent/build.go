@@ -250,7 +250,7 @@ type provider struct{ *Agent }
 
 // Status implements api.Provider: the cluster as this node sees it.
 func (p provider) Status() status.Cluster {
-	own := p.ownStatus()
+	own := p.completed(p.board.OwnBeside())
 	sight := p.sight(own)
 	state := sight.State
 	s := status.Cluster{

@@ -1,13 +1,12 @@
 package agent
 
 import (
-	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // aboutHook is the key, among the node's troubles, of a hook that fails.
-const aboutHook = board.Last + "hook"
+const aboutHook = "hook"
 
 // newTeller makes the teller, which runs the operator's hook; nil = there is no hook.
 func (a *Agent) newTeller() *hooks.Teller {

@@ -40,9 +40,11 @@ func (a *Agent) lagStatus(s *status.Node) {
 	a.heard.LagStatus(s, a.Raft, a.local.LagAt.Load(), time.Now(), a.asksLeader())
 }
 
-// ownStatus completes the board's status with what other parts of the agent know.
-func (a *Agent) ownStatus() status.Node {
-	s := a.board.Own()
+// ownStatus is this node's whole status.
+func (a *Agent) ownStatus() status.Node { return a.completed(a.board.Own()) }
+
+// completed completes the board's status with what other parts of the agent know.
+func (a *Agent) completed(s status.Node) status.Node {
 	s.TwoSides = a.stance.TwoSides()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
 	a.lagStatus(&s)

@@ -58,7 +58,7 @@ type Board struct {
 	peers map[cluster.NodeID]report
 	// troubles are shown behind the role's reason. The key is what
 	// a trouble is about: a peer's name, for example.
-	troubles map[string]string
+	troubles map[string]trouble
 	// news: a trouble has changed, and nobody was woken since.
 	news    bool
 	changed chan struct{}
@@ -67,6 +67,13 @@ type Board struct {
 	strangers map[status.Stranger]time.Time
 	// ledAt is until when this node last knew a leader that it knows no longer; zero = there was none.
 	ledAt time.Time
+}
+
+// trouble is a sentence on what ails this node.
+type trouble struct {
+	text string
+	// refusal: it says only that the peer whom it is about refuses this node.
+	refusal bool
 }
 
 // report is what is known of a peer.
@@ -82,10 +89,18 @@ type report struct {
 
 func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < LiveFor }
 
+// refusalNow is why the peer and this node do not talk now; nil = they do, or it is not known.
+func (p report) refusalNow(now time.Time) *status.Refusal {
+	if p.live(now) || now.Sub(p.refusedAt) >= refusedFor {
+		return nil
+	}
+	return p.refusal
+}
+
 // New returns a board that has heard nobody yet.
 func New(cfg Config) *Board {
 	b := &Board{cfg: cfg, state: cfg.State, self: cfg.Self, peers: map[cluster.NodeID]report{},
-		troubles: map[string]string{}, strangers: map[status.Stranger]time.Time{}, changed: make(chan struct{})}
+		troubles: map[string]trouble{}, strangers: map[status.Stranger]time.Time{}, changed: make(chan struct{})}
 	b.named.Store(new(b.state.Members))
 	return b
 }
@@ -141,22 +156,27 @@ func (b *Board) SetRole(r status.Role, reason string) {
 	b.Update(func(s *status.Node) { s.Role, s.Reason = r, reason })
 }
 
-// Last begins the key of a trouble that takes the node out of nothing, such as advice on a file. A screen may show the first
-// words of all troubles only, so these come after all others.
+// Last begins the key of standing advice, such as on a file or a certificate: nothing ails the node by that. A screen may show
+// the first words of all troubles only, so these come after all others.
 const Last = "~"
 
 // SetTrouble notes what ails the node beside its role; "" = nothing (any more). It
 // tells whether that is news. The troubles are shown in the order of their keys, about. The next Update wakes the waiters: a
 // waiter may set a trouble at each turn.
-func (b *Board) SetTrouble(about, text string) (news bool) {
+func (b *Board) SetTrouble(about, text string) (news bool) { return b.set(about, trouble{text: text}) }
+
+// SetRefusal is SetTrouble for a sentence that says only that a peer refuses this node. OwnBeside leaves it out.
+func (b *Board) SetRefusal(by, text string) (news bool) { return b.set(by, trouble{text, true}) }
+
+func (b *Board) set(about string, t trouble) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	news = b.troubles[about] != text
+	news = b.troubles[about].text != t.text
 	b.news = b.news || news
-	if text == "" {
+	if t.text == "" {
 		delete(b.troubles, about)
 	} else {
-		b.troubles[about] = text
+		b.troubles[about] = t
 	}
 	return news
 }
@@ -165,19 +185,23 @@ func (b *Board) SetTrouble(about, text string) (news bool) {
 func (b *Board) Trouble(about string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.troubles[about]
+	return b.troubles[about].text
 }
 
 // own returns this node's status as others see it: behind the reason of its role come its troubles. Two things may be wrong
-// at once, and the second one may be why the first one lasts. b.mu is held.
-func (b *Board) own() status.Node {
+// at once, and the second one may be why the first one lasts. It leaves out what without tells it to. b.mu is held.
+func (b *Board) own(without func(about string, t trouble) bool) status.Node {
 	s := b.self
+	s.Ails = s.Reason != ""
 	if len(b.troubles) == 0 { // as nearly always, and who looks only for the role asks often
 		return s
 	}
 	texts := []string{s.Reason}
 	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
-		texts = append(texts, b.troubles[about])
+		s.Ails = s.Ails || !strings.HasPrefix(about, Last)
+		if t := b.troubles[about]; without == nil || !without(about, t) {
+			texts = append(texts, t.text)
+		}
 	}
 	s.Reason = joined(texts...)
 	return s
@@ -256,7 +280,20 @@ func (b *Board) State() cluster.State {
 func (b *Board) Own() status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.own()
+	return b.own(nil)
+}
+
+// OwnBeside returns this node's status for a list of all nodes, in which the lines of others say that they refuse this
+// node. A node that takes no part in the cluster says all itself.
+func (b *Board) OwnBeside() status.Node {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.cfg.Now()
+	return b.own(func(about string, t trouble) bool {
+		return t.refusal && b.self.Role.Outside() == "" && slices.ContainsFunc(b.state.Members, func(m cluster.Member) bool {
+			return m.Name == about && b.peers[m.ID].refusalNow(now) != nil
+		})
+	})
 }
 
 // Received takes the status that a peer sent.
@@ -440,7 +477,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if own == nil {
-		own = new(b.own())
+		own = new(b.own(nil))
 	}
 	now := b.cfg.Now()
 	nodes := make([]status.Node, 0, len(b.state.Members))
@@ -454,9 +491,8 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
 			s.LagUnknown = s.LagUnknown || !s.Reachable
 		}
-		s.Refusal = nil // what it says of others is not asked for
-		if !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {
-			s.Refusal = p.refusal
+		if s.Refusal = nil; m.ID != b.self.ID { // what it says of others is not asked for
+			s.Refusal = p.refusalNow(now)
 		}
 		if s.Unreached = ""; s.Refusal == nil || s.Refusal.By == "" {
 			s.Unreached = b.unreached(m, s.Peer, now)

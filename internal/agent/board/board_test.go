@@ -458,3 +458,65 @@ func TestTroublesBesideTheReason(t *testing.T) {
 	w.SetTrouble("cut off", "")
 	is("")
 }
+
+// TestRefusalsAreSaidOnce: what the line of a node says that refuses this one is not said in this node's line as well, and
+// nothing else is left out. A node that takes no part says it itself. Texts were cut out of a text before: the first one
+// stayed, and what was behind a refusal lost its beginning.
+func TestRefusalsAreSaidOnce(t *testing.T) {
+	const refused = "node b refuses this node: another data directory"
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		set  func(by, text string) bool
+		role status.Role
+		on   string
+		want string
+	}{
+		"refused":                {w.SetRefusal, status.RoleReplica, "b", "the log is damaged"},
+		"for more than that":     {w.SetTrouble, status.RoleReplica, "b", refused + "; the log is damaged"},
+		"no line says it":        {w.SetRefusal, status.RoleReplica, "x", "the log is damaged; " + refused},
+		"a node that is outside": {w.SetRefusal, status.RoleRemoved, "b", refused + "; the log is damaged"},
+	} {
+		w.SetRole(c.role, "")
+		w.SetTrouble("damage", "the log is damaged")
+		w.Refused(2, status.Refusal{By: "b", Of: "a", Why: "another data directory. The cluster has rebuilt node a since"})
+		c.set(c.on, refused)
+		if got := w.OwnBeside(); got.Reason != c.want || !got.Ails {
+			t.Errorf("%s: %q, want %q", name, got.Reason, c.want)
+		}
+		if got := w.Own().Reason; !strings.Contains(got, refused) {
+			t.Errorf("%s: others see %q", name, got)
+		}
+		w.SetTrouble(c.on, "")
+	}
+	// Only that: something ails it all the same. The refusal is over: nothing does.
+	w.SetTrouble("damage", "")
+	w.SetRole(status.RoleReplica, "")
+	w.SetRefusal("b", refused)
+	if got := w.OwnBeside(); got.Reason != "" || !got.Ails {
+		t.Errorf("refused only: %q, ails %v", got.Reason, got.Ails)
+	}
+	w.now = w.now.Add(refusedFor)
+	if got := w.OwnBeside(); got.Reason != refused {
+		t.Errorf("the line of b has ended: %q", got.Reason)
+	}
+}
+
+// TestAdviceAilsNothing: advice that stands for long, such as on a certificate, does not make a node count as one that
+// something ails: its next real trouble would change nothing that is seen.
+func TestAdviceAilsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.SetRole(status.RoleReplica, "")
+	for _, step := range []struct {
+		about, text string
+		ails        bool
+	}{
+		{Last + "tls", "its certificate ends on 2026-05-30", false},
+		{"damage", "its log is damaged", true},
+		{"damage", "", false},
+	} {
+		w.SetTrouble(step.about, step.text)
+		if own := w.Own(); own.Ails != step.ails || !strings.HasSuffix(own.Reason, "ends on 2026-05-30") {
+			t.Errorf("%q: ails %v: %q", step.text, own.Ails, own.Reason)
+		}
+	}
+}

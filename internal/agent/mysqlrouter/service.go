@@ -20,7 +20,7 @@ import (
 
 const (
 	// about is the key, among the board's troubles, of what keeps MySQL Router from knowing the members.
-	about = board.Last + "mysql-router"
+	about = "mysql-router"
 	// writeTimeout bounds a write.
 	writeTimeout = 5 * time.Second
 )

@@ -49,6 +49,7 @@ type Table interface {
 	SinceLeader() time.Duration
 	JoinsBlind() bool
 	SetTrouble(about, text string) (news bool)
+	SetRefusal(by, text string) (news bool)
 }
 
 // Dir keeps refused.json: see datadir.Dir.
@@ -204,6 +205,8 @@ func (s *Stance) Refused(by string, r *transport.RejectedError) {
 		s.Hear(by, *x.Recovery)
 	case x.Departure != nil:
 		s.cfg.Node.Leave(*x.Departure)
+	case strings.HasSuffix(x.Trouble, r.Text): // the line of that node says it, too
+		s.cfg.Board.SetRefusal(by, x.Trouble)
 	default:
 		s.cfg.Board.SetTrouble(by, x.Trouble)
 	}

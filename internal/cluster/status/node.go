@@ -201,8 +201,11 @@ type Node struct {
 	// it is reachable.
 	RoleLast Role `json:"role_last,omitempty"`
 	// Reason is a sentence that says why the node is in this role, or what it waits for, and behind that what else ails
-	// it.
+	// it. Of the node that was asked an answer leaves out here which nodes refuse it: that is said of these nodes.
 	Reason string `json:"reason,omitempty"`
+	// Ails: something ails the node that Reason says, or the line of a node that refuses it. Advice that stands in Reason for
+	// long, such as on a certificate, does not count.
+	Ails bool `json:"ails,omitempty"`
 	// TwoSides: a majority and a node that was recovered without it refuse each other, and this node is on one side. Both
 	// sides may take writes. Reason says which agent to stop.
 	TwoSides bool `json:"two_sides,omitempty"`

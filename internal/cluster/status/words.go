@@ -309,8 +309,8 @@ func (n Node) Urgency() Level {
 	switch {
 	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "", n.TwoSides:
 		return LevelAlarm
-	case n.Reason != "":
-		return LevelNotice // something ails it
+	case n.Ails:
+		return LevelNotice
 	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger:
 		return LevelOK
 	}
@@ -358,8 +358,6 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the summary has the rest
-	case n.Reachable && n.Name == c.Self:
-		n.Reason = c.withoutRefusals(n.Reason)
 	case n.Reachable:
 	case n.Unreached != "":
 		n.Reason = n.Unreached
@@ -390,18 +388,6 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 			units.Size(o.Bytes), units.Line(o.Dir), o.Until.UTC().Format(time.DateOnly)))
 	}
 	return said
-}
-
-// withoutRefusals returns the reason of the node that was asked without the refusals behind it: the lines of the other
-// nodes have these.
-func (c Cluster) withoutRefusals(reason string) string {
-	for _, n := range c.Nodes {
-		if r := n.Refusal; r != nil && r.Why != "" {
-			reason = strings.ReplaceAll(reason, "; node "+n.Name+" refuses this node: "+r.Why, "")
-			reason = strings.ReplaceAll(reason, "; "+r.Why, "")
-		}
-	}
-	return reason
 }
 
 // leavingText says that the node has yet to obey the order to be rebuilt; "" = there is none.

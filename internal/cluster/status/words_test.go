@@ -84,18 +84,6 @@ func TestInWords(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreSaidOnce: the node that was asked does not say behind its reason what the line of a refusing node says.
-func TestRefusalsAreSaidOnce(t *testing.T) {
-	a := Node{Name: "a", Role: RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority; node b refuses this node: another data directory; the certificate has ended"}
-	c := Cluster{Self: "a", Nodes: []Node{a, {Name: "b", Refusal: &Refusal{By: "b", Of: "a", Why: "another data directory"}}}}
-	if d := cmp.Diff([]string{"no leader: waiting for a majority; the certificate has ended"}, c.AboutNode(a)); d != "" {
-		t.Errorf("asked itself (-want +got):\n%s", d)
-	}
-	if c.Self = "d"; c.AboutNode(a)[0] != a.Reason {
-		t.Errorf("another node was asked, which has no refusal of b: %q", c.AboutNode(a))
-	}
-}
-
 // TestTwoSides: that two sides may take writes comes first and is an alarm, on either side. On the recovered side nobody is
 // advised to rebuild the others. It was all green, while its alert was critical.
 func TestTwoSides(t *testing.T) {
@@ -159,8 +147,9 @@ func TestUrgency(t *testing.T) {
 		"replica, applier stopped": {func(n *Node) { n.ApplierStopped = "error 1146: no such table" }, LevelAlarm},
 		"primary":                  {func(n *Node) { n.Role = RolePrimary }, LevelOK},
 		"primary, two sides":       {func(n *Node) { n.Role, n.TwoSides = RolePrimary, true }, LevelAlarm},
-		"primary, a trouble":       {func(n *Node) { n.Role, n.Reason = RolePrimary, "the certificate has ended" }, LevelNotice},
-		"replica, a trouble":       {func(n *Node) { n.Reason = "its log is damaged" }, LevelNotice},
+		"primary, a trouble":       {func(n *Node) { n.Role, n.Reason, n.Ails = RolePrimary, "the hook was not told", true }, LevelNotice},
+		"replica, a trouble":       {func(n *Node) { n.Reason, n.Ails = "its log is damaged", true }, LevelNotice},
+		"replica, standing advice": {func(n *Node) { n.Reason = "its certificate ends on 2026-05-30" }, LevelOK},
 		"primary, log full":        {func(n *Node) { n.Role, n.LogState = RolePrimary, LogFull }, LevelAlarm},
 		"starting":                 {func(n *Node) { n.Role = RoleStarting }, LevelNotice},
 		"fenced":                   {func(n *Node) { n.Role = RoleFenced }, LevelAlarm},
