@@ -77,6 +77,9 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 	}
 	m = append(m, metrics.OneOf("quorate_node_state", status.Roles(), own.Role)...)
 	m = append(m, metrics.OneOf("quorate_log_state", status.LogStates(), own.LogState)...)
+	if own.Seed != nil {
+		m = append(m, metrics.Of("quorate_join_bytes", own.Seed.Bytes))
+	}
 	if own.Kind != cluster.KindLogger {
 		m = append(m, metrics.Bool("quorate_mysqld_up", own.Mysqld == status.MysqldRunning),
 			metrics.Of("quorate_mysqld_ends_total", p.local.Ends.Load()),

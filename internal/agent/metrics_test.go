@@ -96,6 +96,11 @@ func TestScrape(t *testing.T) {
 	if shown := gather(); shown["quorate_mysqld_up"] == nil || shown["quorate_lag_seconds"] != nil || shown["quorate_log_disk_free_bytes"] != nil {
 		t.Errorf("without a mysqld it shows %v", shown)
 	}
+	a.board.Update(func(s *status.Node) { s.Seed = &status.Seed{Phase: status.SeedLog, Bytes: 7} })
+	if got := value("quorate_join_bytes"); got != 7 {
+		t.Errorf("a node that joins shows %v bytes, want 7", got)
+	}
+	a.board.Update(func(s *status.Node) { s.Seed = nil })
 	look := func() {
 		a.lookAtDisk("log", &a.logDisk)
 		a.lookAtDisk("mysql", &a.dataDisk)

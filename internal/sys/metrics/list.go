@@ -20,6 +20,7 @@ var sections = []Section{
 		gauge("quorate_primary_known", "1 while this node knows which node is open for writes.", "When it is 0 on all nodes, nobody can write."),
 		gauge("quorate_leader", "1 while this node is the Raft leader.", "When there is no primary: is there a leader that cannot open?"),
 		gauge("quorate_term", "Raft term.", "It grows with each election. Many steps in an hour: the network or a disk is not steady."),
+		gauge("quorate_join_bytes", "Bytes that a node has copied in this phase of its join. Absent while it does not join.", "It stands still: the join waits, or its source does not answer."),
 		gauge("quorate_mysqld_up", "1 while mysqld runs. A logger has none, and does not show it.", "When a node does not serve."),
 		counter("quorate_mysqld_ends_total", "How often mysqld has ended, or a start of it has failed, since the agent started. Also where it was told to end.", "It grows each minute: mysqld ends again and again."),
 		gauge("quorate_maintenance", "1 while maintenance is on.", "After work on the hosts: there is no failover while it is on."),
