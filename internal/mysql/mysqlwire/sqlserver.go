@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// sqlBufferBytes is the buffer of each direction. A row that is edited must fit into it.
+	// sqlBufferBytes is the buffer of each direction. A row that is edited must fit into it. Only rows of SHOW VARIABLES
+	// are edited, and mysqld cuts their values at 1024 characters.
 	sqlBufferBytes = 16 << 10
 	// sqlWriteTimeout is how long a reader may pause while it reads mysqld's rows: tools pause
 	// within a table.
@@ -126,7 +127,7 @@ func (q *sqlServer) value(query string) (value string, err error) {
 type relay struct {
 	q   *sqlServer
 	out *bufio.Writer
-	// edit changes a row, if the row fits into the buffer; nil = no row is changed. more has rows that are added at
+	// edit changes a row, which fits into the buffer; nil = no row is changed. more has rows that are added at
 	// the end.
 	edit func(row []byte) []byte
 	more [][]byte
