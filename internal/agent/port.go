@@ -141,6 +141,16 @@ func (c clients) runPort(ctx context.Context) error {
 }
 func (c clients) EndReads(ctx context.Context) error {
 	c.readersSQL.End()
+	if p := c.currentProcess(); p != nil {
+		for _, r := range c.cfg.Readers {
+			if !r.SQL {
+				continue
+			}
+			if err := p.Admin().EndSessions(ctx, r.User); err != nil {
+				return err
+			}
+		}
+	}
 	return c.reads.End(ctx)
 }
 func (c clients) ClosePort(ctx context.Context) error { // Port.Run is about to do it, too

@@ -334,6 +334,47 @@ func TestEndReadersInLogin(t *testing.T) {
 	}
 }
 
+// TestEndSessions: a reader with SQL has locked all tables, and its connection is closed while its statement runs. The server
+// would keep the lock to the end of the statement.
+func TestEndSessions(t *testing.T) {
+	t.Parallel()
+	s, a := openWithoutACK(t)
+	dba := dbaSession(t, s)
+	mustExec(t, dba, "CREATE USER cdc@localhost IDENTIFIED BY 'Aa1-cdc'", "GRANT FLUSH_TABLES ON *.* TO cdc@localhost")
+	reader := login(t, s, "cdc", "Aa1-cdc")
+	reader.SetMaxOpenConns(1)
+	mustExec(t, reader, "FLUSH TABLES WITH READ LOCK")
+	leaving, leave := context.WithCancel(ctx(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := reader.ExecContext(leaving, "DO BENCHMARK(1000000000000, SHA2('a', 512))")
+		left <- err
+	}()
+	sessions := func(want int) func() (bool, error) {
+		return func() (bool, error) {
+			var n int
+			err := a.query1(ctx(t), "sessions", "SELECT COUNT(*) FROM performance_schema.processlist WHERE user = 'cdc' AND info LIKE 'DO%'", nil, &n)
+			return n == want, err
+		}
+	}
+	eventually(t, "the statement runs", sessions(1))
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if still, err := sessions(1)(); err != nil || !still {
+		t.Fatalf("the server has noticed that the connection is closed: %v", err)
+	}
+	if err := a.EndSessions(ctx(t), "cdc"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session ends", sessions(0))
+	mustExec(t, dba, "CREATE DATABASE d")
+	if err := a.EndSessions(ctx(t), AdminUser); err != nil {
+		t.Errorf("the agent has ended its own session: %v", err)
+	}
+}
+
 // TestShutOutWaitsForRollback: ShutOut waits until a session has rolled back, however long that
 // takes. Only the caller's ctx bounds it.
 func TestShutOutWaitsForRollback(t *testing.T) {

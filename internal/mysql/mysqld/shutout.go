@@ -125,8 +125,8 @@ func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 }
 
 // kill kills the sessions that a query selects, and returns how many there were.
-func (a *Admin) kill(ctx context.Context, what, query string) (int, error) {
-	ids, err := rows.Column[uint64](ctx, a.db, query)
+func (a *Admin) kill(ctx context.Context, what, query string, args ...any) (int, error) {
+	ids, err := rows.Column[uint64](ctx, a.db, query, args...)
 	if err != nil {
 		return 0, fmt.Errorf("find %s: %w", what, err)
 	}
@@ -151,4 +151,11 @@ func (a *Admin) EndReaders(ctx context.Context) error {
 		return fmt.Errorf("end sessions: %w", err)
 	}
 	return nil
+}
+
+// EndSessions kills every session of a user at the socket. To close its connection is not enough: the server looks at it only
+// when it answers, and keeps the session's locks until then.
+func (a *Admin) EndSessions(ctx context.Context, user string) error {
+	_, err := a.kill(ctx, "sessions of "+user, sessionsWhere+atSocket+" AND processlist_user = ? AND NOT "+agentSession, user)
+	return err
 }
