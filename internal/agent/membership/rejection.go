@@ -46,9 +46,14 @@ type Reaction struct {
 	// Recovery is not nil if the rejecting cluster was recovered without this node, and
 	// this node did not know that.
 	Recovery *cluster.Recovery
-	// Trouble is for the status, in all other cases; "" = there is none.
+	// Trouble is for the status, in all other cases; "" = there is none. Refusal: it is the peer's text and no more, which
+	// the line of the peer shows, too.
 	Trouble string
+	Refusal bool
 }
+
+// shown is the reaction to a rejection that is only shown.
+func shown(trouble string) Reaction { return Reaction{Trouble: trouble, Refusal: true} }
 
 const (
 	// notByOthers is why a node does not do what it is told, toJoinOthers what a person does if it should.
@@ -64,16 +69,16 @@ func React(self Self, by string, r *transport.RejectedError) Reaction {
 	switch r.Code {
 	case transport.CodeKey:
 		if r.By == self.Name { // this node refuses that one, which may be anybody
-			return Reaction{Trouble: r.Text}
+			return shown(r.Text)
 		}
-		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
+		return shown(fmt.Sprintf("node %s refuses this node: %s", by, r.Text))
 	case transport.CodePeer:
 		if r.By == self.Name { // that node's line in the status says that this node refuses it
 			return Reaction{}
 		}
-		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
+		return shown(fmt.Sprintf("node %s refuses this node: %s", by, r.Text))
 	case transport.CodeUnknown:
-		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
+		return shown(fmt.Sprintf("node %s refuses this node: %s", by, r.Text))
 	case transport.CodeRemoved:
 		if self.takes(r.Order) {
 			return Reaction{Departure: &Departure{}}
@@ -84,7 +89,7 @@ func React(self Self, by string, r *transport.RejectedError) Reaction {
 	case transport.CodeRecovered:
 		return self.recovered(by, r)
 	}
-	return Reaction{Trouble: r.Text}
+	return shown(r.Text)
 }
 
 // Supersedes tells whether a recovery without this node is news to it. A node that has
@@ -105,7 +110,7 @@ func (s Self) rebuild(r *transport.RejectedError) Reaction {
 	news := version > s.State.Version || version == s.State.Version && instance == own.Instance
 	switch {
 	case instance == "" || !news:
-		return Reaction{Trouble: r.Text}
+		return shown(r.Text)
 	case s.Fenced:
 		return Reaction{Trouble: fmt.Sprintf("it is to be rebuilt, and keeps its data until \"quorate unfence %s\"", s.Name)}
 	case s.takes(r.Order):
@@ -147,7 +152,7 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 		return Reaction{Trouble: fmt.Sprintf("node %s was a member before the recovery on node %s, and serves nothing until it is rebuilt: \"quorate node rebuild %s\"",
 			by, o.Node, by)}
 	}
-	return Reaction{Trouble: r.Text}
+	return shown(r.Text)
 }
 
 // Weightiest picks the rejection to act on when this node has no cluster state of its own;

@@ -85,10 +85,10 @@ func TestReact(t *testing.T) {
 	}{
 		{"a newer state", self, "b", rebuild(8, nil), leaves(next)},
 		{"the same one, which it knows", same, "b", rebuild(7, nil), leaves(next)},
-		{"the same one, by which it is another", Self{ID: 1, State: known(other)}, "b", rebuild(7, nil), Reaction{Trouble: "to be rebuilt"}},
-		{"the same one, which does not say", self, "b", rebuild(7, nil), Reaction{Trouble: "to be rebuilt"}},
-		{"an older one", self, "b", rebuild(6, nil), Reaction{Trouble: "to be rebuilt"}},
-		{"without an instance", self, "b", refusal(transport.CodeRebuild, "b", nil), Reaction{Trouble: "no"}},
+		{"the same one, by which it is another", Self{ID: 1, State: known(other)}, "b", rebuild(7, nil), Reaction{Trouble: "to be rebuilt", Refusal: true}},
+		{"the same one, which does not say", self, "b", rebuild(7, nil), Reaction{Trouble: "to be rebuilt", Refusal: true}},
+		{"an older one", self, "b", rebuild(6, nil), Reaction{Trouble: "to be rebuilt", Refusal: true}},
+		{"without an instance", self, "b", refusal(transport.CodeRebuild, "b", nil), Reaction{Trouble: "no", Refusal: true}},
 		{"fenced", fenced, "b", rebuild(8, nil), Reaction{Trouble: `it is to be rebuilt, and keeps its data until "quorate unfence a"`}},
 		{"by a recovered cluster", self, "b", rebuild(1_000_001, recovery), Reaction{Recovery: recovery}},
 		{"which it obeys", out, "b", rebuild(1_000_001, recovery), leaves(next)},
@@ -100,12 +100,12 @@ func TestReact(t *testing.T) {
 		{"removed by one that was recovered apart", later, "b", refusal(removed, "b", recovery), Reaction{Trouble: "no" + notByOthers}},
 		{"recovered without it", self, "b", refusal(recovered, "b", recovery), Reaction{Recovery: recovery}},
 		{"by a former member that is being rebuilt", later, "b", refusal(recovered, "b", recovery), Reaction{}},
-		{"refused", self, "b", refusal(peer, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
+		{"refused", self, "b", refusal(peer, "b", nil), Reaction{Trouble: "node b refuses this node: no", Refusal: true}},
 		{"refused by this node", self, "b", refusal(peer, "a", nil), Reaction{}},
-		{"its key is not known", self, "b", refusal(transport.CodeKey, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
-		{"it does not know that key", self, "b", refusal(transport.CodeKey, "a", nil), Reaction{Trouble: "no"}},
-		{"unknown", self, "b", refusal(unknown, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
-		{"another version", self, "b", refusal(transport.CodeVersion, "b", nil), Reaction{Trouble: "no"}},
+		{"its key is not known", self, "b", refusal(transport.CodeKey, "b", nil), Reaction{Trouble: "node b refuses this node: no", Refusal: true}},
+		{"it does not know that key", self, "b", refusal(transport.CodeKey, "a", nil), Reaction{Trouble: "no", Refusal: true}},
+		{"unknown", self, "b", refusal(unknown, "b", nil), Reaction{Trouble: "node b refuses this node: no", Refusal: true}},
+		{"another version", self, "b", refusal(transport.CodeVersion, "b", nil), Reaction{Trouble: "no", Refusal: true}},
 	} {
 		if diff := cmp.Diff(c.want, React(c.self, c.by, c.got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)

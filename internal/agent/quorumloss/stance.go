@@ -205,7 +205,7 @@ func (s *Stance) Refused(by string, r *transport.RejectedError) {
 		s.Hear(by, *x.Recovery)
 	case x.Departure != nil:
 		s.cfg.Node.Leave(*x.Departure)
-	case strings.HasSuffix(x.Trouble, r.Text): // the line of that node says it, too
+	case x.Refusal:
 		s.cfg.Board.SetRefusal(by, x.Trouble)
 	default:
 		s.cfg.Board.SetTrouble(by, x.Trouble)
