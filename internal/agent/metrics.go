@@ -83,7 +83,7 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 	if own.Kind != cluster.KindLogger {
 		m = append(m, metrics.Bool("quorate_mysqld_up", own.Mysqld == status.MysqldRunning),
 			metrics.Of("quorate_mysqld_ends_total", p.local.Ends.Load()),
-			metrics.Bool("quorate_applier_stopped", own.ApplierStopped != ""))
+			metrics.Bool("quorate_applier_stopped", own.ApplierStopped != "" && own.Mysqld == status.MysqldRunning))
 	}
 	if st.Quorum == nil {
 		return m

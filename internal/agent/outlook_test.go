@@ -138,8 +138,8 @@ func TestRefusedByPeers(t *testing.T) {
 	if d := cmp.Diff(want, refusals); d != "" || away != "b refuses a, c is refused by a" || start != 0 {
 		t.Errorf("away: %s; %d sets to start (-want +got):\n%s", away, start, d)
 	}
-	if own := a.board.OwnBeside(); own.Reason != "no leader: waiting for a majority" || !own.Ails || a.board.Own().Reason == own.Reason {
-		t.Errorf("its line beside those of b and c: %q", own.Reason)
+	if own := a.board.OwnBeside(); own.ReasonBeside == nil || *own.ReasonBeside != "no leader: waiting for a majority" || own.Advice {
+		t.Errorf("its line beside those of b and c: %+v", own)
 	}
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodeTarget, Text: "node x is there"})
 	if away, start, _ = shown(); away != "b refuses a, c is not heard of" || start != 1 {

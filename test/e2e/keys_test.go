@@ -243,7 +243,7 @@ func (f *fixture) takenAwayWhileAway(t *testing.T, ctx context.Context) {
 	if err := f.Start(ctx, i); err != nil {
 		t.Fatal(err)
 	}
-	f.awaitStatus(t, ctx, i, "the node does not know this node's key")
+	f.awaitReason(t, ctx, i, "the node does not know this node's key")
 	load.awaitAcks(t, ctx, 50)
 	if n := f.status(t, ctx, i); n.Leader != 0 {
 		t.Errorf("it hears of leader %d", n.Leader)

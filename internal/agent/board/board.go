@@ -165,7 +165,7 @@ const Last = "~"
 // waiter may set a trouble at each turn.
 func (b *Board) SetTrouble(about, text string) (news bool) { return b.set(about, trouble{text: text}) }
 
-// SetRefusal is SetTrouble for a sentence that says only that a peer refuses this node. OwnBeside leaves it out.
+// SetRefusal is SetTrouble for a sentence that says only that a peer refuses this node. ReasonBeside leaves it out.
 func (b *Board) SetRefusal(by, text string) (news bool) { return b.set(by, trouble{text, true}) }
 
 func (b *Board) set(about string, t trouble) (news bool) {
@@ -189,22 +189,29 @@ func (b *Board) Trouble(about string) string {
 }
 
 // own returns this node's status as others see it: behind the reason of its role come its troubles. Two things may be wrong
-// at once, and the second one may be why the first one lasts. It leaves out what without tells it to. b.mu is held.
-func (b *Board) own(without func(about string, t trouble) bool) status.Node {
+// at once, and the second one may be why the first one lasts. b.mu is held.
+func (b *Board) own() status.Node {
 	s := b.self
-	s.Ails = s.Reason != ""
 	if len(b.troubles) == 0 { // as nearly always, and who looks only for the role asks often
 		return s
 	}
-	texts := []string{s.Reason}
+	s.Advice = s.Reason == ""
+	for about := range b.troubles {
+		s.Advice = s.Advice && strings.HasPrefix(about, Last)
+	}
+	s.Reason = b.reason(func(string, trouble) bool { return false })
+	return s
+}
+
+// reason joins the reason of the role and the troubles, but for those to leave out. b.mu is held.
+func (b *Board) reason(leaveOut func(about string, t trouble) bool) string {
+	texts := []string{b.self.Reason}
 	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
-		s.Ails = s.Ails || !strings.HasPrefix(about, Last)
-		if t := b.troubles[about]; without == nil || !without(about, t) {
+		if t := b.troubles[about]; !leaveOut(about, t) {
 			texts = append(texts, t.text)
 		}
 	}
-	s.Reason = joined(texts...)
-	return s
+	return joined(texts...)
 }
 
 // joined makes one text of several, without those that another one contains.
@@ -280,20 +287,27 @@ func (b *Board) State() cluster.State {
 func (b *Board) Own() status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.own(nil)
+	return b.own()
 }
 
-// OwnBeside returns this node's status for a list of all nodes, in which the lines of others say that they refuse this
-// node. A node that takes no part in the cluster says all itself.
+// OwnBeside returns this node's status for a list of all nodes, with ReasonBeside. A node that takes no part in the cluster
+// says all itself.
 func (b *Board) OwnBeside() status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.cfg.Now()
-	return b.own(func(about string, t trouble) bool {
-		return t.refusal && b.self.Role.Outside() == "" && slices.ContainsFunc(b.state.Members, func(m cluster.Member) bool {
+	s, now := b.own(), b.cfg.Now()
+	if s.Role.Outside() != "" {
+		return s
+	}
+	beside := b.reason(func(about string, t trouble) bool {
+		return t.refusal && slices.ContainsFunc(b.state.Members, func(m cluster.Member) bool {
 			return m.Name == about && b.peers[m.ID].refusalNow(now) != nil
 		})
 	})
+	if beside != s.Reason {
+		s.ReasonBeside = &beside
+	}
+	return s
 }
 
 // Received takes the status that a peer sent.
@@ -477,7 +491,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if own == nil {
-		own = new(b.own(nil))
+		own = new(b.own())
 	}
 	now := b.cfg.Now()
 	nodes := make([]status.Node, 0, len(b.state.Members))

@@ -480,11 +480,16 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 		w.SetTrouble("damage", "the log is damaged")
 		w.Refused(2, status.Refusal{By: "b", Of: "a", Why: "another data directory. The cluster has rebuilt node a since"})
 		c.set(c.on, refused)
-		if got := w.OwnBeside(); got.Reason != c.want || !got.Ails {
-			t.Errorf("%s: %q, want %q", name, got.Reason, c.want)
+		got := w.OwnBeside()
+		beside := got.Reason
+		if got.ReasonBeside != nil {
+			beside = *got.ReasonBeside
 		}
-		if got := w.Own().Reason; !strings.Contains(got, refused) {
-			t.Errorf("%s: others see %q", name, got)
+		if beside != c.want || got.Advice {
+			t.Errorf("%s: %q, want %q", name, beside, c.want)
+		}
+		if !strings.Contains(got.Reason, refused) {
+			t.Errorf("%s: who does not ask for a list sees %q", name, got.Reason)
 		}
 		w.SetTrouble(c.on, "")
 	}
@@ -492,12 +497,12 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 	w.SetTrouble("damage", "")
 	w.SetRole(status.RoleReplica, "")
 	w.SetRefusal("b", refused)
-	if got := w.OwnBeside(); got.Reason != "" || !got.Ails {
-		t.Errorf("refused only: %q, ails %v", got.Reason, got.Ails)
+	if got := w.OwnBeside(); got.ReasonBeside == nil || *got.ReasonBeside != "" || got.Advice || got.Reason != refused {
+		t.Errorf("refused only: %+v", got)
 	}
 	w.now = w.now.Add(refusedFor)
-	if got := w.OwnBeside(); got.Reason != refused {
-		t.Errorf("the line of b has ended: %q", got.Reason)
+	if got := w.OwnBeside(); got.Reason != refused || got.ReasonBeside != nil {
+		t.Errorf("the line of b has ended: %+v", got)
 	}
 }
 
@@ -508,15 +513,19 @@ func TestAdviceAilsNothing(t *testing.T) {
 	w.SetRole(status.RoleReplica, "")
 	for _, step := range []struct {
 		about, text string
-		ails        bool
+		advice      bool
 	}{
-		{Last + "tls", "its certificate ends on 2026-05-30", false},
-		{"damage", "its log is damaged", true},
-		{"damage", "", false},
+		{Last + "certificate", "its certificate ends on 2026-05-30", true},
+		{"damage", "its log is damaged", false},
+		{"damage", "", true},
 	} {
 		w.SetTrouble(step.about, step.text)
-		if own := w.Own(); own.Ails != step.ails || !strings.HasSuffix(own.Reason, "ends on 2026-05-30") {
-			t.Errorf("%q: ails %v: %q", step.text, own.Ails, own.Reason)
+		if own := w.Own(); own.Advice != step.advice || !strings.HasSuffix(own.Reason, "ends on 2026-05-30") {
+			t.Errorf("%q: advice %v: %q", step.text, own.Advice, own.Reason)
 		}
+	}
+	w.SetRole(status.RoleReplica, "no leader")
+	if w.Own().Advice {
+		t.Error("the reason of a role is advice")
 	}
 }

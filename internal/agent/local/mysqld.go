@@ -60,9 +60,6 @@ type Mysqld struct {
 	// failed is the version of the newest mysqld that did not start. Only StartMysqld uses it.
 	failed install.Version
 
-	// ended is the mysqld that has ended last; nil = none has.
-	ended atomic.Pointer[mysqld.Process]
-
 	// process is the mysqld that runs; it is set and cleared by operations.
 	mu      sync.Mutex
 	process *mysqld.Process
@@ -262,7 +259,6 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 		reason = err.Error()
 	}
 	m.cfg.Logger.Warn("mysqld is gone", "pid", p.PID(), "incarnation", p.Incarnation(), "reason", reason)
-	m.ended.Store(p) // first: see Applies
 	m.gone()
 	m.cfg.Node.Input(role.MysqldExited{Incarnation: p.Incarnation(), Reason: reason})
 }
@@ -270,16 +266,10 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 // gone notes that a mysqld has ended, or has not started.
 func (m *Mysqld) gone() {
 	m.Ends.Add(1)
-	m.appliesNothing()
+	m.cfg.Board.SetTrouble(aboutReplication, "") // nothing replicates now
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.WaitingSessions = status.MysqldStopped, 0, 0
 	})
-}
-
-// appliesNothing takes back what was said of how mysqld applies: it has ended.
-func (m *Mysqld) appliesNothing() {
-	m.cfg.Board.SetTrouble(aboutReplication, "")
-	m.cfg.Board.Update(func(s *status.Node) { s.ApplierStopped = "" })
 }
 
 // SignalKill sends SIGKILL without waiting for the end.

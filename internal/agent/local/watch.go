@@ -20,8 +20,11 @@ import (
 // aboutReplication is the key, among the board's troubles, of what is wrong with replication.
 const aboutReplication = "replication"
 
-// aboutTLS is the key of what is wrong with mysqld's TLS.
-const aboutTLS = board.Last + "tls"
+// aboutTLS is the key of what is wrong with mysqld's TLS, and aboutCertificate that of a certificate that will end.
+const (
+	aboutTLS         = "tls"
+	aboutCertificate = board.Last + "certificate"
+)
 
 // errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
 const errUnknownXID = 1397 // ER_XAER_NOTA
@@ -61,7 +64,7 @@ func (s running) slowWriters(ctx context.Context) (int, error) {
 	return len(sessions), err
 }
 
-// Applies implements primary.Probes. What mysqld answered before its end must not outlast the end.
+// Applies implements primary.Probes.
 func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 	trouble := ""
 	switch {
@@ -71,9 +74,6 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
 	}
 	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)
-	if s.m.ended.Load() == s.process {
-		s.m.appliesNothing()
-	}
 	s.pollForeignXA(r.Errno == errUnknownXID)
 }
 
@@ -124,14 +124,15 @@ func (s running) Guarded(ctx context.Context) {
 		return
 	}
 	m.CertificateEnds.Store(max(0, ends.Unix()))
-	text := certificateEnds(ends, time.Now())
+	soon, wrong := certificateEnds(ends, time.Now())
 	if len(options) == 0 {
 		s.tellCertificate(ctx, ends)
 	} else {
-		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as the agent's account, says what is wrong with the files; "+
+		soon, wrong = "", fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as the agent's account, says what is wrong with the files; "+
 			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), m.cfg.Self)
 	}
-	if m.cfg.Board.SetTrouble(aboutTLS, text) && text != "" {
+	news := m.cfg.Board.SetTrouble(aboutCertificate, soon)
+	if text := soon + wrong; m.cfg.Board.SetTrouble(aboutTLS, wrong) || news && text != "" {
 		m.cfg.Logger.Error("mysqld's TLS", "reason", text)
 	}
 }
@@ -179,18 +180,17 @@ func (s running) tellFixed(ctx context.Context) {
 	})
 }
 
-// certificateEnds says that a certificate ends soon, or has ended; "" = neither, or that is
-// not known.
-func certificateEnds(at, now time.Time) string {
+// certificateEnds says that a certificate ends soon, or that it has ended.
+func certificateEnds(at, now time.Time) (soon, ended string) {
 	if at.IsZero() || at.Sub(now) > certificateSoon {
-		return ""
+		return "", ""
 	}
-	ends := "ends"
+	text := fmt.Sprintf(" on %s: put a new one in its place, then run \"quorate restart-mysqld\" for this node", at.UTC().Format(time.DateOnly))
+	const which = "the certificate that mysqld shows its clients"
 	if at.Before(now) {
-		ends = "has ended"
+		return "", which + " has ended" + text
 	}
-	return fmt.Sprintf("the certificate that mysqld shows its clients %s on %s: put a new one in its place, then run \"quorate restart-mysqld\" for this node",
-		ends, at.UTC().Format(time.DateOnly))
+	return which + " ends" + text, ""
 }
 
 // cannotTakeOver says what follows for a replica that does not apply.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -33,7 +32,7 @@ func (m *Member) judgeTimings(own status.Node, in *role.Peers) {
 		}
 	}
 	text := strings.Join(troubles, "; ")
-	if table.SetTrouble(board.Last+"timings", text) && text != "" {
+	if table.SetTrouble("timings", text) && text != "" {
 		m.cfg.Logger.Warn("the nodes' timings do not fit together", "reason", text)
 	}
 	in.NoLease = status.NoLease(table.Members(), nodes)

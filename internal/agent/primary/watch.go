@@ -206,7 +206,7 @@ func (w *Watch) pollReplica(ctx context.Context, s Local, r ReplicaStatus, guard
 		stopped = unackedText(r)
 	}
 	w.Board.Update(func(n *status.Node) { n.WaitingSessions, n.ApplierStopped = 0, stopped })
-	s.Applies(r, stopped) // last: it takes that back if mysqld has ended
+	s.Applies(r, stopped)
 	if why := w.unacked.look(s.Incarnation(), r); why != "" {
 		w.doubt(s, []string{why})
 		return

@@ -201,11 +201,13 @@ type Node struct {
 	// it is reachable.
 	RoleLast Role `json:"role_last,omitempty"`
 	// Reason is a sentence that says why the node is in this role, or what it waits for, and behind that what else ails
-	// it. Of the node that was asked an answer leaves out here which nodes refuse it: that is said of these nodes.
+	// it.
 	Reason string `json:"reason,omitempty"`
-	// Ails: something ails the node that Reason says, or the line of a node that refuses it. Advice that stands in Reason for
-	// long, such as on a certificate, does not count.
-	Ails bool `json:"ails,omitempty"`
+	// ReasonBeside is Reason without what other lines of the same answer say: which nodes refuse this one. It is there only if
+	// it differs.
+	ReasonBeside *string `json:"reason_beside,omitempty"`
+	// Advice: Reason is only advice that stands for long, such as on a certificate.
+	Advice bool `json:"advice,omitempty"`
 	// TwoSides: a majority and a node that was recovered without it refuse each other, and this node is on one side. Both
 	// sides may take writes. Reason says which agent to stop.
 	TwoSides bool `json:"two_sides,omitempty"`

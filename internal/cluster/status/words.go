@@ -307,10 +307,10 @@ func (c Cluster) plain() string {
 // Urgency says how urgent it is to look at the node.
 func (n Node) Urgency() Level {
 	switch {
-	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "", n.TwoSides:
+	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "" && n.Role != RoleStarting, n.TwoSides:
 		return LevelAlarm
-	case n.Ails:
-		return LevelNotice
+	case n.Reason != "" && !n.Advice:
+		return LevelNotice // something ails it
 	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger:
 		return LevelOK
 	}
@@ -358,6 +358,8 @@ func (c Cluster) AboutNode(n Node) (said []string) {
 	switch {
 	case n.Name == c.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the summary has the rest
+	case n.Reachable && n.ReasonBeside != nil:
+		n.Reason = *n.ReasonBeside
 	case n.Reachable:
 	case n.Unreached != "":
 		n.Reason = n.Unreached
