@@ -117,12 +117,15 @@ type fileReader struct {
 	io.Closer
 }
 
-// Read implements io.Reader.
-func (r *fileReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrGet, context.Cause(r.ctx))
+// Read implements io.Reader. An error of the disk, or of the mount, says nothing about the object.
+func (r *fileReader) Read(p []byte) (n int, err error) {
+	if err = context.Cause(r.ctx); err == nil {
+		n, err = r.Reader.Read(p)
 	}
-	return r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", ErrGet, err)
+	}
+	return n, err
 }
 
 // List implements Store.

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
-// Chain reads the pieces of a repository as one log. If a piece cannot be read, because it is damaged or encrypted for another
-// key, Chain reads others that have the same entries.
+// Chain reads the pieces of a repository as one log. If a piece cannot be read, because it is damaged, or encrypted for another
+// key, or because the store does not deliver it, Chain reads others that have the same entries.
 // One goroutine uses it, and closes it.
 type Chain struct {
 	ctx        context.Context
@@ -72,7 +72,8 @@ var errName = fmt.Errorf("%w: it is not what its name says", archive.ErrCorrupt)
 // has a checksum of its own. A piece for which the key is missing is left out, too: that of another archive may be for
 // other keys.
 func (c *Chain) around(err error) bool {
-	if !Damaged(err) && !errors.Is(err, repository.ErrEncrypted) || errors.Is(err, errName) {
+	undelivered := errors.Is(err, repository.ErrGet) && c.ctx.Err() == nil
+	if !Damaged(err) && !undelivered && !errors.Is(err, repository.ErrEncrypted) || errors.Is(err, errName) {
 		return false
 	}
 	_ = c.Close() // an error of the piece is known
