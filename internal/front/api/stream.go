@@ -24,6 +24,8 @@ const (
 	// copyStallMax is how long a copy may stand still because the client does not read, if the client does not say it
 	// (stallQuery): its disk or network may be slow.
 	copyStallMax = 10 * time.Minute
+	// reasonTime is how long the client has to take the reason why a copy ended.
+	reasonTime = 5 * time.Second
 	// stallQuery is the query's name for it. Part of the interface.
 	stallQuery = "stall"
 	// The trailers of a copy: it is whole, or the error. Part of the interface.
@@ -72,6 +74,7 @@ func (s *Server) answerStream(w http.ResponseWriter, r *http.Request) {
 	out := &copyWriter{w: w, stall: stall, controller: http.NewResponseController(w)}
 	w.Header().Set("Trailer", trailerEnd+", "+trailerError)
 	err = s.config.Stream(ctx, request, out)
+	_ = out.controller.SetWriteDeadline(time.Now().Add(reasonTime)) // the last write's time may be over by now
 	switch {
 	case err != nil && ctx.Err() != nil && r.Context().Err() == nil:
 		w.Header().Set(trailerError, errCutOff.Error())
@@ -173,7 +176,7 @@ func Stream(ctx context.Context, socket string, r control.Request, stall time.Du
 }
 
 // errCutOff is not io.ErrUnexpectedEOF: readers of backups take that for damage of what they read.
-var errCutOff = errors.New("the agent's answer was cut off: the agent has ended, or was stopped (systemctl status quorate); or this command has read nothing of it for too long, because its store stood still")
+var errCutOff = errors.New("the agent's answer was cut off: the agent has ended, or was stopped (systemctl status quorate); or this command has read nothing of it for too long, because its store stood still. The agent's log says why (journalctl -u quorate)")
 
 type copyReader struct{ resp *http.Response }
 

@@ -188,15 +188,19 @@ func TestStreamStandsStill(t *testing.T) {
 	}
 }
 
-// TestStreamEnds: the agent can end a copy that nobody reads, however long it may stand still. A client that reads learns why.
+// TestStreamEnds: the agent can end a copy that nobody reads, however long it may stand still. A client that reads learns why, also
+// if it takes longer to end the copy than its writes may take.
 func TestStreamEnds(t *testing.T) {
 	socket := filepath.Join(socketDir(t), "s")
 	wrote := make(chan error, 1)
 	startWith(t, Config{Socket: socket, Stream: func(_ context.Context, r control.Request, w io.Writer) (err error) {
 		ender := w.(interface{ EndIn(time.Duration) })
-		if r.Name == "read" {
-			_, err = w.Write(make([]byte, 1<<20))
-			ender.EndIn(time.Minute)
+		if r.Name != "unread" {
+			_, err = w.Write(make([]byte, 1<<10))
+			if r.Name == "ended" {
+				ender.EndIn(50 * time.Millisecond)
+			}
+			time.Sleep(500 * time.Millisecond)
 			return errors.Join(err, errCopy)
 		}
 		time.AfterFunc(50*time.Millisecond, func() { ender.EndIn(50 * time.Millisecond) })
@@ -207,13 +211,17 @@ func TestStreamEnds(t *testing.T) {
 		wrote <- errors.Join(err, again)
 		return err
 	}}, &fakeProvider{})
-	for name, want := range map[string]string{"read": "the disk is gone", "unread": errCutOff.Error()} {
-		r, err := Stream(t.Context(), socket, control.Request{Name: name}, time.Duration(math.MaxInt64))
+	for name, want := range map[string]string{"ended": "the disk is gone", "late": "the disk is gone", "unread": errCutOff.Error()} {
+		stall := time.Duration(math.MaxInt64)
+		if name == "late" {
+			stall = 250 * time.Millisecond
+		}
+		r, err := Stream(t.Context(), socket, control.Request{Name: name}, stall)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		if name != "read" {
+		if name == "unread" {
 			select {
 			case err := <-wrote:
 				if !errors.Is(err, os.ErrDeadlineExceeded) {
