@@ -81,7 +81,7 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 			return err
 		}
 	}
-	failing, failed := false, begun // whether, and since when, the source fails and nothing new comes
+	failing, failed := false, begun // whether, and since when, the source has failed each time, and nothing new came
 	for c.until = max(last, least); c.Copied < c.until; {
 		before := c.Copied
 		err := c.copyFrom(ctx, from)
@@ -100,7 +100,9 @@ func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64
 			continue
 		case errors.Is(err, seglog.ErrFailed), err != nil && failing && now-failed >= joinPatience:
 			return err
-		case err != nil && !failing:
+		case err == nil:
+			failing = false
+		case !failing:
 			failing, failed = true, now
 		}
 		// The source has no more, because it lags itself, or it has failed, and no other has more either.

@@ -24,6 +24,9 @@ type peers struct {
 	asked               int
 	leaderless          int // so many questions come before there is a leader
 	hangs               int // so many fetches take 20 s, and give nothing
+	// hiccups: the source, node 3, fails once at the begin and once after that time, and has nothing new before.
+	hiccups time.Duration
+	begun   time.Time
 }
 
 func (p *peers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
@@ -38,6 +41,12 @@ func (p *peers) FetchEntries(_ context.Context, from cluster.NodeID, index uint6
 		p.hangs--
 		time.Sleep(20 * time.Second)
 		return errors.ErrUnsupported
+	}
+	if past := time.Since(p.begun); p.hiccups > 0 && past <= p.hiccups {
+		if from == 3 && (past == 0 || past == p.hiccups) {
+			return errors.ErrUnsupported
+		}
+		return nil
 	}
 	if index < p.first[from] {
 		return seglog.ErrCompacted
@@ -132,7 +141,7 @@ func TestJoin(t *testing.T) {
 // TestJoinGoesOn: a join whose source breaks off goes on with the next entry. Before, it began again, with a new copy
 // of mysqld's data. It never ended if the log had a stage that took more than 30 s to fetch, because after that time
 // the source closes the connection for entries. If the source is gone, or lags, any other gives the rest: the join
-// began again there, too. It is patient from the first failure on, however long that took to come.
+// began again there, too. It is patient from the first failure on, however long that took to come, and again after an answer.
 func TestJoinGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -140,15 +149,18 @@ func TestJoinGoesOn(t *testing.T) {
 		breaks byNode
 		last   byNode // the last entry that each has
 		hangs  int
-		ends   uint64
-		err    error
+		// hiccups: the source fails at the begin, and again after that time.
+		hiccups time.Duration
+		ends    uint64
+		err     error
 	}{
-		{"it breaks off once", 3, byNode{3: 4}, byNode{3: 9}, 0, 9, nil},
-		{"it is gone for good", 3, byNode{3: 4}, byNode{2: 9, 3: 4}, 0, 9, nil},
-		{"it leads, and is gone for good", 2, byNode{2: 4}, byNode{2: 4, 3: 9}, 0, 9, nil},
-		{"it lags", 3, nil, byNode{2: 9, 3: 4}, 0, 9, nil},
-		{"all hang once", 3, nil, byNode{2: 9, 3: 9}, 2, 9, nil},
-		{"all are gone for good", 3, byNode{2: 4, 3: 4}, byNode{2: 4, 3: 4}, 0, 4, errors.ErrUnsupported},
+		{"it breaks off once", 3, byNode{3: 4}, byNode{3: 9}, 0, 0, 9, nil},
+		{"it is gone for good", 3, byNode{3: 4}, byNode{2: 9, 3: 4}, 0, 0, 9, nil},
+		{"it leads, and is gone for good", 2, byNode{2: 4}, byNode{2: 4, 3: 9}, 0, 0, 9, nil},
+		{"it lags", 3, nil, byNode{2: 9, 3: 4}, 0, 0, 9, nil},
+		{"all hang once", 3, nil, byNode{2: 9, 3: 9}, 2, 0, 9, nil},
+		{"it answers between two failures", 3, nil, byNode{2: 9, 3: 9}, 0, time.Minute, 9, nil},
+		{"all are gone for good", 3, byNode{2: 4, 3: 4}, byNode{2: 4, 3: 4}, 0, 0, 4, errors.ErrUnsupported},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
@@ -156,7 +168,7 @@ func TestJoinGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = log.Close() }()
-			p := &peers{first: byNode{2: 1, 3: 1}, last: c.last, breaks: c.breaks, gone: len(c.last) > 1 && len(c.breaks) > 0, hangs: c.hangs}
+			p := &peers{first: byNode{2: 1, 3: 1}, last: c.last, breaks: c.breaks, gone: len(c.last) > 1 && len(c.breaks) > 0, hangs: c.hangs, hiccups: c.hiccups, begun: time.Now()}
 			join := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}, Others: func() []cluster.NodeID { return []cluster.NodeID{2, 3} }}
 			if err := join.Join(t.Context(), 1, c.from, 1); !errors.Is(err, c.err) || log.LastIndex() != c.ends {
 				t.Errorf("%s: %v, the log ends at %d; want %v, %d", c.what, err, log.LastIndex(), c.err, c.ends)
