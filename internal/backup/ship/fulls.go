@@ -174,8 +174,10 @@ func readManifest(ctx context.Context, store repository.Store, full string) (m a
 // Prune deletes the objects that Contents.Prunable names, and what interrupted backups have left. It returns the
 // names of what it deleted; with dryRun, of what it would delete. apart says which backups do not count among the keep
 // ones, although they could be restored. While the repository has backups of two histories, Prune deletes nothing. If
-// an object cannot be deleted, Prune goes on with the others: deleteAll.
+// an object cannot be deleted, Prune goes on with the others: deleteAll. It ends after pruneTime, and the next one goes on.
 func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (names, apart []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, pruneTime, errPruneTime)
+	defer cancel()
 	contents, err := list(ctx, store)
 	if err != nil {
 		return nil, nil, err
@@ -202,10 +204,18 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 }
 
 const (
-	// prunePatience is how long Prune works if some object cannot be deleted: each may wait for a store that does not answer.
+	// pruneTime bounds Prune: the night's full backup is taken after it. It is long, as a store may need a second for each object.
+	pruneTime = 4 * time.Hour
+	// prunePatience is how long one deletion may take, and how long Prune works if some object cannot be deleted: each may wait
+	// for a store that does not answer.
 	prunePatience = 10 * time.Minute
 	// pruneErrorsMax bounds the errors that Prune returns.
 	pruneErrorsMax = 10
+)
+
+var (
+	errPruneTime  = errors.New("a prune ends after 4 h")
+	errDeleteTime = errors.New("it has not ended for 10 min, and was called off")
 )
 
 // deleteAll deletes objects, in the order of Contents.Prunable. It keeps the manifest of a full backup whose data were not
@@ -217,17 +227,22 @@ func deleteAll(ctx context.Context, store repository.Store, names []string) (gon
 		if isManifest && (failed[archive.DataName(full)] || pieceFailed && i == len(names)-1) {
 			continue
 		}
-		e := store.Delete(ctx, name)
-		if e == nil || errors.Is(e, repository.ErrNotFound) {
+		e := deleteOne(ctx, store, name)
+		if e == nil {
 			gone = append(gone, name)
-			continue
+		} else {
+			failed[name] = true
+			pieceFailed = pieceFailed || !isManifest && !strings.HasSuffix(name, archive.DataName(""))
+			if len(failed) <= pruneErrorsMax {
+				err = errors.Join(err, fmt.Errorf("delete %s: %w", name, e))
+			}
 		}
-		failed[name] = true
-		pieceFailed = pieceFailed || !isManifest && !strings.HasSuffix(name, archive.DataName(""))
-		if len(failed) <= pruneErrorsMax {
-			err = errors.Join(err, fmt.Errorf("delete %s: %w", name, e))
-		}
-		if ctx.Err() != nil || time.Since(began) > prunePatience {
+		rest := len(names) - i - 1
+		if rest > 0 && (ctx.Err() != nil || e != nil && time.Since(began) > prunePatience) {
+			if e == nil { // else e has it
+				err = errors.Join(err, context.Cause(ctx))
+			}
+			err = errors.Join(err, fmt.Errorf("%d more were not tried: the next prune goes on there", rest))
 			break
 		}
 	}
@@ -235,6 +250,16 @@ func deleteAll(ctx context.Context, store repository.Store, names []string) (gon
 		err = errors.Join(err, fmt.Errorf("%d more could not be deleted", more))
 	}
 	return gone, err
+}
+
+// deleteOne deletes an object, if it is there.
+func deleteOne(ctx context.Context, store repository.Store, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, prunePatience, errDeleteTime)
+	defer cancel()
+	if err := store.Delete(ctx, name); !errors.Is(err, repository.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // reaches returns what each full backup says of itself, and in apart which of them do not count as whole because they

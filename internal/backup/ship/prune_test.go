@@ -101,7 +101,8 @@ func TestPruneGoesOn(t *testing.T) {
 	}
 }
 
-// TestPruneEnds: a store that does not answer is not asked for each object.
+// TestPruneEnds: a store that does not answer is not asked for each object. A store that needs a minute for each ends a prune, too,
+// as a full backup is taken after it; and an object whose deletion hangs holds up neither.
 func TestPruneEnds(t *testing.T) {
 	names := make([]string, 40)
 	for i := range names {
@@ -112,9 +113,36 @@ func TestPruneEnds(t *testing.T) {
 			store := &refusing{refused: names, takes: takes}
 			if gone, err := deleteAll(t.Context(), store, names); len(gone) > 0 || !errors.Is(err, errDenied) || store.asked != want {
 				t.Errorf("each takes %v: asked for %d objects, not %d; deleted %v, %v", takes, store.asked, want, gone, err)
+			} else if left := fmt.Sprintf("%d more were not tried", 40-want); want < 40 && !strings.Contains(err.Error(), left) {
+				t.Errorf("each takes %v: %v", takes, err)
 			}
 		})
 	}
+	c, n := newConfig(t), newNode(5)
+	backUp(t, c, n, 7)
+	synctest.Test(t, func(t *testing.T) {
+		began, store := time.Now(), &refusing{Store: c.Store, takes: 50 * time.Minute}
+		gone, _, err := Prune(t.Context(), store, 1, false)
+		if took := time.Since(began); len(gone) != 5 || took > pruneTime+store.takes || !errors.Is(err, errPruneTime) || !strings.Contains(err.Error(), "more were not tried") {
+			t.Errorf("deleted %v, in %v: %v", gone, took, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		began, store := time.Now(), hanging{}
+		gone, err := deleteAll(t.Context(), store, names)
+		if took := time.Since(began); len(gone) > 0 || took > 2*prunePatience || !errors.Is(err, errDeleteTime) {
+			t.Errorf("deleted %v, in %v: %v", gone, took, err)
+		}
+	})
+}
+
+// hanging is a store whose deletions end with their context.
+type hanging struct{ repository.Store }
+
+// Delete implements repository.Store.
+func (hanging) Delete(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // refusing is a store that does not delete some objects.
