@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -235,6 +236,9 @@ log that is there neither. If the repository has backups of another cluster, not
 deleted. What interrupted backups have left is deleted, too. If [backup] has commands but no
 delete_command, the command says so, and ends well.
 
+If an object cannot be deleted, the command deletes the others, says which, and ends with an
+error. It ends after 4 hours, and the next one goes on.
+
 The command does not ask. Run it with --dry-run first.`,
 		Example: `  quorate backup prune --dry-run
   quorate backup prune --keep 14`,
@@ -255,27 +259,26 @@ The command does not ask. Run it with --dry-run first.`,
 			for _, text := range apart {
 				fmt.Fprintln(cmd.ErrOrStderr(), text)
 			}
-			if err != nil {
+			if err != nil && len(names) == 0 {
 				return err
 			}
-			verb := "deleted"
-			if dryRun {
-				verb = "would be deleted"
-			}
-			var text strings.Builder
-			for _, name := range names {
-				fmt.Fprintln(&text, name)
-			}
-			fmt.Fprintf(&text, "%s %s\n", units.Count(len(names), "object", "objects"), verb)
-			err = show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": names}, text.String())
+			shown := show(cmd.OutOrStdout(), p.control.asJSON, map[string]any{"dry_run": dryRun, "deleted": names}, prunedText(names, dryRun))
 			if !dryRun {
-				err = wasDone(err)
+				shown = wasDone(shown)
 			}
-			return err
+			return cmp.Or(err, shown) // what was deleted is said, also beside an error
 		},
 	}
 	p.flags(cmd)
 	cmd.Flags().IntVar(&keep, "keep", 0, "how many full backups stay (default: backup.keep_full of the configuration, or 7)")
 	dryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+func prunedText(names []string, dryRun bool) string {
+	verb := "deleted"
+	if dryRun {
+		verb = "would be deleted"
+	}
+	return strings.Join(append(slices.Clone(names), fmt.Sprintf("%s %s\n", units.Count(len(names), "object", "objects"), verb)), "\n")
 }

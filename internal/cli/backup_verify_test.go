@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/backup/archive"
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
@@ -108,6 +110,31 @@ func TestScratchOfOthers(t *testing.T) {
 		if _, err := os.Lstat(path); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestPruneSaysWhatIsGone: a prune that cannot delete an object says which others it deleted, and fails.
+func TestPruneSaysWhatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	gone, held := archive.FullName(time.Unix(0, 0), "a"), archive.FullName(time.Unix(100_000, 0), "a")
+	for i, name := range []string{gone, held, archive.FullName(time.Unix(200_000, 0), "a")} {
+		m := fmt.Sprintf(`{"format": 1, "begin": {"first": %d}, "end": {"index": %[1]d}, "data": "x"}`, i+1)
+		piece := archive.Piece{First: uint64(i + 1), Last: uint64(i + 1), Sum: strings.Repeat("0", 16)}
+		for object, text := range map[string]string{archive.DataName(name): "x", archive.ManifestName(name): m, piece.Name(): "x"} {
+			if err := os.WriteFile(filepath.Join(dir, object), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "node.toml")
+	text := fmt.Sprintf("cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n[backup]\nput_command = \"false\"\n"+
+		"get_command = 'cat %[1]s/$QUORATE_OBJECT'\nlist_command = 'ls %[1]s'\ndelete_command = '[ $QUORATE_OBJECT != %[2]s ] && rm %[1]s/$QUORATE_OBJECT'\n", dir, archive.DataName(held))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "backup", "prune", "--config", path, "--keep", "1")
+	if code != 1 || !strings.Contains(stdout, archive.ManifestName(gone)+"\n") || strings.Contains(stdout, held) || !strings.Contains(stdout, " deleted\n") || !strings.Contains(stderr, archive.DataName(held)) {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
 
