@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,13 +126,9 @@ func (p *backupPlace) take(ctx context.Context, isNew bool, out, errOut io.Write
 		return err
 	}
 	began := time.Now()
-	logger := slog.New(slog.NewTextHandler(errOut, nil))
 	shown := &copyShown{out: errOut, line: progressLine{out: errOut, verb: "copy"}}
 	name, m, err := ship.Full(ctx, ship.Config{
-		Store: store, Recipients: b.Recipients, Interval: b.Interval, New: isNew, Patience: lagPatience,
-		Again: func(err error) {
-			logger.Warn("the store failed: the backup tries again", "for", ship.StorePatience, "error", err)
-		},
+		Store: store, Recipients: b.Recipients, Interval: b.Interval, New: isNew, Patience: lagPatience, Again: shown.again,
 	}, agent, shown)
 	shown.line.clear()
 	if err != nil {
@@ -155,12 +152,23 @@ func orNoTime(at time.Time) string {
 // copyShown shows how far a full backup is.
 type copyShown struct {
 	out   io.Writer
+	mu    sync.Mutex // held while something is shown: the log has a goroutine of its own
 	line  progressLine
 	total int64
 }
 
+// again says that a step failed, and is tried again.
+func (s *copyShown) again(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line.clear()
+	slog.New(slog.NewTextHandler(s.out, nil)).Warn("a step of the backup failed: it is tried again", "for", ship.StorePatience, "error", err)
+}
+
 // Begun implements ship.Progress.
 func (s *copyShown) Begun(start archive.Start) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.total = start.DataBytes
 	if start.FromPrimary {
 		_ = printText(s.out, fmt.Sprintf("node %s is the primary: the copy reads all of its data beside the clients' work. Take backups on a replica\n", start.Node))
@@ -172,6 +180,8 @@ func (s *copyShown) Begun(start archive.Start) {
 
 // Copied implements ship.Progress.
 func (s *copyShown) Copied(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.line.draw(bytes, max(s.total, bytes))
 }
 

@@ -212,9 +212,13 @@ func restoreInto(ctx context.Context, o restoring) (done restored, err error) {
 		line.draw(int64(index-full.Begin.First), int64(last-full.Begin.First))
 	})
 	line.clear()
+	others := "other objects have its entries, so nothing is missing in this restore"
+	if err != nil {
+		others = "others were tried"
+	}
 	for _, unread := range chain.Unread() {
-		o.logger.Warn("a piece of the log cannot be read, and is left out", "error", unread)
-		done.unread = append(done.unread, unread.Error())
+		o.logger.Warn("a piece of the log cannot be read: "+others, "error", unread)
+		done.unread = append(done.unread, fmt.Sprintf("%v; %s", unread, others))
 	}
 	if err != nil {
 		return done, fmt.Errorf("restore the log: %w", damagedLog(err))
