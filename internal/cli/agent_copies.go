@@ -45,8 +45,11 @@ type agentCopies struct {
 const (
 	// copyStallMore is how much longer the data may stand still than the command that does not take them.
 	copyStallMore = time.Minute
-	// copyStallNever lets the log stand still for as long as this process lives: it is not read while a piece is stored, and that
-	// takes as long as it takes, again and again if the store fails. It costs the agent a connection.
+	// copyStallLog is how long the log may stand still: it is not read while a piece is stored, and that takes as long as it takes,
+	// again and again if the store fails. Meanwhile the agent keeps one of its places for copies, and a large transaction that
+	// is half sent, also on its disk.
+	copyStallLog = 24 * time.Hour
+	// copyStallNever lets the data stand still for as long as this process lives.
 	copyStallNever time.Duration = math.MaxInt64
 )
 
@@ -68,7 +71,7 @@ func (a agentCopies) Data(ctx context.Context) (io.ReadCloser, error) {
 
 // Log implements ship.Agent.
 func (a agentCopies) Log(ctx context.Context, first uint64) (io.ReadCloser, error) {
-	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first), copyStallNever)
+	return a.stream(ctx, cluster.StreamLog, fmt.Sprintf(`{"first":%d}`, first), copyStallLog)
 }
 
 func (a agentCopies) stream(ctx context.Context, name, args string, stall time.Duration) (io.ReadCloser, error) {
