@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 
 	_ "github.com/quorate/quorate/internal/agent" // of the program that TestMain builds: go test may not take a result of before it changed
 	_ "github.com/quorate/quorate/internal/cli"   // likewise
@@ -72,6 +73,10 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer end()
+	if err := room(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	binary := filepath.Join(dir, "quorate")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/quorate")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
@@ -91,6 +96,15 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	return m.Run()
+}
+
+// room returns an error if the disk is so full that nodes keep no data of before a rebuild, and raise alarms.
+func room(dir string) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil || disk.Bavail >= disk.Blocks/9 {
+		return err
+	}
+	return fmt.Errorf("less than one part in 9 of the disk of %s is free: make room (the build cache may be large: go clean -cache), or set TMPDIR to another disk", dir)
 }
 
 // findMySQL returns the MySQL installation to test with, "" where there is none.
