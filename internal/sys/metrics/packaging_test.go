@@ -22,7 +22,7 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-const rulesFile, rulesTestFile = "quorate.rules.yaml", "quorate_test.yaml"
+const rulesFile, rulesTestFile, daysTestFile = "quorate.rules.yaml", "quorate_test.yaml", "quorate_days_test.yaml"
 
 var (
 	metricName = regexp.MustCompile(`\bquorate_\w+`)
@@ -61,7 +61,8 @@ func all(r *regexp.Regexp, text string) (found []string) {
 func TestAlerts(t *testing.T) {
 	rules := read(t, "packaging", "prometheus", rulesFile)
 	alerts := all(alertName, rules)
-	if d := cmp.Diff(alerts, all(firing, read(t, "packaging", "prometheus", rulesTestFile))); d != "" || len(alerts) == 0 {
+	tests := read(t, "packaging", "prometheus", rulesTestFile) + read(t, "packaging", "prometheus", daysTestFile)
+	if d := cmp.Diff(alerts, all(firing, tests)); d != "" || len(alerts) == 0 {
 		t.Errorf("alerts that no test lets fire (-), and the other way round:\n%s", d)
 	}
 	for _, rule := range strings.Split(rules, "- alert: ")[1:] {
@@ -93,7 +94,7 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Skip("promtool is not installed (Debian: prometheus)")
 	}
-	for _, args := range [][]string{{"check", "rules", rulesFile}, {"check", "config", "prometheus.yaml"}, {"test", "rules", rulesTestFile, "quorate_days_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"check", "config", "prometheus.yaml"}, {"test", "rules", rulesTestFile, daysTestFile}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = filepath.Join(root, "packaging", "prometheus")
 		if out, err := cmd.CombinedOutput(); err != nil {
