@@ -405,7 +405,7 @@ func (p *tab) saysWhoMayOpen() {
 }
 
 // saysThatWritesWait: the primary's card is no green one while no commit ends, whatever the reason. And a failover that a clock
-// has dated years ahead is not new until then. Both were so.
+// has dated years ahead is not new until then, nor was it 0 s ago. All was so.
 func (p *tab) saysThatWritesWait() {
 	p.t.Helper()
 	evaluate[bool](p, `(() => { const parse = JSON.parse, at = new Date(Date.now() + 3 * 365 * 864e5).toISOString();
@@ -418,7 +418,8 @@ func (p *tab) saysThatWritesWait() {
 			return st; };
 		return true; })()`)
 	p.until(`document.querySelector('#card-primary').matches('.alarm') && document.querySelector('#primary-more').textContent === 'open, but writes wait: see below'`)
-	p.until(`document.querySelector('#changed').textContent.startsWith('failover: ') && !document.querySelector('#card-changed').matches('.notice')`)
+	p.until(`document.querySelector('#changed').textContent.startsWith('failover: ') && !document.querySelector('#card-changed').matches('.notice') &&
+		document.querySelector('#changed-more').textContent.endsWith(' UTC, by a clock that ran ahead')`)
 	evaluate[bool](p, `asTold()`)
 	p.until(`document.querySelector('#card-primary').matches('.ok')`)
 }

@@ -46,7 +46,8 @@ function ago(ms) {
   if (s < 2 * 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
   return `${Math.floor(s / 86400)} days`;
 }
-const since = t => ago(Date.now() - skew - t);
+const ahead = t => t - (Date.now() - skew) > 60e3; // as for the alerts
+const since = t => ahead(t) ? 'by a clock that ran ahead' : `${ago(Date.now() - skew - t)} ago`;
 const known = n => n.reachable || n.role_last;
 const levelWord = { ok: 'well', notice: 'not all well', alarm: 'needs attention' };
 function lagOf(n, st) {
@@ -81,9 +82,9 @@ function showVerdict(st) {
   if (!c) card('changed', '', 'None is known', '');
   else {
     const whom = c.from && c.from !== c.node ? `${c.from} → ${c.node || 'none'}` : c.node;
-    const at = new Date(c.at), young = Math.abs(Date.now() - skew - at) < 15 * 60e3; // a clock may have run ahead
+    const at = new Date(c.at), young = !ahead(at) && Date.now() - skew - at < 15 * 60e3;
     card('changed', c.what === 'no primary' ? 'alarm' : young && c.what === 'failover' ? 'notice' : '', `${c.what}: ${whom}`,
-      [`${since(at)} ago`, c.no_primary_ms ? `no primary for ${spanMs(c.no_primary_ms)}` : '', c.why ?? ''].filter(Boolean).join(', '));
+      [(ahead(at) ? `${utc(at)} UTC, ` : '') + since(at), c.no_primary_ms ? `no primary for ${spanMs(c.no_primary_ms)}` : '', c.why ?? ''].filter(Boolean).join(', '));
   }
   const rest = told.filter(s => !['primary', 'survives', 'failover'].includes(s.topic)); // the cards have these
   fill('sentences', rest, () => rest.map(s => make('li', { class: s.level }, s.text)));
@@ -189,11 +190,11 @@ function showHistory() {
     const took = [r.no_primary_ms ? `no primary for ${spanMs(r.no_primary_ms)}` : '', r.last_write_ms ? `last write ${spanMs(r.last_write_ms)} before` : '',
       r.applied_transactions ? `applied ${count(r.applied_transactions)} transactions first` : ''].filter(Boolean).join(', ');
     return make('li', { class: ['no primary', 'fenced', 'errant'].includes(r.what) ? 'bad' : r.what === 'failover' ? 'warn' : moves.includes(r.what) ? 'moved' : '' },
-      make('time', { datetime: r.at }, `${utc(at)} UTC`, make('span', { class: 'ago' }, `${since(at)} ago`)),
+      make('time', { datetime: r.at }, `${utc(at)} UTC`, make('span', { class: 'ago' }, since(at))),
       make('div', {}, make('b', {}, r.what), ` ${whom}`, r.why ? make('p', {}, r.why) : '', took ? make('p', {}, took) : ''));
   }));
   for (const e of document.querySelectorAll('#history time')) {
-    const text = `${since(new Date(e.dateTime))} ago`;
+    const text = since(new Date(e.dateTime));
     if (e.lastChild.textContent !== text) e.lastChild.textContent = text;
   }
 }
