@@ -127,7 +127,7 @@ type Agent struct {
 	old      *old.Keeper
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
-	// logDisk and dataDisk are how full the disks of the log and of mysqld's data are.
+	// logDisk and dataDisk are how full the disks of the log and of mysqld's data are; nil = not known.
 	logDisk, dataDisk atomic.Pointer[diskRoom]
 	// lastStep is when the role machine took its newest step, by the monotonic clock; nil = it does not
 	// run.

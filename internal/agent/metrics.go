@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -156,20 +155,38 @@ func (p provider) keyMetrics() []metrics.Sample {
 }
 
 // diskRoom is how much of a disk is free, in bytes.
-type diskRoom struct{ device, free, size uint64 }
-
-// lookAtDisk notes how full the disk of a directory is, so that a request need not wait for a disk.
-func (a *Agent) lookAtDisk(dir string, room *atomic.Pointer[diskRoom]) {
-	var at unix.Stat_t
-	var disk unix.Statfs_t
-	if err := errors.Join(unix.Stat(a.data.Join(dir), &at), unix.Statfs(a.data.Join(dir), &disk)); err == nil {
-		room.Store(&diskRoom{at.Dev, disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize)})
-	}
+type diskRoom struct {
+	device, free, size uint64
+	shared             bool // mysqld's data: with the log
 }
 
-// runDataDisk looks how full the disk of mysqld's data is. It may hang where the log's does not, so it has a goroutine of its own.
+// is tells whether two looks at the same moment were at one disk. Subvolumes of btrfs and datasets of a ZFS pool have devices of
+// their own, datasets also sizes: what they have in common is what is free.
+func (r diskRoom) is(other diskRoom) bool { return r.device == other.device || r.free == other.free }
+
+// lookAtDisk looks how full the disk of a directory is; nil = it cannot be seen.
+func (a *Agent) lookAtDisk(dir string) *diskRoom {
+	var at unix.Stat_t
+	var disk unix.Statfs_t
+	if errors.Join(unix.Stat(a.data.Join(dir), &at), unix.Statfs(a.data.Join(dir), &disk)) != nil {
+		return nil
+	}
+	return &diskRoom{device: at.Dev, free: disk.Bavail * uint64(disk.Bsize), size: disk.Blocks * uint64(disk.Bsize)}
+}
+
+// lookAtDataDisk notes how full the disk of mysqld's data is, so that a request need not wait for a disk.
+func (a *Agent) lookAtDataDisk() error {
+	log, data := a.lookAtDisk("log"), a.lookAtDisk("mysql")
+	if log != nil && data != nil {
+		data.shared = data.is(*log)
+	}
+	a.dataDisk.Store(data)
+	return nil
+}
+
+// runDataDisk has a goroutine of its own: this disk may hang where the log's does not.
 func (a *Agent) runDataDisk(ctx context.Context) error {
-	return every(ctx, stateEvery, func() error { a.lookAtDisk("mysql", &a.dataDisk); return nil })
+	return every(ctx, stateEvery, a.lookAtDataDisk)
 }
 
 // inPlaceEvery is how often the agent looks whether its data directory and its log are still there.
@@ -215,15 +232,12 @@ func (p provider) logMetrics(own status.Node) []metrics.Sample {
 		metrics.Of("quorate_log_prefetch_wasted_bytes_total", s.WastedBytes),
 		metrics.Of("quorate_log_truncations_total", s.Truncations),
 	}
-	log := p.logDisk.Load()
-	if log != nil {
-		m = append(m, metrics.Of("quorate_log_disk_free_bytes", log.free), metrics.Of("quorate_log_disk_size_bytes", log.size))
+	if d := p.logDisk.Load(); d != nil {
+		m = append(m, metrics.Of("quorate_log_disk_free_bytes", d.free), metrics.Of("quorate_log_disk_size_bytes", d.size))
 	}
 	if d := p.dataDisk.Load(); d != nil {
-		if log != nil {
-			m = append(m, metrics.Bool("quorate_log_disk_shared", d.device == log.device))
-		}
-		m = append(m, metrics.Of("quorate_data_disk_free_bytes", d.free), metrics.Of("quorate_data_disk_size_bytes", d.size))
+		m = append(m, metrics.Of("quorate_data_disk_free_bytes", d.free), metrics.Of("quorate_data_disk_size_bytes", d.size),
+			metrics.Bool("quorate_log_disk_shared", d.shared))
 	}
 	return m
 }

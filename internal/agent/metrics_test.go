@@ -102,8 +102,8 @@ func TestScrape(t *testing.T) {
 	}
 	a.board.Update(func(s *status.Node) { s.Seed = nil })
 	look := func() {
-		a.lookAtDisk("log", &a.logDisk)
-		a.lookAtDisk("mysql", &a.dataDisk)
+		a.logDisk.Store(a.lookAtDisk("log"))
+		_ = a.lookAtDataDisk()
 	}
 	look()
 	if gather()["quorate_data_disk_free_bytes"] != nil {
@@ -231,4 +231,23 @@ func TestStateMetrics(t *testing.T) {
 		"voters  1", "voters_reachable  1", "failures_survived  -1")
 	a.board.Update(func(s *status.Node) { s.Role = status.RolePromoting })
 	check("it opens", "maintenance  1", "fenced  1", "node_state promoting 1", "log_state ok 1", "mysqld_up  1", "voters  1", "voters_reachable  1")
+}
+
+// TestOneDisk: what has the same room is one disk, whatever its devices are. By the device alone two subvolumes of btrfs were two
+// disks, and the copy of a full backup raised the alert of the log's.
+func TestOneDisk(t *testing.T) {
+	data := diskRoom{device: 40, free: 5 << 30, size: 100 << 30}
+	for name, c := range map[string]struct {
+		log  diskRoom
+		want bool
+	}{
+		"one directory of the other's file system": {diskRoom{40, 5<<30 - 8192, 100 << 30, false}, true}, // it was written meanwhile
+		"subvolumes of btrfs":                      {diskRoom{41, 5 << 30, 100 << 30, false}, true},
+		"datasets of a ZFS pool":                   {diskRoom{41, 5 << 30, 7 << 30, false}, true},
+		"two equal disks":                          {diskRoom{41, 6 << 30, 100 << 30, false}, false},
+	} {
+		if got := data.is(c.log); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
 }

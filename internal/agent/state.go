@@ -84,7 +84,7 @@ func (a *Agent) runState(ctx context.Context) error {
 			a.board.SetTrouble(aboutNewer, "")
 		}
 		a.requests.EndMaintenance(ctx)
-		a.lookAtDisk("log", &a.logDisk)
+		a.logDisk.Store(a.lookAtDisk("log"))
 		a.records.WriteHistory() // last: nothing waits for it
 		select {
 		case <-ctx.Done():
