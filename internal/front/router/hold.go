@@ -31,24 +31,23 @@ var (
 // session ends.
 func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	s, known, err := r.find(ctx, client)
-	lack := r.lack()
+	lack := r.lack() // at the last attempt: it may have been another reason before
+	if known {
+		lack = "the node for this client has too many clients, or cannot be reached"
+	}
 	switch {
 	case err == nil:
 		r.splice(s)
 		return
 	case errors.Is(err, errHoldMax):
 		r.stats.rejected.Add(1)
-		if known {
-			lack = "the node for this client has too many clients, or cannot be reached"
+		if r.config.HoldMax > 0 {
+			lack += fmt.Sprintf(", and %d connections wait already", r.config.HoldMax)
 		}
-		reject(client, codeConnCount, fmt.Sprintf("quorate: %s, and %d connections wait already", lack, r.config.HoldMax))
+		reject(client, codeConnCount, "quorate: "+lack)
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
-		lack += fmt.Sprintf(" for %v", r.config.HoldTimeout)
-		if known {
-			lack = fmt.Sprintf("for %v the node for this client has had too many clients, or could not be reached", r.config.HoldTimeout)
-		}
-		reject(client, codeConnHost, "quorate: "+lack+": see `quorate status`")
+		reject(client, codeConnHost, fmt.Sprintf("quorate: waited %v, %s: see `quorate status`", r.config.HoldTimeout, lack))
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
 		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")

@@ -33,7 +33,7 @@ func TestHeldClientThatSpeaksFirstLosesNothing(t *testing.T) {
 func TestHoldTimeout(t *testing.T) {
 	n := newNode(t, Config{HoldTimeout: 20 * time.Millisecond})
 	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
-	if code != codeConnHost || message != "quorate: no primary for 20ms: see `quorate status`" {
+	if code != codeConnHost || message != "quorate: waited 20ms, no primary: see `quorate status`" {
 		t.Errorf("error %d %q", code, message)
 	}
 	if s := n.Stats(); s.HoldTimeouts != 1 {
@@ -51,7 +51,7 @@ func TestNodeRefuses(t *testing.T) {
 	}
 	n := refused(Config{HoldTimeout: 20 * time.Millisecond})
 	_, message := errorPacket(t, expectEnd(t, dial(t, n)))
-	if message != "quorate: for 20ms the node for this client has had too many clients, or could not be reached: see `quorate status`" {
+	if message != "quorate: waited 20ms, the node for this client has too many clients, or cannot be reached: see `quorate status`" {
 		t.Error(message)
 	}
 	if s := n.Stats(); s.HoldTimeouts != 1 {
@@ -98,6 +98,11 @@ func TestHoldMax(t *testing.T) {
 	eventually(t, "the place is free", func() bool { return n.Stats().Held == 0 })
 	dial(t, n)
 	eventually(t, "the next client is held", func() bool { return n.Stats().Held == 1 })
+	// Where nobody may wait, none does.
+	n = newNode(t, Config{HoldMax: -1})
+	if code, message = errorPacket(t, expectEnd(t, dial(t, n))); code != codeConnCount || message != "quorate: no primary" {
+		t.Errorf("where nobody may wait: error %d %q", code, message)
+	}
 }
 
 func TestHeldClientResets(t *testing.T) {

@@ -82,7 +82,7 @@ func TestSessionsLeaveANode(t *testing.T) {
 func TestReadersAreHeld(t *testing.T) {
 	n := newNode(t, Config{ReadOnly: true, HoldTimeout: 20 * time.Millisecond})
 	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
-	if code != codeConnHost || !strings.HasPrefix(message, "quorate: no replica may be read: ") || !strings.HasSuffix(message, " for 20ms: see `quorate status`") {
+	if code != codeConnHost || !strings.HasPrefix(message, "quorate: waited 20ms, no replica may be read: ") || !strings.HasSuffix(message, ": see `quorate status`") {
 		t.Errorf("error %d %q", code, message)
 	}
 	here := newNode(t, Config{ReadOnly: true, Refuse: true})

@@ -125,6 +125,7 @@ func newNode(t *testing.T, config Config) *node {
 	if config.HoldMax == 0 {
 		config.HoldMax = 10
 	}
+	config.HoldMax = max(config.HoldMax, 0) // -1: nobody may wait
 	b := &fakeBackend{changed: make(chan struct{})}
 	n := &node{Router: New(config, b), backend: b}
 	if err := n.Listen(); err != nil {
