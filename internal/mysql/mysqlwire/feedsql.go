@@ -183,7 +183,10 @@ func (s *feedSession) relay(ctx context.Context, q *sqlServer, answer func(*rela
 	err := answer(q.relayTo(slowWriter{s.conn, s.wire.conn}))
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 	if gone := <-left; err != nil && gone != nil && !errors.Is(gone, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("the reader has left before its answer: %w", errors.Join(gone, s.killSQL(ctx, q)))
+		err = fmt.Errorf("the reader has left before its answer: %w", gone)
+		if e := s.killSQL(ctx, q); e != nil {
+			err = fmt.Errorf("%w; %w", err, e) // one line of the log
+		}
 	}
 	return err
 }
