@@ -22,17 +22,20 @@ import (
 	"github.com/quorate/quorate/lab/result"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if FindInstallations("", "").MySQL == nil { // like other packages' tests: the prefix that `make mysql` makes
+		base, err := filepath.Abs("../../.mysql")
+		if err := errors.Join(err, os.Setenv("QUORATE_MYSQL_BASE", base)); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // installations returns the programs of this machine, with quorate built from this tree.
 func installations(t *testing.T, system string) Installations {
 	t.Helper()
-	in := FindInstallations("", "")
-	if in.MySQL == nil {
-		// Like other packages' tests: the prefix that `make mysql` makes.
-		t.Setenv("QUORATE_MYSQL_BASE", mustAbs(t, "../../.mysql"))
-		in = FindInstallations(os.Getenv(EnvRivals), "")
-	}
+	in := FindInstallations(os.Getenv(EnvRivals), "")
 	if os.Getenv(EnvRivals) == "" {
 		rivals := FindInstallations(mustAbs(t, "../../.rivals"), "")
 		in.MariaDB, in.MySQLRouter = rivals.MariaDB, rivals.MySQLRouter
@@ -223,6 +226,8 @@ const envLong = "QUORATE_LAB_LONG"
 
 // TestSystems deploys every system and goes through what a Deployment offers.
 func TestSystems(t *testing.T) {
+	t.Parallel()
+	templates := shortDir(t)
 	for _, tc := range []struct {
 		o    Options
 		then []func(*testing.T, *Deployment)
@@ -239,6 +244,7 @@ func TestSystems(t *testing.T) {
 		{o: Options{System: MGRMulti, Compress: true}},
 	} {
 		t.Run(tc.o.System, func(t *testing.T) {
+			tc.o.Templates = templates
 			d := deploy(t, tc.o)
 			writeEverywhere(t, d, "first")
 			judgePrimary(t, d)
@@ -451,6 +457,7 @@ func failOver(t *testing.T, d *Deployment) {
 
 // TestVariants deploys the variants that TestSystems does not.
 func TestVariants(t *testing.T) {
+	t.Parallel()
 	t.Run("quorate", func(t *testing.T) {
 		d := deploy(t, Options{System: Quorate, Loggers: 1, Learners: 1, Compress: true, Workers: 1})
 		writeEverywhere(t, d, "first")
@@ -506,9 +513,11 @@ func TestVariants(t *testing.T) {
 // TestCities: writes move to the other city by a switchover. If the primary's city is gone for good, they go on there
 // after an operator's steps.
 func TestCities(t *testing.T) {
+	t.Parallel()
+	templates := shortDir(t)
 	for name, o := range map[string]Options{"site-majority": {Durability: siteMajority}, "sites": {Sites: 2}} {
 		t.Run(name, func(t *testing.T) {
-			o.System = Quorate
+			o.System, o.Templates = Quorate, templates
 			d := deploy(t, o)
 			writeEverywhere(t, d, "first")
 			for _, node := range d.City("a") {
@@ -530,7 +539,7 @@ func TestCities(t *testing.T) {
 			}
 		})
 		t.Run(name+" in order", func(t *testing.T) {
-			o.System = Quorate
+			o.System, o.Templates = Quorate, templates
 			d := deploy(t, o)
 			writeEverywhere(t, d, "first")
 			if err := d.Switchover(t.Context(), true); err != nil {

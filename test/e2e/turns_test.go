@@ -12,20 +12,25 @@ import (
 // time, and six clusters, and the simulator beside them, use all of two cores.
 const besideEachOther = 6
 
+// moreOfShort is how many more run at once when only tests that are not in longest are left: the simulator has ended by then.
+const moreOfShort = 1
+
 // longest are the tests that take the longest time, in this order. They begin before others, so that none of them is
 // left alone at the end.
-var longest = []string{"TestPort", "TestMysqlDisk", "TestFollow", "TestKill", "TestKeys", "TestMembersRebuild", "TestMySQLRouter",
-	"TestLongTransaction", "TestAdoptSemiSync", "TestXA", "TestMembersClone", "TestStoppedApplier", "TestUpgradeMySQL",
-	"TestBackup", "TestLogDisk", "TestAttack", "TestXAOnReplica", "TestOperate", "TestRepair", "TestUpgradeLogger", "TestReaders",
-	"TestAdoptGroup", "TestAdopt", "TestClock", "TestUpgrade", "TestSites"}
+var longest = []string{"TestPort", "TestMysqlDisk", "TestFollow", "TestMySQLRouter", "TestKeys", "TestKill", "TestMembersRebuild",
+	"TestLongTransaction", "TestAdoptSemiSync", "TestBackup", "TestXA", "TestMembersClone", "TestStoppedApplier", "TestUpgradeMySQL",
+	"TestRepair", "TestOperate", "TestAttack", "TestPartition", "TestLogDisk", "TestDDL", "TestXAOnReplica", "TestReadPort", "TestClock",
+	"TestSource", "TestUpgrade", "TestAttackPlain", "TestVariables", "TestUpgradeLogger", "TestReaders", "TestAdoptGroup", "TestAdopt",
+	"TestSites", "TestNoMajority", "TestTimings", "TestDisk", "TestLogger", "TestForm", "TestHistory", "TestDidCommit"}
 
 // turns are whose turn it is of the tests that run beside others.
 var turns queue
 
 type queue struct {
-	mu      sync.Mutex
-	free    int
-	waiting []turn
+	mu               sync.Mutex
+	runMax, shortMax int
+	running          int
+	waiting          []turn
 }
 
 type turn struct {
@@ -45,7 +50,7 @@ func beside(t *testing.T) {
 	mine := turn{place: place, begin: make(chan struct{})}
 	turns.change(func() { turns.waiting = append(turns.waiting, mine) })
 	<-mine.begin
-	t.Cleanup(func() { turns.change(func() { turns.free++ }) }) // when its cluster has ended
+	t.Cleanup(func() { turns.change(func() { turns.running-- }) }) // when its cluster has ended
 }
 
 // change does something to the queue, and lets those begin whose turn it is.
@@ -54,19 +59,28 @@ func (q *queue) change(do func()) {
 	defer q.mu.Unlock()
 	do()
 	slices.SortStableFunc(q.waiting, func(a, b turn) int { return a.place - b.place })
-	for ; q.free > 0 && len(q.waiting) > 0; q.free-- {
+	for len(q.waiting) > 0 {
+		runMax := q.runMax
+		if q.waiting[0].place == len(longest) {
+			runMax = q.shortMax
+		}
+		if q.running >= runMax {
+			return
+		}
 		close(q.waiting[0].begin)
 		q.waiting = q.waiting[1:]
+		q.running++
 	}
 }
 
 // open takes the place of -parallel: all tests come to the queue, as soon as those that run alone have ended.
 func (q *queue) open() (err error) {
 	flag.Parse()
-	q.free = besideEachOther
+	q.runMax, q.shortMax = besideEachOther, besideEachOther+moreOfShort
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "test.parallel" {
-			q.free, err = strconv.Atoi(f.Value.String())
+			q.runMax, err = strconv.Atoi(f.Value.String())
+			q.shortMax = q.runMax
 		}
 	})
 	if err != nil {
