@@ -160,9 +160,15 @@ type diskRoom struct {
 	shared             bool // mysqld's data: with the log
 }
 
-// is tells whether two looks at the same moment were at one disk. Subvolumes of btrfs and datasets of a ZFS pool have devices of
+// roundedBytes is how much may differ what two looks at one disk, one after the other, say that is free: ZFS rounds it to the
+// record of each dataset, and somebody may write.
+const roundedBytes = 1 << 20
+
+// is tells whether two looks, one after the other, were at one disk. Subvolumes of btrfs and datasets of a ZFS pool have devices of
 // their own, datasets also sizes: what they have in common is what is free.
-func (r diskRoom) is(other diskRoom) bool { return r.device == other.device || r.free == other.free }
+func (r diskRoom) is(other diskRoom) bool {
+	return r.device == other.device || r.free > 0 && max(r.free, other.free)-min(r.free, other.free) <= roundedBytes
+}
 
 // lookAtDisk looks how full the disk of a directory is; nil = it cannot be seen.
 func (a *Agent) lookAtDisk(dir string) *diskRoom {

@@ -243,11 +243,14 @@ func TestOneDisk(t *testing.T) {
 	}{
 		"one directory of the other's file system": {diskRoom{40, 5<<30 - 8192, 100 << 30, false}, true}, // it was written meanwhile
 		"subvolumes of btrfs":                      {diskRoom{41, 5 << 30, 100 << 30, false}, true},
-		"datasets of a ZFS pool":                   {diskRoom{41, 5 << 30, 7 << 30, false}, true},
+		"datasets of a ZFS pool":                   {diskRoom{41, 5<<30 - 5*16<<10, 7 << 30, false}, true}, // of other records
 		"two equal disks":                          {diskRoom{41, 6 << 30, 100 << 30, false}, false},
 	} {
 		if got := data.is(c.log); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+	if (diskRoom{device: 40}).is(diskRoom{device: 41}) {
+		t.Error("two full disks are one")
 	}
 }

@@ -190,14 +190,17 @@ func Prune(ctx context.Context, store repository.Store, keep int, dryRun bool) (
 	}
 	names = contents.Prunable(keep, time.Now(), reach)
 	parts, err := store.Parts(ctx, !dryRun)
+	if err != nil {
+		return nil, apart, err
+	}
 	left := []string{}
 	for _, p := range parts {
 		if p.State == repository.PartLeft {
 			left = append(left, p.Name)
 		}
 	}
-	if err != nil || dryRun {
-		return append(left, names...), apart, err
+	if dryRun {
+		return append(left, names...), apart, nil
 	}
 	deleted, err := deleteAll(ctx, store, names)
 	return append(left, deleted...), apart, err

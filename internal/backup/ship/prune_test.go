@@ -120,6 +120,9 @@ func TestPruneEnds(t *testing.T) {
 	}
 	c, n := newConfig(t), newNode(5)
 	backUp(t, c, n, 7)
+	if gone, _, err := Prune(t.Context(), noParts{c.Store}, 1, false); len(gone) > 0 || !errors.Is(err, errDenied) {
+		t.Errorf("nothing was deleted, and %v is said to be gone: %v", gone, err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		began, store := time.Now(), &refusing{Store: c.Store, takes: 50 * time.Minute}
 		gone, _, err := Prune(t.Context(), store, 1, false)
@@ -162,3 +165,8 @@ func (r *refusing) Delete(ctx context.Context, name string) error {
 	}
 	return r.Store.Delete(ctx, name)
 }
+
+// noParts is a store whose unfinished objects cannot be listed.
+type noParts struct{ repository.Store }
+
+func (noParts) Parts(context.Context, bool) ([]repository.Part, error) { return nil, errDenied }

@@ -83,7 +83,7 @@ var sections = []Section{
 		gauge("quorate_log_disk_size_bytes", "Size of the log's disk.", "Together with the free bytes."),
 		gauge("quorate_data_disk_free_bytes", "Free bytes of the disk of mysqld's data, looked at every 10 s; mostly the log's disk, too. A logger does not show it.", "Before it is full: a primary fails over for it, a replica lags."),
 		gauge("quorate_data_disk_size_bytes", "Size of the disk of mysqld's data.", "Together with the free bytes."),
-		gauge("quorate_log_disk_shared", "1 where the log and mysqld's data are on one disk: the same device, or as many free bytes at the same moment (two subvolumes of btrfs, two datasets of a ZFS pool). A logger does not show it.", "Whether what fills one fills the other."),
+		gauge("quorate_log_disk_shared", "1 where the log and mysqld's data are on one disk: the same device, or as many free bytes, to a MiB, at the same moment (two subvolumes of btrfs, two datasets of a ZFS pool). A logger does not show it.", "Whether what fills one fills the other."),
 		gauge("quorate_purge_blocked", "1 while the log is longer than its retention and cannot be purged, or an XA transaction is prepared for a minute: quorate status says why.", "The disk fills up."),
 		gauge("quorate_log_first_index", "First index in the log.", "It stands still: nothing is purged."),
 		gauge("quorate_log_last_index", "Last index in the log.", "A replica's falls behind the primary's: the network."),
