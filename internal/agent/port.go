@@ -141,17 +141,30 @@ func (c clients) runPort(ctx context.Context) error {
 }
 func (c clients) EndReads(ctx context.Context) error {
 	c.readersSQL.End()
-	if p := c.currentProcess(); p != nil {
-		for _, r := range c.cfg.Readers {
-			if !r.SQL {
-				continue
-			}
-			if err := p.Admin().EndSessions(ctx, r.User); err != nil {
-				return err
-			}
+	c.killReaders(ctx)
+	return c.reads.End(ctx)
+}
+
+// readersEndIn bounds killReaders.
+const readersEndIn = time.Second
+
+// killReaders kills the sessions of readers with SQL, for the sake of the locks that they hold. No promotion fails by it: they write
+// nothing.
+func (c clients) killReaders(ctx context.Context) {
+	p := c.currentProcess()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readersEndIn)
+	defer cancel()
+	for _, r := range c.cfg.Readers {
+		if !r.SQL {
+			continue
+		}
+		if err := p.Admin().EndSessions(ctx, r.User); err != nil {
+			c.logger.Warn("a reader's sessions were not killed: if one has locked tables, writes wait for its statement", "user", r.User, "error", err)
 		}
 	}
-	return c.reads.End(ctx)
 }
 func (c clients) ClosePort(ctx context.Context) error { // Port.Run is about to do it, too
 	return c.port.Told(ctx, c.work.Go)

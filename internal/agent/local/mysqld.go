@@ -266,10 +266,10 @@ func (m *Mysqld) watch(p *mysqld.Process) {
 // gone notes that a mysqld has ended, or has not started.
 func (m *Mysqld) gone() {
 	m.Ends.Add(1)
-	m.cfg.Board.SetTrouble(aboutReplication, "") // nothing replicates now
 	m.cfg.Board.Update(func(s *status.Node) {
 		s.Mysqld, s.MysqldPID, s.WaitingSessions = status.MysqldStopped, 0, 0
 	})
+	m.cfg.Board.SetTrouble(aboutReplication, "") // nothing replicates now; behind the other: see Applies
 }
 
 // SignalKill sends SIGKILL without waiting for the end.

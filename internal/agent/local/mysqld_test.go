@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/agent/standstill"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -132,10 +134,20 @@ func TestSlowStartThatIsKilled(t *testing.T) {
 // replication is started again, while nothing runs.
 func TestGoneSaysNothingOld(t *testing.T) {
 	m := Mysqld{cfg: Config{Board: board.New(board.Config{})}}
-	m.CatchingUp(cannotTakeOver("error 1062", "a"))
+	m.standstill = standstill.New(m.cfg.Board, "")
+	m.foreignXA.Begin() // a look is under way
+	m.cfg.Board.Update(func(s *status.Node) { s.Mysqld = status.MysqldRunning })
+	poll := func() { running{nil, &mysqld.Process{}, &m}.Applies(primary.ReplicaStatus{}, "error 1062") }
+	poll()
+	if own := m.cfg.Board.Own(); own.Reason != cannotTakeOver("error 1062", "") {
+		t.Errorf("while it runs: %q", own.Reason)
+	}
 	m.gone()
-	if own := m.cfg.Board.Own(); own.Reason != "" || own.Mysqld != status.MysqldStopped {
-		t.Errorf("%s: %q", own.Mysqld, own.Reason)
+	for range 2 {
+		if own := m.cfg.Board.Own(); own.Reason != "" || own.Mysqld != status.MysqldStopped {
+			t.Errorf("%s: %q", own.Mysqld, own.Reason)
+		}
+		poll() // mysqld answered it just before its end
 	}
 }
 

@@ -64,7 +64,7 @@ func (s running) slowWriters(ctx context.Context) (int, error) {
 	return len(sessions), err
 }
 
-// Applies implements primary.Probes.
+// Applies implements primary.Probes. What mysqld answered just before its end is not said of it behind its end.
 func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 	trouble := ""
 	switch {
@@ -74,6 +74,9 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
 	}
 	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)
+	if s.m.cfg.Board.Own().Mysqld != status.MysqldRunning {
+		s.m.cfg.Board.SetTrouble(aboutReplication, "")
+	}
 	s.pollForeignXA(r.Errno == errUnknownXID)
 }
 

@@ -190,7 +190,7 @@ func (n Node) Stopped() string {
 		return "it is fenced"
 	case n.Role == RoleErrant:
 		return "it is errant"
-	case n.ApplierStopped != "":
+	case n.ApplierStopped != "" && n.Role != RoleStarting: // while its mysqld starts that is of the one before
 		return "its applier has stopped"
 	}
 	return ""

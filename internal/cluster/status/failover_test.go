@@ -118,6 +118,7 @@ func TestFollows(t *testing.T) {
 		"fenced":          {Node{Role: RoleFenced}, false, "it is fenced"},
 		"errant":          {Node{Role: RoleErrant}, false, "it is errant"},
 		"starting":        {Node{Role: RoleStarting}, false, ""},
+		"starts again":    {Node{Role: RoleStarting, ApplierStopped: "error 1062"}, false, ""},
 		"unverified":      {Node{Role: RoleUnverified}, false, ""},
 		"log is healed":   {Node{Role: RoleStarting, LogState: LogRepairing}, true, ""},
 		"data upgraded":   {Node{Role: RoleStarting, Upgrading: true}, true, ""},
