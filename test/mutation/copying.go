@@ -10,7 +10,7 @@ const (
 func copying() []mutation {
 	return []mutation{
 		{
-			name: "join-early", what: "a node joins without all that its leader has", seeds: 20, nodes: 3, members: true,
+			name: "join-early", what: "a node joins without all that its leader has", from: 45, seeds: 20, nodes: 3, members: true,
 			edits: one(copyFile, "\tlast, term, err := c.target(ctx)\n", "\tlast, term, err := c.target(ctx)\n\tlast = 0\n"),
 		},
 		{
