@@ -35,15 +35,7 @@ func TestChainGoesAroundDamage(t *testing.T) {
 		if contents, err = list(t.Context(), c.Store); err != nil {
 			return nil, nil, err
 		}
-		chain := NewChain(t.Context(), c.Store, nil, "1f", contents, 1)
-		defer func() { _ = chain.Close() }()
-		for {
-			item, err := chain.Next()
-			if err != nil {
-				return all, chain.Unread(), err
-			}
-			all = append(all, item.Entry)
-		}
+		return readAll(t, c, contents, nil)
 	}
 	for _, left := range []int{0, 10, len(whole) / 3, len(whole) / 2, len(whole) - 1} {
 		put(t, c, long.Name(), whole[:left])
@@ -71,6 +63,27 @@ func TestChainGoesAroundDamage(t *testing.T) {
 	}
 }
 
+// readAll reads a repository as one log, and all of its large transactions, which must have these bytes.
+func readAll(t *testing.T, c Config, contents archive.Contents, stage []byte, keys ...age.Identity) (all []seglog.Entry, unread []error, err error) {
+	t.Helper()
+	chain := NewChain(t.Context(), c.Store, keys, "1f", contents, 1)
+	defer func() { _ = chain.Close() }()
+	for {
+		item, err := chain.Next()
+		if err != nil {
+			return all, chain.Unread(), err
+		}
+		if item.Stage != nil {
+			if b, err := io.ReadAll(item.Stage); err != nil {
+				return all, chain.Unread(), err
+			} else if !bytes.Equal(b, stage) {
+				t.Error("the transaction has other bytes")
+			}
+		}
+		all = append(all, item.Entry)
+	}
+}
+
 // TestChainGoesAroundDamageInStage: a piece that is damaged within a large transaction is left out, too, while its bytes are
 // read: others give the rest of them.
 func TestChainGoesAroundDamageInStage(t *testing.T) {
@@ -86,24 +99,7 @@ func TestChainGoesAroundDamageInStage(t *testing.T) {
 	if err != nil || len(contents.Pieces) != 5 {
 		t.Fatal(contents.Pieces, err)
 	}
-	read := func() (all []seglog.Entry, unread []error, err error) {
-		chain := NewChain(t.Context(), c.Store, nil, "1f", contents, 1)
-		defer func() { _ = chain.Close() }()
-		for {
-			item, err := chain.Next()
-			if err != nil {
-				return all, chain.Unread(), err
-			}
-			if item.Stage != nil {
-				if b, err := io.ReadAll(item.Stage); err != nil {
-					return all, chain.Unread(), err
-				} else if !bytes.Equal(b, n.stage) {
-					t.Error("the transaction has other bytes")
-				}
-			}
-			all = append(all, item.Entry)
-		}
-	}
+	read := func() (all []seglog.Entry, unread []error, err error) { return readAll(t, c, contents, n.stage) }
 	for i, p := range contents.Pieces[:2] { // the first one, then both, at different places
 		whole := object(t, c, p.Name())
 		bad := bytes.Clone(whole)
@@ -144,15 +140,10 @@ func TestChainGoesAroundKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chain := NewChain(t.Context(), c.Store, []age.Identity{key}, "1f", contents, 1)
-		read := 0
-		for ; err == nil; read++ {
-			_, err = chain.Next()
+		read, _, err := readAll(t, c, contents, nil, key)
+		if len(read) != want || Damaged(err) || !strings.Contains(err.Error(), "another key") {
+			t.Errorf("%d entries, want %d: %v", len(read), want, err)
 		}
-		if read--; read != want || Damaged(err) || !strings.Contains(err.Error(), "another key") {
-			t.Errorf("%d entries, want %d: %v", read, want, err)
-		}
-		_ = chain.Close()
 	}
 }
 
@@ -179,13 +170,9 @@ func TestChainGoesAroundMount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chain := NewChain(t.Context(), c.Store, nil, "1f", contents, 1)
-		defer func() { _ = chain.Close() }()
-		for broken = 1; ; all++ {
-			if _, err := chain.Next(); err != nil {
-				return all, chain.Unread(), err
-			}
-		}
+		broken = 1
+		entries, unread, err := readAll(t, c, contents, nil)
+		return len(entries), unread, err
 	}
 	if all, _, err := read(); all != 0 || Damaged(err) || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "object was not read") {
 		t.Errorf("%d entries: %v", all, err)
