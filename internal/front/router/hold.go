@@ -31,29 +31,34 @@ var (
 // session ends.
 func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	s, known, err := r.find(ctx, client)
-	lack := r.lack() // at the last attempt: it may have been another reason before
-	if known {
-		lack = "the node for this client has too many clients, or cannot be reached"
-	}
 	switch {
 	case err == nil:
 		r.splice(s)
 		return
 	case errors.Is(err, errHoldMax):
 		r.stats.rejected.Add(1)
+		lack := r.why(known)
 		if r.config.HoldMax > 0 {
 			lack += fmt.Sprintf(", and %d connections wait already", r.config.HoldMax)
 		}
 		reject(client, codeConnCount, "quorate: "+lack)
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
-		reject(client, codeConnHost, fmt.Sprintf("quorate: waited %v, %s: see `quorate status`", r.config.HoldTimeout, lack))
+		reject(client, codeConnHost, fmt.Sprintf("quorate: waited %v, %s: see `quorate status`", r.config.HoldTimeout, r.why(known)))
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
 		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")
 	default:
 		client.Close()
 	}
+}
+
+// why says what was in the way of the last attempt: it may have been another reason before.
+func (r *Router) why(known bool) string {
+	if known {
+		return "the node for this client has too many clients, or cannot be reached"
+	}
+	return r.lack()
 }
 
 // find returns a connected session for a client. While no node takes the client, it is held. If
