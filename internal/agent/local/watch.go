@@ -74,7 +74,7 @@ func (s running) Applies(r primary.ReplicaStatus, stopped string) {
 		trouble = cannotTakeOver(stopped, s.m.cfg.Self)
 	}
 	s.m.cfg.Board.SetTrouble(aboutReplication, trouble)
-	if s.m.cfg.Board.Own().Mysqld != status.MysqldRunning {
+	if trouble != "" && s.m.cfg.Board.Own().Mysqld != status.MysqldRunning {
 		s.m.cfg.Board.SetTrouble(aboutReplication, "")
 	}
 	s.pollForeignXA(r.Errno == errUnknownXID)

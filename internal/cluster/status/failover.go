@@ -182,6 +182,9 @@ func (f Failover) String() string {
 	return line
 }
 
+// standsStill tells whether the applier has stopped. While mysqld starts, ApplierStopped is of the mysqld before.
+func (n Node) standsStill() bool { return n.ApplierStopped != "" && n.Role != RoleStarting }
+
 // Stopped says why a node's mysqld will not follow the log until somebody, or the node itself, has mended that;
 // "" = nothing stops it.
 func (n Node) Stopped() string {
@@ -190,7 +193,7 @@ func (n Node) Stopped() string {
 		return "it is fenced"
 	case n.Role == RoleErrant:
 		return "it is errant"
-	case n.ApplierStopped != "" && n.Role != RoleStarting: // while its mysqld starts that is of the one before
+	case n.standsStill():
 		return "its applier has stopped"
 	}
 	return ""

@@ -307,7 +307,7 @@ func (c Cluster) plain() string {
 // Urgency says how urgent it is to look at the node.
 func (n Node) Urgency() Level {
 	switch {
-	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.ApplierStopped != "" && n.Role != RoleStarting, n.TwoSides:
+	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "", n.standsStill(), n.TwoSides:
 		return LevelAlarm
 	case n.Reason != "" && !n.Advice:
 		return LevelNotice // something ails it
