@@ -27,9 +27,10 @@
 // 930 s, half of it for its 500 starts; 450 lives of agents 470 s; these tests 180 s; copies of servers 28 s. A cluster
 // costs 4 s until its end. A test alone uses a third of one core, and waits the rest of the time. These make a run
 // shorter: scenarios that share a cluster, a mysqld that need not start, fewer transactions that no test looks at
-// (1000 cost 3 s), fewer looks at a condition (1000 cost 2 s), and writers that are quiet while nodes heal. We tried a tmpfs in
-// place of the disk: 6 % less. A start of mysqld takes 0.4 s whatever its settings: a tenth is a clock that it calibrates, a fifth
-// threads that wait for each other, the rest its dictionary and its memory.
+// (1000 cost 3 s), fewer looks at a condition (1000 cost 2 s), and writers that are quiet while nodes heal. With a
+// tmpfs in place of the disk, as in make test (scripts/test-tmpdir.sh), it is a sixth less. A start of mysqld takes
+// 0.4 s whatever its settings: a tenth is a clock that it calibrates, a fifth threads that wait for each other, the
+// rest its dictionary and its memory.
 //
 // # Attacks
 //

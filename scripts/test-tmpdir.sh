@@ -1,0 +1,12 @@
+#!/bin/sh
+# Prints where make test keeps the data of its servers: in memory if there is room for it. The tests kill processes, and
+# these lose nothing that is in the page cache: so a disk would only cost time. What a disk does when it fails is tested by
+# a mount of its own (internal/testkit/faultmount). make soak, the demo and the lab are on a disk.
+memory=/dev/shm
+free=$(df -k --output=avail "$memory" 2>/dev/null | tail -1)
+available=$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo 2>/dev/null)
+if [ "${free:-0}" -ge 16000000 ] && [ "${available:-0}" -ge 16000000 ] && ! findmnt -no OPTIONS "$memory" 2>/dev/null | grep -qw noexec; then
+	echo "$memory"
+else
+	echo "${TMPDIR:-/tmp}"
+fi
