@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints where make test keeps the data of its servers: in memory if there is room for it. The tests kill processes, and
+# Prints where make test keeps what its servers write: in memory if there is room for it. The tests kill processes, and
 # these lose nothing that is in the page cache: so a disk would only cost time. What a disk does when it fails is tested by
 # a mount of its own (internal/testkit/faultmount). make soak, the demo and the lab are on a disk.
 memory=/dev/shm
