@@ -9,15 +9,12 @@ import (
 // TestLateClocks runs worlds in which machines are paused with their clocks, and wall clocks are set right
 // late. Nothing is lost there, and two nodes never both serve for longer than a lease.
 func TestLateClocks(t *testing.T) {
-	seeds := uint64(24)
+	t.Parallel()
+	n := 24
 	if testing.Short() {
-		seeds = 4
+		n = 4
 	}
-	for seed := uint64(1); seed <= seeds; seed++ {
-		if r := Run(Options{Seed: seed, LateClocks: true}); r.Failure != nil {
-			t.Fatal(r.Report())
-		}
-	}
+	runSeeds(t, n, Options{LateClocks: true})
 }
 
 // TestPause: the clocks and timers of a paused machine stand still. Only its wall clock may be set right.

@@ -9,21 +9,14 @@ import (
 // TestLosses runs worlds in which a majority is lost for good. In these runs recoveries must be forced,
 // accepted and rejected.
 func TestLosses(t *testing.T) {
-	seeds := uint64(48)
+	t.Parallel()
+	n := 48
 	if testing.Short() {
-		seeds = 12
+		n = 12
 	}
-	recoveries, accepted, rejected := 0, 0, 0
-	for seed := uint64(1); seed <= seeds; seed++ {
-		r := Run(Options{Seed: seed, Losses: 1})
-		t.Logf("seed %d: %s", seed, r.Summary(0))
-		if r.Failure != nil {
-			t.Fatal(r.Report())
-		}
-		recoveries, accepted, rejected = recoveries+r.Recoveries, accepted+r.Accepted, rejected+r.Rejections
-	}
-	if n := int(seeds); recoveries < n/4 || accepted < n/6 || !testing.Short() && rejected == 0 {
-		t.Errorf("%d recoveries, accepted %d times, rejected %d times: too few to mean anything", recoveries, accepted, rejected)
+	all := sum(runSeeds(t, n, Options{Losses: 1}))
+	if all.Recoveries < n/4 || all.Accepted < n/6 || !testing.Short() && all.Rejections == 0 {
+		t.Errorf("%d recoveries, accepted %d times, rejected %d times: too few to mean anything", all.Recoveries, all.Accepted, all.Rejections)
 	}
 }
 

@@ -66,20 +66,15 @@ const pairSeeds = 80
 // TestLastVoterTakesUpTheState: the last voter of two loses by a power loss that it is the last one. It must
 // learn that from the other node, and the cluster must go on.
 func TestLastVoterTakesUpTheState(t *testing.T) {
-	takenUp, joints := 0, 0
-	for seed := range uint64(pairSeeds) {
-		r := Run(Options{Seed: seed + 1, Nodes: 3, Members: MembersPair})
-		if r.Failure != nil {
-			t.Fatalf("go run ./internal/testkit/sim/cmd -nodes 3 -members %d -seed %d: %s", MembersPair, seed+1, r.Report())
-		}
-		takenUp, joints = takenUp+r.TakenUp, joints+r.Joints
-		if testing.Short() && takenUp > 0 {
-			return
-		}
+	t.Parallel()
+	n := pairSeeds
+	if testing.Short() {
+		n = shortSeeds // too few for a state that is taken up
 	}
-	t.Logf("%d states taken up, %d joint changes", takenUp, joints)
-	if takenUp == 0 || joints < 2*pairSeeds {
-		t.Errorf("%d states taken up, %d joint changes in %d runs: too few to mean anything", takenUp, joints, pairSeeds)
+	all := sum(runSeeds(t, n, Options{Nodes: 3, Members: MembersPair}))
+	t.Logf("%d states taken up, %d joint changes", all.TakenUp, all.Joints)
+	if !testing.Short() && all.TakenUp == 0 || all.Joints < 2*n {
+		t.Errorf("%d states taken up, %d joint changes in %d runs: too few to mean anything", all.TakenUp, all.Joints, n)
 	}
 }
 
@@ -132,16 +127,9 @@ func TestReseed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("few seeds have one")
 	}
-	reseeds := 0
-	for seed := range uint64(reseedSeeds) {
-		r := Run(Options{Seed: seed + 1, Members: 1})
-		if r.Failure != nil {
-			t.Fatalf("go run ./internal/testkit/sim/cmd -members 1 -seed %d: %s", seed+1, r.Report())
-		}
-		reseeds += r.Reseeds
-	}
-	if reseeds < reseedSeeds/20 {
-		t.Errorf("%d nodes rebuilt by leaders in %d runs: too few to mean anything", reseeds, reseedSeeds)
+	t.Parallel()
+	if all := sum(runSeeds(t, reseedSeeds, Options{Members: 1})); all.Reseeds < reseedSeeds/20 {
+		t.Errorf("%d nodes rebuilt by leaders in %d runs: too few to mean anything", all.Reseeds, reseedSeeds)
 	}
 }
 

@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,126 +31,122 @@ const (
 	randomSeeds = 6
 )
 
-// childSeeds names the environment variable that makes the test binary run some seeds, separated by commas, and
-// nothing else. One process can do only one run at a time.
-const childSeeds = "SIM_CHILD_SEEDS"
+// child names the environment variable that makes the test binary run what it reads, and nothing else. One process
+// can do only one run at a time.
+const child = "SIM_CHILD"
 
 // TestMain saves time and costs memory: a run needs little memory.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
-	if seeds := os.Getenv(childSeeds); seeds != "" {
-		os.Exit(runChild(seeds))
+	if os.Getenv(child) != "" {
+		os.Exit(runChild(os.Stdin, os.Stdout))
 	}
 	os.Exit(m.Run())
 }
 
-// childResult is what a child process reports about one seed.
-type childResult struct {
-	Summary, Report string
-	Failed          bool
-	Epochs, OK      int
-	LedInNeed       int
-	Plans           int
-	Maintained      int
-	Fenced          int
-	Members         int // the worlds in which the members change
-	Changes, Joints int
-	Joins, Clones   int
-	Ahead           int
-	LagsKnown       int
-	LongApplies     int
-	Reseeds         int
-	AckDrops        int
-	Struck          Struck
+// ran is what a child process says of one run.
+type ran struct {
+	Result Result
+	Took   time.Duration
 }
 
-func (r *childResult) add(o childResult) {
-	r.Epochs, r.OK, r.LedInNeed, r.Plans = r.Epochs+o.Epochs, r.OK+o.OK, r.LedInNeed+o.LedInNeed, r.Plans+o.Plans
-	r.Members, r.Changes, r.Joints = r.Members+o.Members, r.Changes+o.Changes, r.Joints+o.Joints
-	r.Joins, r.Clones, r.Ahead, r.LagsKnown = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead, r.LagsKnown+o.LagsKnown
-	r.LongApplies, r.Reseeds, r.AckDrops = r.LongApplies+o.LongApplies, r.Reseeds+o.Reseeds, r.AckDrops+o.AckDrops
-	r.Struck.Add(o.Struck)
-	r.Maintained, r.Fenced = r.Maintained+o.Maintained, r.Fenced+o.Fenced
-}
-
-func runChild(seeds string) int {
-	out := json.NewEncoder(os.Stdout)
-	for _, text := range strings.Split(seeds, ",") {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
+// runChild runs the Options that it reads, until one run fails.
+func runChild(from io.Reader, to io.Writer) int {
+	in, out := json.NewDecoder(from), json.NewEncoder(to)
+	for in.More() {
+		var o Options
+		if err := in.Decode(&o); err != nil {
 			return 2
 		}
 		began := time.Now()
-		r := Run(Options{Seed: seed})
-		child := childResult{
-			Summary: fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), Report: r.Report(), Failed: r.Failure != nil,
-			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
-			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead, LagsKnown: r.LagsKnown,
-			LongApplies: r.LongApplies, Reseeds: r.Reseeds, AckDrops: r.AckDrops, Struck: r.Struck,
-			Maintained: r.Maintained, Fenced: r.Fenced,
-		}
-		if r.Members {
-			child.Members = 1
-		}
-		err = out.Encode(child)
-		if err != nil || r.Failure != nil {
+		r := Run(o)
+		if err := out.Encode(ran{r, time.Since(began)}); err != nil || r.Failure != nil {
 			return 1
 		}
 	}
 	return 0
 }
 
-// runSeeds runs seeds in one process per processor, and returns the sums of their results. A seed that fails
-// ends its process.
-func runSeeds(t *testing.T, seeds []uint64) (all childResult) {
+// runAll runs worlds in one process per processor, beside those of other tests, and returns the results of those that
+// were run. A run that fails ends its process.
+func runAll(t *testing.T, worlds []Options) (all []Result) {
 	t.Helper()
-	processes := min(runtime.NumCPU(), len(seeds))
+	processes := min(runtime.NumCPU(), len(worlds))
 	results := make([][]byte, processes)
 	var wait sync.WaitGroup
 	for p := range processes {
-		var mine []string
-		for i := p; i < len(seeds); i += processes {
-			mine = append(mine, fmt.Sprint(seeds[i]))
+		mine := &bytes.Buffer{}
+		for i := p; i < len(worlds); i += processes {
+			if err := json.NewEncoder(mine).Encode(worlds[i]); err != nil {
+				t.Fatal(err)
+			}
 		}
 		wait.Go(func() {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), childSeeds+"="+strings.Join(mine, ","))
-			cmd.Stderr = os.Stderr
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), child+"=1")
+			cmd.Stdin, cmd.Stderr = mine, os.Stderr
 			results[p], _ = cmd.Output() // missing results are noticed below
 		})
 	}
 	wait.Wait()
-	ran := 0
 	for _, out := range results {
-		for in := json.NewDecoder(bytes.NewReader(out)); in.More(); ran++ {
-			var r childResult
-			if err := in.Decode(&r); err != nil {
+		for in := json.NewDecoder(bytes.NewReader(out)); in.More(); {
+			var o ran
+			if err := in.Decode(&o); err != nil {
 				t.Fatalf("read a child's results: %v", err)
 			}
-			t.Log(r.Summary)
-			if r.Failed {
-				t.Error(r.Report)
+			t.Logf("seed %d: %s", o.Result.Seed, o.Result.Summary(o.Took))
+			if o.Result.Failure != nil {
+				t.Error(o.Result.Report())
 			}
-			all.add(r)
+			all = append(all, o.Result)
 		}
 	}
-	if ran < len(seeds) {
-		t.Errorf("%d of %d seeds were run", ran, len(seeds))
+	if len(all) < len(worlds) {
+		t.Fatalf("%d of %d worlds were run", len(all), len(worlds))
 	}
 	return all
 }
 
+// runSeeds is runAll for n seeds, from 1, of one world.
+func runSeeds(t *testing.T, n int, world Options) []Result {
+	t.Helper()
+	var worlds []Options
+	for seed := range uint64(n) {
+		world.Seed = seed + 1
+		worlds = append(worlds, world)
+	}
+	return runAll(t, worlds)
+}
+
+// sum adds the counts of results: each int, also in a struct.
+func sum(results []Result) (all Result) {
+	for _, r := range results {
+		addTo(reflect.ValueOf(&all).Elem(), reflect.ValueOf(r))
+	}
+	return all
+}
+
+func addTo(all, one reflect.Value) {
+	for i := range all.NumField() {
+		switch f := all.Field(i); f.Kind() {
+		case reflect.Int:
+			f.SetInt(f.Int() + one.Field(i).Int())
+		case reflect.Struct:
+			addTo(f, one.Field(i))
+		}
+	}
+}
+
 // TestFixedSeeds runs seeds that are always the same, with 3 and 5 nodes.
 func TestFixedSeeds(t *testing.T) {
+	t.Parallel()
 	n := fixedSeeds
 	if testing.Short() {
 		n = shortSeeds
 	}
-	var seeds []uint64
-	for seed := range n {
-		seeds = append(seeds, uint64(seed+1))
-	}
-	all := runSeeds(t, seeds)
+	results := runSeeds(t, n, Options{})
+	all := sum(results)
 	// A world in which nothing happens would keep every promise.
 	if all.Epochs < 3*n || all.OK < 200*n || all.LedInNeed < n/10 || all.Plans < n/4 || all.Maintained < n/8 || all.Fenced < n/16 {
 		t.Errorf("%d epochs, %d commits, %d terms in need, %d plans, %d times maintenance and %d fenced in %d runs: too few to mean anything",
@@ -163,14 +160,16 @@ func TestFixedSeeds(t *testing.T) {
 		s.Rebuilds < n/20 || all.Reseeds < n/100 || all.AckDrops < n/20) {
 		t.Errorf("%s, %d nodes rebuilt by a leader, %d require-acks dropped in %d runs: too few to mean anything", s, all.Reseeds, all.AckDrops, n)
 	}
-	if m := all.Members; m < n/10 || all.Changes < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
+	m := len(slices.DeleteFunc(results, func(r Result) bool { return !r.Members }))
+	if m < n/10 || all.MemberChanges < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
 		t.Errorf("%d changes of the members, %d joint, %d nodes joined, %d by a copy of the data, in %d runs: too few to mean anything",
-			all.Changes, all.Joints, all.Joins, all.Clones, m)
+			all.MemberChanges, all.Joints, all.Joins, all.Clones, m)
 	}
 }
 
 // TestRandomSeeds runs seeds that were probably never run before.
 func TestRandomSeeds(t *testing.T) {
+	t.Parallel()
 	n := randomSeeds
 	if testing.Short() {
 		n = 2
@@ -178,22 +177,26 @@ func TestRandomSeeds(t *testing.T) {
 	if want, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
 		n = want
 	}
-	var seeds []uint64
+	var worlds []Options
 	for range n {
-		seeds = append(seeds, rand.Uint64()>>1)
+		worlds = append(worlds, Options{Seed: rand.Uint64() >> 1})
 	}
-	t.Logf("seeds %d", seeds) // printed even if the run does not end
-	runSeeds(t, seeds)
+	t.Logf("%+v", worlds) // printed even if the run does not end
+	runAll(t, worlds)
 }
 
 // TestSameSeedSameRun: a seed that is run twice has the same events.
 func TestSameSeedSameRun(t *testing.T) {
+	t.Parallel()
 	for seed := uint64(101); seed < 104; seed++ {
-		first, second := Run(Options{Seed: seed}), Run(Options{Seed: seed})
-		if first.Hash != second.Hash || first.Events != second.Events {
-			t.Errorf("seed %d: %s, and again: %s", seed, first.Summary(0), second.Summary(0))
+		all := map[bool][]uint64{} // by whether it has faults
+		for _, r := range runAll(t, []Options{{Seed: seed}, {Seed: seed}, {Seed: seed, Only: []int{}}}) {
+			all[len(r.Faults) > 0] = append(all[len(r.Faults) > 0], r.Hash, r.Events)
 		}
-		if other := Run(Options{Seed: seed, Only: []int{}}); other.Hash == first.Hash {
+		if len(all[true]) != 4 || all[true][0] != all[true][2] || all[true][1] != all[true][3] {
+			t.Errorf("seed %d, twice: the hashes and numbers of events are %d", seed, all[true])
+		}
+		if len(all[false]) != 2 || slices.Contains(all[true], all[false][0]) {
 			t.Errorf("seed %d: the faults make no difference", seed)
 		}
 	}

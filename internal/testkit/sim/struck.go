@@ -14,13 +14,6 @@ type Struck struct {
 	Resets int
 }
 
-// Add adds the counts of another run.
-func (s *Struck) Add(o Struck) {
-	s.Heals, s.HealsInChange, s.Torn = s.Heals+o.Heals, s.HealsInChange+o.HealsInChange, s.Torn+o.Torn
-	s.Pauses, s.ClockSteps, s.Rebuilds = s.Pauses+o.Pauses, s.ClockSteps+o.ClockSteps, s.Rebuilds+o.Rebuilds
-	s.Resets += o.Resets
-}
-
 // String returns all counts as text.
 func (s Struck) String() string {
 	return fmt.Sprintf("%d logs healed, %d while the members changed, %d small files torn, %d pauses, %d wall clocks set, %d mysqlds rebuilt, %d connections reset",

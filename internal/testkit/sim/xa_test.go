@@ -12,22 +12,15 @@ const xaSeeds = 60
 // TestXA: in these runs XA transactions must be ended on the primary that prepared them, and on other
 // primaries.
 func TestXA(t *testing.T) {
+	t.Parallel()
 	n := xaSeeds
 	if testing.Short() {
 		n = shortSeeds
 	}
-	sum := XACounts{}
-	for seed := range uint64(n) {
-		r := Run(Options{Seed: seed + 1, XA: 1})
-		if r.Failure != nil {
-			t.Fatalf("go run ./internal/testkit/sim/cmd -xa 1 -seed %d: %s", seed+1, r.Report())
-		}
-		sum.Prepared, sum.Committed = sum.Prepared+r.XA.Prepared, sum.Committed+r.XA.Committed
-		sum.RolledBack, sum.Inherited = sum.RolledBack+r.XA.RolledBack, sum.Inherited+r.XA.Inherited
-	}
-	t.Logf("%+v", sum)
-	if sum.Prepared < 10*n || sum.Committed < 5*n || sum.RolledBack < 2*n || sum.Inherited < n {
-		t.Errorf("%+v in %d runs: too few to mean anything", sum, n)
+	all := sum(runSeeds(t, n, Options{XA: 1})).XA
+	t.Logf("%+v", all)
+	if all.Prepared < 10*n || all.Committed < 5*n || all.RolledBack < 2*n || all.Inherited < n {
+		t.Errorf("%+v in %d runs: too few to mean anything", all, n)
 	}
 }
 
