@@ -57,10 +57,8 @@ func (l *life) end() {
 // task is what a goroutine is in production: steps in a row, with waits between them. It is a coroutine of the
 // only goroutine. Between two waits no other task runs.
 type task struct {
-	life  *life
-	next  func() (struct{}, bool)
-	stop  func()
-	yield func(struct{}) bool
+	*coroutine
+	life *life
 	// done and changed are the channels for which it waits.
 	done, changed <-chan struct{}
 	// waits counts the waits. What would end an earlier wait does nothing.
@@ -70,28 +68,53 @@ type task struct {
 // taskStopped unwinds a task whose process has ended.
 type taskStopped struct{}
 
-// start begins a task, at once, up to its first wait.
-func (l *life) start(f func()) {
-	t := &task{life: l}
-	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
+// coroutine runs one task after the other: a new one would first have to get a stack that is large enough.
+type coroutine struct {
+	f     func()
+	next  func() (ended, more bool)
+	stop  func()
+	yield func(ended bool) bool
+}
+
+func newCoroutine() *coroutine {
+	c := &coroutine{}
+	c.next, c.stop = iter.Pull(func(yield func(bool) bool) {
 		defer func() {
 			if r := recover(); r != nil && r != (taskStopped{}) {
 				panic(r)
 			}
 		}()
-		t.yield = yield
-		f()
+		c.yield = yield
+		for c.f(); yield(true); c.f() {
+		}
 	})
+	return c
+}
+
+// start begins a task, at once, up to its first wait.
+func (l *life) start(f func()) {
+	t := &task{life: l}
+	if idle := l.n.w.idle; len(idle) > 0 {
+		t.coroutine, l.n.w.idle = idle[len(idle)-1], idle[:len(idle)-1]
+	} else {
+		t.coroutine = newCoroutine()
+	}
+	t.f = f
 	l.tasks = append(l.tasks, t)
 	t.resume()
 }
 
 func (t *task) resume() {
 	before := t.begin()
-	_, waiting := t.next()
-	t.life.n.w.running = before
-	if !waiting {
-		t.life.tasks = slices.DeleteFunc(t.life.tasks, func(o *task) bool { return o == t })
+	ended, more := t.next()
+	w := t.life.n.w
+	w.running = before
+	if !ended && more {
+		return
+	}
+	t.life.tasks = slices.DeleteFunc(t.life.tasks, func(o *task) bool { return o == t })
+	if more {
+		w.idle = append(w.idle, t.coroutine)
 	}
 }
 
@@ -135,7 +158,7 @@ func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{
 	if t.done != nil || t.changed != nil {
 		l.n.waiting = append(l.n.waiting, t)
 	}
-	if !t.yield(struct{}{}) {
+	if !t.yield(false) {
 		panic(taskStopped{})
 	}
 	return context.Cause(ctx)

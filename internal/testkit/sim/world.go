@@ -189,6 +189,7 @@ type World struct {
 	options Options
 	sched   scheduler
 	running *task // nil: no task runs
+	idle    []*coroutine
 	trace   *trace
 	net     *network
 	nodes   []*node
@@ -325,6 +326,9 @@ func (w *World) close() {
 		}
 		n.endJoiner()
 		n.endOutsider()
+	}
+	for _, c := range w.idle {
+		c.stop()
 	}
 }
 
