@@ -41,12 +41,12 @@ check: lint ## before each commit: lint, short tests, seeds of the simulator (2 
 
 # The simulator needs no real time: it computes while servers wait, and gives way to them (chrt -i). Most packages wait, too: so
 # four at once. Lint has what vet finds, and more. -count=1: the lab's tests build the program, and do not import it; an older
-# result of them says nothing about it. -w: nobody debugs these programs, and that is two fifths of linking. The lab's package peers
-# takes as long as all others, and so begins first. All else
-# writes to memory, if there is room (scripts/test-tmpdir.sh): in the lab, MariaDB has other settings there.
+# result of them says nothing about it. -s: nobody debugs these programs, and that is half of linking. The lab's package peers
+# takes as long as all others, and so begins first. All else writes to memory, if there is room (scripts/test-tmpdir.sh): in the
+# lab, MariaDB has other settings there.
 test: mysql ## every test, from unit tests to real mysqld
 	mkdir -p bin; cc -shared -fPIC -O2 -nostdlib -o bin/ticks.so scripts/ticks.c || rm -f bin/ticks.so
-	[ ! -e bin/ticks.so ] || export LD_PRELOAD=$(CURDIR)/bin/ticks.so; export GOFLAGS="$$($(GO) env GOFLAGS) -ldflags=-w"; \
+	[ ! -e bin/ticks.so ] || export LD_PRELOAD=$(CURDIR)/bin/ticks.so; export GOFLAGS="$$($(GO) env GOFLAGS) -ldflags=-s"; \
 	chrt -i 0 $(GO) test -vet=off -timeout 60m ./internal/testkit/sim & sim=$$!; \
 	$(GO) -C lab test -count=1 -vet=off -timeout 60m -p 2 ./peers ./... & lab=$$!; export TMPDIR="$$(scripts/test-tmpdir.sh)"; \
 	$(GO) test -vet=off -timeout 20m -p 4 $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$'); rc=$$?; wait $$lab || rc=1; \

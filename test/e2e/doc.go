@@ -15,7 +15,7 @@
 // the primary's process list while the followers are stopped. In those tests
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
-// A test calls beside unless it measures (rates, pauses, a write gap that it judges). Five
+// A test calls beside unless it measures (rates, pauses, a write gap that it judges). Eight
 // clusters run at once, or as many as -parallel says, after the tests that run alone. The longest tests begin first. Their
 // writers pause, so that servers are slowed down by faults and not by each other. The servers are
 // copies of one that was initialised (package mysqldtest), except where the beginning of a cluster is the

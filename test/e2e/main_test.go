@@ -33,7 +33,7 @@ const scenarioTimeout = 3 * time.Minute
 
 // How long writers pause after a transaction, on average: if it is enough that they write; if servers are killed, and
 // something should be under way; while a test waits for rows; and if a test runs alone, and needs as many rows as
-// they can write. Six clusters share two processors, and 1000 rows cost 3 s of them.
+// they can write. Eight clusters share two processors, and 1000 rows cost 3 s of them.
 const (
 	quiet     = 250 * time.Millisecond
 	busy      = 80 * time.Millisecond

@@ -9,28 +9,28 @@ import (
 )
 
 // besideEachOther is how many tests run at once, where -parallel says nothing: each has three servers, waits for most of its
-// time, and six clusters, and the simulator beside them, use all of two cores.
-const besideEachOther = 6
-
-// moreOfShort is how many more run at once when only tests that are not in longest are left: the simulator has ended by then.
-const moreOfShort = 1
+// time, and eight clusters use all of two cores.
+const besideEachOther = 8
 
 // longest are the tests that take the longest time, in this order. They begin before others, so that none of them is
 // left alone at the end.
-var longest = []string{"TestPort", "TestMysqlDisk", "TestFollow", "TestMySQLRouter", "TestKeys", "TestKill", "TestMembersRebuild",
-	"TestLongTransaction", "TestAdoptSemiSync", "TestBackup", "TestXA", "TestMembersClone", "TestStoppedApplier", "TestUpgradeMySQL",
-	"TestRepair", "TestOperate", "TestAttack", "TestPartition", "TestLogDisk", "TestDDL", "TestXAOnReplica", "TestReadPort", "TestClock",
-	"TestSource", "TestUpgrade", "TestAttackPlain", "TestVariables", "TestUpgradeLogger", "TestReaders", "TestAdoptGroup", "TestAdopt",
-	"TestSites", "TestNoMajority", "TestTimings", "TestDisk", "TestLogger", "TestForm", "TestHistory", "TestDidCommit"}
+var longest = []string{"TestMysqlDisk", "TestPort", "TestMySQLRouter", "TestKeys", "TestFollow", "TestXA", "TestKill",
+	"TestStoppedApplier", "TestUpgradeMySQL", "TestOperate", "TestLogDisk", "TestPartition", "TestDDL", "TestLongTransaction",
+	"TestBackup", "TestAttack", "TestRepair", "TestClock", "TestSource", "TestAdoptGroup", "TestAdopt", "TestNoMajority",
+	"TestUpgrade", "TestReadPort", "TestVariables", "TestTimings", "TestDisk", "TestDidCommit", "TestLargeInterrupted",
+	"TestLogger", "TestAttackPlain", "TestAdoptSemiSync", "TestSites", "TestUpgradeLogger", "TestRecoverApart", "TestHistory",
+	"TestHAProxy", "TestRecover", "TestRecoverTakenBack", "TestMembersRebuild", "TestPolicy", "TestXAOnReplica",
+	"TestGrownFromOne", "TestControl", "TestReaders", "TestDivergence", "TestRefused", "TestMembersGrow", "TestLargeFull",
+	"TestMembersClone", "TestMembersWrongAddress", "TestUnprivileged", "TestFreeze", "TestPowerLoss", "TestOutage",
+	"TestClientTLS", "TestForm"}
 
 // turns are whose turn it is of the tests that run beside others.
 var turns queue
 
 type queue struct {
-	mu               sync.Mutex
-	runMax, shortMax int
-	running          int
-	waiting          []turn
+	mu              sync.Mutex
+	runMax, running int
+	waiting         []turn
 }
 
 type turn struct {
@@ -59,14 +59,7 @@ func (q *queue) change(do func()) {
 	defer q.mu.Unlock()
 	do()
 	slices.SortStableFunc(q.waiting, func(a, b turn) int { return a.place - b.place })
-	for len(q.waiting) > 0 {
-		runMax := q.runMax
-		if q.waiting[0].place == len(longest) {
-			runMax = q.shortMax
-		}
-		if q.running >= runMax {
-			return
-		}
+	for len(q.waiting) > 0 && q.running < q.runMax {
 		close(q.waiting[0].begin)
 		q.waiting = q.waiting[1:]
 		q.running++
@@ -76,11 +69,10 @@ func (q *queue) change(do func()) {
 // open takes the place of -parallel: all tests come to the queue, as soon as those that run alone have ended.
 func (q *queue) open() (err error) {
 	flag.Parse()
-	q.runMax, q.shortMax = besideEachOther, besideEachOther+moreOfShort
+	q.runMax = besideEachOther
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "test.parallel" {
 			q.runMax, err = strconv.Atoi(f.Value.String())
-			q.shortMax = q.runMax
 		}
 	})
 	if err != nil {

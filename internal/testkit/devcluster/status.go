@@ -19,7 +19,7 @@ const (
 	// lastingIntervalMax is the longest pause, for conditions that stay true once they hold: a look costs
 	// the agent and this process a millisecond each, and a start takes seconds. It is also the largest
 	// error of the times that the demo prints.
-	lastingIntervalMax = 100 * time.Millisecond
+	lastingIntervalMax = 150 * time.Millisecond
 	// intervalMax is the longest pause else: what is waited for may be over after a while, or somebody measures how long
 	// there was no primary.
 	intervalMax = 50 * time.Millisecond
