@@ -127,6 +127,7 @@ type Router struct {
 	// because HandleRouted has no context of its own.
 	base     context.Context
 	sessions map[*session]struct{}
+	newest   uint64                     // number of the session that was registered last
 	waiting  map[*net.TCPConn]time.Time // held clients, and since when they wait
 	load     map[cluster.NodeID]int     // number of sessions with a node
 	open     int                        // client connections, held and routed ones included
@@ -251,18 +252,20 @@ func (r *Router) start(f func(context.Context)) bool {
 	return true
 }
 
-// watch closes the sessions that must end after a change.
+// watch closes the sessions that must end after a change. A session that begins after it has looked at them is right by
+// itself: dial asks, once the session is registered.
 func (r *Router) watch(ctx context.Context) {
 	for {
 		changed := r.backend.Changed()
+		targets, newest := r.targets()
 		serving := r.backend.Serving()
 		answering := !serving && r.backend.Answering()
 		leaves := map[Target]bool{}
-		for _, t := range r.targets() {
+		for _, t := range targets {
 			leaves[t] = r.backend.Leaves(t)
 		}
 		r.stats.closedByChange.Add(r.closeSessions(func(s *session) bool {
-			return leaves[s.Target] || s.Local && !serving && !(answering && s.waits())
+			return s.number <= newest && (leaves[s.Target] || s.Local && !serving && !(answering && s.waits()))
 		}))
 		select {
 		case <-changed:
@@ -311,15 +314,15 @@ func (r *Router) CloseAll() {
 	r.stats.closedByFence.Add(r.closeSessions(func(s *session) bool { return s.Local }))
 }
 
-// targets returns the targets that have sessions.
-func (r *Router) targets() []Target {
+// targets returns the targets that have sessions, and the number of the newest session.
+func (r *Router) targets() (targets []Target, newest uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[Target]struct{}{}
 	for s := range r.sessions {
 		all[s.Target] = struct{}{}
 	}
-	return slices.Collect(maps.Keys(all))
+	return slices.Collect(maps.Keys(all)), r.newest
 }
 
 // sessionsWith returns how many sessions this router has with a node.
@@ -356,6 +359,8 @@ func (r *Router) register(s *session) bool {
 	if r.base == nil {
 		return false
 	}
+	r.newest++
+	s.number = r.newest
 	r.sessions[s] = struct{}{}
 	r.load[s.Node]++
 	return true

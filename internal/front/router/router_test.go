@@ -30,6 +30,8 @@ type fakeBackend struct {
 	mysqld    string // address of the node's fake mysqld
 	serving   atomic.Bool
 	answering atomic.Bool
+	// whileAsked runs once, after Serving has looked and before it answers.
+	whileAsked atomic.Pointer[func()]
 	// dialLocal and dialPeer replace the dials if set.
 	dialLocal func(context.Context) (net.Conn, error)
 	dialPeer  func(context.Context, cluster.NodeID) (net.Conn, error)
@@ -91,7 +93,13 @@ func (b *fakeBackend) set(t Target, known bool) {
 	b.changed = make(chan struct{})
 }
 
-func (b *fakeBackend) Serving() bool { return b.serving.Load() }
+func (b *fakeBackend) Serving() bool {
+	serving := b.serving.Load()
+	if f := b.whileAsked.Swap(nil); f != nil {
+		(*f)()
+	}
+	return serving
+}
 
 func (b *fakeBackend) Answering() bool { return b.answering.Load() }
 
@@ -166,6 +174,30 @@ func (n *node) forwardTo(to *node) {
 		return near, nil
 	}
 	n.backend.set(Target{Node: 1}, true)
+}
+
+// A node begins to serve while the router looks at an earlier change: what was true then does not end the session of a
+// client that comes now.
+func TestSessionThatBeginsDuringALook(t *testing.T) {
+	n, _ := newPrimary(t, Config{})
+	n.backend.serving.Store(false)
+	came := make(chan net.Conn, 1)
+	meanwhile := func() {
+		n.backend.serving.Store(true)
+		conn := dial(t, n)
+		expect(t, conn, greeting)
+		came <- conn
+	}
+	n.backend.whileAsked.Store(&meanwhile)
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	conn := <-came
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	eventually(t, "the router has looked twice", n.backend.watched)
+	say(t, conn, "hello")
+	expect(t, conn, "hello")
+	if closed := n.Stats().ClosedByChange; closed != 0 {
+		t.Errorf("%d sessions were closed", closed)
+	}
 }
 
 // greeting is what the fake mysqld says first.

@@ -37,8 +37,9 @@ type session struct {
 	passed, answered atomic.Int64
 	// from is the node whose router has sent the client here; 0 = the client connected to this
 	// port.
-	from  cluster.NodeID
-	began time.Time
+	from   cluster.NodeID
+	began  time.Time
+	number uint64 // by the order of registration, from 1
 	// For its log line. bytesIn belongs to copyToServer, bytesOut and denied belong to copyToClient.
 	denied            bool
 	bytesIn, bytesOut int64
