@@ -36,7 +36,7 @@ demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledg
 UNITS = $$($(GO) list ./... | grep -v -e /test/e2e -e /test/large)
 
 check: lint ## before each commit: lint, short tests, seeds of the simulator (2 minutes)
-	$(GO) test -short -vet=off $$(echo "$(UNITS)" | grep -v /testkit/lint$$) # lint has run that, and more of go vet
+	$(GO) test -short -vet=off -p 4 $$(echo "$(UNITS)" | grep -v /testkit/lint$$) # lint has run that, and more of go vet
 	$(MAKE) sim SEEDS=601..700 # TestFixedSeeds has those before
 
 # The simulator needs no real time: it computes while servers wait, and gives way to them (chrt -i). Most packages wait, too: so
