@@ -60,7 +60,7 @@ func (f *fixture) alter(t *testing.T, ctx context.Context, name string, waits bo
 			select {
 			case err := <-told: // it has ended, and was not seen
 				if err == nil {
-					inSession(t, ctx, db, "ALTER TABLE "+table+" DROP COLUMN more")
+					mustDo(t, ctx, db, "ALTER TABLE "+table+" DROP COLUMN more")
 					go run()
 				}
 				return err
