@@ -195,7 +195,7 @@ type AdoptionReport struct {
 func (ad *Adoption) Report() AdoptionReport {
 	s := ad.about
 	r := AdoptionReport{
-		From: s.Place.From, Cluster: ad.a.cfg.Cluster, Node: ad.a.cfg.Node, Bytes: s.Files.Bytes, Checks: founding.Judge(s),
+		From: s.Place.From, Cluster: ad.a.cfg.Cluster, Node: ad.a.cfg.Node, Bytes: s.Files.Bytes, Checks: founding.Check(s),
 	}
 	if r.Result = cluster.Worst(r.Checks); s.Survey != nil {
 		r.Executed, r.Version = s.Survey.Executed, s.Version.String()
@@ -207,7 +207,7 @@ func (ad *Adoption) Report() AdoptionReport {
 // FinishAdoption goes on with it, UndoAdoption takes it back.
 func (ad *Adoption) Do(by string, now time.Time) (founding.Record, error) {
 	a, s := ad.a, ad.about
-	if s.Survey == nil || cluster.Worst(founding.Judge(s)) == cluster.CheckFail {
+	if s.Survey == nil || cluster.Worst(founding.Check(s)) == cluster.CheckFail {
 		return founding.Record{}, errors.New("the data cannot be adopted, and nothing was done: \"quorate adopt --check\" says why")
 	}
 	executed, err := gtid.ParseSet(s.Survey.Executed)

@@ -171,13 +171,13 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	e := transport.Identity{Node: 5, NodeName: "e", Instance: [16]byte{5}}
 	other := e
 	other.Instance[0]++
-	if err := d.known.Judge(e); err != nil {
+	if err := d.known.Compare(e); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.known.Check(other); err != nil {
 		t.Fatalf("a question pinned something: %v", err)
 	}
-	if err := d.known.Judge(e); err == nil || !strings.Contains(err.Error(), `node "e" comes with another data directory`) {
+	if err := d.known.Compare(e); err == nil || !strings.Contains(err.Error(), `node "e" comes with another data directory`) {
 		t.Errorf("a question by another one: %v", err)
 	}
 	b.Instance = [16]byte{2}

@@ -121,7 +121,7 @@ func TestMountedWhileItWaits(t *testing.T) {
 	path := filepath.Join(a.cfg.DataDir, datadir.IdentityFile)
 	writeTestFile(t, path, "of before")
 	if err := <-ended; err == nil || !a.again || !strings.Contains(err.Error(), "starts again") {
-		t.Errorf("it ends with %v, settled %t", err, a.again)
+		t.Errorf("it ends with %v, exit noted %t", err, a.again)
 	}
 	if err := a.data.open(); err == nil || !strings.Contains(err.Error(), "was empty a moment ago") {
 		t.Errorf("mounted a moment later: %v", err)
@@ -251,7 +251,7 @@ func TestRemovedWithoutDataDir(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- peer.Run(ctx) }()
 	if err := a.Run(ctx); err == nil || !a.again {
-		t.Errorf("it ends with %v, settled %t", err, a.again)
+		t.Errorf("it ends with %v, exit noted %t", err, a.again)
 	}
 	end()
 	<-ended

@@ -76,7 +76,7 @@ type added struct {
 }
 
 // CheckPeer implements transport.Handler. It pins nothing.
-func (h added) CheckPeer(id transport.Identity) error { return h.a.data.known.Judge(id) }
+func (h added) CheckPeer(id transport.Identity) error { return h.a.data.known.Compare(id) }
 
 // askAdded asks the nodes in [[added]] for the cluster state, while this node has no leader and knows no such members. It
 // may have missed that all members that it knows were replaced. A newer state decides only with whom this node talks,
@@ -184,8 +184,8 @@ func (a *Agent) end(err error) {
 
 // persistExit notes durably what this node is now, if it cannot go on as it was.
 func (a *Agent) persistExit() error {
-	settled, err := a.departing.PersistExit()
-	a.again = a.again || settled
+	noted, err := a.departing.PersistExit()
+	a.again = a.again || noted
 	return err
 }
 

@@ -120,7 +120,7 @@ func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) statu
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.known.Check(id) }
 
 // CheckCaller implements transport.CallChecker: a question writes nothing here.
-func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.known.Judge(id) }
+func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.known.Compare(id) }
 
 // Hears implements transport.Hearer: a node without a leader may know none of the members any more.
 func (h peerHandler) Hears() bool { return h.a.TakesPart() && h.a.board.SinceLeader() > 0 }

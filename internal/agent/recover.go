@@ -139,9 +139,9 @@ func (r *Recovery) Close() (err error) {
 	return errors.Join(err, r.a.data.Close())
 }
 
-// Judge hears which nodes dial this one, and asks the other members what they have. It says what speaks against going
+// Check hears which nodes dial this one, and asks the other members what they have. It says what speaks against going
 // on without them.
-func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
+func (r *Recovery) Check(ctx context.Context) (recovery.Verdict, error) {
 	if r.heard != nil {
 		select {
 		case <-r.heard:
@@ -150,7 +150,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 			return recovery.Verdict{}, context.Cause(ctx)
 		}
 	}
-	return r.node.Judge(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
+	return r.node.Check(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
 		return r.ask(ctx, others), slices.Concat(r.askAdded(ctx), r.hears.callers())
 	})
 }
@@ -304,7 +304,7 @@ func (h *recovering) callers() []recovery.Caller {
 	})
 }
 
-// Do makes this node a cluster of its own. v is Judge's verdict, which must allow it.
+// Do makes this node a cluster of its own. v is Check's verdict, which must allow it.
 func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	return r.node.Do(by, v, time.Now(), datadir.NewInstance())
 }

@@ -126,7 +126,7 @@ func openRecovery(t *testing.T, cfg config.Config) *Recovery {
 func recoverTest(t *testing.T, cfg config.Config, accepted string) cluster.Recovery {
 	t.Helper()
 	r := openRecovery(t, cfg)
-	v, err := r.Judge(t.Context())
+	v, err := r.Check(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestRecoverAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := openRecovery(t, cfg)
-	v, err := r.Judge(t.Context())
+	v, err := r.Check(t.Context())
 	if err := errors.Join(err, r.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestRecoverBesideWhoRefuses(t *testing.T) {
 			answers(t, answering)
 		}
 		r := openRecovery(t, cfg)
-		v, err := r.Judge(t.Context())
+		v, err := r.Check(t.Context())
 		if err := errors.Join(err, r.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestRecoverBesideStrangers(t *testing.T) {
 	}()
 	judge := func() string {
 		t.Helper()
-		v, err := r.Judge(t.Context())
+		v, err := r.Check(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestRecoverBesideStrangers(t *testing.T) {
 	other.Node, other.DataDir, other.Members[1].Kind = "b", filepath.Join(t.TempDir(), "data"), cluster.KindLogger
 	oneEntry(t, other)
 	r2 := openRecovery(t, other)
-	v, err := r2.Judge(t.Context())
+	v, err := r2.Check(t.Context())
 	if err := errors.Join(err, r2.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestRecoverAfterRemoval(t *testing.T) {
 		}
 		answers(t, answering)
 		r := openRecovery(t, cfg)
-		v, err := r.Judge(t.Context())
+		v, err := r.Check(t.Context())
 		if err := errors.Join(err, r.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestRecoverHearsBeforeItAsks(t *testing.T) {
 	}
 	judged := make(chan result, 1)
 	go func() {
-		v, err := r.Judge(t.Context())
+		v, err := r.Check(t.Context())
 		judged <- result{v, err}
 	}()
 	select {

@@ -207,7 +207,7 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 			a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 		}
 		if err := a.persistExit(); err != nil || !a.again {
-			t.Fatalf("it is not settled: %v", err)
+			t.Fatalf("the exit is not noted: %v", err)
 		}
 		if out := a.data.Own().Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {
 			t.Errorf("with a leader %t: out %t, refuses %t", led, out, a.stance.Rejected().Has(apart))

@@ -45,7 +45,7 @@ func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 	r := openRecovery(t, other)
 	var v recovery.Verdict
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		if v, err = r.Judge(ctx); err != nil {
+		if v, err = r.Check(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if v.Nodes[0].Report != nil || time.Now().After(deadline) {

@@ -104,7 +104,7 @@ func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reade
 		return &exitError{exitUsage, err}
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	v, err := r.Judge(ctx)
+	v, err := r.Check(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (o *recoverOptions) finish(cfg config.Config, out io.Writer) error {
 
 // judge finds which nodes answer and what they have. An *agent.Recovery implements it.
 type judge interface {
-	Judge(ctx context.Context) (recovery.Verdict, error)
+	Check(ctx context.Context) (recovery.Verdict, error)
 }
 
 // confirm makes sure that the recovery is meant: by --accept-loss, or else by a question. It returns why
@@ -171,7 +171,7 @@ func ask(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.
 	if readAnswer(ctx, in) != v.Cluster {
 		return "nothing was done", nil
 	}
-	now, err := r.Judge(ctx)
+	now, err := r.Check(ctx)
 	if err == nil && v.Changed(now) {
 		refused = "the situation has changed since this was printed, nothing was done: look at it again"
 	}

@@ -19,7 +19,7 @@ type judged struct {
 	err error
 }
 
-func (j judged) Judge(context.Context) (recovery.Verdict, error) { return j.v, j.err }
+func (j judged) Check(context.Context) (recovery.Verdict, error) { return j.v, j.err }
 
 // TestRecoverLooksAgain: after the answer the other nodes are asked again, because a person may take
 // hours, and nodes may be back meanwhile.
@@ -50,7 +50,7 @@ func TestRecoverLooksAgain(t *testing.T) {
 func TestRecoverText(t *testing.T) {
 	const uuid = "588d03dd-d479-40b0-b02d-efdf7e9bc2b8"
 	silent := recovery.Finding{Name: "db3", Voter: true, Problem: "dial peer: i/o timeout"}
-	v, err := recovery.Judge(recovery.Situation{
+	v, err := recovery.Check(recovery.Situation{
 		Cluster: "shop", Survivor: "db2", Mysqld: true, Voters: []string{"db1", "db2", "db3", "db4", "db5"},
 		Fenced: "fenced by ann@db1",
 		Log:    recovery.Log{First: 1, Last: 70, Term: 3, Commit: 68, GTIDs: uuid + ":1-71"},
@@ -97,7 +97,7 @@ func TestRecoverTextOfRefusal(t *testing.T) {
 		{[]string{"db1", "db2", "db3", "db4", "db5"}, off + ": if one still runs, both sides take writes: db1, db3", "may run without"},
 		{[]string{"db1", "db2", "db3"}, "against it: a majority of the 3 voters may run without", off},
 	} {
-		v, err := recovery.Judge(recovery.Situation{Survivor: "db2", Mysqld: true, Voters: c.voters, Nodes: []recovery.Finding{refuses, {Name: "db3", Voter: true}}})
+		v, err := recovery.Check(recovery.Situation{Survivor: "db2", Mysqld: true, Voters: c.voters, Nodes: []recovery.Finding{refuses, {Name: "db3", Voter: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,8 +23,8 @@ const (
 	// upgradePolls is after how many looks at a node without a mysqld, one a second, the command
 	// says that the new mysqld does not start. The agent tries more often than that.
 	upgradePolls = 15
-	// upgradeSettles is how many looks, one a second, the command waits for nodes to know their lag behind a new primary.
-	upgradeSettles = 10
+	// upgradeLooks is how many looks, one a second, the command waits for nodes to know their lag behind a new primary.
+	upgradeLooks = 10
 )
 
 func newUpgradeCommand() *cobra.Command {
@@ -127,8 +127,8 @@ func (p upgradePlan) exit(err error) error {
 // force: it does not matter which accounts can log in.
 func (o *controlOptions) upgradePlan(ctx context.Context, force bool) (upgradePlan, error) {
 	st, err := o.statusBySocket(ctx)
-	for range upgradeSettles {
-		if err != nil || !unsettled(st) {
+	for range upgradeLooks {
+		if err != nil || !changingOver(st) {
 			break
 		}
 		select {
@@ -153,8 +153,8 @@ func (o *controlOptions) upgradePlan(ctx context.Context, force bool) (upgradePl
 	return p, ctx.Err()
 }
 
-// unsettled tells whether nodes are still changing over to a new primary. That takes a few seconds.
-func unsettled(st status.Cluster) bool {
+// changingOver tells whether nodes are still changing over to a new primary. That takes a few seconds.
+func changingOver(st status.Cluster) bool {
 	return slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
 		return n.Reachable && n.Kind != cluster.KindLogger && (n.LagUnknown || n.Role == status.RoleUnverified || n.Role == status.RoleDemoting)
 	})

@@ -63,7 +63,7 @@ func TestTwoSites(t *testing.T) {
 			}
 			overs += w.takes
 			if promotes {
-				w.settle(seed)
+				w.finish(seed)
 			}
 		}
 		if t.Logf("promotions %t: %d times one took over", promotes, overs); overs < 2000 {
@@ -228,9 +228,9 @@ func (w *twoSites) fence(s, other *modelSite) {
 	})
 }
 
-// settle: when all messages have come and no attempt is left, at most one site takes writes, and both know
+// finish: when all messages have come and no attempt is left, at most one site takes writes, and both know
 // which.
-func (w *twoSites) settle(seed uint64) {
+func (w *twoSites) finish(seed uint64) {
 	w.attempts = nil
 	for range 30 {
 		now := w.messages

@@ -89,7 +89,7 @@ func Read(ctx context.Context, s Server, database string) (Content, error) {
 	return c, nil
 }
 
-// Compare judges what the servers have; the first is where clients write.
+// Compare says what the servers have; the first is where clients write.
 func Compare(ledger workload.Timeline, servers []Content) Verdict {
 	v := Verdict{
 		Acknowledged: ledger.Count(workload.Acknowledged),
@@ -104,13 +104,13 @@ func Compare(ledger workload.Timeline, servers []Content) Verdict {
 	ledger = slices.Clone(ledger)
 	slices.SortFunc(ledger, func(a, b workload.Attempt) int { return int(a.ID - b.ID) })
 	for _, a := range ledger {
-		v.judge(a, servers)
+		v.count(a, servers)
 	}
 	v.compareTables(servers)
 	return v
 }
 
-func (v *Verdict) judge(a workload.Attempt, servers []Content) {
+func (v *Verdict) count(a workload.Attempt, servers []Content) {
 	var with, without []string
 	for _, s := range servers {
 		if _, ok := slices.BinarySearch(s.IDs, a.ID); ok {

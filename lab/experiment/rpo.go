@@ -47,7 +47,7 @@ func (c *cell) rpo(ctx context.Context) error {
 		return fmt.Errorf("%w: %s has no secondaries", errNotForIt, c.step.System)
 	}
 	for _, node := range append([]string{primary}, others...) {
-		if err := c.disks.Settle(node); err != nil {
+		if err := c.disks.SyncAll(node); err != nil {
 			return err
 		}
 	}

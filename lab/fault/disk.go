@@ -86,9 +86,9 @@ func (d *Disks) Mount(ctx context.Context, node string) error {
 	return nil
 }
 
-// Settle syncs every file of a node's disk, as a machine that has run for a while has done. Otherwise a loss of power
+// SyncAll syncs every file of a node's disk, as a machine that has run for a while has done. Otherwise a loss of power
 // would lose the files that were copied there when the node was made.
-func (d *Disks) Settle(node string) error {
+func (d *Disks) SyncAll(node string) error {
 	err := filepath.WalkDir(d.At(node), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

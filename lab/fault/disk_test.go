@@ -67,8 +67,8 @@ func TestDisks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.At("a"), "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Settle("a"); err != nil {
-		t.Errorf("settle: %v", err)
+	if err := d.SyncAll("a"); err != nil {
+		t.Errorf("sync all: %v", err)
 	}
 	did = nil
 	if err := errors.Join(d.Close(), d.Close()); err != nil {

@@ -128,11 +128,11 @@ func TestHeldWrites(t *testing.T) {
 }
 
 // TestPowerLossLosesWhatWasNotSynced is the control of the experiment: writes that were synced, by
-// the writer or by Settle, survive a loss of power, and other writes do not.
+// the writer or by SyncAll, survive a loss of power, and other writes do not.
 func TestPowerLossLosesWhatWasNotSynced(t *testing.T) {
 	d := realDisks(t)
 	a, b := d.create(t, "a", "settled"), d.create(t, "b", "synced")
-	if err := errors.Join(d.Settle("a"), b.Sync()); err != nil {
+	if err := errors.Join(d.SyncAll("a"), b.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []*os.File{a, b} {

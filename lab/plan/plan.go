@@ -86,7 +86,7 @@ func Workloads(experiment string) []string {
 	return nil
 }
 
-// Known has the names that the other packages know: plans are judged by it.
+// Known has the names that the other packages know: plans are checked by it.
 type Known struct {
 	// Systems has the options of each system. Common has the options that apply to all.
 	Systems  map[string][]string
@@ -207,11 +207,11 @@ func (c *Cells) normalize() error {
 	return nil
 }
 
-// Judge returns an error if the plan has names that known does not have.
-func (p Plan) Judge(known Known) error {
+// Check returns an error if the plan has names that known does not have.
+func (p Plan) Check(known Known) error {
 	for i, c := range p.Cells {
 		for _, s := range c.Systems {
-			if err := known.judgeSystem(s); err != nil {
+			if err := known.checkSystem(s); err != nil {
 				return fmt.Errorf("plan %s, cells %d: %w", p.Name, i+1, err)
 			}
 		}
@@ -224,7 +224,7 @@ func (p Plan) Judge(known Known) error {
 	return nil
 }
 
-func (k Known) judgeSystem(text string) error {
+func (k Known) checkSystem(text string) error {
 	system, options, err := result.ParseVariant(text)
 	if err != nil {
 		return err

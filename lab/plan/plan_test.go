@@ -206,13 +206,13 @@ threads = [1]
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	p, err := Parse("test", []byte(small))
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := Known{Systems: map[string][]string{"mgr": nil, "async": {"workers"}}, Networks: []string{"same-rack", "two-city"}}
-	if err := p.Judge(known); err != nil {
+	if err := p.Check(known); err != nil {
 		t.Error(err)
 	}
 	for want, k := range map[string]Known{
@@ -220,13 +220,13 @@ func TestJudge(t *testing.T) {
 		`system "mgr": choose async`:           {Systems: map[string][]string{"async": {"workers"}}, Networks: known.Networks},
 		`system async has no option "workers"`: {Systems: map[string][]string{"mgr": nil, "async": nil}, Networks: known.Networks},
 	} {
-		if err := p.Judge(k); err == nil || !strings.Contains(err.Error(), want) {
+		if err := p.Check(k); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// known is what the lab had when this test was written. The command judges by what the lab has now.
+// known is what the lab had when this test was written. The command checks by what the lab has now.
 func known() Known {
 	group := []string{"workers", "instruments", "paxos-single-leader", "elect-updated", "expel-timeout", "size-limit", "replica-durability"}
 	replicas := []string{"workers", "instruments", "relay-log-recovery", "sync-relay-log", "replica-durability"}
@@ -244,7 +244,7 @@ func known() Known {
 func TestEmbeddedPlans(t *testing.T) {
 	limits := map[string]time.Duration{"smoke": 15 * time.Minute, "bench": 30 * time.Minute, "failures": 2 * time.Hour, "commit": 3 * time.Hour, "ways": time.Hour, "cities": time.Hour, "seeds": 5 * time.Hour, "tables": 3 * time.Hour, "full": 60 * 24 * time.Hour}
 	for _, p := range Embedded() {
-		if err := p.Judge(known()); err != nil {
+		if err := p.Check(known()); err != nil {
 			t.Error(err)
 		}
 		steps, err := p.Steps()

@@ -68,7 +68,7 @@ func (c Cells) all(yield func(result.Cell) bool) {
 		for _, variant := range c.Systems {
 			system, options, err := result.ParseVariant(variant)
 			if err != nil {
-				continue // Judge has reported it
+				continue // Check has reported it
 			}
 			for _, workload := range c.Workloads {
 				for _, threads := range c.Threads {

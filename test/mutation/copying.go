@@ -22,7 +22,7 @@ func copying() []mutation {
 			edits: one(noteFile, "\tif err := m.dir.WriteMark(serverUUID, mark); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{
-			name: "joint-unnoted", what: "the voters of before are forgotten as soon as a change of them is committed", seeds: 20, nodes: 3, members: true,
+			name: "joint-unnoted", what: "the former voters are forgotten as soon as a change of them is committed", seeds: 20, nodes: 3, members: true,
 			edits: one(stateGoFile, "\tif cc != nil && votersChange(c.state.State, next.State) {\n", "\tif false {\n"),
 		},
 		{

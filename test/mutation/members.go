@@ -24,7 +24,7 @@ func changingMembers() []mutation {
 			edits: one(membersFile, "\t\ttransition = pb.ConfChangeTransitionJointImplicit\n", "\t\ttransition = pb.ConfChangeTransitionAuto\n"),
 		},
 		{
-			name: "forget-joint", what: "a restarted node forgets the voters of before while their change is not complete", seeds: 60, nodes: 3, members: true,
+			name: "forget-joint", what: "a restarted node forgets the former voters while their change is not complete", seeds: 60, nodes: 3, members: true,
 			edits: one(membersFile, "\tfor _, id := range p.Outgoing {\n\t\tcs.VotersOutgoing", "\tfor _, id := range p.Outgoing[:0] {\n\t\tcs.VotersOutgoing"),
 		},
 		{

@@ -6,9 +6,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// settledAfter is how many seconds old the last change of an event has to be before it is recorded. The
+// quietBefore is how many seconds old the last change of an event has to be before it is recorded. The
 // server counts in seconds: another change within the same second would look like the first.
-const settledAfter = 2
+const quietBefore = 2
 
 // Plan is what is to be done, in this order.
 type Plan struct {
@@ -64,7 +64,7 @@ func Decide(look mysqld.EventsLook, started bool, late func(mysqld.EventName) bo
 				p.Set = append(p.Set, e)
 			}
 		}
-		if want != mysqld.EventElsewhere && look.Now >= e.Altered+settledAfter && e.EventRow != row {
+		if want != mysqld.EventElsewhere && look.Now >= e.Altered+quietBefore && e.EventRow != row {
 			p.Record = append(p.Record, e.EventRow)
 		}
 	}

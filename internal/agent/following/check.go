@@ -62,7 +62,7 @@ func fixedOf(ctx context.Context, db *sql.DB) (f Fixed, err error) {
 	return f, err
 }
 
-// Look asks the source all that Judge needs.
+// Look asks the source all that Check needs.
 func (s *Source) Look(ctx context.Context) (l Look, err error) {
 	fail := func(err error) (Look, error) { return Look{}, fmt.Errorf("look at the source: %w", err) }
 	var executed, purged string
@@ -144,8 +144,8 @@ const versionMin = "8.0"
 // OnlyHere is the subject of the check for transactions that the cluster has and the source lacks.
 const OnlyHere = "only here"
 
-// Judge says of each subject whether it speaks against following.
-func Judge(l Look, h Here) []cluster.Check {
+// Check says of each subject whether it speaks against following.
+func Check(l Look, h Here) []cluster.Check {
 	var all []cluster.Check
 	add := func(subject string, state cluster.CheckState, bad bool, found, do, good string) {
 		if bad {
@@ -184,8 +184,8 @@ func Judge(l Look, h Here) []cluster.Check {
 			Do: "GRANT SELECT ON performance_schema.*, and XA_RECOVER_ADMIN ON *.*, to the account, and let the consumer events_transactions_current and the instrument transaction be enabled: the cutover needs that"}
 	}
 	add("engines", fail, len(l.NotInnoDB) > 0, "tables that are not InnoDB's: "+strings.Join(l.NotInnoDB, ", "), "ALTER TABLE … ENGINE = InnoDB there", "all InnoDB, as far as the account sees")
-	all = append(all, judgeFixed(l.Fixed, h.Fixed)...)
-	return append(append(all, judgeTransactions(l, h)...), judgeGrants(l)...)
+	all = append(all, checkFixed(l.Fixed, h.Fixed)...)
+	return append(append(all, checkTransactions(l, h)...), checkGrants(l)...)
 }
 
 // newer tells whether a version is of a later series than another one.
@@ -206,8 +206,8 @@ func newer(version, than string) bool {
 	return false
 }
 
-// judgeFixed judges what neither of the two servers can change now.
-func judgeFixed(there, here Fixed) []cluster.Check {
+// checkFixed looks at what neither of the two servers can change now.
+func checkFixed(there, here Fixed) []cluster.Check {
 	if there == (Fixed{}) {
 		return []cluster.Check{{Subject: "table names, time zone", State: cluster.CheckWarn, Found: "it does not say these: its quorate is older than the quorate here",
 			Do: "upgrade it, and look again; or compare @@lower_case_table_names, @@time_zone and @@system_time_zone of both yourself"}}
@@ -228,8 +228,8 @@ func judgeFixed(there, here Fixed) []cluster.Check {
 	return []cluster.Check{names, zone}
 }
 
-// judgeTransactions judges which transactions each of the two has.
-func judgeTransactions(l Look, h Here) []cluster.Check {
+// checkTransactions looks at which transactions each of the two has.
+func checkTransactions(l Look, h Here) []cluster.Check {
 	lacks := l.Executed.Clone()
 	lacks.Subtract(h.Executed)
 	gone, ours := gtid.Intersect(l.Purged, lacks), onlyHere(l, h)
@@ -270,8 +270,8 @@ func cut(s *gtid.Set) string {
 	return text
 }
 
-// judgeGrants judges what the account may do at the source.
-func judgeGrants(l Look) []cluster.Check {
+// checkGrants looks at what the account may do at the source.
+func checkGrants(l Look) []cluster.Check {
 	has := func(privileges ...string) bool {
 		return slices.ContainsFunc(privileges, func(p string) bool {
 			return regexp.MustCompile(`GRANT ([^\n]*, ?)?` + p + `[, ][^\n]*ON \*\.\*`).MatchString(l.Grants)

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	set := func(text string) *gtid.Set {
 		s, err := gtid.ParseSet(text)
 		if err != nil {
@@ -59,7 +59,7 @@ func TestJudge(t *testing.T) {
 			}
 			c.look(&l)
 			got := map[string]string(nil)
-			for _, check := range Judge(l, Here{Version: "9.7.4", UUID: "here", Executed: set(c.here), Fixed: Fixed{TimeZone: "SYSTEM", SystemTimeZone: "UTC"}}) {
+			for _, check := range Check(l, Here{Version: "9.7.4", UUID: "here", Executed: set(c.here), Fixed: Fixed{TimeZone: "SYSTEM", SystemTimeZone: "UTC"}}) {
 				if check.State != cluster.CheckOK {
 					if got == nil {
 						got = map[string]string{}

@@ -68,7 +68,7 @@ func (s *Service) start(ctx context.Context, r control.Request) (operate.Done, e
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	look, here, err := s.check(ctx, args.Follow)
-	checks := Judge(look, here)
+	checks := Check(look, here)
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}

@@ -96,7 +96,7 @@ func (s *Service) siteFollow(ctx context.Context, r control.Request) (operate.Do
 	if err != nil {
 		return d, control.Errorf(control.CodeFailed, "nothing was done: %v", err)
 	}
-	checks = append(append(checks, judgeFixed(look.Fixed, here.Fixed)...), judgeTransactions(look, here)...)
+	checks = append(append(checks, checkFixed(look.Fixed, here.Fixed)...), checkTransactions(look, here)...)
 	c.Site.Accepted = onlyHere(look, here).String()
 	return s.begins(ctx, r.By, c, checks, args.Check, args.Force)
 }

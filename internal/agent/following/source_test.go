@@ -294,7 +294,7 @@ func TestFilterAndEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := map[string]string{}
-	for _, c := range Judge(l, Here{Version: l.Version, UUID: "here", Executed: new(gtid.Set), Fixed: l.Fixed}) {
+	for _, c := range Check(l, Here{Version: l.Version, UUID: "here", Executed: new(gtid.Set), Fixed: l.Fixed}) {
 		if c.State == cluster.CheckFail {
 			failed[c.Subject] = c.Found
 		}

@@ -1,8 +1,8 @@
 // Package founding makes the data directory of a running MySQL server the first node of a new
-// cluster, in place ("quorate adopt"): it judges what was read of the server (Judge), and carries
+// cluster, in place ("quorate adopt"): it judges what was read of the server (Check), and carries
 // the adoption out, or undoes it (Record).
 //
-//	Judge       what speaks against it, and what is to be known: pure
+//	Check       what speaks against it, and what is to be known: pure
 //	Make        adopting.json ──► rename to mysql/data ──► mysqld's UUID ──► log/, durable.json,
 //	            cluster.json, identity.json ──► the file's name becomes adopted.json
 //	Undo        adopting.json, with undo ──► all of that backwards ──► nothing is left

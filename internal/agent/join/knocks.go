@@ -8,7 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// Knocks judges the nodes that dial a node with an empty data directory. It keeps the first
+// Knocks checks the nodes that dial a node with an empty data directory. It keeps the first
 // node of the same cluster that has data and is no initial member: that cluster is not new.
 type Knocks struct {
 	// Self is the name of the node with the empty directory. Added are the names of its peers

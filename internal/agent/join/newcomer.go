@@ -38,7 +38,7 @@ type Introduction struct {
 	Node   Newcomer
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Knocks judges the nodes that dial this one meanwhile. Listen is how long this node still waits
+	// Knocks checks the nodes that dial this one meanwhile. Listen is how long this node still waits
 	// for knocks after all initial members have answered: by then each of them listens, too.
 	Knocks *Knocks
 	Listen time.Duration
@@ -65,7 +65,7 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 			return nil, fmt.Errorf("data directory %s %w", i.Dir, ErrNotEmpty)
 		}
 		got.Rejections = remember(words, got)
-		over, role, reason := i.judge(got, asked-all)
+		over, role, reason := i.decide(got, asked-all)
 		r := i.weightiest(got.Rejections)
 		if over && i.Joins {
 			return nil, nil // a node that joins is not known before it was added; Joiner does the rest
@@ -154,10 +154,10 @@ func doubtful(doubts map[string]string) string {
 	return strings.Join(texts, "; ")
 }
 
-// judge tells whether the node has heard enough: got is what the others said, with all rejections that
+// decide tells whether the node has heard enough: got is what the others said, with all rejections that
 // count; listened is for how long they all have listened. If not, the node waits in this role, for this
 // reason.
-func (i Introduction) judge(got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
+func (i Introduction) decide(got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
 	r, sought := i.weightiest(got.Rejections), i.sought(got.Rejections)
 	empty := fmt.Sprintf("data directory %s is empty, and ", i.Dir)
 	who, have := "node ", " has "

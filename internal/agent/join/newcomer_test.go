@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestJudgeEmpty: what a node with an empty directory does about the answers.
-func TestJudgeEmpty(t *testing.T) {
+// TestDecideEmpty: what a node with an empty directory does about the answers.
+func TestDecideEmpty(t *testing.T) {
 	refused := func(c ...transport.Code) (all []*transport.RejectedError) {
 		for _, c := range c {
 			all = append(all, &transport.RejectedError{Code: c, Text: "no", Order: transport.Order{StateVersion: 7}})
@@ -76,7 +76,7 @@ func TestJudgeEmpty(t *testing.T) {
 		i := c.in
 		i.Knocks = &Knocks{Self: "a", Added: []string{c.added}, by: c.knock}
 		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Empty: c.empty, Silent: c.silent, Doubts: c.doubts})
-		over, role, reason := i.judge(got, 0)
+		over, role, reason := i.decide(got, 0)
 		if over != (c.role == "") || !over && (role != c.role || !strings.Contains(reason, c.says)) {
 			t.Errorf("%s: %t, %s, %q, want %s, %q", c.name, over, role, reason, c.role, c.says)
 		}

@@ -15,14 +15,14 @@ import (
 // board.Board.Gossip.
 func (m *Member) Gossip(ctx context.Context, c clock.Clock, own func() status.Node, send func(status.Node) error) error {
 	return m.cfg.Board.Gossip(ctx, c, own, send, func(own status.Node, in role.Peers) {
-		m.judgeTimings(own, &in)
+		m.checkTimings(own, &in)
 		m.Inbox.Peers(in)
 	})
 }
 
-// judgeTimings says which nodes' settings do not fit this node's. If this node could get no lease as
+// checkTimings says which nodes' settings do not fit this node's. If this node could get no lease as
 // the leader, it tells the role machine not to lead.
-func (m *Member) judgeTimings(own status.Node, in *role.Peers) {
+func (m *Member) checkTimings(own status.Node, in *role.Peers) {
 	table := m.cfg.Board
 	nodes := table.Nodes()
 	var troubles []string

@@ -20,9 +20,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// TestTimingsAreJudged: a node whose heartbeat is too long for another's election timeout says so, and the role
+// TestTimingsAreChecked: a node whose heartbeat is too long for another's election timeout says so, and the role
 // machine is told that it could get no lease beside older agents.
-func TestTimingsAreJudged(t *testing.T) {
+func TestTimingsAreChecked(t *testing.T) {
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull}, {ID: 2, Name: "b", Kind: cluster.KindFull}, {ID: 3, Name: "c", Kind: cluster.KindFull}}
 	own := status.Node{ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}
 	table := board.New(board.Config{Self: own, State: cluster.NewState(members), Known: membership.New(membership.Config{}), Now: time.Now})
@@ -41,7 +41,7 @@ func TestTimingsAreJudged(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.judgeTimings(table.Own(), &in)
+		m.checkTimings(table.Own(), &in)
 		table.SetRole(status.RoleReplica, "")
 		return in
 	}

@@ -112,23 +112,23 @@ func (d *Directories) Check(id transport.Identity) error {
 	return d.meet(Known{id.Node: instance})
 }
 
-// check judges for Check, and tells whether there is nothing to be written.
+// check decides for Check, and tells whether there is nothing to be written.
 func (d *Directories) check(id transport.Identity, instance string) (noted bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err = d.judge(id, instance)
+	err = d.compare(id, instance)
 	if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
 		d.askedEmpty[id.Node] = d.cfg.Now()
 	}
 	return id.Empty() || d.pins[id.Node] == instance && d.met[id.Node] == instance, err
 }
 
-// Judge rejects as Check does, and notes nothing: the peer only has a question, and may
+// Compare rejects as Check does, and notes nothing: the peer only has a question, and may
 // belong to a recovery that this node refuses.
-func (d *Directories) Judge(id transport.Identity) error {
+func (d *Directories) Compare(id transport.Identity) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.judge(id, hex.EncodeToString(id.Instance[:]))
+	return d.compare(id, hex.EncodeToString(id.Instance[:]))
 }
 
 func with(k Known, id cluster.NodeID, instance string) Known {
@@ -137,8 +137,8 @@ func with(k Known, id cluster.NodeID, instance string) Known {
 	return k
 }
 
-// judge decides for Check and Judge. d.mu is held.
-func (d *Directories) judge(id transport.Identity, instance string) error {
+// compare decides for Check and Compare. d.mu is held.
+func (d *Directories) compare(id transport.Identity, instance string) error {
 	empty := id.Empty()
 	pinned, ok := d.pins[id.Node]
 	ordered := ok && d.rebuilt[id.Node] && d.heard[id.Node] != pinned

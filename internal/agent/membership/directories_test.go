@@ -202,7 +202,7 @@ func TestSlowDiskHoldsUpNobody(t *testing.T) {
 		if want := (Known{2: two, 4: four}); !maps.Equal(d.Met(), want) || len(d.Joined()) != 0 || len(d.Empty()) != 0 || len(d.Pins()) != 2 || d.Pinned(3) != "" {
 			t.Errorf("it has heard of %v, want %v; tells others %v; pins %v", d.Met(), want, d.Joined(), d.Pins())
 		}
-		if err := errors.Join(d.Check(peer(2, 2)), d.Judge(peer(2, 2))); err != nil {
+		if err := errors.Join(d.Check(peer(2, 2)), d.Compare(peer(2, 2))); err != nil {
 			t.Errorf("a known node: %v", err)
 		}
 		if d.Check(peer(2, 9)) == nil {
@@ -343,7 +343,7 @@ func TestJoinerLearnsWhoWasThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := func(id cluster.NodeID, instance byte) (c transport.Code) {
-		if r, ok := errors.AsType[*transport.RejectedError](d.Judge(transport.Identity{Node: id, NodeName: "x", Instance: [16]byte{instance}})); ok {
+		if r, ok := errors.AsType[*transport.RejectedError](d.Compare(transport.Identity{Node: id, NodeName: "x", Instance: [16]byte{instance}})); ok {
 			c = r.Code
 		}
 		return c

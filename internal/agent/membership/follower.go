@@ -150,7 +150,7 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
-	f.judgeSelf(p)
+	f.checkSelf(p)
 	if f.unnoted != nil {
 		f.unnoted()
 	}
@@ -175,9 +175,9 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.repair(ctx)
 }
 
-// judgeSelf ends a node that the cluster has removed, or that is to be rebuilt, once it
+// checkSelf ends a node that the cluster has removed, or that is to be rebuilt, once it
 // may leave.
-func (f *Follower) judgeSelf(p cluster.StatePoint) {
+func (f *Follower) checkSelf(p cluster.StatePoint) {
 	self := f.cfg.Node.AsSelf()
 	m, _ := p.State.MemberByID(self.ID)
 	f.cfg.Table.SetTrouble(aboutKind, OtherKind(m, f.cfg.RunsMysqld))

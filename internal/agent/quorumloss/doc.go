@@ -2,7 +2,7 @@
 // voters is gone for good: it owns refused.json, recovery.json, and what a node says of a
 // recovery.
 //
-//	on the survivor      OpenSurvivor, Survivor.Judge, Survivor.Do
+//	on the survivor      OpenSurvivor, Survivor.Check, Survivor.Do
 //	                     Record.Make ──► recovery.json ──► the other files ──► Finish
 //	                     Stance.Watch asks former members whether they refuse it
 //	on any node          a rejection ──► Stance.Refused ──► Node.Leave, Hear, or the status

@@ -217,7 +217,7 @@ func (s *Stance) Refused(by string, r *transport.RejectedError) {
 func (s *Stance) Hear(by string, r cluster.Recovery) {
 	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, units.Time(r.At))
 	// An error is logged, and the notice comes again.
-	switch d, _ := s.notices().Judge(r, func() []recovery.Word { return s.wordsOfOthers(r) }); d {
+	switch d, _ := s.notices().Decide(r, func() []recovery.Word { return s.wordsOfOthers(r) }); d {
 	case recovery.Ignore:
 		return
 	case recovery.Accept:

@@ -89,9 +89,9 @@ func Stranger(s cluster.State, id cluster.NodeID, instance, pinned string) bool 
 	return true
 }
 
-// Judge says what speaks against going on without the other members. ask asks them all at once, and returns who
+// Check says what speaks against going on without the other members. ask asks them all at once, and returns who
 // dialled the node, too.
-func (s *Survivor) Judge(ask func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller)) (v recovery.Verdict, err error) {
+func (s *Survivor) Check(ask func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller)) (v recovery.Verdict, err error) {
 	c, p := s.cfg, s.Survey.State
 	if _, ok := p.State.MemberByID(c.Self.ID); !ok {
 		return v, fmt.Errorf("node %s was removed from the cluster: recover on a member", c.Self.Name)
@@ -112,7 +112,7 @@ func (s *Survivor) Judge(ask func(others []cluster.Member) ([]recovery.Finding, 
 		return v, err
 	}
 	about.Nodes, about.Callers = ask(s.Others())
-	return recovery.Judge(about)
+	return recovery.Check(about)
 }
 
 // NodeOf is what was learnt of a member that was asked for its report. answered: its agent runs
@@ -131,7 +131,7 @@ func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error)
 	return n
 }
 
-// Do makes the node a cluster of its own. v is Judge's verdict, which must allow that. After an
+// Do makes the node a cluster of its own. v is Check's verdict, which must allow that. After an
 // error it may be done or not: see Finish.
 func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance string) (cluster.Recovery, error) {
 	c, at := s.cfg, now.UTC()

@@ -2,8 +2,8 @@
 // goes on as a cluster of its own after a majority of the voters is gone for good. It is
 // pure: package quorumloss tells it what the nodes say, and carries out what it decides.
 //
-//	on the survivor     Situation ──► Judge ──► Verdict.Refusal ──► it may be done, or why not
-//	on a former member  a notice  ──► Notices.Judge   ──► Accept, Defer, Reject
+//	on the survivor     Situation ──► Check ──► Verdict.Refusal ──► it may be done, or why not
+//	on a former member  a notice  ──► Notices.Decide   ──► Accept, Defer, Reject
 //	                    it stopped ─► Notices.Confirm ──► Accept, Reject
 //	                    a question ─► Notices.Word    ──► what it says of the recovery
 //

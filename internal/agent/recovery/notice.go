@@ -129,10 +129,10 @@ func (n Notices) Word(r cluster.Recovery) (Word, error) {
 	return w, err
 }
 
-// Judge decides about a recovery that the node was told of. ask returns what the others
+// Decide decides about a recovery that the node was told of. ask returns what the others
 // say; it may take AskFor, so the node looks at itself before and after. An error means
 // that a rejection could not be noted: it counts until the node restarts.
-func (n Notices) Judge(r cluster.Recovery, ask func() []Word) (Decision, error) {
+func (n Notices) Decide(r cluster.Recovery, ask func() []Word) (Decision, error) {
 	d := Decide(n.Look(r))
 	if d == Accept || d == Defer {
 		others := ask()
@@ -141,7 +141,7 @@ func (n Notices) Judge(r cluster.Recovery, ask func() []Word) (Decision, error) 
 	return d, n.note(d, r)
 }
 
-// Confirm decides about a recovery that Judge accepted, when the node has stopped. Only
+// Confirm decides about a recovery that Decide accepted, when the node has stopped. Only
 // then is it noted that the recovery counts.
 func (n Notices) Confirm(r cluster.Recovery) (Decision, error) {
 	d := confirm(n.Look(r))

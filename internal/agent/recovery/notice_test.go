@@ -106,7 +106,7 @@ func (w *town) notices(c *citizen) Notices {
 func (w *town) hear(name string, r cluster.Recovery, reach ...string) (Decision, []Word, error) {
 	c := w.nodes[name]
 	var words []Word
-	d, err := w.notices(c).Judge(r, func() []Word {
+	d, err := w.notices(c).Decide(r, func() []Word {
 		for _, other := range reach {
 			word, _ := w.notices(w.nodes[other]).Word(r)
 			words = append(words, word)

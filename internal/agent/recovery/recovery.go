@@ -66,7 +66,7 @@ type Finding struct {
 	// what it has.
 	Problem string  `json:"problem,omitempty"`
 	Report  *Report `json:"report,omitempty"`
-	// Lacking is what its log has and the survivor's log lacks. Judge sets it.
+	// Lacking is what its log has and the survivor's log lacks. Check sets it.
 	Lacking string `json:"lacking,omitempty"`
 }
 
@@ -99,7 +99,7 @@ type Objection struct {
 	Final bool `json:"final"`
 }
 
-// Verdict is what Judge finds.
+// Verdict is what Check finds.
 type Verdict struct {
 	Situation
 	// Lacking are the transactions that some node that answers has, and the survivor
@@ -112,8 +112,8 @@ type Verdict struct {
 	Objections   []Objection `json:"objections"`
 }
 
-// Judge says what speaks against going on with the survivor, and what would be lost.
-func Judge(s Situation) (Verdict, error) {
+// Check says what speaks against going on with the survivor, and what would be lost.
+func Check(s Situation) (Verdict, error) {
 	v := Verdict{Situation: s, Unknown: []string{}, Objections: []Objection{}}
 	v.Nodes = slices.Clone(s.Nodes)
 	own, err := gtid.ParseSet(s.Log.GTIDs)

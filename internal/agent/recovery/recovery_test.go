@@ -31,9 +31,9 @@ func silent(name string) Finding {
 	return Finding{Name: name, Voter: true, Problem: "connection refused"}
 }
 
-// judgeCase is one line of the table: may the survivor go on, and what is lost? The survivor is a, with a log of 20
+// checkCase is one line of the table: may the survivor go on, and what is lost? The survivor is a, with a log of 20
 // entries, the last of term 3.
-type judgeCase struct {
+type checkCase struct {
 	name   string
 	voters []string
 	change func(*Situation)
@@ -55,7 +55,7 @@ func gone(names string, there ...Finding) []Finding {
 }
 
 // whoIsThere: if a majority is there, no recovery is needed.
-func whoIsThere() []judgeCase {
+func whoIsThere() []checkCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	hearsC := func(r *Report) { r.Hears = []string{"c"} }
 	followsC := func(r *Report) { r.Leader = "c" }
@@ -63,7 +63,7 @@ func whoIsThere() []judgeCase {
 	out := func(s *Situation) { s.Out = "recovered on b" }
 	outAsWell := func(r *Report) { r.Out = "b was recovered without" }
 	heals := Finding{Name: "c", Voter: true, Reachable: true, Problem: "its log is being healed"}
-	return []judgeCase{
+	return []checkCase{
 		{name: "nobody answers", voters: three, nodes: gone("b c"), loss: None},
 		{name: "nobody answers, and nothing is given up", voters: three, nodes: gone("b c"), accept: None, loss: None},
 		{name: "a majority is there", voters: three, nodes: gone("c", reports("b", 3, 20, "")),
@@ -97,7 +97,7 @@ func whoIsThere() []judgeCase {
 }
 
 // whoRefuses: voters that answer may be a majority, whether or not they say what they have.
-func whoRefuses() []judgeCase {
+func whoRefuses() []checkCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	older := func(name string) Finding {
 		return Finding{Name: name, Voter: true, Reachable: true, Problem: "its quorate is older"}
@@ -105,7 +105,7 @@ func whoRefuses() []judgeCase {
 	hearsC := func(r *Report) { r.Hears = []string{"c"} }
 	before := func(s *Situation) { s.Outgoing = three }
 	const majority = "voters may run without the data of this node, because these nodes answer: "
-	return []judgeCase{
+	return []checkCase{
 		{name: "all others refuse", voters: three, nodes: []Finding{refuses("b"), refuses("c")}, refused: "a majority of the 3 " + majority + "b, c;", loss: None},
 		{name: "all others refuse, whatever is said", voters: three, nodes: []Finding{refuses("b"), refuses("c")}, accept: None,
 			refused: "a majority of the 3 " + majority + "b, c;", loss: None},
@@ -125,11 +125,11 @@ func whoRefuses() []judgeCase {
 }
 
 // whoCalls: nodes that the survivor cannot ask dial it.
-func whoCalls() []judgeCase {
+func whoCalls() []checkCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	from := func(callers ...Caller) func(*Situation) { return func(s *Situation) { s.Callers = callers } }
 	recovers := func(r *Report) { r.Recovers = true }
-	return []judgeCase{
+	return []checkCase{
 		{name: "a node that it does not know", voters: three, change: from(Caller{Name: "x", From: "10.0.0.9", Stranger: true}), nodes: gone("b c"), accept: None,
 			refused: "node x of this cluster dials this node from 10.0.0.9, and node a does not know it", loss: None},
 		{name: "a node that has removed it", voters: three, change: from(Caller{Name: "x", From: "10.0.0.9:7400", Stranger: true, Said: "node a was removed"}), nodes: gone("b c"), accept: None,
@@ -153,7 +153,7 @@ func whoCalls() []judgeCase {
 }
 
 // whatIsLost: the recovery has to be on the node that has the most.
-func whatIsLost() []judgeCase {
+func whatIsLost() []checkCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
 	healing := Finding{Name: "b", Voter: true, Reachable: true, Problem: "its log is being healed"}
 	learner := Finding{Name: "l", Reachable: true, Report: reports("l", 3, 22, u2+":1-2").Report}
@@ -161,7 +161,7 @@ func whatIsLost() []judgeCase {
 	logger := func(first uint64) func(*Situation) {
 		return func(s *Situation) { s.Mysqld, s.Log.First = false, first }
 	}
-	return []judgeCase{
+	return []checkCase{
 		{name: "what is not lost is given up", voters: three, nodes: gone("b c"), accept: u1 + ":11",
 			refused: "what is known to be lost is none, not " + u1 + ":11", loss: None},
 		{name: "a later term", voters: five, nodes: gone("c d e", reports("b", 4, 2, u2+":1-3")),
@@ -184,8 +184,8 @@ func whatIsLost() []judgeCase {
 	}
 }
 
-// TestJudge checks each line of the table.
-func TestJudge(t *testing.T) {
+// TestCheck checks each line of the table.
+func TestCheck(t *testing.T) {
 	for _, tc := range slices.Concat(whoIsThere(), whoRefuses(), whoCalls(), whatIsLost()) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := Situation{Cluster: "x", Survivor: "a", Mysqld: true, Voters: tc.voters, Nodes: tc.nodes,
@@ -193,7 +193,7 @@ func TestJudge(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&s)
 			}
-			v, err := Judge(s)
+			v, err := Check(s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +223,7 @@ func TestRecord(t *testing.T) {
 		{gone("c", reports("b", 3, 19, "")), "what only c had, which is not known"},
 		{gone("c", reports("b", 2, 99, u2+":7")), u2 + ":7, and what only c had, which is not known"},
 	} {
-		v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: voters("a", "b", "c"),
+		v, err := Check(Situation{Survivor: "a", Mysqld: true, Voters: voters("a", "b", "c"),
 			Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: c.nodes})
 		if err != nil {
 			t.Fatal(err)
@@ -237,8 +237,8 @@ func TestRecord(t *testing.T) {
 // TestChanged: what is done is what a person has agreed to.
 func TestChanged(t *testing.T) {
 	three := []string{"a", "b", "c"}
-	judge := func(nodes []Finding) Verdict {
-		v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: three, Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: nodes})
+	check := func(nodes []Finding) Verdict {
+		v, err := Check(Situation{Survivor: "a", Mysqld: true, Voters: three, Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: nodes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,8 +256,8 @@ func TestChanged(t *testing.T) {
 		"it follows a leader":   {gone("c", reports("b", 2, 9, "", func(r *Report) { r.Leader = "c" })), true},
 		"the other one is back": {[]Finding{older, reports("c", 2, 9, "")}, true},
 	} {
-		v := judge(gone("c", older))
-		if got := v.Changed(judge(c.later)); got != c.want {
+		v := check(gone("c", older))
+		if got := v.Changed(check(c.later)); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}
@@ -265,7 +265,7 @@ func TestChanged(t *testing.T) {
 
 // TestRefusalReadsWhatIsAccepted: a text that is no GTID set is no acceptance.
 func TestRefusalReadsWhatIsAccepted(t *testing.T) {
-	v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Finding{silent("b"), silent("c")}})
+	v, err := Check(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Finding{silent("b"), silent("c")}})
 	if err != nil {
 		t.Fatal(err)
 	}

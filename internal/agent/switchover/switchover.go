@@ -151,7 +151,7 @@ func (v *Service) whatBlocks(ctx context.Context, s *cluster.Switchover, p *plan
 	if err != nil {
 		return err
 	}
-	blocks, note := judgeWriters(writers, maxPause)
+	blocks, note := checkWriters(writers, maxPause)
 	s.Blocks = append(s.Blocks, blocks...)
 	if note != "" {
 		p.notes = append(p.notes, note)

@@ -80,9 +80,9 @@ func TestPlanOfNobody(t *testing.T) {
 	}
 }
 
-// TestJudgeWriters: a switchover does not begin while a statement has run for half of the pause or longer. A dry run
+// TestCheckWriters: a switchover does not begin while a statement has run for half of the pause or longer. A dry run
 // names the shorter statements.
-func TestJudgeWriters(t *testing.T) {
+func TestCheckWriters(t *testing.T) {
 	of := func(seconds ...int64) (all []mysqld.Session) {
 		for i, s := range seconds {
 			all = append(all, mysqld.Session{ID: uint64(i + 7), User: "app", Seconds: s})
@@ -100,7 +100,7 @@ func TestJudgeWriters(t *testing.T) {
 		{of(2, 1, 0), 1, "2 statements write now (session 8 of app, for 1 s; session 9 of app, for 0 s)" + called},
 		{of(1, 0, 0, 0, 0), 0, "5 statements write now (session 7 of app, for 1 s; session 8 of app, for 0 s; session 9 of app, for 0 s; …)" + called},
 	} {
-		blocks, note := judgeWriters(c.writers, 4*time.Second)
+		blocks, note := checkWriters(c.writers, 4*time.Second)
 		if len(blocks) != c.blocks || note != c.note {
 			t.Errorf("%v: %q, %q", c.writers, blocks, note)
 		}

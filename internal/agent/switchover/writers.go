@@ -9,9 +9,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// judgeWriters says which statements that write keep a switchover from beginning (blocks),
+// checkWriters says which statements that write keep a switchover from beginning (blocks),
 // and which of the others could have it called off (note).
-func judgeWriters(writers []mysqld.Session, maxPause time.Duration) (blocks []string, note string) {
+func checkWriters(writers []mysqld.Session, maxPause time.Duration) (blocks []string, note string) {
 	var short []mysqld.Session
 	for _, w := range writers {
 		if time.Duration(w.Seconds)*time.Second < max(time.Second, maxPause/2) {

@@ -88,7 +88,7 @@ func (h Host) disks(ctx context.Context) (checks []cluster.Check, median time.Du
 		case err != nil:
 			c = unseen(subject, err)
 		default:
-			c = judgeSync(subject, samples, h.Config.Raft)
+			c = checkSync(subject, samples, h.Config.Raft)
 		}
 		if s := c.Figures["fdatasync_p50_seconds"]; i == 0 && s > 0 {
 			median = time.Duration(s * float64(time.Second))
@@ -166,8 +166,8 @@ func (h Host) space() (checks []cluster.Check) {
 			retention, has = int64(h.Config.Log.RetentionSize), sizeOf(filepath.Join(h.Config.DataDir, "log"))
 		}
 		block := int64(p.stat.Bsize)
-		checks = append(checks, judgeFileSystem("file system of "+p.name, int64(p.stat.Type)),
-			judgeSpace("space for "+p.name, int64(p.stat.Bavail)*block, int64(p.stat.Blocks)*block, has, retention))
+		checks = append(checks, checkFileSystem("file system of "+p.name, int64(p.stat.Type)),
+			checkSpace("space for "+p.name, int64(p.stat.Bavail)*block, int64(p.stat.Blocks)*block, has, retention))
 	}
 	return checks
 }

@@ -34,7 +34,7 @@ func threeNodes() config.Config {
 	return c
 }
 
-func TestJudgeSync(t *testing.T) {
+func TestCheckSync(t *testing.T) {
 	raft := config.Default().Raft // a heartbeat each 100 ms, a timeout of 1 s
 	steady := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, 100) }
 	withTail := func(d, tail time.Duration) []time.Duration { return append(steady(d), tail, tail) }
@@ -50,7 +50,7 @@ func TestJudgeSync(t *testing.T) {
 		{"a slow disk", steady(10 * ms), cluster.CheckWarn, "p50 10ms"},
 		{"leaders would be deposed", withTail(ms, 500*ms), cluster.CheckFail, "p99 500ms"},
 	} {
-		got := judgeSync("disk", c.samples, raft)
+		got := checkSync("disk", c.samples, raft)
 		if got.State != c.want || !strings.Contains(got.Found, c.found) || (got.Do == "") != (c.want == cluster.CheckOK) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -80,7 +80,7 @@ func TestCommitLatency(t *testing.T) {
 	}
 }
 
-func TestJudges(t *testing.T) {
+func TestChecks(t *testing.T) {
 	const gib = 1 << 30
 	first := func(c cluster.Check, bad bool) cluster.Check {
 		if !bad {
@@ -95,36 +95,36 @@ func TestJudges(t *testing.T) {
 		state cluster.CheckState
 		text  string
 	}{
-		"ext4":            {judgeFileSystem("fs", 0xef53), cluster.CheckOK, "ext4"},
-		"unknown":         {judgeFileSystem("fs", 0x1234), cluster.CheckOK, "0x1234"},
-		"tmpfs":           {judgeFileSystem("fs", 0x01021994), cluster.CheckWarn, "copied again"},
-		"overlay":         {judgeFileSystem("fs", 0x794c7630), cluster.CheckWarn, "mount a volume"},
-		"NFS":             {judgeFileSystem("fs", 0x6969), cluster.CheckWarn, "network's pause"},
-		"room":            {judgeSpace("s", 17*gib, 100*gib, 0, 16*gib), cluster.CheckOK, "17GiB of 100GiB free"},
-		"room, it grew":   {judgeSpace("s", 2*gib, 100*gib, 15*gib, 16*gib), cluster.CheckOK, "2GiB"},
-		"little room":     {judgeSpace("s", 15*gib, 100*gib, 0, 16*gib), cluster.CheckWarn, "may grow by 16GiB"},
-		"full":            {judgeSpace("s", gib-1, 100*gib, 0, 0), cluster.CheckFail, "stops writes"},
-		"near":            {judgeRound(cluster.Check{State: cluster.CheckOK}, 100*ms, raft), cluster.CheckOK, ""},
-		"far":             {judgeRound(cluster.Check{State: cluster.CheckOK}, 101*ms, raft), cluster.CheckWarn, "ten round trips"},
-		"majority":        {first(judgeMajority(map[cluster.NodeID]bool{1: true, 3: true}, ids)), cluster.CheckOK, ""},
-		"no majority":     {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids)), cluster.CheckFail, "fewer than 2 of 3"},
-		"alone":           {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids[:1])), cluster.CheckOK, ""},
-		"files":           {judgeFiles("mysqld", 65536, 65536), cluster.CheckOK, "mysqld may open 65536"},
-		"few files":       {judgeFiles("mysqld", 1024, 65535), cluster.CheckWarn, "LimitNOFILE=65536"},
-		"huge pages":      {first(judgeHugePages("[always] madvise never", "[always] defer madvise never")), cluster.CheckWarn, "madvise"},
-		"no huge pages":   {first(judgeHugePages("[always] madvise never", "always defer [madvise] never")), cluster.CheckOK, ""},
-		"swap":            {first(judgeSwap(gib, 60)), cluster.CheckWarn, "vm.swappiness is 60"},
-		"swap, reluctant": {first(judgeSwap(gib, 1)), cluster.CheckOK, ""},
-		"no swap":         {first(judgeSwap(0, 60)), cluster.CheckOK, ""},
-		"clock":           {judgeClock(true, 0)[0], cluster.CheckOK, "NTP"},
-		"clock alone":     {judgeClock(false, 0)[0], cluster.CheckWarn, "chrony"},
-		"clock set":       {judgeClock(true, -70*ms)[1], cluster.CheckWarn, "set by 70ms"},
+		"ext4":            {checkFileSystem("fs", 0xef53), cluster.CheckOK, "ext4"},
+		"unknown":         {checkFileSystem("fs", 0x1234), cluster.CheckOK, "0x1234"},
+		"tmpfs":           {checkFileSystem("fs", 0x01021994), cluster.CheckWarn, "copied again"},
+		"overlay":         {checkFileSystem("fs", 0x794c7630), cluster.CheckWarn, "mount a volume"},
+		"NFS":             {checkFileSystem("fs", 0x6969), cluster.CheckWarn, "network's pause"},
+		"room":            {checkSpace("s", 17*gib, 100*gib, 0, 16*gib), cluster.CheckOK, "17GiB of 100GiB free"},
+		"room, it grew":   {checkSpace("s", 2*gib, 100*gib, 15*gib, 16*gib), cluster.CheckOK, "2GiB"},
+		"little room":     {checkSpace("s", 15*gib, 100*gib, 0, 16*gib), cluster.CheckWarn, "may grow by 16GiB"},
+		"full":            {checkSpace("s", gib-1, 100*gib, 0, 0), cluster.CheckFail, "stops writes"},
+		"near":            {checkRound(cluster.Check{State: cluster.CheckOK}, 100*ms, raft), cluster.CheckOK, ""},
+		"far":             {checkRound(cluster.Check{State: cluster.CheckOK}, 101*ms, raft), cluster.CheckWarn, "ten round trips"},
+		"majority":        {first(checkMajority(map[cluster.NodeID]bool{1: true, 3: true}, ids)), cluster.CheckOK, ""},
+		"no majority":     {first(checkMajority(map[cluster.NodeID]bool{1: true}, ids)), cluster.CheckFail, "fewer than 2 of 3"},
+		"alone":           {first(checkMajority(map[cluster.NodeID]bool{1: true}, ids[:1])), cluster.CheckOK, ""},
+		"files":           {checkFiles("mysqld", 65536, 65536), cluster.CheckOK, "mysqld may open 65536"},
+		"few files":       {checkFiles("mysqld", 1024, 65535), cluster.CheckWarn, "LimitNOFILE=65536"},
+		"huge pages":      {first(checkHugePages("[always] madvise never", "[always] defer madvise never")), cluster.CheckWarn, "madvise"},
+		"no huge pages":   {first(checkHugePages("[always] madvise never", "always defer [madvise] never")), cluster.CheckOK, ""},
+		"swap":            {first(checkSwap(gib, 60)), cluster.CheckWarn, "vm.swappiness is 60"},
+		"swap, reluctant": {first(checkSwap(gib, 1)), cluster.CheckOK, ""},
+		"no swap":         {first(checkSwap(0, 60)), cluster.CheckOK, ""},
+		"clock":           {checkClock(true, 0)[0], cluster.CheckOK, "NTP"},
+		"clock alone":     {checkClock(false, 0)[0], cluster.CheckWarn, "chrony"},
+		"clock set":       {checkClock(true, -70*ms)[1], cluster.CheckWarn, "set by 70ms"},
 	} {
 		if text := c.got.Found + c.got.Do; c.got.State != c.state || !strings.Contains(text, c.text) {
 			t.Errorf("%s: %+v", name, c.got)
 		}
 	}
-	if got := judgeClock(true, 49*ms); len(got) != 1 {
+	if got := checkClock(true, 49*ms); len(got) != 1 {
 		t.Errorf("a clock that is only slewed: %+v", got)
 	}
 	if got := cluster.Worst([]cluster.Check{{State: cluster.CheckUnknown}, {State: cluster.CheckWarn}, {State: cluster.CheckOK}}); got != cluster.CheckWarn {
@@ -202,8 +202,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestJudgePeer: what the agent knows of another node counts more than that its port answers.
-func TestJudgePeer(t *testing.T) {
+// TestCheckPeer: what the agent knows of another node counts more than that its port answers.
+func TestCheckPeer(t *testing.T) {
 	key := func(n status.Node) *status.Node { n.Key = "q1:x"; return &n }
 	h := Host{Config: threeNodes(), Agent: &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", Key: "q1:y", PlainPeers: []string{"plain"}}}}}
 	for _, c := range []struct {
@@ -224,7 +224,7 @@ func TestJudgePeer(t *testing.T) {
 		{"one direction", key(status.Node{Name: "b", Reachable: true, Unreached: "a cannot reach it"}), ms, nil, cluster.CheckFail, "a cannot reach it"},
 		{"far", key(status.Node{Name: "b", Reachable: true}), 200 * ms, nil, cluster.CheckWarn, "200ms"},
 	} {
-		got := h.judgePeer(peer{name: "b", at: "h:1", votes: true, status: c.status}, c.round, c.err)
+		got := h.checkPeer(peer{name: "b", at: "h:1", votes: true, status: c.status}, c.round, c.err)
 		if got.State != c.state || !strings.Contains(got.Found, c.found) {
 			t.Errorf("%s: %+v", c.name, got)
 		}

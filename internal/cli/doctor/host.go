@@ -91,7 +91,7 @@ func (h Host) clock(ctx context.Context) []cluster.Check {
 		return []cluster.Check{unseen("clock", fmt.Errorf("read the kernel's clock: %w", err))}
 	}
 	const timeError, unsynchronised = 5, 0x40 // TIME_ERROR, STA_UNSYNC of timex.h
-	return judgeClock(state != timeError && t.Status&unsynchronised == 0, step)
+	return checkClock(state != timeError && t.Status&unsynchronised == 0, step)
 }
 
 // bootTime is a clock that nobody sets, and that goes on while the machine sleeps.
@@ -173,14 +173,14 @@ func (h Host) limits() []cluster.Check {
 			return []cluster.Check{unseen("open files", err)}
 		}
 		if soft, hard, ok := filesOf(string(text)); ok {
-			return []cluster.Check{judgeFiles("mysqld", soft, hard)}
+			return []cluster.Check{checkFiles("mysqld", soft, hard)}
 		}
 	}
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 		return []cluster.Check{unseen("open files", err)}
 	}
-	return []cluster.Check{judgeFiles("a process of this shell", max(l.Cur, l.Max), l.Max)} // Go raises its own
+	return []cluster.Check{checkFiles("a process of this shell", max(l.Cur, l.Max), l.Max)} // Go raises its own
 }
 
 // filesOf reads the limit on open files of /proc/PID/limits.
@@ -205,7 +205,7 @@ func (h Host) memory() (checks []cluster.Check) {
 		text, _ := os.ReadFile(h.Root + path)
 		return strings.TrimSpace(string(text))
 	}
-	if c, bad := judgeHugePages(read("/sys/kernel/mm/transparent_hugepage/enabled"), read("/sys/kernel/mm/transparent_hugepage/defrag")); bad {
+	if c, bad := checkHugePages(read("/sys/kernel/mm/transparent_hugepage/enabled"), read("/sys/kernel/mm/transparent_hugepage/defrag")); bad {
 		checks = append(checks, c)
 	}
 	swappiness, err := strconv.Atoi(read("/proc/sys/vm/swappiness"))
@@ -215,7 +215,7 @@ func (h Host) memory() (checks []cluster.Check) {
 	for line := range strings.Lines(read("/proc/meminfo")) {
 		if rest, is := strings.CutPrefix(line, "SwapTotal:"); is {
 			kib, _ := strconv.ParseInt(strings.Fields(rest + " 0")[0], 10, 64)
-			if c, bad := judgeSwap(kib<<10, swappiness); bad {
+			if c, bad := checkSwap(kib<<10, swappiness); bad {
 				checks = append(checks, c)
 			}
 		}

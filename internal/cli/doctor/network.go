@@ -71,7 +71,7 @@ func (h Host) peers(ctx context.Context) (checks []cluster.Check, rounds []time.
 		voters = append(voters, self.ID)
 	}
 	for i, p := range all {
-		c := h.judgePeer(p, found[i], errs[i])
+		c := h.checkPeer(p, found[i], errs[i])
 		if p.votes {
 			voters = append(voters, p.id)
 			answered[p.id] = found[i] > 0
@@ -81,14 +81,14 @@ func (h Host) peers(ctx context.Context) (checks []cluster.Check, rounds []time.
 		}
 		checks = append(checks, c)
 	}
-	if c, bad := judgeMajority(answered, voters); bad {
+	if c, bad := checkMajority(answered, voters); bad {
 		checks = append(checks, c)
 	}
 	return checks, rounds
 }
 
-// judgePeer says what there is to say of the way to another node.
-func (h Host) judgePeer(p peer, round time.Duration, err error) cluster.Check {
+// checkPeer says what there is to say of the way to another node.
+func (h Host) checkPeer(p peer, round time.Duration, err error) cluster.Check {
 	c := cluster.Check{Subject: "peer " + p.name, State: cluster.CheckOK}
 	if round > 0 {
 		c.Found = fmt.Sprintf("%s at %s", shown(round), p.at)
@@ -112,7 +112,7 @@ func (h Host) judgePeer(p peer, round time.Duration, err error) cluster.Check {
 	default:
 		c.Found += ": something listens; whether that is the agent, and the keys fit, shows when this node's agent runs"
 	}
-	return judgeRound(c, round, h.Config.Raft)
+	return checkRound(c, round, h.Config.Raft)
 }
 
 // security says how the connection with a node that is heard of is protected.

@@ -273,7 +273,7 @@ func (l *Log) readSegment(r *recovered, f *found, name string, isLast bool) erro
 		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
 	}
 	if isLast && !h.staged {
-		if err := r.judgeTail(h, s, w); err != nil {
+		if err := r.endTail(h, s, w); err != nil {
 			return err
 		}
 	}
@@ -325,10 +325,10 @@ func (r *recovered) fits(h *segmentHeader) bool {
 	return h.number == 1 && h.first == 1 && h.previousTerm == 0 && h.follows(0)
 }
 
-// judgeTail decides whether the scan of the last segment was ended by its prepared zeros, by a torn tail, or by
+// endTail decides whether the scan of the last segment was ended by its prepared zeros, by a torn tail, or by
 // corruption, and reads the last group. A sector that cannot be read is always corruption, even in the zeros:
 // what it held is not known.
-func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
+func (r *recovered) endTail(h *segmentHeader, s *scan, w *window) error {
 	// The sector may be readable by now. That does not make it a torn write.
 	if errors.Is(s.problem, syscall.EIO) {
 		return &CorruptError{File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}

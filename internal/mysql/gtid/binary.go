@@ -68,7 +68,7 @@ func DecodeBinary(b []byte) (*Set, error) {
 	if len(b) > 0 {
 		return nil, fmt.Errorf("decode GTID set: %w: %d bytes too many", ErrEncoding, len(b))
 	}
-	s.settle()
+	s.normalize()
 	return s, nil
 }
 

@@ -83,7 +83,7 @@ func newInterval(start, end uint64) (Interval, error) {
 	return Interval{start, end}, nil
 }
 
-// collect adds an interval at the end of s, which need not be sorted: settle must follow. A text or an encoding may
+// collect adds an interval at the end of s, which need not be sorted: normalize must follow. A text or an encoding may
 // have a million intervals in any order. One insertion into a sorted list for each would move 8 TB.
 func (s *Set) collect(src Source, start, end uint64) error {
 	iv, err := newInterval(start, end)
@@ -98,8 +98,8 @@ func (s *Set) collect(src Source, start, end uint64) error {
 	return nil
 }
 
-// settle sorts and merges what was collected.
-func (s *Set) settle() {
+// normalize sorts and merges what was collected.
+func (s *Set) normalize() {
 	slices.SortFunc(s.groups, func(a, b group) int { return a.compare(b.Source) })
 	groups := s.groups[:0]
 	for _, g := range s.groups {

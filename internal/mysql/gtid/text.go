@@ -52,7 +52,7 @@ func ParseSet(text string) (*Set, error) {
 			return nil, fmt.Errorf("parse GTID set: %w", err)
 		}
 	}
-	s.settle()
+	s.normalize()
 	return s, nil
 }
 

@@ -94,7 +94,7 @@
 //
 // A reader with SQL also has a session in the local mysqld, from its first statement to its dump, as mysqld's account
 // of the same name and password. The capabilities of both connections are the same, so the reader's goroutine passes
-// answers on packet by packet. statement.judge says which statements are passed on. The position that such a reader
+// answers on packet by packet. statement.classify says which statements are passed on. The position that such a reader
 // is told as the end of the log is where that mysqld is, so it fits the rows that the reader sees there.
 //
 // # Foreign

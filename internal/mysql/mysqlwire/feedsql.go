@@ -219,7 +219,7 @@ func (w slowWriter) Write(b []byte) (int, error) {
 // sqlQuery answers a statement, itself or by mysqld.
 func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 	statement := parseStatement(text)
-	kind, err := statement.judge()
+	kind, err := statement.classify()
 	if err != nil {
 		return s.refuse(err, true)
 	}
@@ -272,7 +272,7 @@ func (s *feedSession) sqlQuery(ctx context.Context, text string) error {
 // then send them as text.
 func (s *feedSession) prepare(ctx context.Context, text string) error {
 	statement := parseStatement(text)
-	kind, err := statement.judge()
+	kind, err := statement.classify()
 	if err == nil && (kind != askMysqld || statement.is("set") || statement.is("flush") || statement.is("lock") || statement.is("unlock")) {
 		err = &ServerError{Code: 1295, State: "HY000", Message: "This command is not supported in the prepared statement protocol yet"}
 	}

@@ -168,10 +168,10 @@ func onlyReads(why string) *ServerError {
 	return &ServerError{Code: 1290, State: "HY000", Message: "quorate's port for readers only reads: " + why}
 }
 
-// judge decides who answers the statement. The account's privileges and the read-only session keep a reader from
-// changing data. judge keeps a reader from undoing read-only, and from statements that do harm although mysqld lets
+// classify decides who answers the statement. The account's privileges and the read-only session keep a reader from
+// changing data. It keeps a reader from undoing read-only, and from statements that do harm although mysqld lets
 // them pass (FLUSH TABLES on a replica waits for ever).
-func (s statement) judge() (statementKind, error) {
+func (s statement) classify() (statementKind, error) {
 	if s.tooLong {
 		return 0, errTooLong()
 	}
@@ -192,9 +192,9 @@ func (s statement) judge() (statementKind, error) {
 	}
 	switch first := s.word(0); {
 	case first == "set":
-		return s.judgeSet()
+		return s.classifySet()
 	case first == "flush":
-		return askMysqld, s.judgeFlush()
+		return askMysqld, s.checkFlush()
 	case first == "lock":
 		if s.has("write") {
 			return 0, onlyReads("LOCK TABLES … READ")
@@ -203,14 +203,14 @@ func (s statement) judge() (statementKind, error) {
 	case first == "start" && s.has("read", "write"), first == "with" && (s.has("delete") || s.has("update")):
 		return 0, onlyReads("this writes")
 	case first == "show":
-		return s.judgeShow(), nil
+		return s.classifyShow(), nil
 	case slices.Contains(reads, first):
 		return askMysqld, nil
 	}
 	return 0, onlyReads("SELECT, SHOW, and what it takes to read a snapshot")
 }
 
-func (s statement) judgeSet() (statementKind, error) {
+func (s statement) classifySet() (statementKind, error) {
 	// Search the whole text, not the words: a string may hide words.
 	lower := strings.ToLower(s.text)
 	switch {
@@ -226,7 +226,7 @@ func (s statement) judgeSet() (statementKind, error) {
 	return askMysqld, nil
 }
 
-func (s statement) judgeFlush() error {
+func (s statement) checkFlush() error {
 	local := s.word(1) == "local" || s.word(1) == "no_write_to_binlog"
 	tables := s.word(1)
 	if local {
@@ -240,7 +240,7 @@ func (s statement) judgeFlush() error {
 	return onlyReads("FLUSH TABLES … WITH READ LOCK, or FLUSH LOCAL TABLES")
 }
 
-func (s statement) judgeShow() statementKind {
+func (s statement) classifyShow() statementKind {
 	switch {
 	case s.is("show", "master", "status"), s.is("show", "binary", "log", "status"):
 		return askStatus

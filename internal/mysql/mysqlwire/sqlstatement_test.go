@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// TestJudge: which statements a reader with SQL may send, and who answers them. -1 = refused.
-func TestJudge(t *testing.T) {
+// TestClassify: which statements a reader with SQL may send, and who answers them. -1 = refused.
+func TestClassify(t *testing.T) {
 	for text, want := range map[string]statementKind{
 		"":         askMysqld,
 		"SELECT 1": askMysqld,
@@ -69,7 +69,7 @@ func TestJudge(t *testing.T) {
 		"KILL 1":                                                   -1,
 		"LOAD DATA LOCAL INFILE 'x' INTO TABLE t":                  -1,
 	} {
-		got, err := parseStatement(text).judge()
+		got, err := parseStatement(text).classify()
 		if err != nil {
 			got = -1
 		}
@@ -98,10 +98,10 @@ func TestStatementWithValues(t *testing.T) {
 // TestLongStatements: a reader's text of 4 MiB of commas became 985 MiB of words. Dump requests may still be long.
 func TestLongStatements(t *testing.T) {
 	commas := parseStatement("SELECT " + strings.Repeat(",", statementBytesMax))
-	if _, err := commas.judge(); len(commas.words) > wordsMax || !isTooLong(err) {
+	if _, err := commas.classify(); len(commas.words) > wordsMax || !isTooLong(err) {
 		t.Errorf("a text of %d words: %v", len(commas.words), err)
 	}
-	if kind, err := parseStatement("SELECT 1" + strings.Repeat(", 1", wordsMax/2-1)).judge(); kind != askMysqld || err != nil {
+	if kind, err := parseStatement("SELECT 1" + strings.Repeat(", 1", wordsMax/2-1)).classify(); kind != askMysqld || err != nil {
 		t.Errorf("a text of %d words: %d, %v", wordsMax, kind, err)
 	}
 	r := dialFeed(t, startReaders(t, newReaderLog())).loginAs("cdc")
@@ -146,7 +146,7 @@ func FuzzStatement(f *testing.F) {
 			}
 			at = w.end
 		}
-		_, _ = s.judge()
+		_, _ = s.classify()
 		if got, err := s.with(nil); got != text || err != nil {
 			t.Fatalf("%q became %q", text, got)
 		}

@@ -62,7 +62,7 @@
 //	I2  A proposal names its epoch (a term) and a consecutive number.
 //	    The gate refuses a proposal that is not of the epoch in force or not the
 //	    number after the last one accepted. A proposal that raft drops (a
-//	    transfer under way, too much uncommitted) is held and retried in
+//	    transfer under way, too much uncommitted) is blocked, and retried in
 //	    place. No other proposal passes it, until the epoch ends. The commit check
 //	    verifies the same fields again on every node.
 //	I5  LeaseUntil is the time until which this leader may serve: the send time of

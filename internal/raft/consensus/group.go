@@ -28,7 +28,7 @@ const (
 	inflightMessagesMax = 512
 	inflightBytesMax    = 64 << 20
 	// uncommittedBytesMax bounds the leader's uncommitted tail; beyond it
-	// proposals are held, which blocks the tap.
+	// proposals are blocked, and so is the tap.
 	uncommittedBytesMax = 64 << 20
 	// committedBytesMax bounds the committed entries read from disk for one
 	// turn.
@@ -270,7 +270,7 @@ func (g *Group) Tick(now time.Duration) {
 			g.startRound()
 		}
 	}
-	g.retryHeld()
+	g.retryBlocked()
 }
 
 // Step takes a message from a peer or a response of the log.
@@ -299,7 +299,7 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if promised {
 		g.extendLease()
 	}
-	g.retryHeld()
+	g.retryBlocked()
 }
 
 // letIn returns what raft may see of a message; nil = nothing.
@@ -376,7 +376,7 @@ func (g *Group) VotesAt() time.Duration { return g.voteAfter }
 // Propose offers one entry to the gate. Refusals come back in Output.Refused. While Blocked is true, Propose
 // must not be called.
 func (g *Group) Propose(data []byte) {
-	invariant.Check(g.blocked == nil, "I2", "a proposal passes the one that is held")
+	invariant.Check(g.blocked == nil, "I2", "a proposal passes a blocked one")
 	h, body, err := entry.Parse(data)
 	if err == nil && h.Kind == entry.KindState {
 		err = errors.New("a change of the cluster state is of no epoch")
@@ -423,7 +423,7 @@ func (g *Group) admit(h entry.Header) error {
 
 func (g *Group) submit(h entry.Header, data []byte) {
 	if err := g.rn.Propose(data); err != nil {
-		// Raft dropped it: nothing was appended. It is held. The end of the epoch refuses it.
+		// Raft dropped it: nothing was appended. It is blocked. The end of the epoch refuses it.
 		g.blocked, g.blockedHeader = data, h
 		return
 	}
@@ -435,10 +435,10 @@ func (g *Group) submit(h entry.Header, data []byte) {
 	g.next++
 }
 
-// Blocked tells that a proposal is held and no other may be offered.
+// Blocked tells that a proposal is blocked: no other may be offered.
 func (g *Group) Blocked() bool { return g.blocked != nil }
 
-func (g *Group) retryHeld() {
+func (g *Group) retryBlocked() {
 	if g.blocked == nil {
 		return
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Checker judges the peers of a Door, after all other checks: see Handler.CheckPeer. A Checker may also be a
+// Checker checks the peers of a Door, after all other checks: see Handler.CheckPeer. A Checker may also be a
 // CallChecker.
 type Checker interface {
 	CheckPeer(id Identity) error
 }
 
-// UnknownChecker is a Checker that also judges nodes that dial and are no peer of the Door.
+// UnknownChecker is a Checker that also checks nodes that dial and are no peer of the Door.
 type UnknownChecker interface {
 	// CheckUnknown is called instead of CheckPeer for such a node, if it is of the same cluster.
 	CheckUnknown(id Identity) error
 }
 
-// AnswerChecker is a Checker that judges a node which answers a dial by other rules than a node that dials.
+// AnswerChecker is a Checker that checks a node which answers a dial by other rules than a node that dials.
 type AnswerChecker interface {
 	// CheckAnswer is called instead of CheckPeer for a node that answers.
 	CheckAnswer(id Identity) error
@@ -48,7 +48,7 @@ func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
 // member. A node without data answers any key, because others may know more than it does. So does a node that hears
 // who dials: it refuses a key that is not known here once it has heard whose it is.
 func (d *Door) KnowsKey(k cluster.Key) bool {
-	if _, judges := d.Checker.(UnknownChecker); judges || d.Hears != nil && d.Hears() {
+	if _, checks := d.Checker.(UnknownChecker); checks || d.Hears != nil && d.Hears() {
 		return true
 	}
 	_, ok := d.holder(k)
@@ -58,8 +58,8 @@ func (d *Door) KnowsKey(k cluster.Key) bool {
 // tells tells whether a node that has shown a key ("" = none) may learn why it is refused. Else it learns only a code.
 func (d *Door) tells(k cluster.Key) bool {
 	_, known := d.holder(k)
-	_, judges := d.Checker.(UnknownChecker)
-	return k == "" || known || judges
+	_, checks := d.Checker.(UnknownChecker)
+	return k == "" || known || checks
 }
 
 func (d *Door) holder(k cluster.Key) (id cluster.NodeID, ok bool) {
@@ -83,18 +83,18 @@ func (d *Door) isPeer(id cluster.NodeID) bool {
 // known here learns nothing but a code.
 func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	holder, known := d.holder(key)
-	u, judges := d.Checker.(UnknownChecker)
+	u, checks := d.Checker.(UnknownChecker)
 	switch {
 	case known && id.ClusterID != d.Self.ClusterID && d.isPeer(holder):
-		return d.judgeCluster(id)
+		return d.checkCluster(id)
 	case known && holder == id.Node:
-		return d.judgeMember(id) // a removed node is told only that
+		return d.checkMember(id) // a removed node is told only that
 	case known:
 		return reject(CodeKey, "node %q shows the key of another node: put its own key back", id.NodeName)
 	}
 	r := reject(CodeKey, "node %q shows the key %s, which is not known here", id.NodeName, key)
 	r.Untold = true
-	if !judges || id.ClusterID != d.Self.ClusterID {
+	if !checks || id.ClusterID != d.Self.ClusterID {
 		return r
 	}
 	if said, ok := errors.AsType[*RejectedError](u.CheckUnknown(id)); ok {
@@ -111,12 +111,12 @@ func (d *Door) Admit(target cluster.NodeID, id Identity, key cluster.Key, call b
 			return r
 		}
 	}
-	r := d.judge(target, id)
+	r := d.check(target, id)
 	check := d.Checker.CheckPeer
 	c, asks := d.Checker.(CallChecker)
-	u, judges := d.Checker.(UnknownChecker)
+	u, checks := d.Checker.(UnknownChecker)
 	switch {
-	case r != nil && r.Code == CodeUnknown && judges:
+	case r != nil && r.Code == CodeUnknown && checks:
 		check = u.CheckUnknown
 	case r != nil:
 		return r
@@ -135,14 +135,14 @@ func (d *Door) Admit(target cluster.NodeID, id Identity, key cluster.Key, call b
 
 // Accept decides on the node that answers a dial to p; nil = it is p.
 func (d *Door) Accept(id Identity, p Peer) *RejectedError {
-	if r := d.judgeCluster(id); r != nil {
+	if r := d.checkCluster(id); r != nil {
 		return r
 	}
 	if id.Node != p.ID {
 		return reject(CodeTarget, "node %q (id %d) answers at %s, the address of node %q (id %d)",
 			id.NodeName, id.Node, p.Addr, p.Name, p.ID)
 	}
-	if r := d.judgeMember(id); r != nil {
+	if r := d.checkMember(id); r != nil {
 		return r
 	}
 	check := d.Checker.CheckPeer
@@ -156,9 +156,9 @@ func (d *Door) Accept(id Identity, p Peer) *RejectedError {
 	return nil
 }
 
-// judge makes all checks of Admit but those by key and by the Checker.
-func (d *Door) judge(target cluster.NodeID, id Identity) *RejectedError {
-	if r := d.judgeCluster(id); r != nil {
+// check makes all checks of Admit but those by key and by the Checker.
+func (d *Door) check(target cluster.NodeID, id Identity) *RejectedError {
+	if r := d.checkCluster(id); r != nil {
 		return r
 	}
 	if target != d.Self.Node {
@@ -169,10 +169,10 @@ func (d *Door) judge(target cluster.NodeID, id Identity) *RejectedError {
 		return reject(CodeDuplicate, "the node at this address has the name %q and the id %d itself: two nodes cannot share one of them",
 			d.Self.NodeName, d.Self.Node)
 	}
-	return d.judgeMember(id)
+	return d.checkMember(id)
 }
 
-func (d *Door) judgeCluster(id Identity) *RejectedError {
+func (d *Door) checkCluster(id Identity) *RejectedError {
 	if id.ClusterID == d.Self.ClusterID {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (d *Door) judgeCluster(id Identity) *RejectedError {
 		id.NodeName, id.ClusterName, id.ClusterID, d.Self.ClusterName, d.Self.ClusterID)
 }
 
-func (d *Door) judgeMember(id Identity) *RejectedError {
+func (d *Door) checkMember(id Identity) *RejectedError {
 	p, ok := d.Peer(id.Node)
 	if !ok {
 		if f := d.former.Load(); f != nil {

@@ -39,16 +39,14 @@ type Result struct {
 	Rows int `json:"rows"`
 	// GTIDExecuted is the first node's gtid_executed, in one line.
 	GTIDExecuted string `json:"gtid_executed"`
-	// Settled is how long the nodes took to have the same gtid_executed.
-	Settled time.Duration `json:"-"`
 }
 
-// Check judges the nodes' tables against history (from all workloads that
-// wrote to them, after they have ended). It waits at most settle until all
+// Check checks the nodes' tables against history (from all workloads that
+// wrote to them, after they have ended). It waits at most agreeWithin until all
 // nodes have executed the same transactions, then reads every row of every
 // node. Nodes that never agree are a finding, not an error; an error means
 // that a node could not be read.
-func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Attempt, settle time.Duration) (Result, error) {
+func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Attempt, agreeWithin time.Duration) (Result, error) {
 	readers := make([]*reader, len(nodes))
 	for i, n := range nodes {
 		db, err := open(n.DSN)
@@ -60,11 +58,10 @@ func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Atte
 	}
 	start := time.Now()
 	for reads := 1; ; reads++ {
-		agreed, err := awaitAgreement(ctx, readers, start.Add(settle))
+		agreed, err := awaitAgreement(ctx, readers, start.Add(agreeWithin))
 		if err != nil {
 			return Result{}, err
 		}
-		settled := time.Since(start)
 		before := gtids(readers)
 		if err := each(ctx, readers, (*reader).readTable); err != nil {
 			return Result{}, err
@@ -76,12 +73,12 @@ func Check(ctx context.Context, log *slog.Logger, nodes []Server, history []Atte
 			log.Info("a transaction was applied during the check; reading again", "read", reads)
 			continue
 		}
-		return judge(readers, history, settled), nil
+		return result(readers, history), nil
 	}
 }
 
-// judge makes the result from what the readers have read.
-func judge(readers []*reader, history []Attempt, settled time.Duration) Result {
+// result makes the result from what the readers have read.
+func result(readers []*reader, history []Attempt) Result {
 	rows := make([]NodeRows, len(readers))
 	for i, r := range readers {
 		rows[i] = r.rows
@@ -91,7 +88,6 @@ func judge(readers []*reader, history []Attempt, settled time.Duration) Result {
 		Verdict:      Compare(history, rows),
 		Rows:         len(first.rows.IDs),
 		GTIDExecuted: first.gtidExecuted,
-		Settled:      settled,
 	}
 	differ := func(format string, args ...any) {
 		res.Diverged = append(res.Diverged, Finding{Detail: fmt.Sprintf(format, args...)})

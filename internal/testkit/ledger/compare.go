@@ -48,7 +48,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("row %v: %s", f.ID, f.Detail)
 }
 
-// Compare judges what the nodes hold against what the writers were told. The
+// Compare compares what the nodes hold against what the writers were told. The
 // order of history does not matter; an id may belong to one attempt only.
 func Compare(history []Attempt, nodes []NodeRows) Verdict {
 	history = slices.Clone(history)
@@ -60,16 +60,16 @@ func Compare(history []Attempt, nodes []NodeRows) Verdict {
 	}
 	var v Verdict
 	for _, a := range history {
-		v.judge(a, sorted)
+		v.check(a, sorted)
 	}
 	for _, n := range sorted {
-		v.judgeNode(n, history)
+		v.checkNode(n, history)
 	}
 	return v
 }
 
-// judge compares one attempt with all nodes.
-func (v *Verdict) judge(a Attempt, nodes []NodeRows) {
+// check compares one attempt with all nodes.
+func (v *Verdict) check(a Attempt, nodes []NodeRows) {
 	rows := int(a.Rows)
 	missing := make([][]string, rows) // per row, the nodes that lack it
 	held, partial := 0, []string{}
@@ -97,7 +97,7 @@ func (v *Verdict) judge(a Attempt, nodes []NodeRows) {
 			}
 		}
 	case Failed:
-		v.Failed += rows // judgeNode reports rows that are there nevertheless
+		v.Failed += rows // checkNode reports rows that are there nevertheless
 	default:
 		v.Unknown += rows
 		switch {
@@ -111,9 +111,9 @@ func (v *Verdict) judge(a Attempt, nodes []NodeRows) {
 	}
 }
 
-// judgeNode looks for rows that one node has and should not have. history and n.IDs
+// checkNode looks for rows that one node has and should not have. history and n.IDs
 // are sorted.
-func (v *Verdict) judgeNode(n NodeRows, history []Attempt) {
+func (v *Verdict) checkNode(n NodeRows, history []Attempt) {
 	for i, id := range n.IDs {
 		if i > 0 && n.IDs[i-1] == id {
 			v.Diverged = append(v.Diverged, Finding{id, "twice on " + n.Node})

@@ -71,7 +71,7 @@ var simCalls = []simCall{
 		"hands over what has arrived by the modelled network, or that a connection ended, to the code that judges it",
 		"connections.go conn.go node_agent.go node_join.go node_members.go node_watch.go",
 		`consensus.Runner.Step consensus.Runner.PeerUnreachable consensus.Runner.PeerRefused bulk.Bulk.Serve board.Board.Received board.Board.PeerUp board.Board.SetTrouble board.Board.Name
-		membership.Directories.Check membership.Directories.Judge quorumloss.Stance.Refused quorumloss.Stance.RefusedDial quorumloss.Stance.Word board.Board.Members
+		membership.Directories.Check membership.Directories.Compare quorumloss.Stance.Refused quorumloss.Stance.RefusedDial quorumloss.Stance.Word board.Board.Members
 		member.Member.AsMember join.Member.Plan primary.Inbox.Put
 		transport.Door.Accept transport.Door.Admit transport.Door.SetFormer transport.Introduction.Add`,
 	},
@@ -96,7 +96,7 @@ var simCalls = []simCall{
 		datadir.Dir.Fence datadir.Dir.WriteFence datadir.Dir.RemoveFence member.Member.Fenced
 		cluster.Maintenance.Appoint cluster.MaintenanceChange.Designate cluster.Member.Votes
 		consensus.Runner.TransferTo consensus.Runner.Resign consensus.Runner.ProposeState consensus.Runner.CheckState membership.RefuseVote board.Board.Members
-		quorumloss.ClosedReport quorumloss.NodeOf quorumloss.Finish quorumloss.Survivor.Judge quorumloss.Survivor.Do quorumloss.Survivor.Close
+		quorumloss.ClosedReport quorumloss.NodeOf quorumloss.Finish quorumloss.Survivor.Check quorumloss.Survivor.Do quorumloss.Survivor.Close
 		recovery.Verdict.Changed recovery.Verdict.Loss recovery.Verdict.Overridable recovery.Verdict.Record recovery.Verdict.Refusal`,
 	},
 	{

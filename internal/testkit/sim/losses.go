@@ -147,7 +147,7 @@ func (l *losses) stop(n *node, again func()) {
 		l.w.sched.after(around(l.rng, 200*time.Millisecond), n.startAgent)
 	}
 	l.w.sched.after(50*time.Millisecond+around(l.rng, 300*time.Millisecond), func() {
-		node, v, err := l.judge(n)
+		node, v, err := l.check(n)
 		if node != nil {
 			_ = node.Close()
 		}
@@ -202,9 +202,9 @@ func (l *losses) named(name string) *node {
 	return l.w.nodes[i]
 }
 
-// judge opens a node whose agent does not run, and asks the other members. Unless it returns nil,
+// check opens a node whose agent does not run, and asks the other members. Unless it returns nil,
 // the caller closes the node.
-func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err error) {
+func (l *losses) check(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err error) {
 	if !n.powered {
 		return nil, v, fmt.Errorf("n%d has no power", n.id)
 	}
@@ -215,7 +215,7 @@ func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err
 	if err != nil {
 		return nil, v, err
 	}
-	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Finding, _ []recovery.Caller) {
+	v, err = s.Check(func(others []cluster.Member) (nodes []recovery.Finding, _ []recovery.Caller) {
 		for _, m := range others {
 			report, answered, err := l.ask(n, l.w.node(m.ID))
 			nodes = append(nodes, quorumloss.NodeOf(m, report, answered, err))
@@ -248,7 +248,7 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if l.chosen {
 		return fmt.Errorf("one side goes on")
 	}
-	s, v, err := l.judge(n)
+	s, v, err := l.check(n)
 	if s != nil {
 		defer func() { _ = s.Close() }()
 	}

@@ -117,14 +117,14 @@ func (p *host) AsSelf() membership.Self {
 	return membership.SelfOf(p.n.member, p.n.home, p.board.State())
 }
 
-// knownPeers judges callers by their data directories.
+// knownPeers checks callers by their data directories.
 type knownPeers struct{ *membership.Directories }
 
 // CheckPeer implements transport.Checker.
 func (k knownPeers) CheckPeer(id transport.Identity) error { return k.Check(id) }
 
 // CheckCaller implements transport.CallChecker.
-func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id) }
+func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Compare(id) }
 
 // leaver is a process as membership.Departing uses it.
 type leaver struct {

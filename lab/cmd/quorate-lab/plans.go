@@ -89,7 +89,7 @@ func loadPlan(name string, only, skip []string) (plan.Plan, []plan.Step, error) 
 	if err != nil {
 		return p, nil, err
 	}
-	if err := p.Judge(knownNames()); err != nil {
+	if err := p.Check(knownNames()); err != nil {
 		return p, nil, err
 	}
 	steps, err := p.Steps()

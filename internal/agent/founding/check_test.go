@@ -23,11 +23,11 @@ func sound() Situation {
 	}
 }
 
-// TestJudgeReplicationsVariables: replication variables that SET PERSIST has kept are no loss.
-func TestJudgeReplicationsVariables(t *testing.T) {
+// TestCheckReplicationsVariables: replication variables that SET PERSIST has kept are no loss.
+func TestCheckReplicationsVariables(t *testing.T) {
 	s := sound()
 	s.Files.Persisted = []string{"group_replication_group_name", "rpl_semi_sync_source_enabled"}
-	findings := Judge(s)
+	findings := Check(s)
 	if got := cluster.Worst(findings); got != cluster.CheckOK {
 		t.Errorf("at worst %s", got)
 	}
@@ -38,19 +38,19 @@ func TestJudgeReplicationsVariables(t *testing.T) {
 	}
 }
 
-func TestJudgeSound(t *testing.T) {
-	for _, f := range Judge(sound()) {
+func TestCheckSound(t *testing.T) {
+	for _, f := range Check(sound()) {
 		if f.State != cluster.CheckOK || f.Do != "" || f.Found == "" {
 			t.Errorf("%+v", f)
 		}
 	}
-	if got := cluster.Worst(Judge(sound())); got != cluster.CheckOK {
+	if got := cluster.Worst(Check(sound())); got != cluster.CheckOK {
 		t.Errorf("at worst %s", got)
 	}
 }
 
-// TestJudge changes one thing in a sound situation: only that is found.
-func TestJudge(t *testing.T) {
+// TestCheck changes one thing in a sound situation: only that is found.
+func TestCheck(t *testing.T) {
 	many := strings.Split("a b c d e f g", " ")
 	for name, c := range map[string]struct {
 		change  func(*Situation)
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := sound()
 			c.change(&s)
-			wantOne(t, Judge(s), cluster.Check{State: c.state, Subject: c.subject, Found: c.found, Do: c.do})
+			wantOne(t, Check(s), cluster.Check{State: c.state, Subject: c.subject, Found: c.found, Do: c.do})
 		})
 	}
 }
@@ -133,12 +133,12 @@ func wantOne(t *testing.T, all []cluster.Check, want cluster.Check) {
 	}
 }
 
-// TestJudgeEachAccount: each account that could bypass the acknowledgement is named.
-func TestJudgeEachAccount(t *testing.T) {
+// TestCheckEachAccount: each account that could bypass the acknowledgement is named.
+func TestCheckEachAccount(t *testing.T) {
 	s := sound()
 	s.Survey.Grants = []mysqld.Grant{{Account: "a", Privilege: "SUPER"}, {Account: "a", Privilege: "RELOAD"}, {Account: "b", Privilege: "SUPER"}}
 	var got []string
-	for _, f := range Judge(s) {
+	for _, f := range Check(s) {
 		if f.State == cluster.CheckFail {
 			got = append(got, f.Do)
 		}
@@ -148,7 +148,7 @@ func TestJudgeEachAccount(t *testing.T) {
 	}
 	// What was not read is not judged.
 	s.Survey = nil
-	if got := cluster.Worst(Judge(s)); got != cluster.CheckOK {
+	if got := cluster.Worst(Check(s)); got != cluster.CheckOK {
 		t.Errorf("without a survey at worst %s", got)
 	}
 }

@@ -41,8 +41,8 @@ func shown(d time.Duration) string {
 	return units.Duration(d.Round(unit))
 }
 
-// judgeSync judges what fdatasync takes on one disk.
-func judgeSync(subject string, samples []time.Duration, raft config.Raft) cluster.Check {
+// checkSync looks at what fdatasync takes on one disk.
+func checkSync(subject string, samples []time.Duration, raft config.Raft) cluster.Check {
 	sorted := slices.Sorted(slices.Values(samples))
 	p50, p99 := quantile(sorted, 0.5), quantile(sorted, 0.99)
 	c := cluster.Check{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("fdatasync p50 %s, p99 %s (%d of 4KiB)", shown(p50), shown(p99), len(samples)),
@@ -61,8 +61,8 @@ func judgeSync(subject string, samples []time.Duration, raft config.Raft) cluste
 	return c
 }
 
-// judgeFileSystem judges a file system by the number that statfs(2) gives.
-func judgeFileSystem(subject string, magic int64) cluster.Check {
+// checkFileSystem looks at a file system by the number that statfs(2) gives.
+func checkFileSystem(subject string, magic int64) cluster.Check {
 	const persistent = "put data_dir on a file system of a disk (ext4, XFS)"
 	odd := map[int64][2]string{
 		0x01021994: {"tmpfs", "it is gone after a restart of the host, and the node is copied again each time: " + persistent},
@@ -84,8 +84,8 @@ func judgeFileSystem(subject string, magic int64) cluster.Check {
 	return cluster.Check{Subject: subject, State: cluster.CheckOK, Found: name}
 }
 
-// judgeSpace judges how much is free where the log may still grow to its retention.
-func judgeSpace(subject string, free, total, logHas, retention int64) cluster.Check {
+// checkSpace looks at how much is free where the log may still grow to its retention.
+func checkSpace(subject string, free, total, logHas, retention int64) cluster.Check {
 	c := cluster.Check{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("%s of %s free", units.Size(free), units.Size(total)),
 		Figures: map[string]float64{"free_bytes": float64(free), "total_bytes": float64(total)}}
 	const spaceMin = 1 << 30 // some segments, and a redo log that grows
@@ -115,8 +115,8 @@ func commitLatency(sync time.Duration, rounds []time.Duration, voters int) (one,
 	return one, one + sync, true
 }
 
-// judgeRound judges the round trip to a peer.
-func judgeRound(c cluster.Check, round time.Duration, raft config.Raft) cluster.Check {
+// checkRound looks at the round trip to a peer.
+func checkRound(c cluster.Check, round time.Duration, raft config.Raft) cluster.Check {
 	if c.State == cluster.CheckOK && round*roundTripsMin > raft.ElectionTimeout {
 		c.State = cluster.CheckWarn
 		c.Do = fmt.Sprintf("raise raft.election_timeout on every node to %s at least: ten round trips", units.Duration((round * roundTripsMin).Round(100*time.Millisecond)))
@@ -124,8 +124,8 @@ func judgeRound(c cluster.Check, round time.Duration, raft config.Raft) cluster.
 	return c
 }
 
-// judgeMajority fails where a majority of the voters cannot be reached.
-func judgeMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (cluster.Check, bool) {
+// checkMajority fails where a majority of the voters cannot be reached.
+func checkMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (cluster.Check, bool) {
 	if len(voters) < 2 || cluster.Majority(voters, nil, func(id cluster.NodeID) bool { return answered[id] }) {
 		return cluster.Check{}, false
 	}
@@ -133,8 +133,8 @@ func judgeMajority(answered map[cluster.NodeID]bool, voters []cluster.NodeID) (c
 		Do: "look at the network and the firewalls: without a majority nothing is committed"}, true
 }
 
-// judgeClock judges what adjtimex(2) says, and a step seen meanwhile.
-func judgeClock(synced bool, step time.Duration) []cluster.Check {
+// checkClock looks at what adjtimex(2) says, and a step seen meanwhile.
+func checkClock(synced bool, step time.Duration) []cluster.Check {
 	sync := cluster.Check{Subject: "clock", State: cluster.CheckOK, Found: "kept by NTP, as the kernel says"}
 	if !synced {
 		sync.State, sync.Found = cluster.CheckWarn, "the kernel does not know it to be synchronised"
@@ -148,8 +148,8 @@ func judgeClock(synced bool, step time.Duration) []cluster.Check {
 		Do: "find who sets it (two NTP clients, the hypervisor): a step ends the kernel's fence of mysqld's port, until the lease is renewed"}}
 }
 
-// judgeFiles judges how many files a process may open.
-func judgeFiles(whose string, soft, hard uint64) cluster.Check {
+// checkFiles looks at how many files a process may open.
+func checkFiles(whose string, soft, hard uint64) cluster.Check {
 	const filesWanted = 65536 // as packaging/quorate.service sets it
 	c := cluster.Check{Subject: "open files", State: cluster.CheckOK, Found: fmt.Sprintf("%s may open %d", whose, soft)}
 	if max(soft, hard) < filesWanted {
@@ -159,8 +159,8 @@ func judgeFiles(whose string, soft, hard uint64) cluster.Check {
 	return c
 }
 
-// judgeHugePages judges /sys/kernel/mm/transparent_hugepage: enabled and defrag.
-func judgeHugePages(enabled, defrag string) (cluster.Check, bool) {
+// checkHugePages looks at /sys/kernel/mm/transparent_hugepage: enabled and defrag.
+func checkHugePages(enabled, defrag string) (cluster.Check, bool) {
 	if !strings.Contains(enabled, "[always]") || !strings.Contains(defrag, "[always]") {
 		return cluster.Check{}, false
 	}
@@ -168,8 +168,8 @@ func judgeHugePages(enabled, defrag string) (cluster.Check, bool) {
 		Do: "echo madvise > /sys/kernel/mm/transparent_hugepage/defrag: an allocation may take as long as a heartbeat"}, true
 }
 
-// judgeSwap judges how ready the kernel is to swap what it has no need to.
-func judgeSwap(swapBytes int64, swappiness int) (cluster.Check, bool) {
+// checkSwap looks at how ready the kernel is to swap what it has no need to.
+func checkSwap(swapBytes int64, swappiness int) (cluster.Check, bool) {
 	const swappinessMax = 10
 	if swapBytes == 0 || swappiness <= swappinessMax {
 		return cluster.Check{}, false

@@ -36,21 +36,21 @@ type Situation struct {
 	Survey *mysqld.Survey
 }
 
-// Judge says of each subject whether it speaks against the adoption.
-func Judge(s Situation) []cluster.Check {
-	findings := slices.Concat(judgeCluster(s), judgePlace(s.Place), judgeFiles(s))
+// Check says of each subject whether it speaks against the adoption.
+func Check(s Situation) []cluster.Check {
+	findings := slices.Concat(checkCluster(s), checkPlace(s.Place), checkFiles(s))
 	if s.Survey == nil {
 		return findings
 	}
-	return slices.Concat(findings, judgeTransactions(s.Survey), judgeData(s.Survey), judgeServer(s.Survey), judgeAccounts(s.Survey))
+	return slices.Concat(findings, checkTransactions(s.Survey), checkData(s.Survey), checkServer(s.Survey), checkAccounts(s.Survey))
 }
 
 // Startable tells whether a server may be started on the data, to look at them: a server of another
 // version would have to upgrade them.
-func Startable(s Situation) bool { return cluster.Worst(judgeFiles(s)) != cluster.CheckFail }
+func Startable(s Situation) bool { return cluster.Worst(checkFiles(s)) != cluster.CheckFail }
 
-// judgeOf is a finding that speaks against the adoption, or that all is well.
-func judgeOf(subject string, bad bool, state cluster.CheckState, found, do, good string) cluster.Check {
+// checkOf is a finding that speaks against the adoption, or that all is well.
+func checkOf(subject string, bad bool, state cluster.CheckState, found, do, good string) cluster.Check {
 	if bad {
 		return cluster.Check{Subject: subject, State: state, Found: found, Do: do}
 	}
@@ -66,15 +66,15 @@ func shown(list []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), len(list)-few)
 }
 
-func judgeCluster(s Situation) []cluster.Check {
+func checkCluster(s Situation) []cluster.Check {
 	alone := len(s.Members) == 1 && s.Members[0].Name == s.Self && s.Members[0].Kind != cluster.KindLogger
-	return []cluster.Check{judgeOf("members", !alone, cluster.CheckFail,
+	return []cluster.Check{checkOf("members", !alone, cluster.CheckFail,
 		fmt.Sprintf("the configuration has %s, and must have this node alone", units.Count(len(s.Members), "[[member]]", "[[member]]s")),
 		"leave one [[member]], this full node; the others join it, with [join] and \"quorate node add\"",
 		"this node alone, as at the beginning of a cluster")}
 }
 
-func judgePlace(p Place) []cluster.Check {
+func checkPlace(p Place) []cluster.Check {
 	const subject = "place"
 	switch {
 	case p.Nested:
@@ -91,33 +91,33 @@ func judgePlace(p Place) []cluster.Check {
 	return []cluster.Check{{Subject: subject, State: cluster.CheckOK, Found: fmt.Sprintf("%s can become %s/mysql/data", p.From, p.DataDir)}}
 }
 
-func judgeFiles(s Situation) []cluster.Check {
+func checkFiles(s Situation) []cluster.Check {
 	f := s.Files
 	older := f.Version != (install.Version{}) && f.Version != s.Version
 	return []cluster.Check{
-		judgeOf("version", older, cluster.CheckFail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
+		checkOf("version", older, cluster.CheckFail, fmt.Sprintf("the data are of MySQL %s, and mysqld here is %s", f.Version, s.Version),
 			"start this mysqld on the data once, with the configuration that they have now, and shut it down: it upgrades the data, and no downgrade is possible",
 			"MySQL "+s.Version.String()),
-		judgeOf("links", len(f.Links) > 0, cluster.CheckFail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
-		judgeOf("owner", len(f.Foreign) > 0, cluster.CheckFail, fmt.Sprintf("files that do not belong to the account %s: %s", s.Place.Account, shown(f.Foreign)),
+		checkOf("links", len(f.Links) > 0, cluster.CheckFail, "symbolic links: "+shown(f.Links), "put the files in their places", "no symbolic links"),
+		checkOf("owner", len(f.Foreign) > 0, cluster.CheckFail, fmt.Sprintf("files that do not belong to the account %s: %s", s.Place.Account, shown(f.Foreign)),
 			fmt.Sprintf("chown -R %s %s, or run quorate and mysqld as the account to which they belong", s.Place.Account, s.Place.From),
 			"all files belong to the account "+s.Place.Account),
-		judgeOf("binlogs", f.Binlogs > 0, cluster.CheckWarn,
+		checkOf("binlogs", f.Binlogs > 0, cluster.CheckWarn,
 			fmt.Sprintf("%s of %s stay among the data, and nobody reads them any more", units.Count(f.Binlogs, "binlog or relay log file", "binlog and relay log files"), units.Size(f.BinlogBytes)),
 			"copy them elsewhere if backups need them; delete them once the cluster runs", "none among the data"),
-		judgePersisted(f.Persisted),
+		checkPersisted(f.Persisted),
 	}
 }
 
-// judgePersisted names the persisted variables that may still be wanted. Those of replication are not: quorate has
+// checkPersisted names the persisted variables that may still be wanted. Those of replication are not: quorate has
 // its own.
-func judgePersisted(names []string) cluster.Check {
+func checkPersisted(names []string) cluster.Check {
 	wanted := slices.DeleteFunc(slices.Clone(names), ofReplication)
 	good := "no variables of SET PERSIST"
 	if len(names) > 0 {
 		good = fmt.Sprintf("SET PERSIST has kept %s, all of replication: mysqld will not read them any more", units.Count(len(names), "variable", "variables"))
 	}
-	return judgeOf("persisted", len(wanted) > 0, cluster.CheckWarn, "SET PERSIST has kept "+shown(wanted)+": mysqld will not read that any more",
+	return checkOf("persisted", len(wanted) > 0, cluster.CheckWarn, "SET PERSIST has kept "+shown(wanted)+": mysqld will not read that any more",
 		"write what is still wanted into [mysql.variables]", good)
 }
 
@@ -127,7 +127,7 @@ func ofReplication(name string) bool {
 	return strings.HasPrefix(name, "group_replication") || strings.HasPrefix(name, "rpl_semi_sync_")
 }
 
-func judgeTransactions(v *mysqld.Survey) []cluster.Check {
+func checkTransactions(v *mysqld.Survey) []cluster.Check {
 	executed, err := gtid.ParseSet(v.Executed)
 	if err != nil {
 		return []cluster.Check{{Subject: "gtids", State: cluster.CheckFail, Found: "gtid_executed cannot be read: " + err.Error(), Do: "report this"}}
@@ -138,40 +138,40 @@ func judgeTransactions(v *mysqld.Survey) []cluster.Check {
 		sources[source] = true
 	}
 	return []cluster.Check{
-		judgeOf("gtids", executed.IsEmpty(), cluster.CheckFail, "gtid_executed is empty: this server has not written with GTIDs",
+		checkOf("gtids", executed.IsEmpty(), cluster.CheckFail, "gtid_executed is empty: this server has not written with GTIDs",
 			"turn gtid_mode on, step by step, as MySQL's manual says (\"Enabling GTID Transactions Online\"), and write something",
 			fmt.Sprintf("%s of %s", units.Count(executed.Count(), "transaction", "transactions"), units.Count(len(sources), "server", "servers"))),
-		judgeOf("holes", intervals > len(sources), cluster.CheckWarn,
+		checkOf("holes", intervals > len(sources), cluster.CheckWarn,
 			fmt.Sprintf("gtid_executed has %s: transactions that this server does not have", units.Count(intervals-len(sources), "hole", "holes")),
 			"make sure that this server has all data: what it lacks is lost. (Each member of a group takes a block of numbers: where the primary of the group has moved, such a hole is normal.)",
 			"gtid_executed has no holes"),
-		judgeOf("xa", v.PreparedXA > 0, cluster.CheckFail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
+		checkOf("xa", v.PreparedXA > 0, cluster.CheckFail, units.Count(v.PreparedXA, "prepared XA transaction", "prepared XA transactions"),
 			"start the server again, and end each one: XA RECOVER, XA COMMIT or XA ROLLBACK", "no prepared XA transactions"),
 	}
 }
 
-func judgeData(v *mysqld.Survey) []cluster.Check {
+func checkData(v *mysqld.Survey) []cluster.Check {
 	return []cluster.Check{
-		judgeOf("engines", len(v.NotInnoDB) > 0, cluster.CheckFail, "tables that are not InnoDB's, which no replica could follow: "+shown(v.NotInnoDB),
+		checkOf("engines", len(v.NotInnoDB) > 0, cluster.CheckFail, "tables that are not InnoDB's, which no replica could follow: "+shown(v.NotInnoDB),
 			"ALTER TABLE … ENGINE = InnoDB, or drop them", "all tables are InnoDB's"),
-		judgeOf("encryption", len(v.Encrypted) > 0, cluster.CheckFail, "encrypted: "+shown(v.Encrypted),
+		checkOf("encryption", len(v.Encrypted) > 0, cluster.CheckFail, "encrypted: "+shown(v.Encrypted),
 			"quorate has not been tried with a keyring: ALTER TABLE … ENCRYPTION = 'N'", "nothing is encrypted"),
-		judgeOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
+		checkOf("outside", len(v.Outside) > 0, cluster.CheckFail, "files of tables elsewhere: "+shown(v.Outside),
 			"move them into the data directory: other nodes could not have them at the same path", "all tables are in the data directory"),
-		judgeOf("keys", len(v.NoKey) > 0, cluster.CheckWarn, "tables without a primary key, whose rows have another order on each node: "+shown(v.NoKey),
+		checkOf("keys", len(v.NoKey) > 0, cluster.CheckWarn, "tables without a primary key, whose rows have another order on each node: "+shown(v.NoKey),
 			"give each a key by a new table and INSERT … SELECT (docs/dba.md): an AUTO_INCREMENT column that ALTER TABLE adds numbers the rows differently on each node", "every table has a primary key, or a unique key that is NOT NULL"),
-		judgeOf("time zones", len(v.Zoned) > 0, cluster.CheckWarn, "tables where a TIMESTAMP, or FROM_UNIXTIME, is in a generated column, an index or a CHECK: "+shown(v.Zoned),
+		checkOf("time zones", len(v.Zoned) > 0, cluster.CheckWarn, "tables where a TIMESTAMP, or FROM_UNIXTIME, is in a generated column, an index or a CHECK: "+shown(v.Zoned),
 			"use DATETIME there, or let the application fill the column (docs/dba.md): after SET time_zone in any session replicas may compute another value, without an error, or stop", "no table derives anything from the time zone of a session"),
-		judgeOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "their definers are accounts that do not exist: "+shown(v.NoDefiner),
+		checkOf("definers", len(v.NoDefiner) > 0, cluster.CheckWarn, "their definers are accounts that do not exist: "+shown(v.NoDefiner),
 			"they fail today already: create the account, or define them again", "every definer is an account"),
-		judgeOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
+		checkOf("events", len(v.Events) > 0, cluster.CheckWarn, "enabled events, which run on the primary from the first second on: "+shown(v.Events),
 			"disable those that are to wait: ALTER EVENT … DISABLE, or later quorate cluster set --events off", "no enabled events"),
-		judgeOf("router metadata", v.RouterMetadata, cluster.CheckFail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
+		checkOf("router metadata", v.RouterMetadata, cluster.CheckFail, "the schema mysql_innodb_cluster_metadata is that of an InnoDB Cluster",
 			"dissolve the InnoDB Cluster, and drop the schema", "no InnoDB Cluster"),
 	}
 }
 
-func judgeServer(v *mysqld.Survey) []cluster.Check {
+func checkServer(v *mysqld.Survey) []cluster.Check {
 	other := func(name string) bool { return !ofReplication(name) }
 	bad := slices.DeleteFunc(slices.Clone(v.Plugins), other)
 	known := slices.DeleteFunc(slices.Clone(v.Plugins), ofReplication)
@@ -179,22 +179,22 @@ func judgeServer(v *mysqld.Survey) []cluster.Check {
 	needGroup := slices.DeleteFunc(slices.Clone(v.Components), func(urn string) bool { return !ofGroup(urn) })
 	components := slices.DeleteFunc(slices.Clone(v.Components), ofGroup)
 	return []cluster.Check{
-		judgeChannels(v.Channels),
-		judgeOf("plugins", len(bad) > 0, cluster.CheckFail, "installed plugins that cannot run beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
-		judgeOf("group components", len(needGroup) > 0, cluster.CheckFail, "installed components that need Group Replication: "+shown(needGroup),
+		checkChannels(v.Channels),
+		checkOf("plugins", len(bad) > 0, cluster.CheckFail, "installed plugins that cannot run beside quorate: "+shown(bad), uninstallPlugins(bad), orNone("no plugins of INSTALL PLUGIN", known)),
+		checkOf("group components", len(needGroup) > 0, cluster.CheckFail, "installed components that need Group Replication: "+shown(needGroup),
 			"start it again, and UNINSTALL COMPONENT '"+strings.Join(needGroup, "', '")+"'", "no components of Group Replication"),
-		judgeOf("components", len(components) > 0, cluster.CheckWarn, "installed for good: "+shown(components)+"; every node needs their files",
+		checkOf("components", len(components) > 0, cluster.CheckWarn, "installed for good: "+shown(components)+"; every node needs their files",
 			"install the same MySQL on all nodes, or UNINSTALL COMPONENT", "no components"),
 	}
 }
 
-// judgeChannels asks that what was received is applied first: RESET REPLICA ALL forgets it with the channel.
-func judgeChannels(channels []string) cluster.Check {
+// checkChannels asks that what was received is applied first: RESET REPLICA ALL forgets it with the channel.
+func checkChannels(channels []string) cluster.Check {
 	stop := "STOP REPLICA"
 	if slices.ContainsFunc(channels, ofReplication) {
 		stop = "STOP GROUP_REPLICATION"
 	}
-	return judgeOf("replication", len(channels) > 0, cluster.CheckFail, "it replicates: "+shown(channels),
+	return checkOf("replication", len(channels) > 0, cluster.CheckFail, "it replicates: "+shown(channels),
 		"start it again; once it has applied all that it has received: "+stop+"; RESET REPLICA ALL, which forgets the rest", "it replicates from nobody")
 }
 
@@ -217,18 +217,18 @@ func orNone(none string, list []string) string {
 	return "of INSTALL PLUGIN: " + shown(list)
 }
 
-func judgeAccounts(v *mysqld.Survey) []cluster.Check {
+func checkAccounts(v *mysqld.Survey) []cluster.Check {
 	findings := []cluster.Check{
-		judgeOf("own accounts", len(v.Reserved) > 0, cluster.CheckFail, "accounts with names of quorate's own: "+shown(v.Reserved),
+		checkOf("own accounts", len(v.Reserved) > 0, cluster.CheckFail, "accounts with names of quorate's own: "+shown(v.Reserved),
 			"RENAME USER, or drop them: quorate makes its own at each start", "no account has a name of quorate's own"),
-		judgeOf("hosts", len(v.FarHosts) > 0, cluster.CheckWarn, "accounts that cannot log in through quorate's ports, where all clients come from 127.0.0.1: "+shown(v.FarHosts),
+		checkOf("hosts", len(v.FarHosts) > 0, cluster.CheckWarn, "accounts that cannot log in through quorate's ports, where all clients come from 127.0.0.1: "+shown(v.FarHosts),
 			"RENAME USER … TO …@'%', unless they use mysqld's own port (mysql.bind)", "every account can log in from 127.0.0.1"),
 	}
 	if len(v.Grants) == 0 {
 		return append(findings, cluster.Check{Subject: "privileges", State: cluster.CheckOK, Found: "no account could bypass the acknowledgement, but root, which is locked"})
 	}
 	for _, some := range byAccount(v.Grants) {
-		findings = append(findings, judgeGrants(some))
+		findings = append(findings, checkGrants(some))
 	}
 	return findings
 }
@@ -247,7 +247,7 @@ func byAccount(grants []mysqld.Grant) (all [][]mysqld.Grant) {
 // revokedMax is how many privileges are revoked one by one. An account with more is an administrator's.
 const revokedMax = 3
 
-func judgeGrants(grants []mysqld.Grant) cluster.Check {
+func checkGrants(grants []mysqld.Grant) cluster.Check {
 	account := grants[0].Account
 	var names []string
 	plain := true
