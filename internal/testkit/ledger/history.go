@@ -22,8 +22,7 @@ func (id ID) Seq() uint32 { return uint32(id) }
 // String prints the id as writer/seq.
 func (id ID) String() string { return fmt.Sprintf("%d/%d", id.Writer(), id.Seq()) }
 
-// payloadBytesMin and payloadBytesMax bound a row's payload. A row of about
-// 150 bytes is what the figures in DESIGN.md were measured with.
+// payloadBytesMin and payloadBytesMax bound a row's payload.
 const (
 	payloadBytesMin = 16
 	payloadBytesMax = 255
