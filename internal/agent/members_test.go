@@ -42,7 +42,7 @@ func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 
 // TestNodeThatHasJoinedIsWaitedFor: a node was rebuilt, has joined, and is away. A purge waits for it as for any
 // other node that was not heard, also on an agent that was started meanwhile, or was away itself and hears of it. A
-// node that never began anew is not waited for.
+// node that never began again is not waited for.
 func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	const instance = "02000000000000000000000000000000"
 	cfg := testConfig(t, t.TempDir())
@@ -71,7 +71,7 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	path, other := t.TempDir(), t.TempDir()
 	for range 2 {
 		if !leaving(start(path)) {
-			t.Error("it never began anew, and is waited for")
+			t.Error("it never began again, and is waited for")
 		}
 	}
 	a := start(path)
@@ -79,7 +79,7 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if leaving(a) || leaving(start(path)) {
-		t.Error("it has begun anew, and is not waited for")
+		t.Error("it has begun again, and is not waited for")
 	}
 	c := start(other)
 	if !leaving(c) {
@@ -99,7 +99,7 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin anew because one peer says so.
+// TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin again because one peer says so.
 // A node that knows a state can judge by it.
 func TestJoinerIsToldByAllOfThem(t *testing.T) {
 	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 8, Instance: "02000000000000000000000000000000"}}

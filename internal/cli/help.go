@@ -61,7 +61,7 @@ func fitHelp(cmd *cobra.Command) {
 	}
 }
 
-// reflow breaks the lines of paragraphs anew. Indented lines stay as they are.
+// reflow breaks the lines of paragraphs again. Indented lines stay as they are.
 func reflow(text string) string {
 	var b strings.Builder
 	column := 0

@@ -115,7 +115,7 @@ func verifyText(v *verifyResult) string {
 	return text.String()
 }
 
-// progressPeriod is how often a progress line is drawn anew.
+// progressPeriod is how often a progress line is drawn again.
 const progressPeriod = 200 * time.Millisecond
 
 // progressLine shows on a terminal the progress of long work.

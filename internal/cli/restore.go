@@ -137,7 +137,7 @@ func (o *restoreOptions) run(ctx context.Context, cfg config.Config, target arch
 	began := time.Now()
 	done, err := restoreInto(ctx, restoring{store, identities, cfg, target, logger, o.version, errOut, o.full, o.gap, false})
 	if ctx.Err() != nil && err != nil {
-		return fmt.Errorf("the restore was interrupted (%w): run the same command again, which begins anew", context.Cause(ctx))
+		return fmt.Errorf("the restore was interrupted (%w): run the same command again, which begins from the start", context.Cause(ctx))
 	}
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func (p StatePoint) MayLeave(kept map[NodeID]uint64) bool {
 
 // TakenUpBy tells whether a voter that has had no leader for long should start again from this point, which
 // another node keeps, in place of its own. instance names the node's data directory: the vote may belong to a
-// directory that was made anew since.
+// directory that was made again since.
 //
 // Two cases need it. In both, one of two voters lost its power, and the other one's log is longer: so that one
 // must lead, and cannot.

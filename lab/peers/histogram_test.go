@@ -27,6 +27,6 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("the window's median is %g, want %g", got, want)
 	}
 	if got := before.Since(h); got.Count != 0 {
-		t.Errorf("an agent that began anew has counted %d", got.Count)
+		t.Errorf("an agent that began again has counted %d", got.Count)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // TestLongTransaction kills the primary right after a transaction of a million and a half rows:
 // its successor needs many promotion timeouts to apply it, and opens once it has, without
-// ever having begun anew.
+// ever having begun again.
 func TestLongTransaction(t *testing.T) {
 	beside(t)
 	// Such a statement may hold up the log's fsync on the same disk for more than a second, after which the

@@ -40,7 +40,7 @@ func (f *attacked) takeOver(t *testing.T, ctx context.Context) (taken int, other
 }
 
 // impostor answers at the address of a node that is down, in plain text and with a key of its own. It tells
-// the others that they must leave, must make their data anew, or were left behind.
+// the others that they must leave, must make their data again, or were left behind.
 func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	taken, others := f.takeOver(t, ctx)
 	var orders [][]byte
@@ -71,7 +71,7 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	}
 }
 
-// ordersFor are rejections with which a node leaves, makes its data anew, begins anew or waits for somebody, if it
+// ordersFor are rejections with which a node leaves, makes its data again, begins again or waits for somebody, if it
 // believes them.
 func (f *attacked) ordersFor(t *testing.T, to int) (all [][]byte) {
 	instance := f.claimOf(t, to).Instance
@@ -79,7 +79,7 @@ func (f *attacked) ordersFor(t *testing.T, to int) (all [][]byte) {
 		fmt.Sprintf(`"state_version":%d,"instance":"00112233445566778899aabbccddeeff"}`, uint64(1<<40))}
 	for _, code := range []byte{codeRebuild, codeReseed} {
 		for _, order := range orders {
-			all = append(all, withCRC(code, []byte(`{"text":"begin anew",`+order)))
+			all = append(all, withCRC(code, []byte(`{"text":"begin again",`+order)))
 		}
 	}
 	return append(all,

@@ -380,7 +380,7 @@ func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
 		issue(i, -time.Hour)
 	}
 	primary = f.heal(t, ctx)
-	if err := f.KillBoth(primary); err != nil { // all connections are made anew, with certificates that have ended
+	if err := f.KillBoth(primary); err != nil { // all connections are made again, with certificates that have ended
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)

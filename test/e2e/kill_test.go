@@ -14,7 +14,7 @@ import (
 
 // TestKill sends SIGKILL to everything that can be killed, under load. After
 // each kill the cluster is writable again, every server holds what the ledger
-// says, and no data directory was made anew.
+// says, and no data directory was made again.
 func TestKill(t *testing.T) {
 	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3, ElectionTimeout: calm, Variables: map[string]string{"local_infile": "ON"}})
@@ -105,7 +105,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// dataIdentity is what changes when a data directory is made anew: the inode
+// dataIdentity is what changes when a data directory is made again: the inode
 // of InnoDB's system tablespace and the server's UUID, for each node.
 type dataIdentity struct {
 	Inode uint64
@@ -140,6 +140,6 @@ func (f *fixture) dataIdentity(t *testing.T, ctx context.Context) (ids []dataIde
 func (f *fixture) mustNotBeRebuilt(t *testing.T, ctx context.Context, before []dataIdentity) {
 	t.Helper()
 	if d := cmp.Diff(before, f.dataIdentity(t, ctx)); d != "" {
-		t.Errorf("data directories were made anew (-before +after):\n%s", d)
+		t.Errorf("data directories were made again (-before +after):\n%s", d)
 	}
 }

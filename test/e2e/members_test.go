@@ -361,7 +361,7 @@ func (f *fixture) cloneKilled(t *testing.T, ctx context.Context) {
 	f.verifyLogs(t, ctx)
 }
 
-// TestMembersRebuild: a node's data are made anew, on command, while writers write.
+// TestMembersRebuild: a node's data are made again, on command, while writers write.
 func TestMembersRebuild(t *testing.T) {
 	beside(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})

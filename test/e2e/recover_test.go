@@ -60,7 +60,7 @@ func TestRecoverApartRebuilt(t *testing.T) {
 	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
 }
 
-// TestRecoverTakenBack: the others have obeyed, and made their data anew. Their former data
+// TestRecoverTakenBack: the others have obeyed, and made their data again. Their former data
 // are kept, and an operator can go back to them.
 func TestRecoverTakenBack(t *testing.T) {
 	beside(t)
@@ -338,7 +338,7 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	load.stop(t)
 	f.checkNodes(t, ctx, primary, other)
 	load = f.start(t, 2, primary, other)
-	// The recovered side was the mistake: its node is made anew.
+	// The recovered side was the mistake: its node is made again.
 	if err := f.KillBoth(apart); err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (f *fixture) awaitPurged(t *testing.T, ctx context.Context, index uint64, n
 	}
 }
 
-// rebuildErrant: the transactions that the node had beyond the log are saved, then the node is made anew.
+// rebuildErrant: the transactions that the node had beyond the log are saved, then the node is made again.
 func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 2) % 3
@@ -232,7 +232,7 @@ func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 }
 
 // retainMax: the log is longer than the bound because of a node that is away. The others stop waiting
-// for it, and it is made anew when it is back. The agents of the others were all
+// for it, and it is made again when it is back. The agents of the others were all
 // started while it was away.
 func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)

@@ -23,7 +23,7 @@ func TestSettle(t *testing.T) {
 	f.scenario(t, "SomethingLost", f.settleLost)
 }
 
-// settleTries bounds how often settleBlip begins anew.
+// settleTries bounds how often settleBlip begins again.
 const settleTries = 3
 
 // settleBlip: the primary hears nobody for a while. Its followers have all that it

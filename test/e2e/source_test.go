@@ -188,7 +188,7 @@ func (s *sourced) sourceDies(t *testing.T, ctx context.Context) {
 	s.checkAll(t, ctx)
 }
 
-// lostDisk: a learner that was added later comes back with nothing, and is made anew.
+// lostDisk: a learner that was added later comes back with nothing, and is made again.
 func (s *sourced) lostDisk(t *testing.T, ctx context.Context) {
 	primary := s.heal(t, ctx)
 	uuid := s.status(t, ctx, s.learner).ServerUUID

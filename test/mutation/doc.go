@@ -8,6 +8,6 @@
 //	go test ./test/mutation                   every text is still there, once, and what comes of it is Go
 //	go test -tags mutation ./test/mutation    every mutation is built, run and caught; minutes
 //
-// A mutation whose text is gone is written anew for the code that took its place,
+// A mutation whose text is gone is written again for the code that took its place,
 // or removed with the rule that it broke.
 package mutation

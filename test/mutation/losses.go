@@ -34,7 +34,7 @@ func recovering() []mutation {
 			edits: one(noticeFile, "\t\trefuses, led = refuses || o.Refuses, led || o.Led\n", "\t\trefuses = refuses || o.Refuses\n"),
 		},
 		{
-			name: "obey-strangers", what: "a running member begins anew because a cluster that was recovered without it orders that", seeds: 40, nodes: 3, losses: true,
+			name: "obey-strangers", what: "a running member begins again because a cluster that was recovered without it orders that", seeds: 40, nodes: 3, losses: true,
 			edits: append(one(reactionFile, "o != nil && self.Supersedes(*o) {", "o != nil && self.Supersedes(*o) && r.Code != transport.CodeRebuild {"),
 				one(reactionFile, "return own != nil && own.Is(*o.Recovery)", "return own == nil || own.Is(*o.Recovery)")...),
 		},

@@ -116,11 +116,11 @@ func meeting() []mutation {
 			edits: one(planFile, "\tif err := m.Barrier(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"),
 		},
 		{
-			name: "remind-who-is-heard", what: "a node that has to begin anew is told again only if its leader hears it", seeds: 40, nodes: 3, members: true,
+			name: "remind-who-is-heard", what: "a node that has to begin again is told a second time only if its leader hears it", seeds: 40, nodes: 3, members: true,
 			edits: one(remindFile, "if !n.Leaving {", "if !n.Leaving || !n.Reachable {"),
 		},
 		{
-			name: "rebuild-met", what: "a node is told to begin anew in a directory with which it has already shaken hands", seeds: 80, nodes: 3, members: true,
+			name: "rebuild-met", what: "a node is told to begin again in a directory with which it has already shaken hands", seeds: 80, nodes: 3, members: true,
 			setup: lostOnceMore(),
 			edits: one(knownFile, "d.rebuilt[id.Node] && d.heard[id.Node] != pinned", "d.rebuilt[id.Node]"),
 		},

@@ -515,7 +515,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		s.KnownBy = m.Keys()
 		if m.ID != b.self.ID {
-			// A node that has begun anew is waited for, even if this agent has not heard it.
+			// A node that has begun again is waited for, even if this agent has not heard it.
 			s.Leaving = membership.Leaving(m, s, met)
 		}
 		nodes = append(nodes, s)

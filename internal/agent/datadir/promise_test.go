@@ -35,7 +35,7 @@ func TestPromisesOutliveTheAgent(t *testing.T) {
 	for _, damaged := range []string{"", "{", "{}", `{"election_timeout_ns": -1}`, `{"election_timeout_ns": 60000000001}`} {
 		write(t, mem, Promise, damaged)
 		start(time.Second, time.Minute)
-		start(time.Second, time.Minute) // it is written anew
+		start(time.Second, time.Minute) // it is written again
 	}
 }
 

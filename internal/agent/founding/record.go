@@ -351,7 +351,7 @@ func setUUID(fs vfs.FS, path, before, after string) (err error) {
 	return f.Sync()
 }
 
-// makeLog makes the node's log. If there is part of a log, it begins anew.
+// makeLog makes the node's log. If there is part of a log, it begins again.
 func (r Record) makeLog(fs vfs.FS, o seglog.Options) (err error) {
 	executed, err := gtid.ParseSet(r.Executed)
 	if err != nil {

@@ -214,7 +214,7 @@ func TestHealedIsNoted(t *testing.T) {
 	}
 }
 
-// TestRebuiltNodeTellsTheSame: a node whose data are made anew has its own old lines again, too, so it
+// TestRebuiltNodeTellsTheSame: a node whose data are made again has its own old lines, too, so it
 // tells the same history as before.
 func TestRebuiltNodeTellsTheSame(t *testing.T) {
 	lives := func(node string) *Records { return New(vfs.NewMem(), ".", node, slog.New(slog.DiscardHandler)) }

@@ -13,7 +13,7 @@
 // member that knows it purges anything. A member that did not know it yet may have purged
 // entries before: those were committed, so they are in the copy, or before its beginning.
 //
-// A node that is stopped in between begins anew: nothing was promised, so nobody relies on what
+// A node that is stopped in between begins again: nothing was promised, so nobody relies on what
 // it has copied, and that is deleted.
 //
 // # Invariants

@@ -20,7 +20,7 @@ import (
 
 const (
 	// retry is the pause before a node that joins asks again, copyRetry the pause before it
-	// begins a copy anew.
+	// begins a copy again.
 	retry     = 500 * time.Millisecond
 	copyRetry = 5 * time.Second
 	// askTimeout bounds one question to one member.

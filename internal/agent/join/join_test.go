@@ -118,7 +118,7 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 }
 
 // TestJoin: a node copies the data if no log goes back to the beginning, from the replica that lags least, and begins
-// anew if the copy was cut off.
+// again if the copy was cut off.
 func TestJoin(t *testing.T) {
 	begin := replay.LogBegin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
 	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Offer{

@@ -260,7 +260,7 @@ func notThere(err error) string {
 // endsSoon is how long before its end a certificate is an alarm.
 const endsSoon = 30 * 24 * time.Hour
 
-// renew takes a certificate that was issued anew, and says that the one shown ends soon, or has ended, or
+// renew takes a certificate that was issued again, and says that the one shown ends soon, or has ended, or
 // that its files cannot be read; "" = nothing is wrong.
 func (k *Keys) renew(n Node) string {
 	shown := k.Shown()

@@ -380,7 +380,7 @@ func TestNoFile(t *testing.T) {
 }
 
 // TestIssuedAnew: a node changes from its own key to the key from its authority, and takes each certificate that is
-// issued anew. It says that a certificate ends.
+// issued again. It says that a certificate ends.
 func TestIssuedAnew(t *testing.T) {
 	dir := t.TempDir()
 	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca"))

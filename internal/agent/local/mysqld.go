@@ -306,7 +306,7 @@ func (m *Mysqld) StopMysqld() {
 }
 
 // ApplierWorkers returns how many transactions mysqld's applier has workers for; 0 = that is not
-// known. If an operator changes the number, the applier may be slower until replication starts anew.
+// known. If an operator changes the number, the applier may be slower until replication starts again.
 func (m *Mysqld) ApplierWorkers(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, 2*primary.WatchInterval) // replication waits for it
 	defer cancel()

@@ -68,7 +68,7 @@ func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 	return f
 }
 
-// Leaving tells whether a node with this status was told to begin anew and, as far as is
+// Leaving tells whether a node with this status was told to begin again and, as far as is
 // known, has not done so yet: then it needs nothing of the log any more. met are the data
 // directories with which nodes last shook hands.
 func Leaving(m cluster.Member, n status.Node, met Known) bool {

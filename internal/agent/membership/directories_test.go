@@ -53,7 +53,7 @@ func rejection(t *testing.T, d *Directories, id transport.Identity) *transport.R
 	return r
 }
 
-// answers is what nodes with these data directories are told. If that is to begin anew, it has the instance, by state
+// answers is what nodes with these data directories are told. If that is to begin again, it has the instance, by state
 // 7.
 func answers(t *testing.T, d *Directories, asking []transport.Identity, instance string) (codes []transport.Code) {
 	for _, id := range asking {
@@ -109,7 +109,7 @@ func TestRebuiltPeer(t *testing.T) {
 		{"and by one that keeps no such state", func() { p.State.Members[0].Kind, kept = cluster.KindFull, false }, []transport.Code{refused, rebuild, refused}},
 		{"that does", func() { kept = true }, []transport.Code{rebuild, rebuild, rebuild}},
 		{"and with one", func() { p.State.Members[0].Kind = cluster.KindFull }, []transport.Code{rebuild, rebuild, rebuild}},
-		{"it has begun anew", meet, []transport.Code{refused, reseed, refused}},
+		{"it has begun again", meet, []transport.Code{refused, reseed, refused}},
 		{"and after a restart", func() { d = start() }, []transport.Code{refused, reseed, refused}},
 		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, reseed, refused}},
 		{"and it runs", func() { running = true }, []transport.Code{refused, refused, refused}},
@@ -125,7 +125,7 @@ func TestRebuiltPeer(t *testing.T) {
 		if step.name == "while it is under way" {
 			under = rejection(t, d, empty)
 		}
-		if step.name == "complete" { // a node that has asked before, and asks again, begins anew
+		if step.name == "complete" { // a node that has asked before, and asks again, begins from nothing
 			if got := Weightiest([]*transport.RejectedError{under, rejection(t, d, empty)}); got.Code != rebuild {
 				t.Errorf("a node that asked while it was under way goes by %v, then by %v", under, got)
 			}
@@ -234,7 +234,7 @@ func TestSlowDiskHoldsUpNobody(t *testing.T) {
 }
 
 // TestEmpty: the leader has a node rebuilt that came a moment ago with an empty directory; not a node that came long
-// ago, or that has begun anew since.
+// ago, or that has begun again since.
 func TestEmpty(t *testing.T) {
 	now := time.Second
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
@@ -263,7 +263,7 @@ func TestEmpty(t *testing.T) {
 	}
 	d.Hear(Known{2: next})
 	if got := d.Empty(); len(got) > 0 {
-		t.Error("it has begun anew")
+		t.Error("it has begun again")
 	}
 }
 

@@ -158,7 +158,7 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 // Weightiest picks the rejection to act on when this node has no cluster state of its own;
 // nil = there is none. It picks the one by the newest state, and among equals the most
 // careful: "this node was here already" before "it has to wait", and that before "it is to
-// begin anew". A rejection that a person has to end comes before all others. But a member
+// begin again". A rejection that a person has to end comes before all others. But a member
 // that does not know this node's key comes after them: a member that knows it knows more.
 func Weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
 	if len(rejections) == 0 {

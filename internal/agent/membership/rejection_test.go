@@ -147,7 +147,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestForPurge: nobody needs what a node has that is to begin anew, except the node itself, and the others while the
+// TestForPurge: nobody needs what a node has that is to begin again, except the node itself, and the others while the
 // voters change.
 func TestForPurge(t *testing.T) {
 	nodes := []status.Node{{ID: 1, Leaving: true}, {ID: 2, Leaving: true}, {ID: 3}}

@@ -7,11 +7,11 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// remindAfter is for how long a node that is to begin anew may stay connected before it is
+// remindAfter is for how long a node that is to begin again may stay connected before it is
 // told so once more. It learns it from the log in a moment, unless it gets no log.
 const remindAfter = 5 * time.Second
 
-// Reminder finds the nodes that are to begin anew and do not know that. A node learns it
+// Reminder finds the nodes that are to begin again and do not know that. A node learns it
 // from the log. A node whose log disk is full, or that lacks what was purged since, gets
 // no log, and an open connection tells it nothing: only a handshake does. The zero value
 // is ready.

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 )
 
-// TestReminder: a node that is to begin anew, and is still there unchanged, is told again and again; a node that soon
+// TestReminder: a node that is to begin again, and is still there unchanged, is told again and again; a node that soon
 // learns it from the log is not.
 func TestReminder(t *testing.T) {
 	node := func(leaving, reachable bool) []status.Node {
@@ -29,7 +29,7 @@ func TestReminder(t *testing.T) {
 		{time.Hour + 2*remindAfter, node(true, true), []cluster.NodeID{2}},
 		{2 * time.Hour, node(true, false), []cluster.NodeID{2}}, // this node does not dial it any more
 		{3 * time.Hour, node(false, true), nil},
-		{3*time.Hour + remindAfter, node(true, true), nil}, // anew
+		{3*time.Hour + remindAfter, node(true, true), nil}, // again
 	} {
 		if got := r.Due(c.at, c.nodes); !slices.Equal(got, c.want) {
 			t.Errorf("at %v: %v, want %v", c.at, got, c.want)

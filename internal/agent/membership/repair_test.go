@@ -142,7 +142,7 @@ func TestOlderIsRebuilt(t *testing.T) {
 	}
 }
 
-// TestRepairerHears: a leader that has begun anew, and never met the node, hears from another node that it comes with
+// TestRepairerHears: a leader that has begun again, and never met the node, hears from another node that it comes with
 // an empty directory.
 func TestRepairerHears(t *testing.T) {
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})

@@ -9,7 +9,7 @@
 // super_read_only does not stop XA COMMIT and XA ROLLBACK of what the applier has prepared. Foreign finds that:
 //
 //	a client has said   the data                  the node
-//	XA ROLLBACK         lack a transaction that   mysqld starts again, and prepares it anew (ErrEnded)
+//	XA ROLLBACK         lack a transaction that   mysqld starts again, and prepares it, too (ErrEnded)
 //	                    the log has as prepared
 //	XA COMMIT           differ: no GTID shows it  is errant, until it is rebuilt (ErrCommitted)
 //

@@ -28,7 +28,7 @@ const (
 // comparison of GTIDs shows that.
 var ErrCommitted = errors.New("a client committed XA transactions on this replica: its data differ")
 
-// ErrEnded means that a client has ended XA transactions: a mysqld that starts prepares anew what was rolled back.
+// ErrEnded means that a client has ended XA transactions: a mysqld that starts prepares again what was rolled back.
 var ErrEnded = errors.New(primary.XAEnded)
 
 // Replica is a mysqld that applies.

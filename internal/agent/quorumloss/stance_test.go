@@ -123,7 +123,7 @@ func TestBlindJoinerWeighsOrders(t *testing.T) {
 			s.Refused("the cluster", order)
 		}
 		if n.left != c.left {
-			t.Errorf("blind %t, by one peer %t: it begins anew %d times, want %d", c.blind, c.dialled, n.left, c.left)
+			t.Errorf("blind %t, by one peer %t: it begins again %d times, want %d", c.blind, c.dialled, n.left, c.left)
 		}
 	}
 }

@@ -5,7 +5,7 @@
 //	reader ── mysqlwire.Feed ──► Source ──► committed log, staged transactions
 //	                 │
 //	                 ├─ Account       who may log in: configuration, file of the password
-//	                 ├─ Certificate   what the port shows, read anew from its files
+//	                 ├─ Certificate   what the port shows, read again from its files
 //	                 └─ Local         connections to the local mysqld; ended before it takes writes
 //
 // The files that a reader sees begin at the beginning of a segment, and at the epoch's or rotation's

@@ -224,7 +224,7 @@ func wantNode(t *testing.T, fs vfs.FS) {
 }
 
 // TestInterrupted: wherever a restore is interrupted, an agent takes what is there for a node only if it is whole.
-// The next restore begins anew.
+// The next restore begins again.
 func TestInterrupted(t *testing.T) {
 	whole, part := 0, 0
 	for n := int64(1); ; n++ {

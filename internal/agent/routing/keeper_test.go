@@ -187,7 +187,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("c is told as %+v", i)
 	}
 
-	w.sight.State.Members = w.sight.State.Members[:2] // c is removed, and a made anew
+	w.sight.State.Members = w.sight.State.Members[:2] // c is removed, and a made again
 	w.sight.Nodes[0].ServerUUID = "uuid-anew"
 	w.pass(10 * time.Second)
 	w.want("2001 a- b*")
@@ -277,7 +277,7 @@ func TestNoLoop(t *testing.T) {
 }
 
 // TestFormerFirst: Router is told of a new primary only when the former primary lets clients in again, is not heard,
-// or takes too long. Before, clients that connected anew while the primary moved found Router standing still for 20
+// or takes too long. Before, clients that connected again while the primary moved found Router standing still for 20
 // s.
 func TestFormerFirst(t *testing.T) {
 	leaves := func(role status.Role) func(*status.Node) { return func(n *status.Node) { n.Role = role } }

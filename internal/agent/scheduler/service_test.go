@@ -132,7 +132,7 @@ func TestSchedulerFollowsThePrimary(t *testing.T) {
 	n.expect(t, "an epoch ended and another began between two looks", "scheduler false, scheduler true")
 }
 
-// TestSchedulerOfAnotherMysqld: a mysqld that has started anew is told again. A mysqld that has ended is told
+// TestSchedulerOfAnotherMysqld: a mysqld that has started again is told, too. A mysqld that has ended is told
 // nothing.
 func TestSchedulerOfAnotherMysqld(t *testing.T) {
 	n := newNode()
@@ -140,7 +140,7 @@ func TestSchedulerOfAnotherMysqld(t *testing.T) {
 	n.saw(t)
 	ended := n.server
 	ended.told, n.server = nil, &server{event: mysqld.EventEnabled}
-	n.expect(t, "mysqld has started anew", "scheduler true")
+	n.expect(t, "mysqld has started again", "scheduler true")
 	if len(ended.told) > 0 {
 		t.Errorf("the ended one was told %v", ended.told)
 	}

@@ -71,7 +71,7 @@ func (v *Service) restart(ctx context.Context, r control.Request, args cluster.R
 }
 
 // awaitMysqld waits, until ends, for a mysqld that is newer than an incarnation and replicates or serves.
-// serves: it has to serve again, unless another node leads; its node has to be elected anew for that.
+// serves: it has to serve again, unless another node leads; its node has to be elected again for that.
 func (v *Service) awaitMysqld(than uint64, serves bool, ends time.Time) (incarnation uint64, err error) {
 	ctx, cancel := context.WithTimeout(v.node.Base(), min(v.promotionTimeout, time.Until(ends)))
 	defer cancel()

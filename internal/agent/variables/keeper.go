@@ -145,7 +145,7 @@ func (k *Keeper) reloadTLS(ctx context.Context, names []string, s Server) {
 }
 
 // Try has the server of an incarnation say whether it takes values. What it may be left with is
-// set anew at the next Keep. No Keep runs meanwhile: what that sets would be put back, too.
+// set again at the next Keep. No Keep runs meanwhile: what that sets would be put back, too.
 func (k *Keeper) Try(ctx context.Context, incarnation uint64, values map[string]string, s Trier) (atStart []string, made map[string]string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

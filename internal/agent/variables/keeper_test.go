@@ -19,7 +19,7 @@ type server struct {
 	static map[string]bool
 	wrong  map[string]bool
 	broken bool
-	// passing: what is wrong passes. badTLS: TLS cannot be loaded anew.
+	// passing: what is wrong passes. badTLS: TLS cannot be loaded again.
 	passing, badTLS bool
 }
 
@@ -117,7 +117,7 @@ func (left trier) TryGlobals(context.Context, map[string]string) ([]string, map[
 	return nil, nil, fmt.Errorf("try: %w", &mysqld.PutBackError{Names: left, Err: errors.New("bad connection")})
 }
 
-// TestTrialLeavesNothing: what a trial could not put back is set anew: to the cluster's value, the configuration's
+// TestTrialLeavesNothing: what a trial could not put back is set again: to the cluster's value, the configuration's
 // value or the default.
 func TestTrialLeavesNothing(t *testing.T) {
 	s, k := &server{}, New("b", vars{"own": "1"})
@@ -169,7 +169,7 @@ func TestUnsetWhileRefused(t *testing.T) {
 	}
 }
 
-// TestReloadsTLS: TLS is loaded anew once all its variables are set, and again while that fails.
+// TestReloadsTLS: TLS is loaded again once all its variables are set, and again while that fails.
 func TestReloadsTLS(t *testing.T) {
 	s, k := &server{}, New("b", nil)
 	k.Started(7, nil, nil)

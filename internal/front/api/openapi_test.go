@@ -24,7 +24,7 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write openapi.json anew")
+var rewrite = flag.Bool("rewrite", false, "write openapi.json again")
 
 // object is a JSON object.
 type object = map[string]any

@@ -169,7 +169,7 @@ func TestGoldenTransactions(t *testing.T) {
 				t.Errorf("previous GTIDs %v, %v; want %v", previous, err, executed)
 			}
 			if again := AppendPreviousGTIDs(nil, e.ServerID(), e.Timestamp(), e.LogPos(), previous); string(again) != string(e) {
-				t.Errorf("built anew:\n%x, the server's:\n%x", again, e)
+				t.Errorf("built again:\n%x, the server's:\n%x", again, e)
 			}
 		}
 		for tr, err := range Transactions(events) {

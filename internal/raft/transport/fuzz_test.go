@@ -265,7 +265,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(appendGreeting(nil, yes))
 	for _, r := range []*RejectedError{
 		{Code: CodeCluster, Text: "another cluster"},
-		{Code: CodeRebuild, Text: "make it anew", Order: Order{StateVersion: 7, Instance: "0123456789abcdef0123456789abcdef"}},
+		{Code: CodeRebuild, Text: "make it again", Order: Order{StateVersion: 7, Instance: "0123456789abcdef0123456789abcdef"}},
 		{Code: CodeRecovered, Text: "gone", Order: Order{Recovery: &cluster.Recovery{Version: 3, Node: "c"}}},
 	} {
 		f.Add(appendGreeting(nil, r.greeting(versionFirst)))

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md anew")
+var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md again")
 
 const pageHead = `# Metrics
 

@@ -11,7 +11,7 @@ import (
 var ownFiles = map[string]string{
 	"internal/backup/ship/cutter.go":        "a piece that is made again after a crash",
 	"internal/cli/doctor/disk.go":           "a probe of the disk",
-	"internal/cli/log_export.go":            "an export, which is made anew where it ends early",
+	"internal/cli/log_export.go":            "an export, which is made again where it ends early",
 	"internal/mysql/mysqld/clone.go":        "moves away a directory that is thrown away",
 	"internal/mysql/mysqld/room.go":         "a file without content",
 	"internal/mysql/mysqld/survey.go":       "a scratch directory",

@@ -75,23 +75,23 @@ func (s keptState) counts(n *node) bool {
 	return ok && m.Votes() && (m.Instance == "" || m.Instance == n.instance())
 }
 
-// toldWithin is how long a node that is to begin anew may go on as it is while nothing keeps its leader from telling it so:
+// toldWithin is how long a node that is to begin again may go on as it is while nothing keeps its leader from telling it so:
 // the log does, or a handshake (membership.Reminder).
 const toldWithin = 7 * time.Second
 
-// toldNode is a node that is to begin anew, as its leader knows.
+// toldNode is a node that is to begin again, as its leader knows.
 type toldNode struct {
 	leader, node *agent
 	since        time.Duration
 }
 
-// toBeginAnew tells whether a state has a node begin anew that is still as it was.
+// toBeginAnew tells whether a state has a node begin again that is still as it was.
 func toBeginAnew(p cluster.StatePoint, n *node) bool {
 	m, ok := p.State.MemberByID(n.id)
 	return ok && !slices.Contains(p.Outgoing, n.id) && m.Instance != "" && m.Instance != n.instance()
 }
 
-// looksAtTold looks at the nodes that are to begin anew.
+// looksAtTold looks at the nodes that are to begin again.
 func (w *World) looksAtTold(seen map[*node]toldNode) {
 	w.sched.after(500*time.Millisecond, func() {
 		leader := w.primary().agent
@@ -104,14 +104,14 @@ func (w *World) looksAtTold(seen map[*node]toldNode) {
 			case t.leader != leader || t.node != a:
 				seen[n] = toldNode{leader, a, w.sched.now}
 			case w.sched.now > t.since+toldWithin:
-				w.fail("members", "n%d is to begin anew since %v, and n%d, which leads and reaches it, did not tell it", n.id, t.since, leader.n.id)
+				w.fail("members", "n%d is to begin again since %v, and n%d, which leads and reaches it, did not tell it", n.id, t.since, leader.n.id)
 			}
 		}
 		w.looksAtTold(seen)
 	})
 }
 
-// tells tells whether a node is to begin anew by the state that this one has on its disk.
+// tells tells whether a node is to begin again by the state that this one has on its disk.
 func (a *agent) tells(n *node) bool {
 	p := a.Raft.Committed().State()
 	return a.kept.Point().Index >= p.Index && toBeginAnew(p, n)

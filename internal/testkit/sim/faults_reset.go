@@ -27,7 +27,7 @@ func (w *World) resets(from, until time.Duration) (faults []fault) {
 
 func (i *injector) strikeReset(f fault, n *node) {
 	if a := i.w.primary().agent; a != nil && a.tells(n) {
-		return // who connects anew is told
+		return // who connects again is told
 	}
 	i.w.resetConnection(n, i.w.node(cluster.NodeID(1+f.size%len(i.w.nodes))))
 }
@@ -40,7 +40,7 @@ func (w *World) resetConnection(n, to *node) {
 	}
 }
 
-// resetRebuilt ends all connections to a node just as it is to begin anew: those that it has made stand, and tell it
+// resetRebuilt ends all connections to a node just as it is to begin again: those that it has made stand, and tell it
 // nothing.
 func (w *World) resetRebuilt(before, now cluster.StatePoint) {
 	if !w.resetsConns {

@@ -249,7 +249,7 @@ func (s localServer) NextBinlog(ctx context.Context) error {
 func (s localServer) Configure(ctx context.Context) error {
 	return s.sql(ctx, func(p *mysqld) error {
 		if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // a replication that hangs is set up again
-			s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
+			s.a.w.fail("restart", "n%d: replication is set up again while it goes on", s.a.n.id)
 		}
 		s.a.stopReplica(p)
 		p.ResetReplica()
