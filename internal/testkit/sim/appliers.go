@@ -154,7 +154,7 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	for _, s := range a.board.Nodes() {
 		o := a.w.node(s.ID)
 		may := a.mayWaitFor(o)
-		doubtful = doubtful || !may && a.applies(o) && a.w.net.connected(a.n.id, o.id)
+		doubtful = doubtful || !may && (a.applies(o) || o.ranLately()) && a.w.net.connected(a.n.id, o.id)
 		able[o] = s.CanTakeOver()
 		switch gone[o] = c.gone[o] + 1; {
 		case may:
@@ -177,7 +177,8 @@ func (a *agent) paced(p tap.Pace, news bool) {
 	} else {
 		c.over = nil
 	}
-	// A link that is slow, or loses packets, still brings news, perhaps of a replica that counts.
+	// A link that is slow, or loses packets, still brings news, perhaps of a replica that counts. So does a machine that
+	// stands still again and again.
 	if c.needless++; !limited || doubtful || count > 0 && !near {
 		c.needless = 0
 	}
@@ -195,6 +196,12 @@ func (a *agent) paced(p tap.Pace, news bool) {
 		a.w.fail("lag", "n%d has proposed %d batches in %v, while its best replica needs more than %.1f s to catch up, the bound is %v",
 			a.n.id, sum, (pacingLooks-1)*watchInterval, 1.5*bound, a.w.maxApplyLag)
 	}
+}
+
+// ranLately tells whether the machine stands still only for so short a time that others may still use what it said before.
+func (n *node) ranLately() bool {
+	now := n.w.sched.now
+	return n.stalledUntil > now && now-n.stalledAt < board.LiveFor+watchInterval
 }
 
 // mayWaitFor tells whether a node could take over, as the world really is, and its links have no fault.

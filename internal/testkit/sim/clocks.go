@@ -112,6 +112,9 @@ func (n *node) pause(d, late time.Duration) {
 	}
 	n.w.struck.Pauses++
 	n.log("pause", "for %v, the wall clock is right %v after it", d, late)
+	if n.stalledUntil <= now {
+		n.stalledAt = now
+	}
 	n.stalledUntil = max(n.stalledUntil, now) + d
 	n.pausedUntil = n.stalledUntil
 	n.bootedAt += d

@@ -14,6 +14,13 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
+// TestOldFileOfANodeThatEnds: an empty node whose configuration does not name those that could tell it that it was removed
+// ends at each start. An operator names them nevertheless.
+func TestOldFileOfANodeThatEnds(t *testing.T) {
+	t.Parallel()
+	runAll(t, []Options{{Nodes: 3, Seed: 700441, Members: 1, Loggers: -1}})
+}
+
 // TestHeldByVoters: the checker counts the nodes that have a vote. Until a change of the voters is complete it
 // also counts the old voters, afterwards only the new ones.
 func TestHeldByVoters(t *testing.T) {

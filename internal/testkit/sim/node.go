@@ -23,10 +23,11 @@ type node struct {
 	rng    *rand.Rand
 
 	// rate is how fast the machine's clock runs. bootedAt is when that clock was 0.
-	rate         float64
-	bootedAt     time.Duration
-	powered      bool
-	stalledUntil time.Duration
+	rate     float64
+	bootedAt time.Duration
+	powered  bool
+	// stalledAt is when the machine last began to stand still, stalledUntil when it goes on.
+	stalledAt, stalledUntil time.Duration
 	// wallAhead is the wall clock minus the boot clock. paused is how long both stood still in all. Until
 	// staleUntil the machine may believe in a lease that is over.
 	wallAhead, paused, staleUntil time.Duration
@@ -51,9 +52,10 @@ type node struct {
 	// is the instance that the cluster state named for it then. copied: the log is a new copy, and no agent has
 	// run with it yet.
 	spare, lost, copied bool
-	// oldFile: the node's configuration does not name the members that were added later.
-	oldFile   bool
-	lostSince string
+	// oldFile: the node's configuration does not name the members that were added later. naming: an operator is about to
+	// name them.
+	oldFile, naming bool
+	lostSince       string
 	// timing is what the newest agent uses.
 	timing    timing
 	timingRNG *rand.Rand
@@ -273,6 +275,9 @@ func (n *node) powerOn() {
 // stall freezes the machine for d: nothing runs on it, but its clock goes on.
 func (n *node) stall(d time.Duration) {
 	n.log("stall", "for %v", d)
+	if now := n.w.sched.now; n.stalledUntil <= now {
+		n.stalledAt = now
+	}
 	n.stalledUntil = max(n.stalledUntil, n.w.sched.now+d)
 }
 

@@ -71,7 +71,6 @@ func (n *node) startNewcomer() {
 	n.joiner, j.door.Checker = j, j.knocks
 	j.life.start(j.introduce)
 	j.nameLater()
-
 }
 
 // named returns the members that the node's configuration names.
@@ -84,14 +83,18 @@ func (n *node) named() []cluster.Member {
 
 // nameLater makes an operator correct an old configuration, after a while.
 func (j *joiner) nameLater() {
-	if !j.n.oldFile {
+	n := j.n
+	if !n.oldFile || n.naming {
 		return
 	}
-	j.life.after(oldFileFor/2+around(j.n.rng, oldFileFor/2), func() {
-		j.n.log("join", "an operator names the members that were added later")
-		j.n.oldFile = false
-		j.n.endJoiner()
-		j.w.restartAgent(j.n)
+	n.naming = true // also if this process ends and starts again
+	n.w.sched.after(oldFileFor/2+around(n.rng, oldFileFor/2), func() {
+		n.log("join", "an operator names the members that were added later")
+		n.oldFile, n.naming = false, false
+		if n.joiner != nil {
+			n.endJoiner()
+			n.w.restartAgent(n)
+		}
 	})
 }
 
