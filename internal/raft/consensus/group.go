@@ -307,10 +307,7 @@ func (g *Group) letIn(m *pb.Message) *pb.Message {
 	switch t := m.GetType(); {
 	case (t == pb.MsgVote || t == pb.MsgPreVote || t == pb.MsgTimeoutNow) && g.now < g.voteAfter:
 		return nil // I5: this node may have promised a lease before it restarted
-	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m), g.waitsForRound(m):
-		return nil
-	case t == pb.MsgReadIndex && !g.role.Leading:
-		// Raft would forward it in the name of the node that asks. That node asks again.
+	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.forwardsRead(m), g.answersInVain(m), g.waitsForRound(m):
 		return nil
 	case t == pb.MsgApp && len(m.GetEntries()) > 0:
 		return g.letEntriesIn(m)

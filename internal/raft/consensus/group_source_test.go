@@ -243,42 +243,6 @@ func (w *world) oneLog(rt *rapid.T) {
 	}
 }
 
-// TestJointConsensusEndsOnAnIdleCluster: raft tries to end a change of the voters when it applies an entry, but
-// a transfer prevents it. No client writes, so no further entry comes.
-func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
-	w := newWorld(t, 4)
-	w.node(1).g.campaign()
-	w.settle()
-	w.run(200 * time.Millisecond)
-	g := w.node(1).g
-	w.dropTimeoutNow = true
-	if err := g.ProposeState(w.now, testMembership("demote", "n3")); err != nil {
-		t.Fatal(err)
-	}
-	g.rn.TransferLeader(2) // its target never hears of it; from now on raft drops proposals
-	w.settle()
-	if !g.committed.joint() {
-		t.Fatal("the change is complete: the test has tested nothing")
-	}
-	for range 3 * testElection {
-		g.rn.Tick()
-		g.startRound() // otherwise the leader would not hear from its followers
-		w.settle()
-	}
-	if !g.Role().Leading || !g.committed.joint() {
-		t.Error("raft alone ends the change: is it no quirk any more?")
-	}
-	w.run(5 * time.Second)
-	if !g.Role().Leading || g.committed.joint() {
-		t.Errorf("leading %t, the change of the voters is complete: %t", g.Role().Leading, !g.committed.joint())
-	}
-	last := w.committed(1)
-	w.run(5 * time.Second)
-	if w.committed(1) != last {
-		t.Errorf("entries %d to %d were written on an idle cluster", last+1, w.committed(1))
-	}
-}
-
 // TestWhoVotesIsFedByTheLeader: this includes a node that had a source, and a node that has lost its vote
 // again, as long as a majority of the old voters may need it.
 func TestWhoVotesIsFedByTheLeader(t *testing.T) {

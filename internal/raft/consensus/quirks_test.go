@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,6 +130,25 @@ func quirks() []quirk {
 			seen: func(w *world) string { return fmt.Sprint(w.sentTo(3, pb.MsgApp)) },
 			raft: "0", ours: "1",
 		},
+		{
+			name:  "a read index at a follower",
+			world: func(t *testing.T) *world { return ledWorld(t, 3) }, node: 2,
+			m: func(*world) *pb.Message {
+				return &pb.Message{
+					Type: pb.MsgReadIndex.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+					Entries: []*pb.Entry{{Data: readContext(contextBarrier, 3, 9)}},
+				}
+			},
+			seen: func(w *world) string {
+				out, _ := w.node(2).g.Ready()
+				i := slices.IndexFunc(out.Send, func(m *pb.Message) bool { return m.GetType() == pb.MsgReadIndex })
+				if i < 0 {
+					return "not passed on"
+				}
+				return fmt.Sprintf("from %d to %d", out.Send[i].GetFrom(), out.Send[i].GetTo())
+			},
+			raft: "from 3 to 1", ours: "not passed on",
+		},
 	}
 }
 
@@ -209,6 +229,42 @@ func TestRaftKeepsReads(t *testing.T) {
 	}
 }
 
+// TestJointConsensusEndsOnAnIdleCluster: raft tries to end a change of the voters when it applies an entry, but
+// a transfer prevents it. No client writes, so no further entry comes.
+func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
+	w := newWorld(t, 4)
+	w.node(1).g.campaign()
+	w.settle()
+	w.run(200 * time.Millisecond)
+	g := w.node(1).g
+	w.dropTimeoutNow = true
+	if err := g.ProposeState(w.now, testMembership("demote", "n3")); err != nil {
+		t.Fatal(err)
+	}
+	g.rn.TransferLeader(2) // its target never hears of it; from now on raft drops proposals
+	w.settle()
+	if !g.committed.joint() {
+		t.Fatal("the change is complete: the test has tested nothing")
+	}
+	for range 3 * testElection {
+		g.rn.Tick()
+		g.startRound() // otherwise the leader would not hear from its followers
+		w.settle()
+	}
+	if !g.Role().Leading || !g.committed.joint() {
+		t.Error("raft alone ends the change: is it no quirk any more?")
+	}
+	w.run(5 * time.Second)
+	if !g.Role().Leading || g.committed.joint() {
+		t.Errorf("leading %t, the change of the voters is complete: %t", g.Role().Leading, !g.committed.joint())
+	}
+	last := w.committed(1)
+	w.run(5 * time.Second)
+	if w.committed(1) != last {
+		t.Errorf("entries %d to %d were written on an idle cluster", last+1, w.committed(1))
+	}
+}
+
 // TestSilentLeaderOfALearner: raft alone never forgets a silent leader.
 func TestSilentLeaderOfALearner(t *testing.T) {
 	w := ledWorld(t, 4)
@@ -261,13 +317,14 @@ func TestLeaderStepsDown(t *testing.T) {
 	}
 }
 
-// slowLog is a log that has nothing in memory. It counts the reads that wait for a disk.
+// slowLog is a log that has nothing in memory. It counts the reads, and those that wait for a disk.
 type slowLog struct {
 	*seglog.Log
-	waited int
+	asked, waited int
 }
 
 func (l *slowLog) EntriesInMemory(uint64, uint64, uint64) ([]seglog.Entry, error) {
+	l.asked++
 	return nil, seglog.ErrNotInMemory
 }
 
@@ -302,9 +359,12 @@ func TestLeaderNeverWaitsToSend(t *testing.T) {
 		g.storage.log = log
 		g.Unreachable(3)
 		g.Step(w.now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(1))})
-		log.waited = 0
+		log.asked, log.waited = 0, 0
 		if err := do(w); err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		if log.asked == 0 {
+			t.Errorf("%s: raft does not read the log within Step: is it no quirk any more?", name)
 		}
 		if log.waited > 0 {
 			t.Errorf("%s waits for the disk", name)
