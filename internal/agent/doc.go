@@ -9,9 +9,11 @@
 // primary.Judge checks I3, replay has the prefix rule, local.Mysqld has the server's process,
 // feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
-// One thing is done only here, because it needs a real mysqld: the copy of mysqld's data for a
-// node that joins (seed.go, join.go). Package errant looks after transactions that the log lacks,
-// package prepared after prepared XA transactions, package old after data that a rebuild gave up.
+// Some things are put together only here, because they need a whole node: the copy of mysqld's
+// data for a node that joins (seed.go, join.go), and what is done while no agent runs: a recovery
+// (recover.go), an adoption (adopt.go), a restore (restore.go), a change of the key (key.go).
+// Package errant looks after transactions that the log lacks, package prepared after prepared XA
+// transactions, package old after data that a rebuild gave up.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
 // directory".
