@@ -11,7 +11,7 @@
 //
 // Some things are put together only here, because they need a whole node: the copy of mysqld's
 // data for a node that joins (seed.go, join.go), and what is done while no agent runs: a recovery
-// (recover.go), an adoption (adopt.go), a restore (restore.go), a change of the key (key.go).
+// (recover.go), an adoption (adopt.go), a restore (restore.go).
 // Package errant looks after transactions that the log lacks, package prepared after prepared XA
 // transactions, package old after data that a rebuild gave up.
 //
