@@ -30,20 +30,19 @@ import (
 //	the end of joint consensus is tried only     appliedTo                  tickJoint
 //	when an entry is applied, and may be dropped
 //	a follower passes a read index on in the     stepFollower, send         forwardsRead
-//	name of the node that asked it
+//	name of the node that asked it (etcd-io/etcd#11466)
 //	a learner never forgets its leader           tickElection, promotable   forgetSilentLeader
 //	(ForgetLeader: etcd-io/raft#78)
 //	a commit index beyond the log is a panic     raftLog.commitTo           mustHave
 //	that does not say what to do (etcd-io/etcd#17081)
 //	a leader cannot step down by itself          (no call for it)           Resign
 //
-// For five rows no issue upstream says exactly that:
+// For four rows no issue upstream says exactly that:
 //
 //  - saysNothing: raft gives this answer since etcd-io/etcd#5468 ("raft: fix stuck peer problem causing by
 //    modified behavior of quorum checking"). No issue is known about a leader of the answer's own term.
 //  - returnToLog: no issue is known. In maybeSendAppend a peer gets a snapshot as soon as entry Next-1 has no
 //    term, and the leader never asks the peer again what it has.
-//  - forwardsRead: a comment in send says that raft does this.
 //  - tickJoint: etcd-io/etcd#12136 ("raft will not leave joint state automatically anymore if leader steps down
 //    before advancing") was the same at a new leader, and is closed. A comment of appliedTo says that a transfer
 //    drops the proposal.
@@ -122,8 +121,9 @@ func (g *Group) asksTooEarly(m *pb.Message) bool {
 	return m.GetType() == pb.MsgReadIndex && g.role.Leading && !g.knowsCommitted()
 }
 
-// forwardsRead tells whether m is a read barrier that came to a node which does not lead. Raft would send it on to the
-// leader in the name of the node that asks. That node asks again.
+// forwardsRead tells whether m is a read barrier that came to a node which does not lead. Raft would send it on
+// to the leader in the name of the node that asks. But a peer may send only in its own name: the leader would
+// close the connection. The node that asks does so again.
 func (g *Group) forwardsRead(m *pb.Message) bool {
 	return m.GetType() == pb.MsgReadIndex && !g.role.Leading
 }
