@@ -13,7 +13,6 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -276,22 +275,6 @@ func TestBootstrap(t *testing.T) {
 	joins.Bootstrap, joins.Node, joins.Join = true, "d", config.Join{Peer: "10.0.0.9:7400", Kind: cluster.KindFull}
 	if _, err := newAgent(joins, a.local.Installed.Load(), a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
 		t.Errorf("of a node that joins: %v", err)
-	}
-}
-
-// TestRecoveryLooksAtEmptyNodes: a node whose disk may only be missing from its mount point does not count as gone.
-func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
-	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}}
-	h.a.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
-	for id, want := range map[transport.Identity]string{
-		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
-		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "has another data directory",
-		{Node: 2, NodeName: "b"}:                        `the data directory of node "b" is empty`,
-		{Node: 3, NodeName: "c"}:                        `the data directory of node "c" is empty`,
-	} {
-		if err := h.CheckAnswer(id); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %q", id, err, want)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +34,7 @@ type Recovery struct {
 	a       *Agent
 	node    *quorumloss.Survivor // nil: it could not be opened
 	asking  *transport.Transport // nil: it does not listen
-	hears   *recovering
+	hears   *quorumloss.Callers
 	heard   <-chan time.Time // each node that can reach this one has dialled it by then
 	stop    context.CancelFunc
 	stopped chan error
@@ -91,8 +90,8 @@ func (r *Recovery) listen() error {
 	for _, m := range r.node.Others() {
 		peers = append(peers, transport.PeerOf(m))
 	}
-	r.hears = &recovering{a: r.a, state: r.node.Survey.State.State}
-	cfg := r.a.transportConfig(r.hears, peers)
+	r.hears = &quorumloss.Callers{State: r.node.Survey.State.State, Pinned: r.a.data.known.Pinned}
+	cfg := r.a.transportConfig(&recovering{Callers: r.hears, a: r.a}, peers)
 	cfg.Logger = slog.New(slog.DiscardHandler) // the verdict has what a person needs
 	asking := transport.New(cfg)
 	if err := peerPort.opened(asking.Listen()); err != nil {
@@ -151,7 +150,7 @@ func (r *Recovery) Check(ctx context.Context) (recovery.Verdict, error) {
 		}
 	}
 	return r.node.Check(func(others []cluster.Member) ([]recovery.Finding, []recovery.Caller) {
-		return r.ask(ctx, others), slices.Concat(r.askAdded(ctx), r.hears.callers())
+		return r.ask(ctx, others), slices.Concat(r.askAdded(ctx), r.hears.List())
 	})
 }
 
@@ -214,19 +213,12 @@ func (h *beside) CheckPeer(id transport.Identity) error {
 	return nil
 }
 
-// callersMax bounds the callers that are kept. Anybody may call. Each member is kept once, so that the members, nine at
-// most, leave room for a stranger.
-const callersMax = 32
-
 // recovering is the peers' handler of a node that is to be recovered. It asks other agents in this node's name, tells
 // them what this node has if they ask, and hears who dials.
 type recovering struct {
 	stranger
-	a     *Agent
-	state cluster.State
-
-	mu   sync.Mutex
-	came []recovery.Caller
+	*quorumloss.Callers
+	a *Agent
 }
 
 // CheckPeer implements transport.Handler: no agent runs here. It pins nothing. An empty node must not begin, because this
@@ -247,42 +239,13 @@ func (h *recovering) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// CheckAnswer implements transport.AnswerChecker. It takes no answer from a node whose data directory is not the one
-// that this node knows: with it, that node could elect nobody here.
-func (h *recovering) CheckAnswer(id transport.Identity) error {
-	if id.Empty() {
-		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if the disk is gone", id.NodeName)
-	}
-	pinned := h.a.data.known.Pinned(id.Node)
-	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
-		return fmt.Errorf("node %q has another data directory (instance %.8s) than this node knows (instance %.8s)",
-			id.NodeName, instance, pinned)
-	}
-	return nil
-}
-
 // Hears implements transport.Hearer.
 func (h *recovering) Hears() bool { return true }
 
-// Heard implements transport.Hearer. A node with an empty directory serves nothing. A name that no node can have, or a
-// member's id with another name, is nobody's. A former member with the directory that it had says nothing new.
+// Heard implements transport.Hearer. A name that no node can have is nobody's.
 func (h *recovering) Heard(id transport.Identity, from net.Addr, _ *transport.RejectedError) {
-	if id.Empty() || config.CheckName(id.NodeName) != nil {
-		return
-	}
-	m, member := h.state.MemberByID(id.Node)
-	c := recovery.Caller{
-		Name: id.NodeName, From: hostOf(from),
-		Stranger: quorumloss.Stranger(h.state, id.Node, hex.EncodeToString(id.Instance[:]), h.a.data.known.Pinned(id.Node)),
-	}
-	if member && m.Name != c.Name || !member && !c.Stranger {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	kept := slices.ContainsFunc(h.came, func(k recovery.Caller) bool { return k == c || k.Name == c.Name && !k.Stranger && !c.Stranger })
-	if len(h.came) < callersMax && !kept {
-		h.came = append(h.came, c)
+	if config.CheckName(id.NodeName) == nil {
+		h.Hear(id, hostOf(from))
 	}
 }
 
@@ -293,15 +256,6 @@ func hostOf(from net.Addr) string {
 		return from.String()
 	}
 	return host
-}
-
-// callers returns who has dialled, in a stable order.
-func (h *recovering) callers() []recovery.Caller {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.SortedFunc(slices.Values(h.came), func(x, y recovery.Caller) int {
-		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.From, y.From))
-	})
 }
 
 // Do makes this node a cluster of its own. v is Check's verdict, which must allow it.

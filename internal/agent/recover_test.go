@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
@@ -207,23 +204,6 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	}
 }
 
-// TestAskerTakesNoOtherDataDirectory: a node that came back empty under its old name does not count for a majority
-// here, and elects nobody.
-func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
-	known := transport.Identity{Node: 2, Instance: [16]byte{1}}
-	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}}
-	h.a.data.known.Load(membership.Known{2: hex.EncodeToString(known.Instance[:])}, nil)
-	if err := h.CheckAnswer(known); err != nil {
-		t.Error(err)
-	}
-	if err := h.CheckAnswer(transport.Identity{Node: 2, Instance: [16]byte{2}}); err == nil {
-		t.Error("another data directory is taken for it")
-	}
-	if err := h.CheckAnswer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || h.a.data.known.Pinned(3) != "" {
-		t.Errorf("a node that is not known: %v", err)
-	}
-}
-
 // TestRecoverBesideWhoRefuses: a majority that answers is there, even if it does not talk to this node, which perhaps
 // has the wrong data. A node of another cluster at the address of a voter is not that voter.
 func TestRecoverBesideWhoRefuses(t *testing.T) {
@@ -357,28 +337,6 @@ func answers(t *testing.T, peer *transport.Transport) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestCallersLeaveRoomForAStranger: who pretends to be members, under many names and from many addresses, cannot keep a
-// stranger from being heard.
-func TestCallersLeaveRoomForAStranger(t *testing.T) {
-	cfg := lastLogger(t)
-	b, other := cfg.ClusterMembers()[1], config.MemberID(cfg.Cluster, "former")
-	h := &recovering{a: &Agent{data: newDataDir("", cluster.Member{})}, state: cluster.State{Members: cfg.ClusterMembers(), Removed: []cluster.NodeID{other}}}
-	h.a.data.known.Load(membership.Known{other: hex.EncodeToString(slices.Concat([]byte{7}, make([]byte, 15)))}, nil)
-	dial := func(id cluster.NodeID, name string, host byte) {
-		h.Heard(transport.Identity{Node: id, NodeName: name, Instance: [16]byte{7}}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, host)}, nil)
-	}
-	for i := range byte(2 * callersMax) {
-		dial(b.ID, fmt.Sprintf("x%d", i), 1)
-		dial(b.ID, b.Name, i)
-		dial(other, fmt.Sprintf("y%d", i), 1)
-	}
-	dial(config.MemberID(cfg.Cluster, "d"), "d", 2)
-	want := []recovery.Caller{{Name: "b", From: "10.0.0.0"}, {Name: "d", From: "10.0.0.2", Stranger: true}}
-	if got := h.callers(); !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
-	}
 }
 
 // TestRecoverHearsBeforeItAsks: the members are asked only after the time in which they may dial. One that starts within

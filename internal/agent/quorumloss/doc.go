@@ -3,6 +3,7 @@
 // recovery.
 //
 //	on the survivor      OpenSurvivor, Survivor.Check, Survivor.Do
+//	                     who dials or answers ──► Callers ──► Survivor.Check
 //	                     Record.Make ──► recovery.json ──► the other files ──► Finish
 //	                     Stance.Watch asks former members whether they refuse it
 //	on any node          a rejection ──► Stance.Refused ──► Node.Leave, Hear, or the status
@@ -20,5 +21,5 @@
 // # Goroutines
 //
 // It starts some only to ask all others at once; they end with the question. It waits by a
-// clock.Clock. Any goroutine may call the methods of a Stance.
+// clock.Clock. Any goroutine may call the methods of a Stance and of Callers.
 package quorumloss

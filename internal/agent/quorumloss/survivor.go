@@ -2,9 +2,11 @@ package quorumloss
 
 import (
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -73,20 +75,6 @@ func (s *Survivor) Report() (r recovery.Report, err error) {
 // Others returns the other members.
 func (s *Survivor) Others() []cluster.Member {
 	return slices.DeleteFunc(slices.Clone(s.Survey.State.State.Members), func(m cluster.Member) bool { return m.ID == s.cfg.Self.ID })
-}
-
-// Stranger tells whether a node that comes with a data directory is none that a survivor with this cluster state has
-// asked: it is no member, or comes with another directory. pinned is the directory that the survivor has met of it;
-// "" = none. A node that is a member no more is no stranger with the directory that it had.
-func Stranger(s cluster.State, id cluster.NodeID, instance, pinned string) bool {
-	m, member := s.MemberByID(id)
-	switch known := cmp.Or(m.Instance, pinned); {
-	case member: // until a rebuild is complete, the directory that was met counts
-		return known != "" && known != instance && pinned != instance
-	case s.Former(id):
-		return pinned != instance
-	}
-	return true
 }
 
 // Check says what speaks against going on without the other members. ask asks them all at once, and returns who
@@ -169,4 +157,61 @@ func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance str
 		}
 	}
 	return *state.Recovered, record.Make(c.Home.FS(), c.Home.Path())
+}
+
+// callersMax bounds the callers that are kept. Anybody may call. Each member is kept once, so that the members, nine at
+// most, leave room for a stranger.
+const callersMax = 32
+
+// Callers judges the nodes that a survivor meets, and keeps those that dial it. Any goroutine may call its methods.
+type Callers struct {
+	// State is the cluster state of the survivor. Pinned is the data directory that it has met of a node; "" = none.
+	State  cluster.State
+	Pinned func(cluster.NodeID) string
+
+	mu   sync.Mutex
+	came []recovery.Caller
+}
+
+// CheckAnswer implements transport.AnswerChecker. It takes no answer from a node whose data directory is not the one
+// that the survivor knows: with it, that node could elect nobody here.
+func (c *Callers) CheckAnswer(id transport.Identity) error {
+	if id.Empty() {
+		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if the disk is gone", id.NodeName)
+	}
+	pinned := c.Pinned(id.Node)
+	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
+		return fmt.Errorf("node %q has another data directory (instance %.8s) than this node knows (instance %.8s)", id.NodeName, instance, pinned)
+	}
+	return nil
+}
+
+// Hear takes a node that dials from a host. A node with an empty directory serves nothing. A member's id with another
+// name is nobody's. A former member with the directory that it had says nothing new. A stranger is no member, or comes
+// with another directory than the survivor knows.
+func (c *Callers) Hear(id transport.Identity, host string) {
+	it := recovery.Caller{Name: id.NodeName, From: host, Stranger: true}
+	m, member := c.State.MemberByID(id.Node)
+	instance, pinned := hex.EncodeToString(id.Instance[:]), c.Pinned(id.Node)
+	switch known := cmp.Or(m.Instance, pinned); {
+	case id.Empty(), member && m.Name != it.Name, !member && c.State.Former(id.Node) && pinned == instance:
+		return
+	case member: // until a rebuild is complete, the directory that was met counts
+		it.Stranger = known != "" && known != instance && pinned != instance
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := slices.ContainsFunc(c.came, func(k recovery.Caller) bool { return k == it || k.Name == it.Name && !k.Stranger && !it.Stranger })
+	if len(c.came) < callersMax && !kept {
+		c.came = append(c.came, it)
+	}
+}
+
+// List returns who has dialled, in a stable order.
+func (c *Callers) List() []recovery.Caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.SortedFunc(slices.Values(c.came), func(x, y recovery.Caller) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.From, y.From))
+	})
 }
