@@ -74,10 +74,9 @@ func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// CheckPeer implements transport.Handler: other former members learn of the recovery.
+// CheckPeer implements transport.Handler.
 func (h supersededPeers) CheckPeer(id transport.Identity) error {
-	by := h.a.data.Own().Superseded
-	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
+	return quorumloss.Outside{By: h.a.data.Own().Superseded}.CheckPeer(id)
 }
 
 // Rejected implements transport.Handler: the recovered cluster may want this node to

@@ -10,6 +10,7 @@
 //	on a former member   a notice ──► Stance.Hear ──► Node.Leave, or it waits, or refuses
 //	                     a question ─► Stance.Word
 //	                     it stopped ─► Stance.Confirm
+//	                     it is out: its peers ──► Outside
 //
 // # Invariants
 //

@@ -293,6 +293,14 @@ func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names [
 	return names
 }
 
+// Outside judges the peers of a node that has obeyed a recovery without it: other former members learn of that recovery.
+type Outside struct{ By *cluster.Recovery }
+
+// CheckPeer implements transport.Checker. It rejects all peers.
+func (o Outside) CheckPeer(id transport.Identity) error {
+	return &transport.RejectedError{Code: transport.CodeRecovered, Text: o.By.Sentence(id.NodeName), Order: transport.Order{Recovery: o.By}}
+}
+
 func (s *Stance) apart() { s.apartUntil.Store(int64(s.cfg.Clock.Now() + apartFor)) }
 
 // TwoSides tells whether this node is on one side of a cluster that was recovered apart

@@ -52,6 +52,16 @@ func TestRefusers(t *testing.T) {
 	}
 }
 
+// TestOutside: a node that has obeyed a recovery rejects all, and each learns of that recovery.
+func TestOutside(t *testing.T) {
+	for _, id := range []transport.Identity{{Node: 2, NodeName: "b"}, {Node: 9, NodeName: "x", Instance: [16]byte{9}}} {
+		want := &transport.RejectedError{Code: transport.CodeRecovered, Text: apart.Sentence(id.NodeName), Order: transport.Order{Recovery: &apart}}
+		if d := cmp.Diff(error(want), Outside{By: &apart}.CheckPeer(id)); d != "" {
+			t.Errorf("node %s (-want +got):\n%s", id.NodeName, d)
+		}
+	}
+}
+
 // restless is a clock whose waits end before their time, as they may.
 type restless struct{ clock.Machine }
 

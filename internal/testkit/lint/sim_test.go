@@ -82,7 +82,7 @@ var simCalls = []simCall{
 		consensus.Runner.Committed consensus.Committed.Mark consensus.Committed.State consensus.Committed.Changed consensus.Runner.Role consensus.Runner.VotesIn consensus.Runner.Propose
 		member.Member.Complete member.CompleteHealing member.Member.Nodes membership.Directories.Empty membership.Directories.Joined membership.SelfOf quorumloss.Stance.Confirm quorumloss.ReportOf
 		primary.Duties.Follow primary.Order.Left primary.Slot.Serving primary.Slot.Answering primary.Slot.Tap role.Machine.Phase role.Machine.Reason
-		cluster.Recovery.Sentence cluster.State.MemberByID cluster.State.Voters seglog.Log.Segments`,
+		cluster.State.MemberByID cluster.State.Voters seglog.Log.Segments`,
 	},
 	{
 		"ends a process, and notes what it has become",

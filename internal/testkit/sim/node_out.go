@@ -7,7 +7,6 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // losing is the part of a node that has to do with recoveries.
@@ -63,17 +62,13 @@ func (a *agent) report() (*recovery.Report, error) {
 	return &r, err
 }
 
-// outsider judges the callers of a node that has accepted a recovery without it: it rejects them all, and tells
-// them of the recovery.
-type outsider struct{ *node }
-
 func (n *node) startOutsider() {
 	n.log("recovery", "out, by the recovery on %s", n.home.Own().Superseded.Node)
 	p, err := n.newHost(n.state(1).State)
 	if err != nil {
 		n.w.fail("sim", "n%d: %v", n.id, err)
 	}
-	n.out, p.door.Checker = p, outsider{n}
+	n.out, p.door.Checker = p, quorumloss.Outside{By: n.home.Own().Superseded}
 	p.departing = leaver{host: p, end: func() {
 		if n.out == p {
 			n.endOutsider()
@@ -88,10 +83,4 @@ func (n *node) endOutsider() {
 		n.out.life.end()
 		n.out = nil
 	}
-}
-
-// CheckPeer implements transport.Checker.
-func (o outsider) CheckPeer(id transport.Identity) error {
-	by := o.home.Own().Superseded
-	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
 }
