@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -87,34 +88,10 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	// Else the stance (below) says what to do, which may be no rebuild.
 	if by := err.Order.Recovery; by == nil || by.Excludes(h.a.board.State().Recovered) {
-		h.a.board.Refused(id, h.a.refusalBy(id, err))
+		self := membership.Self{ID: h.a.self.ID, Name: h.a.self.Name, Instance: h.a.data.Own().Instance, State: h.a.board.State()}
+		h.a.board.Refused(id, membership.RefusalBy(self, h.a.board.Name(id), h.a.board.SinceLeader() == 0, err))
 	}
 	h.a.stance.RefusedDial(h.a.board.Name(id), err)
-}
-
-// refusalBy is a peer's rejection as a status shows it.
-func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
-	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text, Key: err.Key, Data: err.Code == transport.CodePeer}
-	state := a.board.State()
-	m, _ := state.MemberByID(a.self.ID)
-	rebuilt := m.Instance != "" && m.Instance == a.data.Own().Instance
-	// Without an order the other node only cannot write something down.
-	if older := err.Order.Instance; r.Data && r.By != a.self.Name && rebuilt && older != "" && older != m.Instance && a.board.SinceLeader() == 0 {
-		r.Data = false // it is the other node that was away, or copies its data
-		r.Why += fmt.Sprintf(". The cluster has rebuilt node %s since: ", a.self.Name)
-		if by, _ := state.MemberByID(id); !by.Votes() && by.Becomes != "" {
-			r.Why += fmt.Sprintf("node %s copies its data, and learns of that with them: wait until \"quorate status\" shows it as %s", r.By, by.Becomes)
-		} else {
-			r.Why += fmt.Sprintf("\"quorate node rebuild %s\" takes node %s in again", r.By, r.By)
-		}
-	}
-	switch {
-	case err.Elsewhere():
-		r.By, r.Of, r.Key = "", "", ""
-	case r.By == a.self.Name:
-		r.Of = a.board.Name(id)
-	}
-	return r
 }
 
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.known.Check(id) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -153,6 +154,28 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 			by, o.Node, by)}
 	}
 	return shown(r.Text)
+}
+
+// RefusalBy is the rejection by a peer as that peer's line in a status shows it. led: this node knows a leader now.
+func RefusalBy(self Self, by string, led bool, r *transport.RejectedError) status.Refusal {
+	line := status.Refusal{By: r.By, Of: self.Name, Why: r.Text, Key: r.Key, Data: r.Code == transport.CodePeer}
+	own, _ := self.State.MemberByID(self.ID)
+	rebuilt := own.Instance != "" && own.Instance == self.Instance
+	switch older := r.Order.Instance; {
+	case r.Elsewhere():
+		return status.Refusal{Why: r.Text}
+	case r.By == self.Name:
+		line.Of = by
+	case line.Data && rebuilt && older != "" && older != own.Instance && led:
+		line.Data = false // that node was away, or copies its data; without an order it only cannot write something down
+		line.Why += fmt.Sprintf(". The cluster has rebuilt node %s since: ", self.Name)
+		if peer, _ := self.State.Member(by); !peer.Votes() && peer.Becomes != "" {
+			line.Why += fmt.Sprintf("node %s copies its data, and learns of that with them: wait until \"quorate status\" shows it as %s", r.By, peer.Becomes)
+		} else {
+			line.Why += fmt.Sprintf("\"quorate node rebuild %s\" takes node %s in again", r.By, r.By)
+		}
+	}
+	return line
 }
 
 // Weightiest picks the rejection to act on when this node has no cluster state of its own;

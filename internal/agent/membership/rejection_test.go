@@ -116,6 +116,52 @@ func TestReact(t *testing.T) {
 	}
 }
 
+// TestRefusalBy: how a status shows the rejection by a peer. To rebuild the peer is named as the remedy only if the cluster,
+// which runs, has given this node its data directory, and the peer does not copy its data.
+func TestRefusalBy(t *testing.T) {
+	const own, older = "02000000000000000000000000000000", "01000000000000000000000000000000"
+	self := func(given string, kind, becomes cluster.Kind) Self {
+		return Self{ID: 1, Name: "a", Instance: own, State: cluster.State{Members: []cluster.Member{
+			{ID: 1, Name: "a", Kind: cluster.KindFull, Instance: given}, {ID: 2, Name: "b", Kind: kind, Becomes: becomes},
+		}}}
+	}
+	rebuilt := self(own, cluster.KindFull, "")
+	no := func(c transport.Code, by, instance string) *transport.RejectedError {
+		return &transport.RejectedError{Code: c, Text: "no", By: by, Key: "k", Order: transport.Order{Instance: instance}}
+	}
+	const peer = transport.CodePeer
+	data := status.Refusal{By: "b", Of: "a", Why: "no", Key: "k", Data: true}
+	as := func(why string) status.Refusal {
+		return status.Refusal{By: "b", Of: "a", Why: "no. The cluster has rebuilt node a since: " + why, Key: "k"}
+	}
+	again := as(`"quorate node rebuild b" takes node b in again`)
+	for _, c := range []struct {
+		name string
+		self Self
+		led  bool
+		got  *transport.RejectedError
+		want status.Refusal
+	}{
+		{"never rebuilt", self("", cluster.KindFull, ""), true, no(peer, "b", older), data},
+		{"to be rebuilt", self("03", cluster.KindFull, ""), true, no(peer, "b", older), data},
+		{"without a leader", rebuilt, false, no(peer, "b", older), data},
+		{"rebuilt", rebuilt, true, no(peer, "b", older), again},
+		{"by a learner", self(own, cluster.KindLearner, ""), true, no(peer, "b", older), again},
+		{"by a node that joins", self(own, cluster.KindLearner, cluster.KindFull), true, no(peer, "b", older),
+			as(`node b copies its data, and learns of that with them: wait until "quorate status" shows it as full`)},
+		{"by a node that knows this directory", rebuilt, true, no(peer, "b", own), data},
+		{"by a node whose disk is full", rebuilt, true, no(peer, "b", ""), data},
+		{"by this node", rebuilt, true, no(peer, "a", older), status.Refusal{By: "a", Of: "b", Why: "no", Key: "k", Data: true}},
+		{"by its key", rebuilt, true, no(transport.CodeKey, "b", ""), status.Refusal{By: "b", Of: "a", Why: "no", Key: "k"}},
+		{"another node answers", rebuilt, true, no(transport.CodeTarget, "b", ""), status.Refusal{Why: "no"}},
+		{"another cluster answers", rebuilt, true, no(transport.CodeCluster, "a", ""), status.Refusal{Why: "no"}},
+	} {
+		if diff := cmp.Diff(c.want, RefusalBy(c.self, "b", c.led, c.got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
 // TestFollow: a node leaves by the cluster state on its own disk, once a majority of the
 // voters keeps that, too.
 func TestFollow(t *testing.T) {
