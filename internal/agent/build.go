@@ -160,12 +160,7 @@ func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) tra
 	}
 }
 
-func (a *Agent) transportPeers() (peers []transport.Peer) {
-	for _, m := range a.board.Members() {
-		peers = append(peers, transport.PeerOf(m))
-	}
-	return peers
-}
+func (a *Agent) transportPeers() []transport.Peer { return transport.PeersOf(a.board.Members()) }
 
 func (a *Agent) buildFeed() (err error) {
 	a.feed, err = mysqlwire.NewFeed(mysqlwire.FeedConfig{

@@ -186,9 +186,7 @@ func (a *Agent) introduce(ctx context.Context) error {
 		knocks.Added = append(knocks.Added, m.Name)
 	}
 	if a.data.Life() != datadir.Joining { // else transportPeers has them already
-		for _, m := range a.cfg.AddedMembers() {
-			peers = append(peers, transport.PeerOf(m))
-		}
+		peers = append(peers, transport.PeersOf(a.cfg.AddedMembers())...)
 	}
 	cfg := a.transportConfig(introduced{Knocks: knocks}, peers)
 	cfg.Identity.Instance = [16]byte{} // not pinned yet

@@ -86,12 +86,8 @@ func (r *Recovery) listen() error {
 		return err
 	}
 	r.a.out = &report
-	var peers []transport.Peer
-	for _, m := range r.node.Others() {
-		peers = append(peers, transport.PeerOf(m))
-	}
 	r.hears = &quorumloss.Callers{State: r.node.Survey.State.State, Pinned: r.a.data.known.Pinned}
-	cfg := r.a.transportConfig(&recovering{Callers: r.hears, a: r.a}, peers)
+	cfg := r.a.transportConfig(&recovering{Callers: r.hears, a: r.a}, transport.PeersOf(r.node.Others()))
 	cfg.Logger = slog.New(slog.DiscardHandler) // the verdict has what a person needs
 	asking := transport.New(cfg)
 	if err := peerPort.opened(asking.Listen()); err != nil {

@@ -260,11 +260,7 @@ func (s *Stance) askLeftBehind(ctx context.Context) []string {
 	if r == nil {
 		return nil
 	}
-	var peers []transport.Peer
-	for _, m := range r.Without {
-		peers = append(peers, transport.PeerOf(m))
-	}
-	return refusersOf(*r, s.cfg.Node.AskWhoRefuses(ctx, peers))
+	return refusersOf(*r, s.cfg.Node.AskWhoRefuses(ctx, transport.PeersOf(r.Without)))
 }
 
 // refuseStill returns the nodes that refuse a recovery now, and refused it when they were asked

@@ -99,6 +99,14 @@ func PeerOf(m cluster.Member) Peer {
 	return Peer{ID: m.ID, Name: m.Name, Addr: m.Peer, Key: m.Key, NextKey: m.NextKey}
 }
 
+// PeersOf returns members as peers.
+func PeersOf(members []cluster.Member) (peers []Peer) {
+	for _, m := range members {
+		peers = append(peers, PeerOf(m))
+	}
+	return peers
+}
+
 // Handler gets what the transport receives and notices. Its methods are called from the transport's goroutines,
 // several at a time, and never from within Send. Once the handler is shutting down, they must return. Only Raft
 // may wait longer: until a disk that hangs answers.
