@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -66,9 +65,6 @@ func (n followed) Change(ctx context.Context, c cluster.Change) error {
 // stateRequest asks another agent for the cluster state that it has on its disk.
 const stateRequest = "state.kept"
 
-// leaderlessMax is for how long a node has no leader before it asks the nodes that only its configuration names.
-const leaderlessMax = 5 * time.Second
-
 // added is the peers' handler of a node that asks them.
 type added struct {
 	stranger
@@ -78,28 +74,18 @@ type added struct {
 // CheckPeer implements transport.Handler. It pins nothing.
 func (h added) CheckPeer(id transport.Identity) error { return h.a.data.known.Compare(id) }
 
-// askAdded asks the nodes in [[added]] for the cluster state, while this node has no leader and knows no such members. It
-// may have missed that all members that it knows were replaced. A newer state decides only with whom this node talks,
-// as with a member's answer (membership.Follower).
+// askAdded asks nodes in [[added]] for the cluster state: see membership.Added. A newer state decides only with whom this
+// node talks, as with a member's answer (membership.Follower).
 func (a *Agent) askAdded(ctx context.Context) {
-	state := a.board.State()
-	led := a.board.SinceLeader() < leaderlessMax
-	var peers []transport.Peer
-	for _, m := range a.cfg.AddedMembers() {
-		_, member := state.MemberByID(m.ID)
-		switch removed := slices.Contains(state.Removed, m.ID); {
-		case member:
-		case led, removed:
-			a.board.SetTrouble(m.Name, "") // what it said does not matter any more
-		default:
-			peers = append(peers, transport.PeerOf(m))
-		}
+	ask, past := membership.Added(a.board.State(), a.cfg.AddedMembers(), a.board.SinceLeader())
+	for _, m := range past {
+		a.board.SetTrouble(m.Name, "")
 	}
-	if len(peers) == 0 {
+	if len(ask) == 0 {
 		return
 	}
-	asking := transport.New(a.transportConfig(added{a: a}, peers))
-	for _, peer := range peers {
+	asking := transport.New(a.transportConfig(added{a: a}, transport.PeersOf(ask)))
+	for _, peer := range ask {
 		var p cluster.StatePoint
 		err := a.askBy(ctx, asking, peer.ID, stateRequest, &p)
 		if r, ok := errors.AsType[*transport.RejectedError](err); ok {

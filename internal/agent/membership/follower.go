@@ -21,6 +21,8 @@ const (
 	// leaderlessMax is after how many looks without a leader a voter starts again from a
 	// newer state that another node keeps: elections take less.
 	leaderlessMax = 5
+	// addedAfter is for how long a node has no leader before it asks the nodes that only its configuration names.
+	addedAfter = 5 * time.Second
 	// askStateTimeout bounds the question to one member.
 	askStateTimeout = 3 * time.Second
 	// aboutKind is the key of a trouble: this node is of another kind than it was added as.
@@ -299,4 +301,21 @@ func (f *Follower) rebuild(ctx context.Context, m cluster.Member, why string, ju
 	}
 	f.cfg.Logger.Warn("a node is rebuilt", "node", m.Name, "reason", why)
 	return nil
+}
+
+// Added says which of the nodes that a configuration names a node asks for the cluster state: those that it does not know,
+// while it has no leader. It may have missed that all members that it knows were replaced. What those in past said does
+// not matter any more.
+func Added(s cluster.State, added []cluster.Member, sinceLeader time.Duration) (ask, past []cluster.Member) {
+	for _, m := range added {
+		_, member := s.MemberByID(m.ID)
+		switch {
+		case member:
+		case sinceLeader < addedAfter, slices.Contains(s.Removed, m.ID):
+			past = append(past, m)
+		default:
+			ask = append(ask, m)
+		}
+	}
+	return ask, past
 }

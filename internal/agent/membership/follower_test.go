@@ -299,3 +299,29 @@ func TestOtherKind(t *testing.T) {
 		t.Error("the status says nothing")
 	}
 }
+
+// TestAdded: a node asks those that its configuration names and that it does not know, once it was without a leader for long.
+func TestAdded(t *testing.T) {
+	s := voters(7, 1, 2)
+	s.Removed = []cluster.NodeID{3}
+	s.Recovered = &cluster.Recovery{Without: []cluster.Member{{ID: 4}}}
+	for _, c := range []struct {
+		name      string
+		id        cluster.NodeID
+		since     time.Duration
+		ask, past bool
+	}{
+		{"a member", 2, time.Hour, false, false},
+		{"a member, with a leader", 2, 0, false, false},
+		{"a removed node", 3, time.Hour, false, true},
+		{"a node that was left behind", 4, time.Hour, true, false},
+		{"not known", 5, addedAfter, true, false},
+		{"not known, with a leader", 5, 0, false, true},
+		{"not known, with a leader a moment ago", 5, addedAfter - 1, false, true},
+	} {
+		ask, past := Added(s, []cluster.Member{{ID: c.id}}, c.since)
+		if (len(ask) == 1) != c.ask || (len(past) == 1) != c.past {
+			t.Errorf("%s: ask %v, past %v", c.name, ask, past)
+		}
+	}
+}
