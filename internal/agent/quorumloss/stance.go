@@ -289,7 +289,7 @@ func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names [
 	return names
 }
 
-// Outside judges the peers of a node that has obeyed a recovery without it: other former members learn of that recovery.
+// Outside answers the peers of a node that has obeyed a recovery without it: other former members learn of that recovery.
 type Outside struct{ By *cluster.Recovery }
 
 // CheckPeer implements transport.Checker. It rejects all peers.

@@ -163,7 +163,7 @@ func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance str
 // most, leave room for a stranger.
 const callersMax = 32
 
-// Callers judges the nodes that a survivor meets, and keeps those that dial it. Any goroutine may call its methods.
+// Callers checks the nodes that a survivor meets, and keeps those that dial it. Any goroutine may call its methods.
 type Callers struct {
 	// State is the cluster state of the survivor. Pinned is the data directory that it has met of a node; "" = none.
 	State  cluster.State
