@@ -237,7 +237,7 @@ func namedConfig(path string) (string, error) {
 	return path, nil
 }
 
-// loadConfig reads and judges a configuration file.
+// loadConfig reads and checks a configuration file.
 func loadConfig(path string) (config.Config, error) {
 	path, err := namedConfig(path)
 	if err != nil {

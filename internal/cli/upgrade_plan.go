@@ -140,7 +140,7 @@ func hasNativePassword(version string, on bool) bool {
 	return err != nil || !v.AtLeast(8, 4, 0) || on && !v.AtLeast(9, 0, 0)
 }
 
-// planNode judges one node, without the others.
+// planNode looks at one node, without the others.
 func planNode(n status.Node, f installedAnswer) upgradeNode {
 	u := upgradeNode{Name: n.Name, Kind: n.Kind, Role: n.Role, Runs: n.ServerVersion, Disk: f.Version, Data: f.Data}
 	switch {

@@ -1,7 +1,7 @@
 // Package config holds the values that an operator sets, and nothing else.
 //
 // A Config is made in three steps that stay apart: Default holds every
-// default, Load reads a TOML file over it, Validate judges the result. Both
+// default, Load reads a TOML file over it, Validate checks the result. Both
 // Load and Validate report everything they find, one Problem per line, each
 // with the file and the line where it is and what to do about it. An unknown
 // key is an error: a misspelt setting that is silently ignored is worse than

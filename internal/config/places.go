@@ -14,7 +14,7 @@ import (
 const brokenLinesMax = 20
 
 // LoadPlaces reads from the file at path where the node's agent is: data_dir, api.listen and
-// control.socket. It judges only these, so that a cluster can be operated while
+// control.socket. It checks only these, so that a cluster can be operated while
 // somebody edits the rest. Other settings that could be read are in the Config, too.
 func LoadPlaces(path string) (Config, error) {
 	data, err := readFile(path)

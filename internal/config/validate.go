@@ -86,7 +86,7 @@ const (
 	socketPathBytesMax = 107
 )
 
-// Validate judges all values. Its error joins one Problem for everything that
+// Validate checks all values. Its error joins one Problem for everything that
 // is wrong; nil means that an agent can be built from the Config.
 func (c Config) Validate() error {
 	l := &problemList{source: c.source}
@@ -138,7 +138,7 @@ func (c Config) validateDataDir(l *problemList) {
 	}
 }
 
-// CheckName judges the name of a node.
+// CheckName checks the name of a node.
 func CheckName(name string) error {
 	var l problemList
 	checkName(&l, "node", "node", name)
@@ -231,7 +231,7 @@ func (c Config) validateKeys(l *problemList) {
 	}
 }
 
-// validateAdded judges the members that were added later. byName and byPeer have the initial members.
+// validateAdded checks the members that were added later. byName and byPeer have the initial members.
 func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) {
 	if len(c.Added) > addedMax {
 		l.add("added", "%d added members are too many: at most %d", len(c.Added), addedMax)
@@ -251,7 +251,7 @@ func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) 
 	}
 }
 
-// validateJoin judges the settings of a node that joins.
+// validateJoin checks the settings of a node that joins.
 func (c Config) validateJoin(l *problemList, initial bool, byPeer map[string]string) {
 	host, _, ok := checkAddress(l, "join.peer", "join.peer", c.Join.Peer)
 	if ok && isAnyHost(host) {
@@ -395,7 +395,7 @@ func (c Config) validateMySQL(l *problemList) {
 	}
 }
 
-// validateHooks judges the program that the agent runs at changes.
+// validateHooks checks the program that the agent runs at changes.
 func (c Config) validateHooks(l *problemList) {
 	checkDuration(l, "hooks.timeout", c.Hooks.Timeout, hookTimeoutMin, hookTimeoutMax)
 	command := c.Hooks.OnChange
@@ -423,7 +423,7 @@ const (
 	keepFullMax       = 1000
 )
 
-// validateBackup judges where backups are kept.
+// validateBackup checks where backups are kept.
 func (c Config) validateBackup(l *problemList) {
 	b := c.Backup
 	if b.CommandIdle != 0 {
@@ -452,7 +452,7 @@ func (c Config) validateBackup(l *problemList) {
 	}
 }
 
-// validateControl judges the path of the control socket.
+// validateControl checks the path of the control socket.
 func (c Config) validateControl(l *problemList) {
 	path := c.ControlSocket()
 	switch {

@@ -1,5 +1,5 @@
 // Package founding makes the data directory of a running MySQL server the first node of a new
-// cluster, in place ("quorate adopt"): it judges what was read of the server (Check), and carries
+// cluster, in place ("quorate adopt"): it looks at what was read of the server (Check), and carries
 // the adoption out, or undoes it (Record).
 //
 //	Check       what speaks against it, and what is to be known: pure

@@ -13,7 +13,7 @@ import (
 // killed while it waits and the statement is gone.
 var errForeignGrant = errors.New("an account was being granted the right to attach as a replica")
 
-// CheckAccounts judges a statement on accounts before it is proposed.
+// CheckAccounts checks a statement on accounts before it is proposed.
 func CheckAccounts(q binlog.Query) error {
 	if mysqld.Attaches(q) {
 		return fmt.Errorf("%w: such a replica could acknowledge transactions that are in no log; downstream readers use the readers' port instead", errForeignGrant)

@@ -9,6 +9,6 @@
 //
 // Init builds what needs no log, Open the rest; neither starts anything. Then these run: Loops, Raft's Run,
 // Bulk's Run, and Gossip. Gossip sends the node's status to the peers, tells the role machine about the
-// peers, and judges the nodes' timings. CompleteHealing completes the status of a node whose log is being
+// peers, and checks the nodes' timings. CompleteHealing completes the status of a node whose log is being
 // healed. The parts own their state; Member has no other. Everything that waits goes by the clocks of Config.
 package member

@@ -76,7 +76,7 @@ type Raft interface {
 	Committed() *consensus.Committed
 	Barrier(ctx context.Context) error
 	ProposeState(ctx context.Context, c cluster.Change) (consensus.StateOutcome, error)
-	// CheckState judges a change, and proposes nothing.
+	// CheckState checks a change, and proposes nothing.
 	CheckState(ctx context.Context, c cluster.Change) error
 }
 

@@ -212,7 +212,7 @@ func (v view) writes(there, opens seats) bool {
 	return v.hasMajority(there) && v.stuck(there, opens) == ""
 }
 
-// Quorum judges the sight.
+// Quorum says what is seen of the quorum.
 func (s Sight) Quorum() Quorum {
 	v := s.view()
 	voters, running := v.set(func(s seat) bool { return s.votes }), v.set(func(s seat) bool { return s.runs })

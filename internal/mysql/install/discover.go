@@ -210,7 +210,7 @@ func describe(prefix, program string, loader []string, as *syscall.Credential) (
 	return in, nil
 }
 
-// readVersion asks the server for its version and judges it.
+// readVersion asks the server for its version and checks it.
 func (in *Installation) readVersion(as *syscall.Credential) error {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()

@@ -124,7 +124,7 @@ func (w *wire) authenticate(stepsMax int, step func(payload []byte) (done bool, 
 	return fmt.Errorf("%w: authentication does not end", ErrMalformed)
 }
 
-// authStep judges one packet of the server. It returns done, or the answer to send (nil: only
+// authStep reads one packet of the server. It returns done, or the answer to send (nil: only
 // read on).
 func authStep(payload []byte, password string) (done bool, answer []byte, err error) {
 	if len(payload) == 0 {

@@ -40,7 +40,7 @@ func (s *Schema) Impatient(ctx context.Context, least time.Duration) (names []st
 	return names, nil
 }
 
-// impatient judges the settings of a Router's ports and of the connections that it keeps. Settings that cannot be
+// impatient looks at the settings of a Router's ports and of the connections that it keeps. Settings that cannot be
 // read count as none.
 func impatient(endpoints, pool []byte, least time.Duration) bool {
 	var all map[string]struct {

@@ -26,7 +26,7 @@
 // position, and its checksum is computed as it passes. A transaction of another length than its
 // GTID event said is an error, so a stage is never shorter or longer than announced.
 //
-// Config.CheckAccounts judges each statement on accounts as it arrives, so before anything of it is
+// Config.CheckAccounts checks each statement on accounts as it arrives, so before anything of it is
 // proposed or acknowledged.
 //
 // Invariants:
