@@ -265,7 +265,11 @@ func (r *Router) watch(ctx context.Context) {
 			leaves[t] = r.backend.Leaves(t)
 		}
 		r.stats.closedByChange.Add(r.closeSessions(func(s *session) bool {
-			return s.number <= newest && (leaves[s.Target] || s.Local && !serving && !(answering && s.waits()))
+			if s.number > newest {
+				return false
+			}
+			// A session that had not asked yet may have begun since, because the node serves now.
+			return leaves[s.Target] || s.Local && !serving && !(answering && s.waits()) && !r.backend.Serving()
 		}))
 		select {
 		case <-changed:

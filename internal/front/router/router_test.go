@@ -32,6 +32,8 @@ type fakeBackend struct {
 	answering atomic.Bool
 	// whileAsked runs once, after Serving has looked and before it answers.
 	whileAsked atomic.Pointer[func()]
+	// beforeTakes runs once, before Takes looks.
+	beforeTakes atomic.Pointer[func()]
 	// dialLocal and dialPeer replace the dials if set.
 	dialLocal func(context.Context) (net.Conn, error)
 	dialPeer  func(context.Context, cluster.NodeID) (net.Conn, error)
@@ -58,6 +60,9 @@ func (b *fakeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID)
 }
 
 func (b *fakeBackend) Takes(t Target) bool {
+	if f := b.beforeTakes.Swap(nil); f != nil {
+		(*f)()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return t.Local && b.serving.Load() || !t.Local && b.known && slices.Contains(append(b.more, b.target), t)
@@ -195,6 +200,39 @@ func TestSessionThatBeginsDuringALook(t *testing.T) {
 	eventually(t, "the router has looked twice", n.backend.watched)
 	say(t, conn, "hello")
 	expect(t, conn, "hello")
+	if closed := n.Stats().ClosedByChange; closed != 0 {
+		t.Errorf("%d sessions were closed", closed)
+	}
+}
+
+// TestSessionThatAsksDuringALook: a client that another node has sent here is registered before the look, and asks
+// whether the node takes it during the look, when the node serves already.
+func TestSessionThatAsksDuringALook(t *testing.T) {
+	n, _ := newPrimary(t, Config{})
+	n.backend.serving.Store(false)
+	asks, mayAsk, took := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	first := func() {
+		close(asks)
+		<-mayAsk
+	}
+	n.backend.beforeTakes.Store(&first)
+	client, routed := net.Pipe()
+	t.Cleanup(func() { client.Close() })
+	go n.HandleRouted(routed, 2)
+	<-asks
+	meanwhile := func() {
+		n.backend.serving.Store(true)
+		close(mayAsk)
+		expect(t, client, string([]byte{statusAccepted})+greeting)
+		close(took)
+	}
+	n.backend.whileAsked.Store(&meanwhile)
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	<-took
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	eventually(t, "the router has looked twice", n.backend.watched)
+	say(t, client, "hello")
+	expect(t, client, "hello")
 	if closed := n.Stats().ClosedByChange; closed != 0 {
 		t.Errorf("%d sessions were closed", closed)
 	}
